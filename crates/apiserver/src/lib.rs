@@ -1,0 +1,1 @@
+//! HTTP to typed requests: one pipeline, discovery, list and watch.

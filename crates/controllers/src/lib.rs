@@ -1,0 +1,1 @@
+//! The loops that every logical cluster needs.

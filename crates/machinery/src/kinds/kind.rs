@@ -1,0 +1,75 @@
+//! Kinds: what can be read and written under a resource name.
+
+use std::sync::Arc;
+
+use portolan_types::{GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+
+use super::TypeId;
+
+/// A resource in one version.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// Group, version and kind.
+    pub gvk: GroupVersionKind,
+    /// The plural, as in URLs.
+    pub resource: Arc<str>,
+    /// The singular, as typed on a command line.
+    pub singular: Arc<str>,
+    /// The kind of lists, `None` for what cannot be listed (reviews, bindings).
+    pub list_kind: Option<Arc<str>>,
+    /// Short names for command lines.
+    pub short_names: Box<[Arc<str>]>,
+    /// Categories, such as `all`.
+    pub categories: Box<[Arc<str>]>,
+    /// Objects live in a namespace.
+    pub namespaced: bool,
+    /// Whether Portolan serves it. Kinds which are not served are in the table so that their types can be decoded.
+    pub served: bool,
+    /// Verbs, sorted.
+    pub verbs: Box<[Arc<str>]>,
+    /// Subresources, sorted by name.
+    pub subresources: Box<[Subresource]>,
+    /// The type of an object.
+    pub schema: TypeId,
+    /// `metadata.generation` is kept.
+    pub generation: bool,
+    /// An update without resourceVersion is allowed.
+    pub unconditional_update: bool,
+    /// PUT to a name that does not exist creates the object.
+    pub create_on_update: bool,
+    /// The version and resource in which objects are kept. `events.k8s.io` keeps core events.
+    pub storage: GroupVersionResource,
+}
+
+impl Kind {
+    /// Group and version.
+    pub fn group_version(&self) -> GroupVersion {
+        self.gvk.group_version()
+    }
+
+    /// Group and plural, as in error messages.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource::new(self.gvk.group.clone(), self.resource.clone())
+    }
+
+    /// Whether the resource itself has this verb.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|own| **own == *verb)
+    }
+
+    /// The subresource with this name, such as `status` or `proxy`.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|own| *own.name == *name)
+    }
+}
+
+/// A subresource of a kind.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    /// Its name, the last part of the URL.
+    pub name: Arc<str>,
+    /// What it takes and answers; of another group version than its parent for `scale`, `eviction`, `token`.
+    pub gvk: GroupVersionKind,
+    /// Verbs, sorted.
+    pub verbs: Box<[Arc<str>]>,
+}

@@ -1,0 +1,1 @@
+//! Policies, cluster facts and a workload give a placement and its explanation. Pure.

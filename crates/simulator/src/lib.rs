@@ -1,0 +1,1 @@
+//! A physical cluster in process.

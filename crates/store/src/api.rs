@@ -1,0 +1,329 @@
+//! The `Store` trait: what every engine promises.
+
+use std::sync::Arc;
+
+use portolan_types::{BoxFuture, GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion};
+
+/// Most objects that one transaction may write.
+pub const MAX_TRANSACTION_OBJECTS: usize = 100;
+/// Most bytes that one transaction may write.
+pub const MAX_TRANSACTION_BYTES: usize = 1_572_864;
+
+/// What must hold of a key for its write to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// There is no such object.
+    Absent,
+    /// There is one, at whatever revision.
+    Present,
+    /// There is one, last written at this revision.
+    At(ResourceVersion),
+    /// Nothing.
+    Anything,
+}
+
+/// One write of a transaction.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// What is written.
+    pub key: ObjectKey,
+    /// What must hold before.
+    pub expect: Expect,
+    /// The new object; `None` deletes. Deleting what is absent under `Anything` writes nothing and fails with `NotFound`.
+    pub record: Option<Record>,
+}
+
+/// Writes that happen all or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Transaction {
+    /// Keys that are not written but must be as expected.
+    pub checks: Vec<(ObjectKey, Expect)>,
+    /// The writes, in the order of their revisions. No key twice.
+    pub writes: Vec<Write>,
+}
+
+impl Transaction {
+    /// A transaction of one write.
+    pub fn one(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
+        Self { checks: Vec::new(), writes: vec![Write { key, expect, record }] }
+    }
+
+    /// Adds a write.
+    #[must_use]
+    pub fn and(mut self, key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
+        self.writes.push(Write { key, expect, record });
+        self
+    }
+}
+
+/// The revisions of a transaction: write `i` has `first + i`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Revision of the first write.
+    pub first: ResourceVersion,
+    /// Revision of the last write: the transaction's boundary.
+    pub last: ResourceVersion,
+}
+
+/// Proof that something was synced to disk before it was handed out. Only the sync step of an engine can make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durable<T>(T);
+
+impl<T> Durable<T> {
+    /// Called right after the sync step, and nowhere else.
+    pub(crate) fn after_sync(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The durable thing.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+/// A stored object as of its last write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObject {
+    /// Its address.
+    pub key: ObjectKey,
+    /// Its last write.
+    pub revision: ResourceVersion,
+    /// Its first write.
+    pub created: ResourceVersion,
+    /// Header and body.
+    pub record: Arc<Record>,
+}
+
+/// Which objects a range reads, in key order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeScope {
+    /// A resource of all logical clusters, by cluster.
+    AllClusters(GroupResource),
+    /// A resource of one logical cluster.
+    Cluster(LogicalClusterId, GroupResource),
+    /// A resource in one namespace.
+    Namespace(LogicalClusterId, GroupResource, NamespaceName),
+    /// Every object of one logical cluster.
+    Everything(LogicalClusterId),
+    /// Every object placed on the physical cluster of this uid: the syncer's index. Only at the latest state.
+    PlacedOn(String),
+    /// Every object of one logical cluster that names this uid as an owner. Only at the latest state.
+    OwnedBy(LogicalClusterId, String),
+}
+
+/// A read of many objects.
+#[derive(Clone, Debug)]
+pub struct RangeRequest {
+    /// Which objects.
+    pub scope: RangeScope,
+    /// The state to read; `None` is the latest one.
+    pub at: Option<ResourceVersion>,
+    /// Start after this key.
+    pub after: Option<ObjectKey>,
+    /// At most this many matching objects; `None` is all.
+    pub limit: Option<usize>,
+    /// Labels, read from headers only.
+    pub labels: LabelSelector,
+}
+
+impl RangeRequest {
+    /// All of a scope at the latest state.
+    pub fn all(scope: RangeScope) -> Self {
+        Self { scope, at: None, after: None, limit: None, labels: LabelSelector::everything() }
+    }
+}
+
+/// A page of objects.
+#[derive(Clone, Debug)]
+pub struct RangePage {
+    /// The state that was read: a transaction's boundary, and where a watch goes on without gap.
+    pub revision: ResourceVersion,
+    /// The objects, in key order.
+    pub objects: Vec<StoredObject>,
+    /// Whether the limit cut it: go on after the last key.
+    pub more: bool,
+    /// How many more there are, when no selector was given and the engine can count them cheaply.
+    pub remaining: Option<u64>,
+}
+
+/// Whose events a watch gets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WatchScope {
+    /// A resource in one logical cluster, or in all.
+    Resource(GroupResource, Option<LogicalClusterId>),
+    /// Objects whose placement record names this physical cluster, before or after the write: the syncer's index.
+    PlacedOn(String),
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The object is new.
+    Created,
+    /// It was there before.
+    Updated,
+    /// It is gone.
+    Deleted,
+}
+
+/// One write, as watchers see it. Shares the commit's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Place of the write.
+    pub revision: ResourceVersion,
+    /// What it did.
+    pub change: Change,
+    /// To which object.
+    pub key: ObjectKey,
+    /// The object after the write; for a deletion its last state.
+    pub record: Arc<Record>,
+    /// The object before the write, for selectors that it may have left; `None` when it was created, and for `Deleted`.
+    pub previous: Option<Arc<Record>>,
+}
+
+/// Events of whole transactions.
+#[derive(Clone, Debug)]
+pub struct EventBatch {
+    /// Matching events, in order; empty for mere progress.
+    pub events: Vec<Arc<Event>>,
+    /// All events up to here have been delivered: a transaction's boundary.
+    pub revision: ResourceVersion,
+}
+
+/// A cursor into the order of writes. Dropping it ends the watch.
+pub trait EventStream: Send {
+    /// Waits for the next batch: events in order, none twice, none left out.
+    ///
+    /// # Errors
+    /// `Compacted` when the cursor fell behind what is kept; the stream is over then, and can be resumed by a new list.
+    fn next(&mut self) -> BoxFuture<'_, Result<EventBatch, StoreError>>;
+
+    /// The revision up to which everything has been delivered, advanced also while nothing matches.
+    fn progress(&self) -> ResourceVersion;
+}
+
+/// Why a store did not do as asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The object is not there.
+    #[error("{key} not found")]
+    NotFound {
+        /// What was asked for.
+        key: ObjectKey,
+    },
+    /// The object is there already.
+    #[error("{key} already exists")]
+    AlreadyExists {
+        /// What was to be created.
+        key: ObjectKey,
+    },
+    /// The object was written since it was read.
+    #[error("{key} is at resourceVersion {actual}, the write expected {expected}")]
+    Conflict {
+        /// What was to be written.
+        key: ObjectKey,
+        /// What the writer had read.
+        expected: ResourceVersion,
+        /// What is there.
+        actual: ResourceVersion,
+    },
+    /// The history asked for is gone.
+    #[error("resourceVersion {asked} is compacted, the oldest kept is {oldest}")]
+    Compacted {
+        /// What was asked for.
+        asked: ResourceVersion,
+        /// What is kept.
+        oldest: ResourceVersion,
+    },
+    /// The revision asked for has not happened.
+    #[error("too large resource version: {asked}, current: {current}")]
+    FutureRevision {
+        /// What was asked for.
+        asked: ResourceVersion,
+        /// The latest there is.
+        current: ResourceVersion,
+    },
+    /// The transaction is larger than the stated bounds.
+    #[error("the transaction is too large: {what}")]
+    TooLarge {
+        /// Which bound, and by how much.
+        what: String,
+    },
+    /// The queue is full; nothing was written.
+    #[error("the store is overloaded")]
+    Overloaded,
+    /// The logical cluster is being deleted or gone; nothing was written.
+    #[error("logical cluster {cluster} is gone")]
+    ClusterGone {
+        /// Which one.
+        cluster: LogicalClusterId,
+    },
+    /// A time-out: it may have been written. Never retried blindly.
+    #[error("the outcome of the write is unknown")]
+    Unknown,
+    /// The engine failed; after a failed sync no write is taken any more.
+    #[error("the storage backend failed: {0}")]
+    Backend(Arc<BackendError>),
+}
+
+/// A failure inside an engine, for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
+pub struct BackendError {
+    /// What was being done.
+    pub context: String,
+    /// The engine's own words.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// All objects of all logical clusters, in one order of writes.
+///
+/// Not promised: fairness between writers, and any order of the answers to concurrent writes (their revisions tell).
+pub trait Store: Send + Sync {
+    /// Commits all of `txn` or nothing. Returns after it is durable; its events are readable before this returns.
+    /// Dropping the future does not undo the commit: it happens wholly or not at all.
+    ///
+    /// # Errors
+    /// `NotFound`, `AlreadyExists`, `Conflict` when an expectation does not hold; `TooLarge`; `Overloaded` when the queue is
+    /// full (nothing was written); `Unknown` when the engine did not answer in time (it may have been written).
+    fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>>;
+
+    /// The latest durable state of an object.
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>>;
+
+    /// Objects in key order, at one state.
+    ///
+    /// # Errors
+    /// `Compacted` and `FutureRevision` for a state that is not there.
+    fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>>;
+
+    /// Events strictly after `after`; `None` is from now on.
+    ///
+    /// # Errors
+    /// `Compacted` and `FutureRevision` for a place that is not there.
+    fn watch(
+        &self,
+        scope: WatchScope,
+        after: Option<ResourceVersion>,
+    ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>>;
+
+    /// The latest committed transaction's boundary.
+    fn current(&self) -> ResourceVersion;
+
+    /// The oldest revision after which every event is kept.
+    fn oldest(&self) -> ResourceVersion;
+
+    /// Forgets history up to `upto`, in slices. Never the latest state.
+    fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Deletes a logical cluster and all that is in it, as one durable tombstone; keys go in slices afterwards. Watchers of its
+    /// resources see the deletions. Its id takes no write any more.
+    fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>>;
+
+    /// Finishes what was accepted, syncs, and takes no write any more.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A store that any part of the plane can share.
+pub type DynStore = Arc<dyn Store>;

@@ -1,0 +1,1 @@
+//! Plan and apply between one upstream and one downstream.

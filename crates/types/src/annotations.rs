@@ -1,0 +1,25 @@
+//! Keys of annotations and labels that Portolan gives a meaning. Those under `portolan.dev/` marked *server* are
+//! written by the server only: what a client sends for them is ignored with a warning.
+
+/// Server: names of the physical clusters an object is placed on, joined by `,`, for people and selectors.
+pub const CLUSTERS: &str = "portolan.dev/clusters";
+/// Server: the [`crate::placement::PlacementRecord`] as JSON.
+pub const PLACEMENT: &str = "portolan.dev/placement";
+/// User: names of physical clusters, joined by `,`, that this object or namespace must run on, within constraints.
+pub const PIN: &str = "portolan.dev/pin";
+/// Server: the logical cluster that holds the object; kcp's key.
+pub const KCP_CLUSTER: &str = "kcp.io/cluster";
+/// kubectl's copy of what was applied last; never goes downstream.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Downstream label: the logical cluster id of the upstream object.
+pub const DOWN_CLUSTER: &str = "sync.portolan.dev/cluster";
+/// Downstream label: the readable upstream namespace.
+pub const DOWN_NAMESPACE: &str = "sync.portolan.dev/namespace";
+/// Downstream annotation: the [`crate::placement::CopyIdentity`] as JSON.
+pub const DOWN_IDENTITY: &str = "sync.portolan.dev/identity";
+/// Upstream label of a projected object: the name of the physical cluster it runs on.
+pub const PROJECTED_FROM: &str = "portolan.dev/cluster";
+
+/// The annotations that only the server writes.
+pub const SERVER_OWNED: [&str; 2] = [CLUSTERS, PLACEMENT];

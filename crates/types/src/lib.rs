@@ -1,0 +1,30 @@
+//! The words of Portolan as types: names, ids, keys, resourceVersions, `Status`, records, Portolan's own kinds,
+//! and the traits that are seams between crates.
+//!
+//! This crate does no IO and knows no async runtime, no HTTP, no storage engine and no Kubernetes kind but Portolan's own.
+
+pub mod annotations;
+pub mod group;
+pub mod key;
+pub mod labels;
+pub mod names;
+pub mod object;
+pub mod placement;
+pub mod quantity;
+pub mod record;
+pub mod seams;
+pub mod status;
+pub mod upstream;
+pub mod version;
+
+pub use group::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use key::{ObjectKey, Scope};
+pub use labels::LabelSelector;
+pub use names::{InvalidName, LogicalClusterId, LogicalClusterPath, NamespaceName, ObjectName, Uid};
+pub use record::Record;
+pub use seams::{Clock, Entropy, Seams};
+pub use status::{Reason, Status, StatusCause, StatusDetails};
+pub use version::{InvalidResourceVersion, ReadAt, ResourceVersion};
+
+/// A boxed future, so that seam traits can be used as `dyn`.
+pub type BoxFuture<'a, T> = futures::future::BoxFuture<'a, T>;

@@ -1,0 +1,129 @@
+//! The placement as it stands on an object upstream, and as its copy downstream names where it came from.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{annotations, names::Uid, object};
+
+/// Where a copy is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// The copy should be there.
+    Active,
+    /// The copy should go: the positive proof that the syncer needs to delete it. The entry stays until it is gone.
+    Leaving,
+    /// The object was made by the physical cluster and is shown above by the syncer; it is never placed.
+    Projected,
+}
+
+/// One physical cluster of a placement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedCopy {
+    /// Name of the physical cluster, for people.
+    pub name: String,
+    /// Uid of the `PhysicalCluster`: another one of the same name is another one.
+    pub uid: Uid,
+    /// Where the copy is in its life.
+    pub phase: Phase,
+    /// Replicas of this copy, when the policy divides them; otherwise the object's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Counts how often the object came to this cluster: a late syncer cannot resurrect an older stay.
+    pub epoch: u64,
+}
+
+/// The policy that decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyRef {
+    /// `PlacementPolicy` or `ClusterPlacementPolicy`.
+    pub kind: String,
+    /// Path of the logical cluster that has the policy.
+    pub workspace: String,
+    /// Namespace of a `PlacementPolicy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name of the policy.
+    pub name: String,
+}
+
+/// The value of the annotation `portolan.dev/placement`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacementRecord {
+    /// Sorted by name. Empty: the object is placed nowhere, and may be removed.
+    #[serde(default)]
+    pub clusters: Vec<PlacedCopy>,
+    /// The winning policy; `None` is the namespace's default decision, or an object that follows another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyRef>,
+    /// `metadata.generation` that the decision was made for.
+    #[serde(default)]
+    pub generation: i64,
+}
+
+impl PlacementRecord {
+    /// Reads the annotation's text; `None` when it is no record, which only damage can cause.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The record on an object.
+    pub fn of(object: &Value) -> Option<Self> {
+        object::annotation(object, annotations::PLACEMENT).and_then(Self::parse)
+    }
+
+    /// Writes both annotations onto an object, or takes them off when no cluster is left.
+    pub fn write_to(&self, object: &mut Value) {
+        let active: Vec<&str> = self.active().map(|c| c.name.as_str()).collect();
+        let names = if active.is_empty() { None } else { Some(active.join(",")) };
+        let text = serde_json::to_string(self).expect("strings and numbers serialize");
+        let record = if self.clusters.is_empty() { None } else { Some(text) };
+        object::set_annotation(object, annotations::CLUSTERS, names);
+        object::set_annotation(object, annotations::PLACEMENT, record);
+    }
+
+    /// The copies that should be there.
+    pub fn active(&self) -> impl Iterator<Item = &PlacedCopy> {
+        self.clusters.iter().filter(|c| c.phase == Phase::Active)
+    }
+
+    /// The entry of one physical cluster.
+    pub fn on(&self, physical: &Uid) -> Option<&PlacedCopy> {
+        self.clusters.iter().find(|c| c.uid == *physical)
+    }
+
+    /// Whether the object was made by a physical cluster.
+    pub fn is_projected(&self) -> bool {
+        self.clusters.iter().any(|c| c.phase == Phase::Projected)
+    }
+}
+
+/// Who a downstream object is a copy of: the value of `sync.portolan.dev/identity`. An object without it is never touched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CopyIdentity {
+    /// Text form of the logical cluster id.
+    pub cluster: String,
+    /// Uid of the upstream object.
+    pub uid: Uid,
+    /// Uid of the `PhysicalCluster` that this copy is meant for.
+    pub physical: Uid,
+    /// Upstream namespace; empty at cluster scope.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Upstream name.
+    pub name: String,
+    /// Upstream generation that this copy was made from.
+    pub generation: i64,
+    /// [`PlacedCopy::epoch`] that this copy was made for.
+    pub epoch: u64,
+    /// Counts the syncers of this physical cluster: an older one's writes are refused.
+    pub syncer_epoch: u64,
+}
+
+impl CopyIdentity {
+    /// The identity on a downstream object.
+    pub fn of(object: &Value) -> Option<Self> {
+        serde_json::from_str(object::annotation(object, annotations::DOWN_IDENTITY)?).ok()
+    }
+}

@@ -1,0 +1,327 @@
+//! `Status`: the answer that every failure leaves as (API conventions, "Response Status Kind").
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{group::GroupKind, group::GroupResource};
+
+/// Why a request failed, in one word that clients decide by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// 400.
+    BadRequest,
+    /// 401.
+    Unauthorized,
+    /// 403.
+    Forbidden,
+    /// 404.
+    NotFound,
+    /// 405.
+    MethodNotAllowed,
+    /// 406.
+    NotAcceptable,
+    /// 409 on create.
+    AlreadyExists,
+    /// 409 on update.
+    Conflict,
+    /// 410 of a resourceVersion or continue token.
+    Expired,
+    /// 410 in general.
+    Gone,
+    /// 413.
+    RequestEntityTooLarge,
+    /// 415.
+    UnsupportedMediaType,
+    /// 422.
+    Invalid,
+    /// 429.
+    TooManyRequests,
+    /// 500.
+    InternalError,
+    /// 500 that is worth a retry.
+    ServerTimeout,
+    /// 503.
+    ServiceUnavailable,
+    /// 504.
+    Timeout,
+}
+
+impl Reason {
+    /// The HTTP status code that belongs to this reason.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::NotAcceptable => 406,
+            Self::AlreadyExists | Self::Conflict => 409,
+            Self::Expired | Self::Gone => 410,
+            Self::RequestEntityTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::Invalid => 422,
+            Self::TooManyRequests => 429,
+            Self::InternalError | Self::ServerTimeout => 500,
+            Self::ServiceUnavailable => 503,
+            Self::Timeout => 504,
+        }
+    }
+}
+
+/// One of several things that are wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusCause {
+    /// A machine-readable word, such as `FieldValueRequired`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What is wrong, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Path of the field, such as `spec.replicas`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+/// What the failure is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusDetails {
+    /// Name of the object.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// API group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Resource for NotFound, Forbidden and Conflict; kind for Invalid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Uid of the object.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// All that is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<StatusCause>,
+    /// Seconds after which a retry makes sense; also sent as `Retry-After`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u32>,
+}
+
+/// A failure as Kubernetes clients know it. Boxed inside, since it travels in `Result`s of hot paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status(Box<Inner>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inner {
+    reason: Reason,
+    message: String,
+    details: StatusDetails,
+    continue_token: Option<String>,
+}
+
+impl Status {
+    /// A failure with a reason and a message.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        let inner = Inner { reason, message: message.into(), details: StatusDetails::default(), continue_token: None };
+        Self(Box::new(inner))
+    }
+
+    /// 400: the request itself is wrong.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// 401, with no hint why.
+    pub fn unauthorized() -> Self {
+        Self::new(Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 403 on an object; `why` ends the sentence.
+    pub fn forbidden(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
+        let message = match name {
+            "" => format!("{resource} is forbidden: {why}"),
+            name => format!("{resource} {name:?} is forbidden: {why}"),
+        };
+        Self::new(Reason::Forbidden, message).about(resource, name)
+    }
+
+    /// 404 of an object.
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::new(Reason::NotFound, format!("{resource} {name:?} not found")).about(resource, name)
+    }
+
+    /// 404 of a path that no resource is behind.
+    pub fn no_such_path() -> Self {
+        Self::new(Reason::NotFound, "the server could not find the requested resource")
+    }
+
+    /// 409 on create.
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        Self::new(Reason::AlreadyExists, format!("{resource} {name:?} already exists")).about(resource, name)
+    }
+
+    /// 409 on update; `why` ends the sentence.
+    pub fn conflict(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
+        Self::new(Reason::Conflict, message).about(resource, name)
+    }
+
+    /// 409 on update because the stored object is newer than the one that was read.
+    pub fn modified(resource: &GroupResource, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(resource, name, why)
+    }
+
+    /// 422: the causes become the message, in the order given.
+    pub fn invalid(kind: &GroupKind, name: &str, causes: Vec<StatusCause>) -> Self {
+        let lines: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let all = match lines.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let mut status = Self::new(Reason::Invalid, format!("{kind} {name:?} is invalid: {all}"));
+        status.0.details = StatusDetails {
+            name: name.into(),
+            group: kind.group.to_string(),
+            kind: kind.kind.to_string(),
+            causes,
+            ..StatusDetails::default()
+        };
+        status
+    }
+
+    /// 405.
+    pub fn method_not_allowed(resource: &GroupResource, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", resource.to_string());
+        Self::new(Reason::MethodNotAllowed, message).about(resource, "")
+    }
+
+    /// 410: list again. Also the content of an ERROR event of a watch.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(Reason::Expired, message)
+    }
+
+    /// 500; the cause goes to the log only.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
+    }
+
+    /// 429: try again after `seconds`.
+    pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
+        Self::new(Reason::TooManyRequests, message).retry_after(seconds)
+    }
+
+    /// Names the resource and object that this is about.
+    #[must_use]
+    pub fn about(mut self, resource: &GroupResource, name: &str) -> Self {
+        self.0.details.group = resource.group.to_string();
+        self.0.details.kind = resource.resource.to_string();
+        self.0.details.name = name.into();
+        self
+    }
+
+    /// Adds a cause.
+    #[must_use]
+    pub fn with_cause(mut self, cause: StatusCause) -> Self {
+        self.0.details.causes.push(cause);
+        self
+    }
+
+    /// Adds the time after which a retry makes sense.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.0.details.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    /// Adds `metadata.continue`, for a list that may go on inconsistently.
+    #[must_use]
+    pub fn with_continue(mut self, token: String) -> Self {
+        self.0.continue_token = Some(token);
+        self
+    }
+
+    /// The one-word reason.
+    pub fn reason(&self) -> Reason {
+        self.0.reason
+    }
+
+    /// The HTTP status code.
+    pub fn code(&self) -> u16 {
+        self.0.reason.code()
+    }
+
+    /// The sentence for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What the failure is about.
+    pub fn details(&self) -> &StatusDetails {
+        &self.0.details
+    }
+
+    /// The object as it goes to the client.
+    pub fn to_value(&self) -> serde_json::Value {
+        let mut value = serde_json::json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.0.message,
+            "reason": self.0.reason,
+            "code": self.code(),
+        });
+        if self.0.details != StatusDetails::default() {
+            value["details"] = serde_json::to_value(&self.0.details).expect("strings and numbers serialize");
+        }
+        if let Some(token) = &self.0.continue_token {
+            value["metadata"]["continue"] = token.as_str().into();
+        }
+        value
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_those_that_kubernetes_users_know() {
+        let apps = GroupResource::new("apps", "deployments");
+        let core = GroupResource::new("", "pods");
+        let kind = GroupKind { group: "apps".into(), kind: "Deployment".into() };
+        let cause = |field: &str| StatusCause {
+            reason: "FieldValueRequired".into(),
+            message: "Required value".into(),
+            field: field.into(),
+        };
+        for (status, expected) in [
+            (Status::not_found(&apps, "web"), r#"deployments.apps "web" not found"#),
+            (Status::already_exists(&core, "a"), r#"pods "a" already exists"#),
+            (
+                Status::invalid(&kind, "web", vec![cause("spec.a")]),
+                r#"Deployment.apps "web" is invalid: spec.a: Required value"#,
+            ),
+            (
+                Status::invalid(&kind, "web", vec![cause("spec.a"), cause("spec.b")]),
+                r#"Deployment.apps "web" is invalid: [spec.a: Required value, spec.b: Required value]"#,
+            ),
+            (
+                Status::modified(&core, "a"),
+                r#"Operation cannot be fulfilled on pods "a": the object has been modified; please apply your changes to the latest version and try again"#,
+            ),
+        ] {
+            assert_eq!(status.message(), expected);
+        }
+    }
+}

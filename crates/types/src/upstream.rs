@@ -1,0 +1,182 @@
+//! The logical side, as the workers of one physical cluster see it. The syncer knows nothing of stores: it reads and
+//! reports through this.
+
+use serde_json::Value;
+
+use crate::{
+    BoxFuture, group::GroupVersionKind, key::ObjectKey, names::Uid, placement::Resources, status::Status,
+    version::ResourceVersion,
+};
+
+/// An object that is placed on, or projected from, the physical cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamObject {
+    /// Its address.
+    pub key: ObjectKey,
+    /// Its last write.
+    pub revision: ResourceVersion,
+    /// Kind and the version that `object` is in.
+    pub kind: GroupVersionKind,
+    /// The whole object, server annotations included. The copy's own entry is in its `PlacementRecord`.
+    pub object: Value,
+}
+
+/// All objects of one physical cluster at one revision.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The revision that it shows.
+    pub revision: ResourceVersion,
+    /// In no order.
+    pub objects: Vec<UpstreamObject>,
+}
+
+/// What changed, by key: the level is read again, events are only wake-ups.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// All changes up to this revision are named.
+    pub revision: ResourceVersion,
+    /// Objects that were written or removed, or left this physical cluster.
+    pub keys: Vec<ObjectKey>,
+}
+
+/// Why the logical side did not answer. None of these proves anything about an object.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// The object is newer than what was reported about: read again.
+    #[error("the object has been modified")]
+    Conflict,
+    /// The events after this revision are gone: take a snapshot.
+    #[error("the events are compacted")]
+    Expired,
+    /// The logical side cannot be reached or failed.
+    #[error("upstream failed: {0}")]
+    Failed(Status),
+}
+
+/// A stream of changes.
+pub trait ChangeStream: Send {
+    /// Waits for the next changes. After an error the stream is over.
+    fn next(&mut self) -> BoxFuture<'_, Result<Changes, UpstreamError>>;
+}
+
+/// The state of one copy, as the physical cluster shows it. Untrusted: bounded, and only ever used as `.status`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CopyReport {
+    /// The upstream object.
+    pub key: ObjectKey,
+    /// Its uid: a report about an older object of the name is dropped.
+    pub uid: Uid,
+    /// The physical cluster that reports.
+    pub physical: Uid,
+    /// `PlacedCopy::epoch` that the copy was made for.
+    pub epoch: u64,
+    /// What the physical cluster shows.
+    pub state: CopyState,
+}
+
+/// What the physical cluster shows of a copy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CopyState {
+    /// The copy is there.
+    Synced {
+        /// Upstream generation that the copy was made from.
+        stamp: i64,
+        /// Generation and observedGeneration downstream agree, or the kind has none.
+        is_current: bool,
+        /// `.status` downstream; null when it has none.
+        status: Value,
+    },
+    /// The copy cannot be made or updated.
+    Failed {
+        /// One word, such as `Conflict`, `Invalid`, `NotSyncable`, `Unreachable`.
+        reason: String,
+        /// One sentence.
+        message: String,
+    },
+}
+
+/// The state of a physical cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterReport {
+    /// `Ok` when its API answers; otherwise a word and a sentence why not.
+    pub ready: Result<(), (String, String)>,
+    /// Kubernetes version, when it is known.
+    pub version: Option<String>,
+    /// Sum over its nodes, when it is known.
+    pub capacity: Option<Resources>,
+    /// Sum over its schedulable nodes, when it is known.
+    pub allocatable: Option<Resources>,
+}
+
+/// Objects that the physical cluster made, to be shown above.
+#[derive(Clone, Debug, Default)]
+pub struct Projection {
+    /// Objects as they should be upstream: upstream name and namespace, owners mapped, status included. No uid: upstream
+    /// gives its own at the first time.
+    pub put: Vec<(ObjectKey, Value)>,
+    /// Objects whose downstream tombstone was seen.
+    pub gone: Vec<ObjectKey>,
+}
+
+/// A copy that could not be deleted while its physical cluster was out of reach, to be deleted on return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Debt {
+    /// The former upstream object.
+    pub key: ObjectKey,
+    /// Kind and version downstream.
+    pub kind: GroupVersionKind,
+    /// Its uid.
+    pub uid: Uid,
+    /// Epoch of the copy.
+    pub epoch: u64,
+}
+
+/// The logical side, as the workers of one physical cluster see it.
+///
+/// Everything is limited to what is placed on `physical`; the implementation enforces that.
+pub trait Upstream: Send + Sync {
+    /// All objects placed on or projected from `physical`, read at one revision.
+    fn snapshot<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>>;
+
+    /// The changes after `after`. Ends with `Expired` when they are not kept any more.
+    fn changes<'a>(
+        &'a self,
+        physical: &'a Uid,
+        after: ResourceVersion,
+    ) -> BoxFuture<'a, Result<Box<dyn ChangeStream>, UpstreamError>>;
+
+    /// The latest state of an object; `None` is positive: it has been removed.
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>>;
+
+    /// Stores the state of a copy and, in the same transaction, the merged `.status` upstream.
+    fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>>;
+
+    /// The copy is proven gone: takes the entry off the record and, when it was the last of a deleting object, removes that.
+    fn confirm_gone<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        uid: &'a Uid,
+        physical: &'a Uid,
+        epoch: u64,
+    ) -> BoxFuture<'a, Result<(), UpstreamError>>;
+
+    /// Writes and removes projected objects.
+    fn project<'a>(&'a self, physical: &'a Uid, projection: Projection) -> BoxFuture<'a, Result<(), UpstreamError>>;
+
+    /// Debts recorded for `physical`.
+    fn debts<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Vec<Debt>, UpstreamError>>;
+
+    /// The debt is paid.
+    fn settle<'a>(&'a self, physical: &'a Uid, debt: &'a Debt) -> BoxFuture<'a, Result<(), UpstreamError>>;
+
+    /// Turns what should be deleted from an unreachable `physical` into a debt: takes the entry off the record and notes the
+    /// debt in the same transaction.
+    fn record_debt<'a>(&'a self, physical: &'a Uid, debt: Debt) -> BoxFuture<'a, Result<(), UpstreamError>>;
+
+    /// Stores the state of the physical cluster itself.
+    fn report_cluster<'a>(
+        &'a self,
+        physical: &'a Uid,
+        report: ClusterReport,
+    ) -> BoxFuture<'a, Result<(), UpstreamError>>;
+}

@@ -1,0 +1,61 @@
+//! Nodes that kwok plays, and disks for their claims: no container ever runs, pods become ready all the same.
+
+use serde_json::{Value, json};
+
+/// kwok plays the nodes with this annotation.
+pub(crate) const ANNOTATION: &str = "kwok.x-k8s.io/node=fake";
+
+/// One list with `nodes` nodes, a default StorageClass, and volumes for it, since nothing here provisions any.
+pub(crate) fn manifest(cluster: &str, nodes: usize, volumes: usize) -> String {
+    let mut items: Vec<Value> = (1..=nodes).map(|number| node(&format!("{cluster}-node-{number}"))).collect();
+    items.push(storage_class());
+    items.extend((1..=volumes).map(|number| volume(&format!("{cluster}-disk-{number}"))));
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+fn node(name: &str) -> Value {
+    let size = json!({"cpu": "32", "memory": "256Gi", "pods": "1000"});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "type": "kwok",
+            },
+        },
+        "status": {"allocatable": size, "capacity": size},
+    })
+}
+
+fn storage_class() -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {
+            "name": "standard",
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    })
+}
+
+fn volume(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "storageClassName": "standard",
+            "capacity": {"storage": "100Gi"},
+            "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": "/nonexistent"},
+        },
+    })
+}

@@ -1,0 +1,169 @@
+//! Unmodified kubectl, one process per call, bounded in time and shielded from the settings of whoever runs it.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::kubeconfig::Kubeconfig;
+
+/// kubectl with one kubeconfig. Its home, and so its discovery cache, is a folder of this run.
+#[derive(Clone)]
+pub(crate) struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    config: Kubeconfig,
+    home: PathBuf,
+    namespace: Option<String>,
+    limit: Duration,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) command: String,
+    /// `None` after a signal.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Kubectl {
+    /// Writes the kubeconfig as `<dir>/<name>.kubeconfig`; `<dir>/<name>.home` becomes the home.
+    pub(crate) fn new(program: &Path, config: &Kubeconfig, dir: &Path, name: &str) -> Result<Self> {
+        let home = dir.join(format!("{name}.home"));
+        fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+        Ok(Self {
+            program: program.to_owned(),
+            kubeconfig: config.write(&dir.join(format!("{name}.kubeconfig")))?,
+            config: config.clone(),
+            home,
+            namespace: None,
+            limit: Duration::from_secs(60),
+        })
+    }
+
+    /// The same kubectl with `--namespace` on every call.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..self.clone() }
+    }
+
+    /// The same kubectl as another user or at another URL.
+    pub(crate) fn with_config(&self, config: &Kubeconfig, name: &str) -> Result<Self> {
+        let dir = self.home.parent().context("the home folder has no parent")?;
+        let other = Self::new(&self.program, config, dir, name)?;
+        Ok(Self { namespace: self.namespace.clone(), limit: self.limit, ..other })
+    }
+
+    /// The same kubectl, but a call may take this long.
+    pub(crate) fn within(&self, limit: Duration) -> Self {
+        Self { limit, ..self.clone() }
+    }
+
+    pub(crate) fn config(&self) -> &Kubeconfig {
+        &self.config
+    }
+
+    pub(crate) fn kubeconfig_file(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Runs `kubectl <args>` with `stdin`, whatever the outcome. `args` are split at white space.
+    pub(crate) fn call(&self, args: &str, stdin: &str) -> Result<Output> {
+        self.call_with(&args.split_whitespace().collect::<Vec<_>>(), stdin, &[])
+    }
+
+    /// Runs kubectl with these very arguments and further environment variables.
+    pub(crate) fn call_with(&self, args: &[&str], stdin: &str, env: &[(&str, &str)]) -> Result<Output> {
+        let mut all: Vec<OsString> = vec!["--kubeconfig".into(), self.kubeconfig.clone().into()];
+        if let Some(namespace) = &self.namespace {
+            all.extend(["--namespace".into(), namespace.into()]);
+        }
+        all.extend(args.iter().map(OsString::from));
+        let out = tempfile::NamedTempFile::new_in(&self.home)?;
+        let err = tempfile::NamedTempFile::new_in(&self.home)?;
+        let mut child = Command::new(&self.program)
+            .args(&all)
+            .env_remove("KUBECONFIG")
+            .env("HOME", &self.home)
+            .env("KUBECACHEDIR", self.home.join("cache"))
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(out.reopen()?)
+            .stderr(err.reopen()?)
+            .spawn()
+            .context("cannot run kubectl")?;
+        // Large inputs only go to calls that read them; a closed pipe then shows in the exit code.
+        let _ = child.stdin.take().map(|mut pipe| pipe.write_all(stdin.as_bytes()));
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if start.elapsed() > self.limit {
+                child.kill()?;
+                child.wait()?;
+                let said = fs::read_to_string(err.path()).unwrap_or_default();
+                bail!("kubectl {} did not end within {} s {said}", args.join(" "), self.limit.as_secs());
+            }
+            sleep(Duration::from_millis(5));
+        };
+        Ok(Output {
+            command: format!("kubectl {}", args.join(" ")),
+            code: status.code(),
+            stdout: read_lossy(out.path())?,
+            stderr: read_lossy(err.path())?,
+        })
+    }
+
+    /// Runs kubectl and wants exit code 0; gives stdout.
+    pub(crate) fn run(&self, args: &str) -> Result<String> {
+        self.run_with(args, "")
+    }
+
+    /// As [`Kubectl::run`], with stdin.
+    pub(crate) fn run_with(&self, args: &str, stdin: &str) -> Result<String> {
+        let output = self.call(args, stdin)?;
+        ensure!(output.code == Some(0), "{output}");
+        Ok(output.stdout)
+    }
+
+    /// Runs kubectl with these very arguments and wants exit code 0; gives stdout.
+    pub(crate) fn run_args(&self, args: &[&str]) -> Result<String> {
+        let output = self.call_with(args, "", &[])?;
+        ensure!(output.code == Some(0), "{output}");
+        Ok(output.stdout)
+    }
+
+    /// Runs `kubectl <args> --output=json` and parses what it prints.
+    pub(crate) fn json(&self, args: &str) -> Result<Value> {
+        let text = self.run(&format!("{args} --output=json"))?;
+        serde_json::from_str(&text).with_context(|| format!("kubectl {args} printed no JSON"))
+    }
+}
+
+fn read_lossy(path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut File::open(path)?, &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl std::fmt::Display for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let code = self.code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+        let cut = |text: &str| text.trim().chars().take(1200).collect::<String>();
+        write!(f, "{}: {code}", self.command)?;
+        for (name, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !text.trim().is_empty() {
+                write!(f, "\n{name}: {}", cut(text))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! Real servers on loopback for end-to-end tests and benchmarks: tools built from published Go modules, physical
+//! clusters made of them, a Portolan server, and kubectl in front of each.
+
+pub(crate) mod cluster;
+pub(crate) mod control_plane;
+pub(crate) mod fake_nodes;
+pub(crate) mod kubeconfig;
+pub(crate) mod kubectl;
+pub(crate) mod pki;
+pub(crate) mod poll;
+pub(crate) mod ports;
+pub(crate) mod portolan;
+pub(crate) mod process;
+pub(crate) mod tools;
+pub(crate) mod workdir;

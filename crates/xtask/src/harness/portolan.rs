@@ -1,0 +1,120 @@
+//! A Portolan server under test: built from this clone, started, killed, started again.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::kubeconfig::Kubeconfig;
+use super::tools::{Tools, repository};
+use super::{ports::free_port, process::Process};
+use crate::client;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A ready server with one data directory and one port over all its starts.
+pub(crate) struct Portolan {
+    program: PathBuf,
+    data: PathBuf,
+    logs: PathBuf,
+    port: u16,
+    process: Process,
+    kubeconfig: Kubeconfig,
+}
+
+/// Builds `portolan` in release and gives the path of the binary.
+pub(crate) fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = ["build", "--release", "--package", "portolan", "--bin", "portolan", "--message-format=json"];
+    let output = Command::new(cargo)
+        .args(args)
+        .current_dir(repository())
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo could not build portolan");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|message| message.get("executable")?.as_str().map(PathBuf::from))
+        .next_back()
+        .context("cargo named no executable")
+}
+
+impl Portolan {
+    /// Starts `program server` on `<dir>/data` and waits until it is ready.
+    pub(crate) fn start(program: &Path, tools: &Tools, dir: &Path) -> Result<Self> {
+        let (data, logs, port) = (dir.join("data"), dir.join("logs"), free_port()?);
+        let process = spawn(program, &data, port, &logs)?;
+        let kubeconfig = wait_kubeconfig(&process, &tools.kubectl(), &data)?;
+        let server = Self { program: program.to_owned(), data, logs, port, process, kubeconfig };
+        server.wait_ready()?;
+        Ok(server)
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Stops it cleanly.
+    pub(crate) fn stop(&self) -> Result<()> {
+        self.process.terminate()
+    }
+
+    /// Starts it again on the same data directory and port. The kubeconfig of the first start must still serve.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.process = spawn(&self.program, &self.data, self.port, &self.logs)?;
+        self.wait_ready()
+    }
+
+    /// Readiness is the server's, whatever logical cluster the kubeconfig points into.
+    fn wait_ready(&self) -> Result<()> {
+        let server = self.kubeconfig.with_server(&format!("https://127.0.0.1:{}", self.port));
+        client::wait_ready(&server, START_LIMIT, || self.process.check_alive())
+            .with_context(|| format!("portolan:\n{}", self.process.log_tail()))
+    }
+
+    /// Fails when the server has ended by itself.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        self.process.check_alive()
+    }
+
+    /// The folder with everything it stores.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The administrator, at the URL that the server wrote down (the logical cluster `root`).
+    pub(crate) fn kubeconfig(&self) -> &Kubeconfig {
+        &self.kubeconfig
+    }
+
+    /// The administrator in the logical cluster `path`.
+    pub(crate) fn workspace(&self, path: &str) -> Kubeconfig {
+        self.kubeconfig.with_server(&format!("https://127.0.0.1:{}/clusters/{path}", self.port))
+    }
+}
+
+fn spawn(program: &Path, data: &Path, port: u16, logs: &Path) -> Result<Process> {
+    let data = format!("--data-dir={}", data.display());
+    let address = format!("--bind-address=127.0.0.1:{port}");
+    Process::spawn("portolan", program, ["server", data.as_str(), address.as_str()], logs)
+}
+
+/// The kubeconfig is written some time before the server is ready.
+fn wait_kubeconfig(process: &Process, kubectl: &Path, data: &Path) -> Result<Kubeconfig> {
+    let file = data.join("admin.kubeconfig");
+    let start = Instant::now();
+    while !file.exists() {
+        process.check_alive()?;
+        ensure!(start.elapsed() < START_LIMIT, "portolan wrote no {}:\n{}", file.display(), process.log_tail());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Kubeconfig::read(kubectl, &file)
+}

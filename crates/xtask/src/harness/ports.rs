@@ -1,0 +1,26 @@
+//! Free TCP ports on loopback.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use anyhow::{Result, bail};
+
+/// Below the kernel's ephemeral range (from 32768), so that no outgoing connection takes a port between the look and
+/// the server's bind.
+const RANGE: std::ops::Range<u16> = 18_000..30_000;
+
+static NEXT: AtomicU16 = AtomicU16::new(0);
+
+/// A port nobody listens on now. Never given twice by one process; different processes start at different places.
+pub(crate) fn free_port() -> Result<u16> {
+    let width = RANGE.end - RANGE.start;
+    let start = u16::try_from(u32::from(width / 97) * (std::process::id() % 97))?;
+    for _ in 0..width {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = RANGE.start + (start + step % width) % width;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port on 127.0.0.1 in {RANGE:?}");
+}

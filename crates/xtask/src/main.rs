@@ -1,0 +1,75 @@
+//! Chores of the repository: end-to-end tests, benchmarks and the tools they need. `cargo xtask --help` lists them.
+
+mod bench;
+mod client;
+mod harness;
+mod report;
+mod suites;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use harness::{cluster, process, tools::Tools, workdir::WorkDir};
+
+/// Chores of the Portolan repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Run the end-to-end suites with unmodified kubectl against real API servers.
+    E2e(suites::Options),
+    /// Measure Portolan beside kube-apiserver + etcd; prints a Markdown table.
+    Bench(bench::Options),
+    /// Build kube-apiserver, kubectl, etcd and kwok into the cache folder and print that folder.
+    Tools,
+    /// Start physical clusters, print their kubeconfigs and keep them until Ctrl-C.
+    Up {
+        /// How many to start.
+        #[arg(long, default_value_t = 1)]
+        clusters: usize,
+    },
+}
+
+fn main() -> ExitCode {
+    process::kill_children_on_signals();
+    match run(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one chore; `false` means that it ran and its checks failed.
+fn run(chore: Chore) -> Result<bool> {
+    match chore {
+        Chore::E2e(options) => suites::run(&options),
+        Chore::Bench(options) => bench::run(&options).map(|()| true),
+        Chore::Tools => {
+            println!("{}", Tools::build()?.dir().display());
+            Ok(true)
+        }
+        Chore::Up { clusters } => up(clusters).map(|()| true),
+    }
+}
+
+fn up(count: usize) -> Result<()> {
+    let tools = Tools::build()?;
+    let work = WorkDir::new("up")?;
+    let names: Vec<String> = (1..=count).map(|number| format!("physical-{number}")).collect();
+    let clusters = cluster::start_all(&tools, work.path(), &names)?;
+    for cluster in &clusters {
+        println!("{}: export KUBECONFIG={}", cluster.name(), cluster.kubeconfig_file().display());
+    }
+    println!("kubectl: {}", tools.kubectl().display());
+    process::wait_for_signal().context("cannot wait for Ctrl-C")
+}

@@ -1,0 +1,119 @@
+//! Every kubectl verb, unmodified, against a logical cluster. The same checks pass against a real kube-apiserver
+//! (`--against kube`): a text or column that they want is Kubernetes' own.
+
+mod access;
+mod basics;
+mod deletion;
+mod errors;
+mod objects;
+mod printing;
+mod workloads;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::harness::kubectl::{Kubectl, Output};
+use crate::harness::poll;
+use crate::report::Report;
+
+/// The namespace that the checks fill.
+const NAMESPACE: &str = "verbs";
+
+/// What every check gets.
+struct Context {
+    /// In the namespace of the suite.
+    kubectl: Kubectl,
+    /// Without a namespace.
+    anywhere: Kubectl,
+}
+
+/// A sentence that says what is right, and the code that looks.
+type Check = (&'static str, fn(&Context) -> Result<()>);
+
+/// Runs all checks in order. A group may build on the objects of the groups before it.
+pub(super) fn run(report: &mut Report, anywhere: &Kubectl) {
+    let context = Context { kubectl: anywhere.in_namespace(NAMESPACE), anywhere: anywhere.clone() };
+    let groups = [
+        ("basics", basics::CHECKS),
+        ("objects", objects::CHECKS),
+        ("printing", printing::CHECKS),
+        ("errors", errors::CHECKS),
+        ("access", access::CHECKS),
+        ("workloads", workloads::CHECKS),
+        ("deletion", deletion::CHECKS),
+    ];
+    for (group, checks) in groups {
+        for (name, check) in checks {
+            report.check(&format!("kubectl {group}: {name}"), || check(&context));
+        }
+    }
+}
+
+impl Context {
+    /// Runs kubectl in the namespace, wants exit code 0 and all of `texts` in stdout.
+    fn says(&self, args: &str, texts: &[&str]) -> Result<String> {
+        let out = self.kubectl.run(args)?;
+        contains(args, &out, texts)?;
+        Ok(out)
+    }
+
+    /// Runs kubectl in the namespace, wants exit code 1 and all of `texts` in stderr.
+    fn refuses(&self, args: &str, stdin: &str, texts: &[&str]) -> Result<()> {
+        refused(&self.kubectl.call(args, stdin)?, texts)
+    }
+
+    /// `kubectl apply -f -` of one text.
+    fn apply(&self, manifest: &str) -> Result<String> {
+        self.kubectl.run_with("apply -f -", manifest)
+    }
+
+    /// One JSONPath of one object.
+    fn path(&self, object: &str, path: &str) -> Result<String> {
+        self.kubectl.run(&format!("get {object} -o jsonpath={path}"))
+    }
+
+    /// Wants a JSONPath of an object to print exactly `expected`.
+    fn path_is(&self, object: &str, path: &str, expected: &str) -> Result<()> {
+        let found = self.path(object, path)?;
+        ensure!(found == expected, "{object} {path} is {found:?}, expected {expected:?}");
+        Ok(())
+    }
+
+    /// Waits for what [`Context::path_is`] wants.
+    fn path_becomes(&self, object: &str, path: &str, expected: &str) -> Result<()> {
+        poll::until("a field", Duration::from_secs(60), || self.path_is(object, path, expected))
+    }
+
+    /// `kubectl rollout status`, bounded.
+    fn rolled_out(&self, object: &str) -> Result<()> {
+        let slow = self.kubectl.within(Duration::from_secs(130));
+        slow.run(&format!("rollout status {object} --timeout=120s")).map(drop)
+    }
+
+    /// `kubectl wait`, bounded.
+    fn wait(&self, args: &str) -> Result<()> {
+        let slow = self.kubectl.within(Duration::from_secs(130));
+        slow.run(&format!("wait {args} --timeout=120s")).map(drop)
+    }
+}
+
+fn contains(what: &str, out: &str, texts: &[&str]) -> Result<()> {
+    for text in texts {
+        ensure!(out.contains(text), "{what}: {text:?} is not in\n{}", out.chars().take(1500).collect::<String>());
+    }
+    Ok(())
+}
+
+fn refused(output: &Output, texts: &[&str]) -> Result<()> {
+    ensure!(output.code == Some(1), "expected exit code 1\n{output}");
+    for text in texts {
+        ensure!(output.stderr.contains(text), "{text:?} is not in stderr\n{output}");
+    }
+    Ok(())
+}
+
+/// A ConfigMap manifest with one key `k`.
+fn config_map(name: &str, value: &str) -> String {
+    format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{k: {value}}}}}\n---\n")
+}
