@@ -29,6 +29,12 @@ func build(report bool) (*table, error) {
 	if err := t.addOpenAPI(); err != nil {
 		return nil, fmt.Errorf("OpenAPI: %w", err)
 	}
+	if err := t.addStrategies(); err != nil {
+		return nil, fmt.Errorf("strategies: %w", err)
+	}
+	if err := t.addDefaults(types, report); err != nil {
+		return nil, fmt.Errorf("defaults: %w", err)
+	}
 	return t, nil
 }
 

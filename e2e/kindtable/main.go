@@ -6,6 +6,7 @@
 //	go run ./kindtable -out ../crates/machinery/data/kinds.json
 //	go run ./kindtable -check ../crates/machinery/data/kinds.json
 //	go run ./kindtable -samples ../crates/machinery/testdata/protobuf.jsonl
+//	go run ./kindtable -discovery ../crates/machinery/testdata/discovery.json -openapi ../crates/machinery/testdata/openapi.jsonl
 package main
 
 import (
@@ -20,15 +21,20 @@ func main() {
 	check := flag.String("check", "", "fail unless this file holds exactly the table")
 	samples := flag.String("samples", "", "write protobuf samples to this file")
 	discovery := flag.String("discovery", "", "write the expected discovery documents to this file")
+	openapi := flag.String("openapi", "", "write the expected OpenAPI schemas to this file")
 	report := flag.Bool("report", false, "print the defaults which depend on other fields")
 	flag.Parse()
-	if err := run(*out, *check, *samples, *discovery, *report); err != nil {
+	err := run(files{*out, *check, *samples, *discovery, *openapi}, *report)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "kindtable:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, check, samples, discovery string, report bool) error {
+// files are the files to write; those without a name are not written.
+type files struct{ table, check, samples, discovery, openapi string }
+
+func run(to files, report bool) error {
 	table, err := build(report)
 	if err != nil {
 		return err
@@ -37,27 +43,33 @@ func run(out, check, samples, discovery string, report bool) error {
 	if err != nil {
 		return err
 	}
-	if out != "" {
-		if err := os.WriteFile(out, text, 0o644); err != nil {
+	for _, step := range []struct {
+		path string
+		do   func(path string) error
+	}{
+		{to.table, func(path string) error { return os.WriteFile(path, text, 0o644) }},
+		{to.check, func(path string) error { return compare(path, text) }},
+		{to.samples, func(path string) error { return writeSamples(path, table) }},
+		{to.discovery, func(path string) error { return writeDiscovery(path, table) }},
+		{to.openapi, writeOpenAPI},
+	} {
+		if step.path == "" {
+			continue
+		}
+		if err := step.do(step.path); err != nil {
 			return err
 		}
 	}
-	if check != "" {
-		had, err := os.ReadFile(check)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(had, text) {
-			return fmt.Errorf("%s differs from what the Go types say; write it again with -out", check)
-		}
+	return nil
+}
+
+func compare(path string, text []byte) error {
+	had, err := os.ReadFile(path)
+	if err != nil {
+		return err
 	}
-	if samples != "" {
-		if err := writeSamples(samples, table); err != nil {
-			return err
-		}
-	}
-	if discovery != "" {
-		return writeDiscovery(discovery, table)
+	if !bytes.Equal(had, text) {
+		return fmt.Errorf("%s differs from what the Go types say; write it again with -out", path)
 	}
 	return nil
 }

@@ -80,6 +80,14 @@ type kindEntry struct {
 	CreateOnUpdate      bool `json:"createOnUpdate"`
 	// Storage is the resource as which objects are stored, where it is another one.
 	Storage *storageEntry `json:"storage,omitempty"`
+	// Defaults are filled in like those of fields, but for this kind only.
+	Defaults []placedEntry `json:"defaults,omitempty"`
+}
+
+// placedEntry is a default for a field by its path; it applies whenever the object that holds the field is present.
+type placedEntry struct {
+	Path  []string `json:"path"`
+	Value any      `json:"value"`
 }
 
 type storageEntry struct {

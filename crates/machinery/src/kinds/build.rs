@@ -8,8 +8,8 @@ use std::{
 use portolan_types::{GroupVersionKind, GroupVersionResource};
 
 use super::{
-    Field, FieldKind, Kind, KindTable, ListType, MapType, PatchStrategy, Scalar, Special, Subresource, Type, TypeId, Wire,
-    WireTarget,
+    Field, FieldKind, Kind, KindTable, ListType, MapType, PatchStrategy, PlacedDefault, Scalar, Special, Subresource,
+    Type, TypeId, Wire, WireTarget,
     file::{File, FileField, FileKind, FileType},
 };
 
@@ -130,15 +130,7 @@ impl TableBuilder {
         for (name, entry) in &file.types {
             let special = entry.special.map(|word| special(name, word)).transpose()?;
             let name = self.word(name);
-            self.add_type(Type {
-                name,
-                special,
-                atomic: entry.map == Some("atomic"),
-                preserve_unknown: false,
-                embedded_resource: false,
-                fields: Box::default(),
-                wire: Box::default(),
-            })?;
+            self.add_type(Type { special, atomic: entry.map == Some("atomic"), ..Type::new(name, []) })?;
         }
         for (at, (name, _)) in file.types.iter().enumerate() {
             let mut fields = Vec::new();
@@ -179,7 +171,7 @@ impl TableBuilder {
         let mut wire = Vec::new();
         for field in entry.fields.iter().filter(|field| field.id != 0) {
             let target = if field.flags.contains('i') {
-                WireTarget::Inline { schema: self.known(name, field.kind)?, pointer: field.flags.contains('p') }
+                WireTarget::Inline(self.known(name, field.kind)?)
             } else {
                 let at = fields.binary_search_by(|own| (*own.name).cmp(field.name));
                 WireTarget::Field(at.expect("the fields were made from the same entries") as u32)
@@ -191,7 +183,8 @@ impl TableBuilder {
     }
 
     fn field(&mut self, user: &str, entry: &FileField<'_>) -> Result<Field, TableError> {
-        let unknown = |word: &str| TableError::UnknownWord { user: format!("{user}.{}", entry.name), word: word.into() };
+        let unknown =
+            |word: &str| TableError::UnknownWord { user: format!("{user}.{}", entry.name), word: word.into() };
         let mut patch = PatchStrategy::default();
         for word in entry.patch.split(',').filter(|word| !word.is_empty()) {
             match word {
@@ -269,8 +262,15 @@ impl TableBuilder {
             gvk: self.gvk(sub.group, sub.version, sub.kind),
             verbs: self.words(&sub.verbs),
         });
+        let subresources = subresources.collect();
+        let defaults = entry
+            .defaults
+            .iter()
+            .map(|default| PlacedDefault { path: self.words(&default.path), value: default.value.clone() });
+        let defaults = defaults.collect();
         Ok(Kind {
-            subresources: subresources.collect(),
+            subresources,
+            defaults,
             gvk: self.gvk(entry.group, entry.version, entry.kind),
             resource: self.word(entry.resource),
             singular: self.word(entry.singular),

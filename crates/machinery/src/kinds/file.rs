@@ -93,6 +93,16 @@ pub(super) struct FileKind<'a> {
     #[serde(default)]
     pub(super) create_on_update: bool,
     pub(super) storage: Option<FileStorage<'a>>,
+    #[serde(borrow, default)]
+    pub(super) defaults: Vec<FileDefault<'a>>,
+}
+
+/// A default of one kind's own.
+#[derive(Deserialize)]
+pub(super) struct FileDefault<'a> {
+    #[serde(borrow)]
+    pub(super) path: Vec<&'a str>,
+    pub(super) value: Value,
 }
 
 /// Where objects are kept, if under another resource.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use portolan_types::{GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+use serde_json::Value;
 
 use super::TypeId;
 
@@ -39,6 +40,18 @@ pub struct Kind {
     pub create_on_update: bool,
     /// The version and resource in which objects are kept. `events.k8s.io` keeps core events.
     pub storage: GroupVersionResource,
+    /// Defaults which this kind alone has, besides those of its fields. Each applies when the object that holds the field is
+    /// present and the field is absent.
+    pub defaults: Box<[PlacedDefault]>,
+}
+
+/// A default of one kind's own.
+#[derive(Clone, Debug)]
+pub struct PlacedDefault {
+    /// The way to the field, through objects only.
+    pub path: Box<[Arc<str>]>,
+    /// What is filled in.
+    pub value: Value,
 }
 
 impl Kind {

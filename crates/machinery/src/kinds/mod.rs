@@ -15,6 +15,6 @@ mod types;
 mod tests;
 
 pub use build::{TableBuilder, TableError};
-pub use kind::{Kind, Subresource};
+pub use kind::{Kind, PlacedDefault, Subresource};
 pub use table::KindTable;
 pub use types::{Field, FieldKind, ListType, MapType, PatchStrategy, Scalar, Special, Type, TypeId, Wire, WireTarget};

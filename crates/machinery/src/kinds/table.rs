@@ -29,7 +29,8 @@ const KUBERNETES: &str = include_str!("../../data/kinds.json");
 const PORTOLAN: &str = include_str!("../../data/portolan.json");
 
 /// The kinds of the machinery itself, which clients send under the group version of whatever they are about.
-const OPTIONS: [&str; 6] = ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions"];
+const OPTIONS: [&str; 6] =
+    ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions"];
 
 impl KindTable {
     /// Kubernetes' and Portolan's own kinds. Built at the first call.

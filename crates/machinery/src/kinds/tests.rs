@@ -65,7 +65,7 @@ fn fields_carry_what_the_go_types_say() {
 fn inlined_messages_are_flat_in_json_and_nested_on_the_wire() {
     let volume = table().get(table().type_named("io.k8s.api.core.v1.Volume").unwrap());
     assert!(volume.field("configMap").is_some());
-    let Some(WireTarget::Inline { schema, .. }) = volume.on_wire(2) else { panic!("the source is inlined") };
+    let Some(WireTarget::Inline(schema)) = volume.on_wire(2) else { panic!("the source is inlined") };
     assert_eq!(&*table().get(schema).name, "io.k8s.api.core.v1.VolumeSource");
     let pod = table().get(table().type_named("io.k8s.api.core.v1.Pod").unwrap());
     assert_eq!(pod.field("apiVersion").unwrap().number, 0);
@@ -92,16 +92,10 @@ fn a_table_laid_over_another_answers_for_both() {
     let mut builder = TableBuilder::over(table());
     let meta = builder.type_named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap();
     let schema = builder
-        .add_type(Type {
-            name: "dev.example.v1.Widget".into(),
-            special: None,
-            atomic: false,
-            preserve_unknown: true,
-            embedded_resource: false,
-            fields: [Field::new("spec", FieldKind::Special(Special::Any)), Field::new("metadata", FieldKind::Message(meta))]
-                .into(),
-            wire: Box::default(),
-        })
+        .add_type(Type::new(
+            "dev.example.v1.Widget",
+            [Field::new("spec", FieldKind::Special(Special::Any)), Field::new("metadata", FieldKind::Message(meta))],
+        ))
         .unwrap();
     let pod = table().resource("", "v1", "pods").unwrap();
     let gvk = GroupVersionKind::new("example.dev", "v1", "Widget");

@@ -23,11 +23,28 @@ pub struct Type {
     pub embedded_resource: bool,
     /// The JSON view, sorted by name: fields of messages that Go inlines stand here like own ones.
     pub fields: Box<[Field]>,
-    /// The protobuf view, sorted by number.
+    /// The protobuf view, sorted by number. Empty for types without protobuf form.
     pub wire: Box<[Wire]>,
+    /// The schema to publish in OpenAPI documents instead of the one that follows from the fields: it may say more than
+    /// fields can (patterns, bounds, rules). References in it have to be to types of the fields.
+    pub published: Option<Arc<Value>>,
 }
 
 impl Type {
+    /// A message type that says nothing but its fields.
+    pub fn new(name: impl Into<Arc<str>>, fields: impl Into<Box<[Field]>>) -> Self {
+        Self {
+            name: name.into(),
+            special: None,
+            atomic: false,
+            preserve_unknown: false,
+            embedded_resource: false,
+            fields: fields.into(),
+            wire: Box::default(),
+            published: None,
+        }
+    }
+
     /// The field with this JSON name. Names are case-sensitive.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok().map(|at| &self.fields[at])
@@ -54,12 +71,7 @@ pub enum WireTarget {
     /// The field at this index of [`Type::fields`].
     Field(u32),
     /// A message whose fields belong to the same JSON object.
-    Inline {
-        /// Its type.
-        schema: TypeId,
-        /// Go keeps a pointer: when it holds none of the fields the message is left out.
-        pointer: bool,
-    },
+    Inline(TypeId),
 }
 
 /// A field of a message.

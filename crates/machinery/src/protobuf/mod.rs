@@ -1,0 +1,73 @@
+//! The protobuf form of objects: bodies that typed Go clients send, and answers to those who ask for it.
+//!
+//! A body is four magic bytes, then an envelope ([`decode`] reads it, [`encode`] writes it) around the object's own message. The
+//! codec walks the kind table; objects are JSON trees on its other side. What [`decode`] answers is what Go would print for the
+//! same bytes as JSON, so that the rest of the server need not know how an object came in: pointers differ from zero values,
+//! `omitempty` drops zeros, lists that are always written read as `null` when absent. [`encode`] writes the bytes that Go writes.
+//!
+//! Types without protobuf numbers (custom resources) have no protobuf form: they are [`ProtobufError::UnknownKind`], which
+//! the door answers with 415 or 406.
+
+mod envelope;
+mod json;
+mod message;
+mod read;
+mod special;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use envelope::{CONTENT_TYPE, decode, encode, is_protobuf, watch_frame};
+
+/// Why bytes cannot be decoded, or a tree not encoded.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ProtobufError {
+    /// The body does not start with the magic bytes.
+    #[error("provided data does not appear to be a protobuf message, expected prefix 6b 38 73 00")]
+    NotEnveloped,
+    /// A length or a number reaches over the end.
+    #[error("unexpected end of the protobuf message")]
+    Truncated,
+    /// A number is longer than 64 bits.
+    #[error("a protobuf integer overflows")]
+    Overflow,
+    /// The wire type of a known field does not fit its kind.
+    #[error("the protobuf field {field} has an unexpected wire type")]
+    WireType {
+        /// The JSON name of the field.
+        field: String,
+    },
+    /// A wire type or field number that protobuf does not have.
+    #[error("illegal tag in the protobuf message")]
+    IllegalTag,
+    /// Messages are nested too deeply.
+    #[error("the protobuf message is nested too deeply")]
+    TooDeep,
+    /// The message would grow out of proportion in memory.
+    #[error("the protobuf message holds too many messages for its size")]
+    TooMany,
+    /// The envelope says that the object is compressed.
+    #[error("unable to decode an object with content encoding {0:?}")]
+    Encoded(String),
+    /// No type of this kind has a protobuf form.
+    #[error("no kind {kind:?} is registered with a protobuf form for version {api_version:?}")]
+    UnknownKind {
+        /// The apiVersion.
+        api_version: String,
+        /// The kind.
+        kind: String,
+    },
+    /// A field holds JSON text which is none.
+    #[error("the field {field} does not hold valid JSON")]
+    InvalidJson {
+        /// The JSON name of the field.
+        field: String,
+    },
+    /// A value has no meaning for its field, on the wire or in the tree.
+    #[error("the field {field} holds an invalid value")]
+    InvalidValue {
+        /// The JSON name of the field.
+        field: String,
+    },
+}

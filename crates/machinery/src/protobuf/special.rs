@@ -1,0 +1,237 @@
+//! Types whose two forms follow no general rule.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp, tz::Offset};
+use serde_json::Value;
+
+use super::{
+    ProtobufError,
+    message::Decoder,
+    read::{Reader, WireType},
+    write::{self, Encoder},
+};
+use crate::kinds::{Field, Special, TypeId};
+
+/// The type behind the unions of JSON schemas.
+pub(super) const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
+/// The tree for the message of a special type.
+pub(super) fn decode(
+    decoder: &mut Decoder<'_>,
+    field: &Field,
+    special: Special,
+    data: &[u8],
+) -> Result<Value, ProtobufError> {
+    let parts = Parts::read(field, data)?;
+    let text = |at: u32| String::from_utf8_lossy(parts.bytes(at).unwrap_or_default()).into_owned();
+    Ok(match special {
+        Special::Time | Special::MicroTime if data.is_empty() => Value::Null,
+        Special::Time => Value::String(time_text(field, parts.number(1))?),
+        Special::MicroTime => Value::String(micros(&time_text(field, parts.number(1))?, parts.number(2))),
+        Special::Duration => Value::String(duration_text(parts.number(1))),
+        Special::Quantity => match text(1) {
+            empty if empty.is_empty() => Value::from("0"),
+            quantity => Value::String(quantity),
+        },
+        Special::IntOrString => match parts.number(1) {
+            0 => Value::from(parts.number(2) as i32),
+            1 => Value::String(text(3)),
+            _ => return Err(invalid(field)),
+        },
+        Special::RawExtension | Special::FieldsV1 | Special::Json => match parts.bytes(1) {
+            None | Some([]) => Value::Null,
+            Some(raw) => {
+                serde_json::from_slice(raw).map_err(|_| ProtobufError::InvalidJson { field: field.name.to_string() })?
+            }
+        },
+        Special::Strings => strings(&parts, 1),
+        Special::SchemaOrBool => match parts.bytes(2) {
+            Some(schema) => decode_schema(decoder, field, schema)?,
+            None => Value::Bool(parts.number(1) != 0),
+        },
+        Special::SchemaOrArray => match parts.all(2).next() {
+            None => optional_schema(decoder, field, &parts)?,
+            Some(_) => {
+                let all: Result<_, _> = parts.all(2).map(|schema| decode_schema(decoder, field, schema)).collect();
+                Value::Array(all?)
+            }
+        },
+        Special::SchemaOrStrings => match parts.all(2).next() {
+            None => optional_schema(decoder, field, &parts)?,
+            Some(_) => strings(&parts, 2),
+        },
+        Special::Any => return Err(invalid(field)),
+    })
+}
+
+fn optional_schema(decoder: &mut Decoder<'_>, field: &Field, parts: &Parts<'_>) -> Result<Value, ProtobufError> {
+    parts.bytes(1).map_or(Ok(Value::Null), |schema| decode_schema(decoder, field, schema))
+}
+
+fn decode_schema(decoder: &mut Decoder<'_>, field: &Field, data: &[u8]) -> Result<Value, ProtobufError> {
+    let schema = decoder.table.type_named(SCHEMA).ok_or_else(|| invalid(field))?;
+    Ok(Value::Object(decoder.object(schema, data)?))
+}
+
+fn strings(parts: &Parts<'_>, number: u32) -> Value {
+    parts.all(number).map(|text| Value::from(String::from_utf8_lossy(text))).collect()
+}
+
+/// Writes the message of a special type, without its tag.
+pub(super) fn encode(
+    encoder: &Encoder<'_>,
+    field: &Field,
+    special: Special,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Result<(), ProtobufError> {
+    let schema = || encoder.table.type_named(SCHEMA).ok_or_else(|| invalid(field));
+    let nested = |out: &mut Vec<u8>, number: u32, schema: TypeId, value: &Value| {
+        write::message(out, number, |out| encoder.object(schema, value, out))
+    };
+    match (special, value) {
+        (Special::Quantity, Value::String(text)) => write::bytes(out, 1, text.as_bytes()),
+        (Special::Quantity, Value::Number(number)) => write::bytes(out, 1, number.to_string().as_bytes()),
+        (Special::Quantity, Value::Null) => write::bytes(out, 1, b"0"),
+        (Special::IntOrString, Value::String(text)) => int_or_string(out, 1, 0, text),
+        (Special::IntOrString, Value::Null) => int_or_string(out, 0, 0, ""),
+        (Special::IntOrString, Value::Number(number)) => {
+            int_or_string(out, 0, number.as_i64().ok_or_else(|| invalid(field))?, "");
+        }
+        (Special::SchemaOrBool, Value::Object(_)) => {
+            write::number(out, 1, 1);
+            nested(out, 2, schema()?, value)?;
+        }
+        (Special::SchemaOrBool, Value::Bool(allowed)) => write::number(out, 1, u64::from(*allowed)),
+        (Special::SchemaOrBool, Value::Null) => write::number(out, 1, 0),
+        (_, Value::Null) => {}
+        (Special::Time | Special::MicroTime, Value::String(text)) => {
+            let time: Timestamp = text.parse().map_err(|_| invalid(field))?;
+            write::number(out, 1, time.as_second() as u64);
+            write::number(out, 2, time.subsec_nanosecond() as u64);
+        }
+        (Special::Duration, Value::String(text)) => {
+            let span: SignedDuration = text.parse().map_err(|_| invalid(field))?;
+            write::number(out, 1, i64::try_from(span.as_nanos()).map_err(|_| invalid(field))? as u64);
+        }
+        (Special::RawExtension | Special::FieldsV1 | Special::Json, value) => {
+            write::bytes(out, 1, value.to_string().as_bytes());
+        }
+        (Special::Strings, Value::Array(list)) => write_strings(field, out, 1, list)?,
+        (Special::SchemaOrArray, Value::Array(list)) => {
+            list.iter().try_for_each(|element| nested(out, 2, schema()?, element))?;
+        }
+        (Special::SchemaOrStrings, Value::Array(list)) => write_strings(field, out, 2, list)?,
+        (Special::SchemaOrArray | Special::SchemaOrStrings, Value::Object(_)) => nested(out, 1, schema()?, value)?,
+        _ => return Err(invalid(field)),
+    }
+    Ok(())
+}
+
+fn write_strings(field: &Field, out: &mut Vec<u8>, number: u32, list: &[Value]) -> Result<(), ProtobufError> {
+    for text in list {
+        write::bytes(out, number, text.as_str().ok_or_else(|| invalid(field))?.as_bytes());
+    }
+    Ok(())
+}
+
+fn int_or_string(out: &mut Vec<u8>, kind: u64, number: i64, text: &str) {
+    write::number(out, 1, kind);
+    write::number(out, 2, number as u64);
+    write::bytes(out, 3, text.as_bytes());
+}
+
+/// Whole seconds since 1970 in RFC 3339, in UTC.
+fn time_text(field: &Field, seconds: i64) -> Result<String, ProtobufError> {
+    let time = Timestamp::from_second(seconds).map_err(|_| invalid(field))?;
+    let time = Offset::UTC.to_datetime(time);
+    if time.year() < 0 {
+        return Err(invalid(field));
+    }
+    Ok(format!("{time}Z"))
+}
+
+/// Puts microseconds into a text of whole seconds.
+fn micros(whole: &str, nanos: i64) -> String {
+    let nanos = Duration::from_nanos(nanos.clamp(0, 999_999_999) as u64);
+    format!("{}.{:06}Z", whole.trim_end_matches('Z'), nanos.as_micros())
+}
+
+/// Go's `time.Duration.String`.
+fn duration_text(nanos: i64) -> String {
+    let sign = if nanos < 0 { "-" } else { "" };
+    let nanos = nanos.unsigned_abs();
+    let fraction = |nanos: u64, unit: u64| {
+        let (whole, rest) = (nanos / unit, nanos % unit);
+        let digits = format!("{rest:0width$}", width = unit.ilog10() as usize);
+        match digits.trim_end_matches('0') {
+            "" => whole.to_string(),
+            digits => format!("{whole}.{digits}"),
+        }
+    };
+    match nanos {
+        0 => "0s".into(),
+        1..1_000 => format!("{sign}{nanos}ns"),
+        1_000..1_000_000 => format!("{sign}{}µs", fraction(nanos, 1_000)),
+        1_000_000..1_000_000_000 => format!("{sign}{}ms", fraction(nanos, 1_000_000)),
+        _ => {
+            let (minutes, rest) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
+            let seconds = fraction(rest, 1_000_000_000);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{sign}{seconds}s"),
+                (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
+/// The fields of a small message, in order.
+struct Parts<'a>(Vec<(u32, Part<'a>)>);
+
+enum Part<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Parts<'a> {
+    fn read(field: &Field, data: &'a [u8]) -> Result<Self, ProtobufError> {
+        let mut parts = Vec::new();
+        let mut reader = Reader::new(data);
+        while let Some((number, wire)) = reader.tag()? {
+            match wire {
+                WireType::Varint => parts.push((number, Part::Number(reader.varint()?))),
+                WireType::Bytes => parts.push((number, Part::Bytes(reader.bytes()?))),
+                _ if number <= 3 => return Err(ProtobufError::WireType { field: field.name.to_string() }),
+                _ => reader.skip(wire)?,
+            }
+        }
+        Ok(Self(parts))
+    }
+
+    /// The last number under this field, 0 if there is none.
+    fn number(&self, wanted: u32) -> i64 {
+        let last = self.0.iter().rev().find_map(|(number, part)| match part {
+            Part::Number(value) if *number == wanted => Some(*value as i64),
+            _ => None,
+        });
+        last.unwrap_or_default()
+    }
+
+    /// The last bytes under this field.
+    fn bytes(&self, wanted: u32) -> Option<&'a [u8]> {
+        self.all(wanted).last()
+    }
+
+    fn all(&self, wanted: u32) -> impl Iterator<Item = &'a [u8]> {
+        self.0.iter().filter_map(move |(number, part)| match part {
+            Part::Bytes(bytes) if *number == wanted => Some(*bytes),
+            _ => None,
+        })
+    }
+}
+
+pub(super) fn invalid(field: &Field) -> ProtobufError {
+    ProtobufError::InvalidValue { field: field.name.to_string() }
+}

@@ -1,0 +1,233 @@
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::kinds::KindTable;
+
+/// Objects in both forms, made by the real Go types (`e2e/kindtable -samples`).
+const SAMPLES: &str = include_str!("../../testdata/protobuf.jsonl");
+
+#[derive(Deserialize)]
+struct Sample {
+    json: Value,
+    protobuf: String,
+}
+
+fn samples() -> impl Iterator<Item = (Value, Vec<u8>)> {
+    SAMPLES.lines().map(|line| {
+        let sample: Sample = serde_json::from_str(line).unwrap();
+        (sample.json, STANDARD.decode(sample.protobuf).unwrap())
+    })
+}
+
+fn table() -> &'static KindTable {
+    KindTable::builtin()
+}
+
+fn name(object: &Value) -> String {
+    format!("{} {}", object["apiVersion"], object["kind"])
+}
+
+fn encode_object(object: &Value) -> Result<Vec<u8>, ProtobufError> {
+    let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
+    let schema = table().object_type(group, version, object["kind"].as_str().unwrap()).unwrap();
+    encode(object, schema, table())
+}
+
+/// An envelope around raw bytes.
+fn enveloped(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::from(b"k8s\0");
+    write::message::<ProtobufError>(&mut out, 1, |out| {
+        write::bytes(out, 1, api_version.as_bytes());
+        write::bytes(out, 2, kind.as_bytes());
+        Ok(())
+    })
+    .unwrap();
+    write::bytes(&mut out, 2, raw);
+    out
+}
+
+#[test]
+fn golden_bytes_decode_to_what_go_prints() {
+    for (json, bytes) in samples() {
+        let decoded = decode(&bytes, table()).unwrap_or_else(|error| panic!("{}: {error}", name(&json)));
+        let differences = differences("", &decoded, &json);
+        assert!(differences.is_empty(), "{}: {differences:#?}", name(&json));
+    }
+}
+
+#[test]
+fn objects_encode_to_the_bytes_that_go_writes() {
+    for (json, bytes) in samples() {
+        let encoded = encode_object(&json).unwrap_or_else(|error| panic!("{}: {error}", name(&json)));
+        if encoded != bytes {
+            // The order of keys in raw JSON is the only freedom: compare by meaning.
+            assert_eq!(encoded.len(), bytes.len(), "{}", name(&json));
+            assert_eq!(decode(&encoded, table()).unwrap(), decode(&bytes, table()).unwrap(), "{}", name(&json));
+        }
+    }
+}
+
+/// Where two trees differ. Numbers are equal when their values are.
+fn differences(path: &str, ours: &Value, theirs: &Value) -> Vec<String> {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            let keys: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
+            let one = |key: &String| match (ours.get(key), theirs.get(key)) {
+                (Some(ours), Some(theirs)) => differences(&format!("{path}.{key}"), ours, theirs),
+                (ours, theirs) => vec![format!("{path}.{key}: ours {ours:?}, theirs {theirs:?}")],
+            };
+            keys.into_iter().flat_map(one).collect()
+        }
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+            let pairs = ours.iter().zip(theirs).enumerate();
+            pairs.flat_map(|(at, (ours, theirs))| differences(&format!("{path}[{at}]"), ours, theirs)).collect()
+        }
+        (Value::Number(ours), Value::Number(theirs)) if ours.as_f64() == theirs.as_f64() => Vec::new(),
+        (ours, theirs) if ours == theirs => Vec::new(),
+        (ours, theirs) => vec![format!("{path}: ours {ours}, theirs {theirs}")],
+    }
+}
+
+#[test]
+fn absence_and_zero_are_told_apart_as_the_go_types_do() {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
+        "spec": {"replicas": 0, "selector": null, "template": {}},
+    });
+    let decoded = decode(&encode_object(&deployment).unwrap(), table()).unwrap();
+    assert_eq!(decoded["spec"]["replicas"], json!(0), "a pointer keeps its zero");
+    assert_eq!(decoded["spec"].get("minReadySeconds"), None, "omitempty drops a zero");
+    assert_eq!(decoded["spec"].get("selector"), Some(&Value::Null), "a pointer that is always written is null");
+    assert_eq!(decoded["spec"]["template"]["spec"]["containers"], Value::Null, "and so is a list");
+    assert_eq!(decoded["status"], json!({}), "a struct is always written");
+    assert_eq!(decoded["metadata"], json!({"name": "a"}), "zero times are not");
+}
+
+#[test]
+fn options_are_taken_under_any_api_version() {
+    let mut raw = Vec::new();
+    write::number(&mut raw, 1, 5);
+    write::bytes(&mut raw, 99, b"a field of the future");
+    let decoded = decode(&enveloped("apps/v1", "DeleteOptions", &raw), table()).unwrap();
+    assert_eq!(decoded, json!({"apiVersion": "apps/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 5}));
+}
+
+#[test]
+fn broken_bodies_are_errors() {
+    let long_number = [&[0x08][..], &[0xff; 11]].concat();
+    for (case, body, expected) in [
+        ("no magic", Vec::from(b"{}"), ProtobufError::NotEnveloped),
+        ("cut in the envelope", Vec::from(b"k8s\0\x0a\x7f"), ProtobufError::Truncated),
+        (
+            "no kind",
+            Vec::from(b"k8s\0"),
+            ProtobufError::UnknownKind { api_version: String::new(), kind: String::new() },
+        ),
+        (
+            "a kind without protobuf form",
+            enveloped("example.dev/v1", "Widget", b""),
+            ProtobufError::UnknownKind { api_version: "example.dev/v1".into(), kind: "Widget".into() },
+        ),
+        ("an overlong number", enveloped("v1", "DeleteOptions", &long_number), ProtobufError::Overflow),
+        (
+            "text where a number belongs",
+            enveloped("v1", "DeleteOptions", b"\x0a\x01a"),
+            ProtobufError::WireType { field: "gracePeriodSeconds".into() },
+        ),
+        ("field number 0", enveloped("v1", "DeleteOptions", b"\x00\x01"), ProtobufError::IllegalTag),
+        ("a group which ends unopened", enveloped("v1", "DeleteOptions", b"\xfc\x01"), ProtobufError::IllegalTag),
+    ] {
+        assert_eq!(decode(&body, table()), Err(expected), "{case}");
+    }
+    let compressed = b"k8s\0\x1a\x04gzip";
+    assert_eq!(decode(compressed, table()), Err(ProtobufError::Encoded("gzip".into())));
+}
+
+/// `not: {not: {not: …}}` in a JSON schema is the only way to nest without end.
+#[test]
+fn depth_is_bounded() {
+    let props = table().get(table().type_named(special::SCHEMA).unwrap());
+    let not = props.field("not").unwrap().number;
+    let mut schema = Vec::new();
+    for _ in 0..5_000 {
+        let inner = std::mem::take(&mut schema);
+        write::bytes(&mut schema, not, &inner);
+    }
+    let wrap = |number, inner: &[u8]| {
+        let mut out = Vec::new();
+        write::bytes(&mut out, number, inner);
+        out
+    };
+    let versions = wrap(2, &wrap(7, &wrap(4, &wrap(1, &schema))));
+    let body = enveloped("apiextensions.k8s.io/v1", "CustomResourceDefinition", &versions);
+    assert_eq!(decode(&body, table()), Err(ProtobufError::TooDeep));
+}
+
+/// Two bytes per empty container would otherwise become a kilobyte each.
+#[test]
+fn growth_is_bounded() {
+    let mut containers = Vec::new();
+    for _ in 0..200_000 {
+        write::bytes(&mut containers, 2, b"");
+    }
+    let mut pod = Vec::new();
+    write::bytes(&mut pod, 2, &containers);
+    assert_eq!(decode(&enveloped("v1", "Pod", &pod), table()), Err(ProtobufError::TooMany));
+}
+
+#[test]
+fn trees_that_do_not_fit_are_errors() {
+    for (case, object) in [
+        ("text for a number", json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": "1"}})),
+        ("a list for a map", json!({"apiVersion": "v1", "kind": "ConfigMap", "data": ["a"]})),
+        ("no base64", json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "%"}})),
+        ("no time", json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"creationTimestamp": "now"}})),
+    ] {
+        assert!(matches!(encode_object(&object), Err(ProtobufError::InvalidValue { .. })), "{case}");
+    }
+}
+
+#[test]
+fn watch_frames_carry_their_length() {
+    let object = enveloped("v1", "Pod", b"");
+    let frame = watch_frame("ADDED", &object);
+    assert_eq!(frame[..4], u32::try_from(frame.len() - 4).unwrap().to_be_bytes());
+    assert_eq!(&frame[4..11], b"\x0a\x05ADDED");
+    assert!(frame.ends_with(&object));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(raw in proptest::collection::vec(any::<u8>(), 0..400)) {
+        drop(decode(&raw, table()));
+        for kind in ["Pod", "Node", "Event", "List"] {
+            drop(decode(&enveloped("v1", kind, &raw), table()));
+        }
+        drop(decode(&enveloped("apiextensions.k8s.io/v1", "CustomResourceDefinition", &raw), table()));
+    }
+
+    #[test]
+    fn damaged_objects_never_panic(which in any::<prop::sample::Index>(), hits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut in any::<prop::sample::Index>()) {
+        let all: Vec<_> = SAMPLES.lines().collect();
+        let sample: Sample = serde_json::from_str(all[which.index(all.len())]).unwrap();
+        let mut bytes = STANDARD.decode(sample.protobuf).unwrap();
+        for (at, value) in hits {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Ok(decoded) = decode(&bytes, table()) {
+            drop(encode_object_if_known(&decoded));
+        }
+        bytes.truncate(cut.index(bytes.len()));
+        drop(decode(&bytes, table()));
+    }
+}
+
+fn encode_object_if_known(object: &Value) -> Option<Vec<u8>> {
+    let (group, version) = object["apiVersion"].as_str()?.split_once('/').unwrap_or(("", "v1"));
+    let schema = table().object_type(group, version, object["kind"].as_str()?)?;
+    encode(object, schema, table()).ok()
+}

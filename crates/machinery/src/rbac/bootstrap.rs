@@ -1,0 +1,57 @@
+//! The roles and bindings that every logical cluster has from the start, from one shared table.
+
+use std::sync::LazyLock;
+
+use portolan_types::object;
+use serde_json::Value;
+
+/// kube-apiserver's bootstrap policy, written by `e2e/rbactable`, and Portolan's own additions.
+const DATA: [&str; 2] = [include_str!("../../data/rbac.json"), include_str!("../../data/rbac-portolan.json")];
+
+/// The shared roles and bindings, without uids and revisions.
+#[derive(Debug)]
+pub struct Bootstrap {
+    /// ClusterRoles, by name; rules of aggregated ones are to be computed.
+    pub cluster_roles: Vec<Value>,
+    /// ClusterRoleBindings, by name.
+    pub cluster_role_bindings: Vec<Value>,
+}
+
+/// The shared table. Parsed once.
+pub fn bootstrap() -> &'static Bootstrap {
+    static TABLE: LazyLock<Bootstrap> = LazyLock::new(|| {
+        let lines = DATA.iter().flat_map(|text| text.lines());
+        let objects = lines.map(|line| serde_json::from_str::<Value>(line).expect("the table is tested to parse"));
+        let (mut roles, mut bindings): (Vec<Value>, Vec<Value>) =
+            objects.partition(|o| o.get("kind").and_then(Value::as_str) == Some("ClusterRole"));
+        roles.sort_by(|a, b| object::name(a).cmp(object::name(b)));
+        bindings.sort_by(|a, b| object::name(a).cmp(object::name(b)));
+        Bootstrap { cluster_roles: roles, cluster_role_bindings: bindings }
+    });
+    &TABLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rbac::{PolicyRule, aggregated_rules};
+
+    #[test]
+    fn the_table_has_the_roles_that_users_bind() {
+        let table = bootstrap();
+        for name in ["admin", "cluster-admin", "edit", "view", "system:discovery", "system:basic-user"] {
+            assert!(table.cluster_roles.iter().any(|r| object::name(r) == name), "{name}");
+        }
+        let bound: Vec<&str> = table.cluster_role_bindings.iter().map(object::name).collect();
+        assert!(bound.contains(&"cluster-admin") && bound.contains(&"system:discovery"), "{bound:?}");
+    }
+
+    #[test]
+    fn aggregated_roles_take_in_portolans_own_kinds() {
+        let roles = &bootstrap().cluster_roles;
+        let view = roles.iter().find(|r| object::name(r) == "view").unwrap();
+        let rules = aggregated_rules(view, roles.iter()).unwrap();
+        let names = |resource: &str| rules.iter().any(|r: &PolicyRule| r.resources.iter().any(|x| x == resource));
+        assert!(names("pods") && names("placements") && !names("secrets"));
+    }
+}
