@@ -18,6 +18,13 @@ pub const DOWN_CLUSTER: &str = "sync.portolan.dev/cluster";
 pub const DOWN_NAMESPACE: &str = "sync.portolan.dev/namespace";
 /// Downstream annotation: the [`crate::placement::CopyIdentity`] as JSON.
 pub const DOWN_IDENTITY: &str = "sync.portolan.dev/identity";
+/// Downstream annotation: hash of what was applied last, so that a copy that needs no write gets none.
+pub const DOWN_APPLIED: &str = "sync.portolan.dev/applied";
+/// Downstream annotation: hash of the upstream pod template. Kubernetes hands it on from a Deployment to its ReplicaSet.
+pub const DOWN_TEMPLATE: &str = "sync.portolan.dev/template";
+/// Upstream annotation of a projected object: where it is downstream, as JSON (`portolan_syncer::Source` by the uid of
+/// the physical cluster).
+pub const SOURCE: &str = "sync.portolan.dev/source";
 /// Upstream label of a projected object: the name of the physical cluster it runs on.
 pub const PROJECTED_FROM: &str = "portolan.dev/cluster";
 

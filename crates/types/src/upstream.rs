@@ -119,7 +119,7 @@ pub struct Projection {
 }
 
 /// A copy that could not be deleted while its physical cluster was out of reach, to be deleted on return.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Debt {
     /// The former upstream object.
     pub key: ObjectKey,

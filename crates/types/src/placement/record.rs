@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{annotations, names::Uid, object};
+use crate::{annotations, group::GroupResource, names::Uid, object};
 
 /// Where a copy is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct PlacedCopy {
     /// Replicas of this copy, when the policy divides them; otherwise the object's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Counts how often the object came to this cluster: a late syncer cannot resurrect an older stay.
+    /// Grows with every arrival of the object anywhere: a late syncer cannot resurrect an older stay.
     pub epoch: u64,
 }
 
@@ -96,6 +96,22 @@ impl PlacementRecord {
     pub fn is_projected(&self) -> bool {
         self.clusters.iter().any(|c| c.phase == Phase::Projected)
     }
+}
+
+/// Name of the `Placement` of an object, beside it in its namespace: `deployments.apps-web`. Where that is no name of an
+/// object, or too long, a hash stands in place of the object's name.
+pub fn placement_name(resource: &GroupResource, name: &str) -> String {
+    let fits = |text: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        text.len() <= 253 && text.bytes().all(|b| inner(b) || b == b'-' || b == b'.') && text.bytes().last().is_some_and(inner)
+    };
+    let plain = format!("{resource}-{name}");
+    if fits(&plain) {
+        return plain;
+    }
+    // FNV-1a: stable for ever, and a clash only makes the younger object's Placement wait.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    format!("{resource}-{hash:016x}")
 }
 
 /// Who a downstream object is a copy of: the value of `sync.portolan.dev/identity`. An object without it is never touched.

@@ -1,0 +1,204 @@
+//! Empties namespaces that are being deleted, pods first, and lets them go when nothing is left.
+
+use std::{sync::Arc, time::Duration};
+
+use portolan_machinery::{
+    kinds::Kind,
+    lifecycle::{DeleteOptions, Propagation},
+};
+use portolan_store::{Event, RangeScope};
+use portolan_types::{
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, object,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    plane::{Plane, PlaneError, Step},
+    runtime::{Controller, Outcome},
+};
+
+/// How soon a namespace with content left is looked at again.
+const RECHECK: Duration = Duration::from_millis(100);
+
+/// The namespace loop.
+pub struct Namespaces {
+    plane: Arc<Plane>,
+    kind: &'static Kind,
+    /// Kinds whose objects live in namespaces, pods first, events last.
+    content: Vec<&'static Kind>,
+}
+
+impl Namespaces {
+    /// On the objects of `plane`.
+    pub fn new(plane: Arc<Plane>) -> Self {
+        let table = plane.table();
+        let kind = table.kind(&GroupVersionKind::new("", "v1", "Namespace")).expect("the table has core/v1");
+        let stored = |kind: &&Kind| kind.storage == kind_gvr(kind) && kind.namespaced && kind.has_verb("delete");
+        let mut content: Vec<&Kind> = table.kinds().map(|kind| &**kind).filter(stored).collect();
+        content.sort_by_key(|kind| match (&*kind.gvk.group, &*kind.resource) {
+            ("", "pods") => 0,
+            ("", "events") => 2,
+            _ => 1,
+        });
+        Self { plane, kind, content }
+    }
+
+    async fn empty(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Result<Remaining, PlaneError> {
+        let mut remaining = Remaining::default();
+        for kind in &self.content {
+            let scope = RangeScope::Namespace(cluster, kind.storage.group_resource(), namespace.clone());
+            let left = self.plane.list(scope.clone()).await?;
+            for found in &left {
+                let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+                self.plane.delete(kind, &found.key, &options).await?;
+            }
+            if !left.is_empty() {
+                remaining.add(kind, &self.plane.list(scope).await?);
+            }
+            if &*kind.resource == "pods" && !remaining.is_empty() {
+                break; // Pods may need what else is in their namespace while they end (KEP-5080).
+            }
+        }
+        Ok(remaining)
+    }
+
+    async fn finalize(&self, key: &ObjectKey) -> Result<(), PlaneError> {
+        self.plane
+            .change(self.kind, key, |namespace| {
+                if let Some(spec) = namespace.get_mut("spec").and_then(Value::as_object_mut) {
+                    spec.remove("finalizers");
+                }
+                Step::Write(Some("finalize"))
+            })
+            .await
+            .map(drop)
+    }
+
+    async fn tell(&self, key: &ObjectKey, remaining: &Remaining) -> Result<(), PlaneError> {
+        let now = self.plane.seams().now_text();
+        self.plane
+            .change(self.kind, key, |namespace| {
+                let top = namespace.as_object_mut().expect("an API object is a JSON object");
+                let status = object::child_mut(top, "status");
+                let wanted = remaining.conditions();
+                if same_conditions(status.get("conditions"), &wanted) {
+                    return Step::Keep;
+                }
+                let timed = wanted.into_iter().map(|mut condition| {
+                    condition["lastTransitionTime"] = now.clone().into();
+                    condition
+                });
+                status.insert("conditions".into(), timed.collect());
+                Step::Write(Some("status"))
+            })
+            .await
+            .map(drop)
+    }
+}
+
+/// The resource that a kind is served as.
+fn kind_gvr(kind: &Kind) -> portolan_types::GroupVersionResource {
+    portolan_types::GroupVersionResource {
+        group: kind.gvk.group.clone(),
+        version: kind.gvk.version.clone(),
+        resource: kind.resource.clone(),
+    }
+}
+
+/// What is left in a namespace.
+#[derive(Default)]
+struct Remaining {
+    kinds: Vec<String>,
+    finalizers: Vec<String>,
+}
+
+impl Remaining {
+    fn add(&mut self, kind: &Kind, left: &[crate::plane::Found]) {
+        if left.is_empty() {
+            return;
+        }
+        self.kinds.push(format!("{} has {} resource instances", kind.group_resource(), left.len()));
+        for finalizer in left.iter().flat_map(|found| object::finalizers(&found.object)) {
+            if !self.finalizers.iter().any(|known| known == finalizer) {
+                self.finalizers.push(finalizer.to_owned());
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    fn conditions(&self) -> Vec<Value> {
+        let condition = |kind: &str, bad: bool, reason: [&str; 2], message: [String; 2]| {
+            let at = usize::from(bad);
+            json!({
+                "type": kind,
+                "status": if bad { "True" } else { "False" },
+                "reason": reason[at],
+                "message": message[at],
+            })
+        };
+        vec![
+            condition(
+                "NamespaceContentRemaining",
+                !self.kinds.is_empty(),
+                ["ContentRemoved", "SomeResourcesRemain"],
+                [
+                    "All content successfully removed".into(),
+                    format!("Some resources are remaining: {}", self.kinds.join(", ")),
+                ],
+            ),
+            condition(
+                "NamespaceFinalizersRemaining",
+                !self.finalizers.is_empty(),
+                ["ContentHasNoFinalizers", "SomeFinalizersRemain"],
+                [
+                    "All content-preserving finalizers finished".into(),
+                    format!("Some content in the namespace has finalizers remaining: {}", self.finalizers.join(", ")),
+                ],
+            ),
+        ]
+    }
+}
+
+fn same_conditions(current: Option<&Value>, wanted: &[Value]) -> bool {
+    let current = current.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let same = |a: &Value, b: &Value| ["type", "status", "message"].iter().all(|key| a.get(key) == b.get(key));
+    current.len() == wanted.len() && current.iter().zip(wanted).all(|(a, b)| same(a, b))
+}
+
+impl Controller for Namespaces {
+    type Key = (LogicalClusterId, ObjectName);
+
+    fn name(&self) -> &'static str {
+        "namespaces"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![self.kind.group_resource()]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<Self::Key> {
+        let deleting = event.record.header.is_deleting;
+        if deleting { vec![(event.key.cluster, event.key.name.clone())] } else { Vec::new() }
+    }
+
+    fn reconcile<'a>(&'a self, (cluster, name): &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async move {
+            let key = ObjectKey::cluster_scoped(*cluster, self.kind.group_resource(), name.clone());
+            let Some(namespace) = self.plane.get(&key).await? else { return Ok(Outcome::Done) };
+            let Ok(label) = name.parse::<NamespaceName>() else { return Ok(Outcome::Done) };
+            if !object::is_deleting(&namespace.object) {
+                return Ok(Outcome::Done);
+            }
+            let remaining = self.empty(*cluster, &label).await?;
+            if !remaining.is_empty() {
+                self.tell(&key, &remaining).await?;
+                return Ok(Outcome::CheckAgainIn(RECHECK));
+            }
+            self.finalize(&key).await?;
+            Ok(Outcome::Done)
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! Objects, as loops read and write them: through the same life cycle rules as requests, without HTTP.
+
+use portolan_machinery::{
+    kinds::{Kind, KindTable},
+    lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext},
+};
+use portolan_store::{DynStore, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction};
+use portolan_types::{
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Record, ResourceVersion, Scope, Seams,
+    Status,
+};
+use serde_json::Value;
+
+/// How often a change is tried again when others write the same object.
+const ATTEMPTS: usize = 8;
+
+/// Why a loop's step failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaneError {
+    /// The store did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The life cycle rules refuse it.
+    #[error(transparent)]
+    Refused(#[from] Status),
+    /// A stored object cannot be read.
+    #[error("{key} is damaged: {source}")]
+    Damaged {
+        /// Which one.
+        key: ObjectKey,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+/// An object with its place.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its address.
+    pub key: ObjectKey,
+    /// Its last write.
+    pub revision: ResourceVersion,
+    /// The object, resourceVersion included.
+    pub object: Value,
+}
+
+/// What [`Plane::change`] should do with what it read.
+pub enum Step {
+    /// Leave it.
+    Keep,
+    /// Write it as an update of the object or one of its subresources.
+    Write(Option<&'static str>),
+}
+
+/// The objects of all logical clusters.
+pub struct Plane {
+    store: DynStore,
+    table: &'static KindTable,
+    seams: Seams,
+}
+
+impl Plane {
+    /// On a store and a kind table.
+    pub fn new(store: DynStore, table: &'static KindTable, seams: Seams) -> Self {
+        Self { store, table, seams }
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &DynStore {
+        &self.store
+    }
+
+    /// The kinds.
+    pub fn table(&self) -> &'static KindTable {
+        self.table
+    }
+
+    /// Time and randomness.
+    pub fn seams(&self) -> &Seams {
+        &self.seams
+    }
+
+    /// The kind that a stored resource is written as.
+    pub fn stored_kind(&self, resource: &GroupResource) -> Option<&'static Kind> {
+        self.table.kinds().map(|kind| &**kind).find(|kind| {
+            kind.group_resource() == *resource
+                && kind.storage.group_resource() == *resource
+                && kind.storage.version == kind.gvk.version
+        })
+    }
+
+    fn context(&self) -> WriteContext<'_> {
+        WriteContext { table: self.table, seams: &self.seams }
+    }
+
+    /// The latest state of an object.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<Found>, PlaneError> {
+        self.store.get(key).await?.map(found).transpose()
+    }
+
+    /// All objects of a scope at the latest state.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn list(&self, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
+        let page = self.store.range(RangeRequest::all(scope)).await?;
+        page.objects.into_iter().map(found).collect()
+    }
+
+    /// Creates an object as a request would; `None` when there is one already.
+    ///
+    /// # Errors
+    /// When the rules refuse it or the store fails.
+    pub async fn create(
+        &self,
+        kind: &Kind,
+        cluster: LogicalClusterId,
+        object: Value,
+    ) -> Result<Option<Found>, PlaneError> {
+        let status = object.get("status").cloned();
+        let namespace = kind.namespaced.then(|| portolan_types::object::namespace(&object).to_owned());
+        let mut object = lifecycle::prepare_create(&self.context(), kind, object, namespace.as_deref(), None)?;
+        if let Some((status, top)) = status.zip(object.as_object_mut()) {
+            top.insert("status".into(), status);
+        }
+        let key = self.key_of(kind, cluster, &object)?;
+        match self.commit(&key, Expect::Absent, Some(&object)).await {
+            Ok(revision) => Ok(Some(with_revision(key, revision, object))),
+            Err(StoreError::AlreadyExists { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads an object, lets `change` change it, and writes it as a request would; tries again when others wrote it meanwhile.
+    /// `None` when there is no such object.
+    ///
+    /// # Errors
+    /// When the rules refuse it or the store fails.
+    pub async fn change(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        mut change: impl FnMut(&mut Value) -> Step + Send,
+    ) -> Result<Option<Value>, PlaneError> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let Some(current) = self.get(key).await? else { return Ok(None) };
+            let mut new = current.object.clone();
+            let Step::Write(subresource) = change(&mut new) else { return Ok(Some(current.object)) };
+            let update = lifecycle::prepare_update(&self.context(), kind, subresource, &current.object, new)?;
+            let (record, answer) = match update {
+                Update::Unchanged => return Ok(Some(current.object)),
+                Update::Changed(object) => (Some(object.clone()), object),
+                Update::Removed(object) => (None, object),
+            };
+            match self.commit(key, Expect::At(current.revision), record.as_ref()).await {
+                Ok(_) => return Ok(Some(answer)),
+                Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound { .. })) => last = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.unwrap_or(StoreError::Overloaded).into())
+    }
+
+    /// Deletes an object as a request would: marks it while finalizers, grace or copies downstream hold it.
+    ///
+    /// # Errors
+    /// When the rules refuse it, also by its preconditions, or the store fails.
+    pub async fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<(), PlaneError> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let Some(current) = self.get(key).await? else { return Ok(()) };
+            let record = match lifecycle::prepare_delete(&self.context(), kind, &current.object, options)? {
+                Deletion::Already(_) => return Ok(()),
+                Deletion::Mark(object) => Some(object),
+                Deletion::Remove => None,
+            };
+            match self.commit(key, Expect::At(current.revision), record.as_ref()).await {
+                Ok(_) | Err(StoreError::NotFound { .. }) => return Ok(()),
+                Err(error @ StoreError::Conflict { .. }) => last = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.unwrap_or(StoreError::Overloaded).into())
+    }
+
+    /// As [`Plane::change`], but as the cluster's own machinery does it: no validation, no generation, no removal. For what no
+    /// request may write, such as the node of a Pod.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn force(
+        &self,
+        key: &ObjectKey,
+        mut change: impl FnMut(&mut Value) -> bool + Send,
+    ) -> Result<Option<Value>, PlaneError> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let Some(mut current) = self.get(key).await? else { return Ok(None) };
+            if !change(&mut current.object) {
+                return Ok(Some(current.object));
+            }
+            match self.commit(key, Expect::At(current.revision), Some(&current.object)).await {
+                Ok(_) => return Ok(Some(current.object)),
+                Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound { .. })) => last = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.unwrap_or(StoreError::Overloaded).into())
+    }
+
+    async fn commit(
+        &self,
+        key: &ObjectKey,
+        expect: Expect,
+        object: Option<&Value>,
+    ) -> Result<ResourceVersion, StoreError> {
+        let txn = Transaction::one(key.clone(), expect, object.map(Record::of));
+        Ok(self.store.commit(txn).await?.into_inner().last)
+    }
+
+    /// The address of an object of a kind.
+    ///
+    /// # Errors
+    /// 422 when its name or namespace is none.
+    pub fn key_of(&self, kind: &Kind, cluster: LogicalClusterId, object: &Value) -> Result<ObjectKey, Status> {
+        let bad = |error: portolan_types::InvalidName| Status::bad_request(error.to_string());
+        let name: ObjectName = portolan_types::object::name(object).parse().map_err(bad)?;
+        let scope = match kind.namespaced {
+            false => Scope::Cluster,
+            true => Scope::Namespace(portolan_types::object::namespace(object).parse::<NamespaceName>().map_err(bad)?),
+        };
+        Ok(ObjectKey { cluster, resource: kind.storage.group_resource(), scope, name })
+    }
+}
+
+fn found(stored: StoredObject) -> Result<Found, PlaneError> {
+    match stored.record.to_value(stored.revision) {
+        Ok(object) => Ok(Found { key: stored.key, revision: stored.revision, object }),
+        Err(source) => Err(PlaneError::Damaged { key: stored.key, source }),
+    }
+}
+
+fn with_revision(key: ObjectKey, revision: ResourceVersion, mut object: Value) -> Found {
+    portolan_types::object::metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
+    Found { key, revision, object }
+}

@@ -1,0 +1,147 @@
+//! Takes along what is in a workspace that is deleted: workspaces below it first, then what is placed or has finalizers,
+//! then all the rest in one tombstone.
+
+use std::{sync::Arc, time::Duration};
+
+use portolan_machinery::{
+    kinds::Kind,
+    lifecycle::{DeleteOptions, Propagation},
+};
+use portolan_store::{Event, RangeRequest, RangeScope, StoreError};
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, ObjectName, object};
+use serde_json::Value;
+
+use crate::{
+    plane::{Plane, PlaneError, Step},
+    runtime::{Controller, Outcome},
+};
+
+/// Holds a Workspace until its logical cluster is gone; kcp's name.
+pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
+/// How soon a workspace with content left is looked at again.
+const RECHECK: Duration = Duration::from_millis(100);
+/// Objects read per step while looking for what holds a workspace.
+const PAGE: usize = 500;
+
+/// The workspace loop.
+pub struct Workspaces {
+    plane: Arc<Plane>,
+    directory: Arc<dyn Directory>,
+    kind: &'static Kind,
+}
+
+/// Which logical clusters there are, as the API server knows them.
+pub trait Directory: Send + Sync {
+    /// No workspace is made in `cluster` any more.
+    fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// From now on it is as if `cluster` had never been.
+    fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>>;
+}
+
+impl Workspaces {
+    /// On the objects of `plane`.
+    pub fn new(plane: Arc<Plane>, directory: Arc<dyn Directory>) -> Self {
+        let gvk = GroupVersionKind::new("tenancy.kcp.io", "v1alpha1", "Workspace");
+        let kind = plane.table().kind(&gvk).expect("the table has tenancy.kcp.io");
+        Self { plane, directory, kind }
+    }
+
+    /// Asks everything that holds `cluster` to go; the number of what is left.
+    async fn empty(&self, cluster: LogicalClusterId) -> Result<usize, PlaneError> {
+        let children = self.plane.list(RangeScope::Cluster(cluster, self.kind.group_resource())).await?;
+        for child in &children {
+            self.plane.delete(self.kind, &child.key, &background()).await?;
+        }
+        match children.len() {
+            0 => self.release_held(cluster).await,
+            left => Ok(left),
+        }
+    }
+
+    async fn release_held(&self, cluster: LogicalClusterId) -> Result<usize, PlaneError> {
+        let mut request = RangeRequest::all(RangeScope::Everything(cluster));
+        request.limit = Some(PAGE);
+        let mut held = 0;
+        loop {
+            let page = self.plane.store().range(request.clone()).await?;
+            request.after = page.objects.last().map(|o| o.key.clone());
+            for stored in page.objects {
+                let header = &stored.record.header;
+                if !header.has_finalizers && header.placed_on.is_empty() {
+                    continue;
+                }
+                held += 1;
+                if let Some(kind) = self.plane.stored_kind(&stored.key.resource) {
+                    self.plane.delete(kind, &stored.key, &background()).await?;
+                }
+            }
+            if !page.more {
+                return Ok(held);
+            }
+        }
+    }
+
+    /// The logical cluster goes, then its entry in the directory, then what held the Workspace.
+    async fn remove(&self, cluster: LogicalClusterId, key: &ObjectKey) -> Result<(), PlaneError> {
+        match self.plane.store().delete_cluster(cluster).await {
+            Ok(_) | Err(StoreError::ClusterGone { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.directory.remove(cluster).await?;
+        self.release(key).await
+    }
+
+    async fn release(&self, key: &ObjectKey) -> Result<(), PlaneError> {
+        let release = |workspace: &mut Value| {
+            if let Some(finalizers) =
+                object::metadata_mut(workspace).get_mut("finalizers").and_then(Value::as_array_mut)
+            {
+                finalizers.retain(|finalizer| finalizer != FINALIZER);
+            }
+            Step::Write(None)
+        };
+        self.plane.change(self.kind, key, release).await.map(drop)
+    }
+}
+
+fn background() -> DeleteOptions {
+    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
+}
+
+impl Controller for Workspaces {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "workspaces"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![self.kind.group_resource()]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        if event.record.header.is_deleting { vec![event.key.clone()] } else { Vec::new() }
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async move {
+            let Some(workspace) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
+            let held = object::finalizers(&workspace.object).any(|finalizer| finalizer == FINALIZER);
+            if !object::is_deleting(&workspace.object) || !held {
+                return Ok(Outcome::Done);
+            }
+            let id = workspace.object.pointer("/spec/cluster").and_then(Value::as_str).unwrap_or_default();
+            let Ok(cluster) = id.parse::<LogicalClusterId>() else {
+                self.release(key).await?;
+                return Ok(Outcome::Done);
+            };
+            self.directory.mark_deleting(cluster).await?;
+            if self.empty(cluster).await? > 0 {
+                return Ok(Outcome::CheckAgainIn(RECHECK));
+            }
+            self.remove(cluster, key).await?;
+            Ok(Outcome::Done)
+        })
+    }
+}

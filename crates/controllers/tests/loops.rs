@@ -1,0 +1,172 @@
+//! The loops on the memory store: what a user sees of them.
+
+use std::{sync::Arc, time::Duration};
+
+use portolan_controllers::{Plane, spawn_all};
+use portolan_machinery::{
+    kinds::{Kind, KindTable},
+    lifecycle::{DeleteOptions, Propagation},
+};
+use portolan_store::WatchScope;
+use portolan_types::{GroupVersionKind, LogicalClusterId, ObjectKey, Seams, object};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+struct Fixture {
+    plane: Arc<Plane>,
+    _tasks: JoinSet<()>,
+}
+
+/// Only a failing test waits this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+const CLUSTER: LogicalClusterId = LogicalClusterId::ROOT;
+
+impl Fixture {
+    fn start() -> Self {
+        let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
+        let mut tasks = JoinSet::new();
+        spawn_all(&plane, "a certificate", &CancellationToken::new(), &mut tasks);
+        Self { plane, _tasks: tasks }
+    }
+
+    fn kind(&self, api_version: &str, kind: &str) -> &'static Kind {
+        let gvk = GroupVersionKind::parse(api_version, kind).unwrap();
+        self.plane.table().kind(&gvk).unwrap()
+    }
+
+    async fn create(&self, object: Value) -> ObjectKey {
+        let kind = self.kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        self.plane.create(kind, CLUSTER, object).await.unwrap().expect("it is new").key
+    }
+
+    async fn delete(&self, key: &ObjectKey, propagation: Propagation) {
+        let kind = self.plane.stored_kind(&key.resource).unwrap();
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+        self.plane.delete(kind, key, &options).await.unwrap();
+    }
+
+    async fn get(&self, key: &ObjectKey) -> Option<Value> {
+        self.plane.get(key).await.unwrap().map(|found| found.object)
+    }
+
+    /// Waits until the object is as wanted, looking again at every event of its resource.
+    async fn until(&self, what: &str, key: &ObjectKey, test: impl Fn(Option<&Value>) -> bool) {
+        let scope = WatchScope::Resource(key.resource.clone(), Some(key.cluster));
+        let mut events = self.plane.store().watch(scope, None).await.unwrap();
+        let waiting = async {
+            while !test(self.get(key).await.as_ref()) {
+                events.next().await.unwrap();
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("{what}: {:?}", self.get(key).await);
+        }
+    }
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+fn config_map(name: &str, owner: Option<&Value>) -> Value {
+    let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}});
+    if let Some(owner) = owner {
+        map["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": object::name(owner),
+            "uid": object::meta_text(owner, "uid"), "blockOwnerDeletion": true,
+        }]);
+    }
+    map
+}
+
+fn sibling(key: &ObjectKey, resource: &str, name: &str) -> ObjectKey {
+    ObjectKey {
+        resource: portolan_types::GroupResource::new("", resource),
+        name: name.parse().unwrap(),
+        scope: portolan_types::Scope::Namespace(key.name.parse().unwrap()),
+        cluster: key.cluster,
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_gets_its_account_and_the_root_certificate_and_takes_its_content_along() {
+    let f = Fixture::start();
+    let shop = f.create(namespace("shop")).await;
+    let account = sibling(&shop, "serviceaccounts", "default");
+    let ca = sibling(&shop, "configmaps", "kube-root-ca.crt");
+    f.until("the account", &account, |found| found.is_some()).await;
+    f.until("the certificate", &ca, |found| found.is_some_and(|o| o["data"]["ca.crt"] == "a certificate")).await;
+    let map = f.create(config_map("content", None)).await;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("the namespace is gone", &shop, |found| found.is_none()).await;
+    assert_eq!((f.get(&map).await, f.get(&account).await, f.get(&ca).await), (None, None, None));
+}
+
+#[tokio::test]
+async fn content_with_a_finalizer_holds_its_namespace_and_says_so() {
+    let f = Fixture::start();
+    let shop = f.create(namespace("shop")).await;
+    let mut held = config_map("held", None);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    f.create(held).await;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("the condition", &shop, |found| {
+        let conditions = found.and_then(|o| o.pointer("/status/conditions")).and_then(Value::as_array);
+        conditions.into_iter().flatten().any(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dependents_go_with_their_last_owner_in_the_background() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let owner = f.create(config_map("owner", None)).await;
+    let dependent = f.create(config_map("dependent", f.get(&owner).await.as_ref())).await;
+    let grandchild = f.create(config_map("grandchild", f.get(&dependent).await.as_ref())).await;
+    f.delete(&owner, Propagation::Background).await;
+    f.until("the dependent goes", &dependent, |found| found.is_none()).await;
+    f.until("and its own", &grandchild, |found| found.is_none()).await;
+}
+
+#[tokio::test]
+async fn an_owner_deleted_in_the_foreground_goes_last() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let owner = f.create(config_map("owner", None)).await;
+    let mut held = config_map("dependent", f.get(&owner).await.as_ref());
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let dependent = f.create(held).await;
+    f.delete(&owner, Propagation::Foreground).await;
+    f.until("the dependent is asked to go", &dependent, |found| found.is_some_and(object::is_deleting)).await;
+    assert!(f.get(&owner).await.is_some(), "the owner waits");
+    let kind = f.kind("v1", "ConfigMap");
+    let release = |current: &mut Value| {
+        object::metadata_mut(current).remove("finalizers");
+        portolan_controllers::plane::Step::Write(None)
+    };
+    f.plane.change(kind, &dependent, release).await.unwrap();
+    f.until("then the owner goes", &owner, |found| found.is_none()).await;
+}
+
+#[tokio::test]
+async fn orphans_stay_without_their_owner() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let owner = f.create(config_map("owner", None)).await;
+    let dependent = f.create(config_map("dependent", f.get(&owner).await.as_ref())).await;
+    f.delete(&owner, Propagation::Orphan).await;
+    f.until("the owner goes", &owner, |found| found.is_none()).await;
+    let left = f.get(&dependent).await.expect("the dependent stays");
+    assert!(object::owner_references(&left).is_empty(), "{left}");
+}
+
+#[tokio::test]
+async fn an_object_whose_owner_never_was_goes() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let ghost = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ghost", "uid": "none"}});
+    let dependent = f.create(config_map("dependent", Some(&ghost))).await;
+    f.until("it goes", &dependent, |found| found.is_none()).await;
+}
