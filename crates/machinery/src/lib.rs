@@ -4,6 +4,7 @@
 //! This crate does no IO. It knows neither HTTP nor stores, and nothing in it asks whether a resource is built in or custom.
 
 pub mod apply;
+pub mod conversion;
 pub mod decode;
 pub mod defaults;
 pub mod discovery;

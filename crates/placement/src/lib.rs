@@ -1,1 +1,35 @@
-//! Policies, cluster facts and a workload give a placement and its explanation. Pure.
+//! Policies, cluster facts and a workload give a placement and its explanation.
+//!
+//! Everything here is pure: no clock, no randomness, no IO, no store. Equal facts give an equal answer, in whatever order
+//! they arrive. Who reads the facts and writes the answer is the scheduler's part.
+
+mod decide;
+mod divide;
+mod explain;
+mod facts;
+mod filters;
+mod legal;
+mod policy;
+mod reason;
+mod references;
+mod report;
+mod role;
+mod select;
+mod transition;
+mod workload;
+
+#[cfg(test)]
+mod fixtures;
+
+pub use decide::{Chosen, Decision, Outcome, Question, Rejected, place};
+pub use divide::{Share, divide};
+pub use explain::{ClusterTrace, Explanation, PolicyTrace, Verdict, explain};
+pub use facts::{ClusterFacts, ClusterInfo, Readiness, TaintFact};
+pub use legal::{Grounds, IllegalStep, check_grounds, is_legal};
+pub use policy::{LeveledPolicy, Policy};
+pub use reason::Reason;
+pub use references::References;
+pub use report::{About, Report, copy_statuses, placement_object};
+pub use role::{Role, is_workload_kind, role_of};
+pub use transition::{Demand, Health, Step, follow, transition};
+pub use workload::{Moves, Pin, PinOn, Workload, contribution};

@@ -1,3 +1,13 @@
-//! See README.md.
+//! The `portolan` binary: configuration and command line over all the other crates.
 
-fn main() {}
+mod cli;
+mod control_plane;
+mod members;
+mod placements;
+mod upstream;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

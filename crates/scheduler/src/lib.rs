@@ -1,1 +1,34 @@
-//! The loop around placement.
+//! The loop around placement: it watches what can be placed, policies and physical clusters of all logical clusters, and
+//! writes the record and the `Placement` that explains it in one transaction.
+//!
+//! The decisions are made in `portolan-placement`; this crate reads facts and writes answers. It knows no HTTP and no kind
+//! table: where logical clusters stand in the tree, who may use what, and the resources of custom kinds come in by traits.
+//!
+//! Level-based: the queue holds keys, objects are read when their turn comes. One task per watched resource and a fixed
+//! number of workers; nothing per logical cluster. In memory are policies, physical clusters and sums of what is placed.
+
+mod commit;
+mod events;
+mod explain;
+mod facts;
+mod feed;
+mod followers;
+mod gather;
+mod kinds;
+mod object;
+mod object_tree;
+mod observe;
+mod peek;
+mod physical;
+mod policies;
+mod queue;
+mod rescan;
+mod scheduler;
+mod seams;
+
+#[cfg(test)]
+mod tests;
+
+pub use physical::FINALIZER;
+pub use scheduler::{Parts, Scheduler, SchedulerError};
+pub use seams::{BuiltinKinds, ClusterTree, KindCatalog, UseByAll, UseRights};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use portolan_types::{BoxFuture, GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion};
+use portolan_types::{
+    BoxFuture, GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion,
+};
 
 /// Most objects that one transaction may write.
 pub const MAX_TRANSACTION_OBJECTS: usize = 100;

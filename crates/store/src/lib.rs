@@ -1,7 +1,35 @@
 //! All objects of all logical clusters, in one order of writes.
 //!
 //! This crate knows keys, records and revisions. It does not know paths of logical clusters, kinds, schemas or HTTP.
+//!
+//! - `api` is the [`Store`] trait: what every engine promises.
+//! - `open` opens an embedded engine; `embedded` is the trait on it.
+//! - `committer`, `plan` and `upkeep` write: one thread, batches, slices of compaction and deletion.
+//! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
+//! - `hub` tells watchers.
+//! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
+//! - `objects` helps controllers: trees instead of bytes, and changes that are tried again.
 
 mod api;
+mod blocking;
+mod committer;
+mod core;
+mod embedded;
+mod history;
+mod hub;
+mod keys;
+mod kv;
+mod merge;
+mod metrics;
+mod objects;
+mod open;
+mod plan;
+mod range;
+mod read;
+mod resources;
+mod upkeep;
+mod value;
 
 pub use api::*;
+pub use objects::{Modified, Objects, Step, keep_history};
+pub use open::{Engine, OpenError, StoreConfig, memory, memory_with, open};

@@ -1,1 +1,25 @@
-//! Plan and apply between one upstream and one downstream.
+//! Brings placed objects down to one physical cluster and their status back up.
+//!
+//! The decisions are pure: [`plan`], [`transform`], [`status`], [`project`]. Around them stands one [`worker`] per physical cluster. It
+//! reads and reports through [`portolan_types::upstream::Upstream`] and knows no store, and it reaches the physical cluster through a
+//! [`connector::Connector`] and does not know which.
+
+mod client;
+pub mod connector;
+pub mod naming;
+pub mod plan;
+pub mod project;
+pub mod rules;
+pub mod status;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod transform;
+pub mod worker;
+
+pub use connector::{ConnectError, Connector, DirectConnector};
+pub use naming::{NamespaceIdentity, downstream_namespace};
+pub use plan::{Proof, plan};
+pub use project::Source;
+pub use rules::SyncRules;
+pub use status::CopyStatus;
+pub use worker::{Syncer, SyncerConfig, SyncerHandle, SyncerStats};

@@ -26,7 +26,8 @@ const WINDOW: u32 = 16 << 20;
 pub(crate) struct Client {
     connections: Vec<SendRequest<Full<Bytes>>>,
     next: AtomicUsize,
-    prefix: String,
+    /// Scheme, host, port and path that every request begins with.
+    base: String,
     token: Option<String>,
 }
 
@@ -49,7 +50,8 @@ impl Client {
     /// Opens `connections` connections. Must run inside a tokio runtime, which then drives them.
     pub(crate) async fn connect(config: &Kubeconfig, connections: usize) -> Result<Self> {
         let url = config.server().strip_prefix("https://").context("the server is not https")?;
-        let (address, path) = url.split_once('/').map_or((url, String::new()), |(a, p)| (a, format!("/{p}")));
+        let address = url.split('/').next().unwrap_or(url);
+        let base = config.server().trim_end_matches('/').to_owned();
         let host = address.rsplit_once(':').context("the server URL has no port")?.0;
         let connector = TlsConnector::from(Arc::new(tls(config)?));
         let mut pool = Vec::with_capacity(connections);
@@ -73,7 +75,7 @@ impl Client {
             Credential::Token(token) => Some(token.clone()),
             Credential::Certificate { .. } => None,
         };
-        Ok(Self { connections: pool, next: AtomicUsize::new(0), prefix: path, token })
+        Ok(Self { connections: pool, next: AtomicUsize::new(0), base, token })
     }
 
     /// Sends one request and returns when the head of the answer is there; the body follows as a stream.
@@ -86,7 +88,7 @@ impl Client {
     ) -> Result<http::Response<Incoming>> {
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("https://portolan.invalid{}{path}", self.prefix))
+            .uri(format!("{}{path}", self.base))
             .header(header::ACCEPT, "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -158,8 +160,9 @@ fn tls(config: &Kubeconfig) -> Result<ClientConfig> {
         bail!("the kubeconfig has no CA certificate");
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?.with_root_certificates(roots);
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
     let mut tls = match config.credential() {
         Credential::Token(_) => builder.with_no_client_auth(),
         Credential::Certificate { certificate, key } => {

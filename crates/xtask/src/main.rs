@@ -8,10 +8,11 @@ mod suites;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use harness::{cluster, process, tools::Tools, workdir::WorkDir};
+use harness::workdir::{self, WorkDir};
+use harness::{cluster, process, tools::Tools};
 
 /// Chores of the Portolan repository.
 #[derive(Parser)]
@@ -38,7 +39,7 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    process::kill_children_on_signals();
+    process::kill_children_on_signals(workdir::remove_all);
     match run(Cli::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -58,11 +59,11 @@ fn run(chore: Chore) -> Result<bool> {
             println!("{}", Tools::build()?.dir().display());
             Ok(true)
         }
-        Chore::Up { clusters } => up(clusters).map(|()| true),
+        Chore::Up { clusters } => match up(clusters)? {},
     }
 }
 
-fn up(count: usize) -> Result<()> {
+fn up(count: usize) -> Result<std::convert::Infallible> {
     let tools = Tools::build()?;
     let work = WorkDir::new("up")?;
     let names: Vec<String> = (1..=count).map(|number| format!("physical-{number}")).collect();
@@ -71,5 +72,8 @@ fn up(count: usize) -> Result<()> {
         println!("{}: export KUBECONFIG={}", cluster.name(), cluster.kubeconfig_file().display());
     }
     println!("kubectl: {}", tools.kubectl().display());
-    process::wait_for_signal().context("cannot wait for Ctrl-C")
+    // The signal handler ends the process.
+    loop {
+        std::thread::park();
+    }
 }

@@ -1,1 +1,253 @@
-//! See the crate's page.
+//! Strict decoding: bytes of a request become a canonical tree, in one walk along the schema.
+//!
+//! The walk finds unknown and duplicate fields and wrong types, renders quantities and times canonically, drops what Go
+//! leaves out when empty and adds what it always writes. The same walk cleans trees after a patch. What a table says of
+//! fields decides everything: a pointer field keeps zero values, other `omitempty` fields lose them, an object that is no
+//! pointer is always there. Kinds made at run time therefore mark every field as a pointer.
+
+mod errors;
+mod scalar;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod walk;
+
+use portolan_types::{Status, status::StatusCause};
+use serde::de::DeserializeSeed as _;
+use serde_json::Value;
+
+use crate::kinds::{FieldKind, Kind, KindTable, TypeId};
+use errors::Fault;
+use tree::Tree;
+use walk::Walk;
+pub(crate) use walk::zero;
+
+/// Form of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MediaType {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`; also apply patches, of which JSON is the usual form.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+impl MediaType {
+    /// JSON that is sent as YAML is JSON: tabs and long keys are fine in it.
+    fn in_fact(self, body: &[u8]) -> Self {
+        let is_json = || body.first() == Some(&b'{') && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+        if self == Self::Yaml && is_json() { Self::Json } else { self }
+    }
+}
+
+/// What is done about unknown and duplicate fields (`fieldValidation=`). They are dropped in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FieldValidation {
+    /// Nothing.
+    Ignore,
+    /// A warning for each.
+    #[default]
+    Warn,
+    /// The request fails.
+    Strict,
+}
+
+impl FieldValidation {
+    /// The value of the query parameter; absent or empty is `Warn`.
+    ///
+    /// # Errors
+    /// 422 for anything else.
+    pub fn parse(text: &str) -> Result<Self, Status> {
+        match text {
+            "Ignore" => Ok(Self::Ignore),
+            "" | "Warn" => Ok(Self::Warn),
+            "Strict" => Ok(Self::Strict),
+            other => {
+                let cause = StatusCause {
+                    reason: "FieldValueNotSupported".into(),
+                    message: format!(
+                        "Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+                    ),
+                    field: "fieldValidation".into(),
+                };
+                let kind = portolan_types::GroupKind { group: "meta.k8s.io".into(), kind: "CreateOptions".into() };
+                Err(Status::invalid(&kind, "", vec![cause]))
+            }
+        }
+    }
+}
+
+/// A decoded object, and what to warn of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The canonical tree, with `apiVersion` and `kind`.
+    pub object: Value,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Decodes the body of a create or an update of `kind`. `apiVersion` and `kind` may be missing in it.
+///
+/// # Errors
+/// 400 for anything that is not an object of this kind, or, under `Strict`, has unknown or duplicate fields.
+pub fn decode(
+    table: &KindTable,
+    kind: &Kind,
+    media: MediaType,
+    body: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
+    let media = media.in_fact(body);
+    let walk = Walk::new(table);
+    let root = FieldKind::Message(kind.schema);
+    let walked = match media {
+        MediaType::Json => read_json(body, |json| walk.seed(&root).deserialize(json)),
+        MediaType::Yaml => read_yaml(body, |yaml| walk.seed(&root).deserialize(yaml)),
+        MediaType::Protobuf => return from_protobuf(table, kind, body),
+    };
+    let object = match walked {
+        Ok(Some(object)) => object,
+        Ok(None) => zero(table, &root),
+        Err(syntax) => {
+            return Err(errors::explain(table, kind, media, body, walk.fault().unwrap_or(Fault::Syntax(syntax))));
+        }
+    };
+    let object = check_type(table, kind, object)?;
+    let notes = walk.notes();
+    match validation {
+        FieldValidation::Ignore => Ok(Decoded { object, warnings: Vec::new() }),
+        FieldValidation::Warn => Ok(Decoded { object, warnings: notes }),
+        FieldValidation::Strict if notes.is_empty() => Ok(Decoded { object, warnings: notes }),
+        FieldValidation::Strict => Err(errors::strict(kind, &notes)),
+    }
+}
+
+/// Decodes a body of any message type, such as options or a scale: canonical, with `apiVersion` and `kind` as they stand.
+///
+/// # Errors
+/// 400 for anything that is not of this type.
+pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[u8]) -> Result<Decoded, Status> {
+    let walk = Walk::new(table);
+    let root = FieldKind::Message(schema);
+    let walked = match media.in_fact(body) {
+        MediaType::Json => read_json(body, |json| walk.seed(&root).deserialize(json)),
+        MediaType::Yaml => read_yaml(body, |yaml| walk.seed(&root).deserialize(yaml)),
+        MediaType::Protobuf => {
+            let object = protobuf_tree(table, body)?;
+            walk.seed(&root).deserialize(object).map_err(|error| error.to_string())
+        }
+    };
+    let fail = |text: String| Status::bad_request(walk.fault().map_or(text, |fault| fault.to_string()));
+    let object = walked.map_err(fail)?.unwrap_or_else(|| zero(table, &root));
+    let warnings = walk.notes();
+    Ok(Decoded { object, warnings })
+}
+
+/// Decodes a body without schema: a tree bounded in depth, in which the last of duplicate keys wins.
+///
+/// # Errors
+/// 400 when it is no JSON or YAML.
+pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, Status> {
+    let read = match media.in_fact(body) {
+        MediaType::Json => read_json(body, |json| Tree.deserialize(json)),
+        MediaType::Yaml => read_yaml(body, |yaml| Tree.deserialize(yaml)),
+        MediaType::Protobuf => return protobuf_tree(KindTable::builtin(), body),
+    };
+    read.map_err(|text| Status::bad_request(format!("error decoding: {text}")))
+}
+
+/// The same walk on a tree, as patches leave one behind. Texts of unknown fields are returned (none under `Ignore`).
+///
+/// # Errors
+/// 422 for wrong types, and for unknown fields under `Strict`.
+pub fn prune_canonical(
+    table: &KindTable,
+    kind: &Kind,
+    object: &mut Value,
+    validation: FieldValidation,
+) -> Result<Vec<String>, Status> {
+    let walk = Walk::new(table);
+    let root = FieldKind::Message(kind.schema);
+    let walked = walk.seed(&root).deserialize(object.take());
+    let fail = |text: String| errors::patched(&text);
+    let clean = walked.map_err(|error| fail(walk.fault().map_or(error.to_string(), |fault| fault.to_string())))?;
+    *object = clean.unwrap_or_else(|| zero(table, &root));
+    let notes = walk.notes();
+    match validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(notes),
+        FieldValidation::Strict if notes.is_empty() => Ok(notes),
+        FieldValidation::Strict => Err(fail(format!("strict decoding error: {}", notes.join(", ")))),
+    }
+}
+
+/// Protobuf carries no names, so there is nothing to warn of; the walk only brings the values into canonical form.
+fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded, Status> {
+    let object = check_type(table, kind, protobuf_tree(table, body)?)?;
+    let walk = Walk::new(table);
+    let root = FieldKind::Message(kind.schema);
+    let walked = walk.seed(&root).deserialize(object);
+    let fail = |error: serde_json::Error| {
+        let fault = walk.fault().map_or(error.to_string(), |fault| fault.to_string());
+        errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &fault)
+    };
+    let object = walked.map_err(fail)?.unwrap_or_else(|| zero(table, &root));
+    Ok(Decoded { object, warnings: Vec::new() })
+}
+
+/// Fills in a missing type and refuses one that is not expected.
+fn check_type(table: &KindTable, kind: &Kind, mut object: Value) -> Result<Value, Status> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (version, name) = (text("apiVersion"), text("kind"));
+    let expected = kind.group_version().to_string();
+    let same = (version.is_empty() || version == expected) && (name.is_empty() || *name == *kind.gvk.kind);
+    if !same {
+        return Err(errors::wrong_type(table, kind, version, name));
+    }
+    if version.is_empty() {
+        object["apiVersion"] = expected.into();
+    }
+    if object.get("kind").is_none() {
+        object["kind"] = (*kind.gvk.kind).into();
+    }
+    Ok(object)
+}
+
+fn read_json<T>(
+    body: &[u8],
+    read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::SliceRead<'_>>) -> serde_json::Result<T>,
+) -> Result<T, String> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = read(&mut json).map_err(|error| error.to_string())?;
+    json.end().map_err(|error| error.to_string())?;
+    Ok(value)
+}
+
+/// Aliases may not blow a document up to more than this many times its size (a node is at least one byte).
+const MAX_YAML_EXPANSION: usize = 8;
+/// As deep as JSON may be.
+const MAX_DEPTH: usize = 128;
+
+fn read_yaml<T>(
+    body: &[u8],
+    read: impl for<'de, 'e> FnOnce(serde_saphyr::Deserializer<'de, 'e>) -> Result<T, serde_saphyr::Error>,
+) -> Result<T, String> {
+    let bound = body.len().saturating_mul(MAX_YAML_EXPANSION);
+    let mut budget = serde_saphyr::budget::Budget::default();
+    budget.max_depth = MAX_DEPTH;
+    budget.max_recorded_anchor_bytes = bound;
+    budget.max_recorded_anchor_events = bound;
+    let mut aliases = serde_saphyr::options::AliasLimits::default();
+    aliases.max_total_replayed_events = bound;
+    let mut options = serde_saphyr::Options::default();
+    options.budget = Some(budget);
+    options.alias_limits = aliases;
+    options.emit_comments = false;
+    options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
+    serde_saphyr::with_deserializer_from_slice_with_options(body, options, read).map_err(|error| error.to_string())
+}
+
+fn protobuf_tree(table: &KindTable, body: &[u8]) -> Result<Value, Status> {
+    crate::protobuf::decode(body, table).map_err(|error| Status::bad_request(format!("error decoding: {error}")))
+}

@@ -65,6 +65,11 @@ impl Kind {
         GroupResource::new(self.gvk.group.clone(), self.resource.clone())
     }
 
+    /// Whether it is one of Kubernetes' own kinds, by its group.
+    pub fn is_kubernetes(&self) -> bool {
+        !self.gvk.group.contains('.') || self.gvk.group.ends_with(".k8s.io")
+    }
+
     /// Whether the resource itself has this verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|own| **own == *verb)

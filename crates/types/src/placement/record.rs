@@ -103,7 +103,9 @@ impl PlacementRecord {
 pub fn placement_name(resource: &GroupResource, name: &str) -> String {
     let fits = |text: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        text.len() <= 253 && text.bytes().all(|b| inner(b) || b == b'-' || b == b'.') && text.bytes().last().is_some_and(inner)
+        text.len() <= 253
+            && text.bytes().all(|b| inner(b) || b == b'-' || b == b'.')
+            && text.bytes().last().is_some_and(inner)
     };
     let plain = format!("{resource}-{name}");
     if fits(&plain) {
@@ -141,5 +143,20 @@ impl CopyIdentity {
     /// The identity on a downstream object.
     pub fn of(object: &Value) -> Option<Self> {
         serde_json::from_str(object::annotation(object, annotations::DOWN_IDENTITY)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_is_named_after_its_object() {
+        let deployments = GroupResource::new("apps", "deployments");
+        assert_eq!(placement_name(&deployments, "web"), "deployments.apps-web");
+        assert_eq!(placement_name(&GroupResource::new("", "configmaps"), "a.b"), "configmaps-a.b");
+        let hashed = placement_name(&deployments, "system:Web");
+        assert!(hashed.starts_with("deployments.apps-") && hashed.len() == "deployments.apps-".len() + 16);
+        assert!(placement_name(&deployments, &"x".repeat(253)).len() < 64);
     }
 }

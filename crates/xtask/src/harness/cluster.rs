@@ -1,6 +1,7 @@
 //! A whole physical cluster on loopback: control plane, controllers, scheduler and fake nodes.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ const VOLUMES: usize = 30;
 /// A cluster with ready nodes, on which a pod has been seen to run. Its processes die with it.
 pub(crate) struct PhysicalCluster {
     name: String,
-    plane: ControlPlane,
+    plane: Mutex<ControlPlane>,
+    kubeconfig: Kubeconfig,
     kubectl: Kubectl,
     controllers: Vec<Process>,
 }
@@ -40,7 +42,8 @@ impl PhysicalCluster {
         let plane = ControlPlane::start(tools, dir, Durability::Unsynced).with_context(|| name.to_owned())?;
         let kubectl = Kubectl::new(&tools.kubectl(), plane.kubeconfig(), dir, "kubectl")?;
         let controllers = start_controllers(tools, dir)?;
-        let cluster = Self { name: name.to_owned(), plane, kubectl, controllers };
+        let kubeconfig = plane.kubeconfig().clone();
+        let cluster = Self { name: name.to_owned(), plane: Mutex::new(plane), kubeconfig, kubectl, controllers };
         cluster.make_usable().with_context(|| format!("{name}: {}", cluster.log_tails()))?;
         Ok(cluster)
     }
@@ -51,7 +54,28 @@ impl PhysicalCluster {
 
     /// As its administrator, everything inline.
     pub(crate) fn kubeconfig(&self) -> &Kubeconfig {
-        self.plane.kubeconfig()
+        &self.kubeconfig
+    }
+
+    /// Takes the API server and its store away for a while, without a farewell.
+    pub(crate) fn interrupt(&self, pause: Duration) -> Result<()> {
+        self.kill_control_plane()?;
+        thread::sleep(pause);
+        self.restart_control_plane()
+    }
+
+    /// kill -9 of the API server and its store. Controllers and nodes live on.
+    pub(crate) fn kill_control_plane(&self) -> Result<()> {
+        self.plane().kill()
+    }
+
+    /// Starts the API server and its store again and waits until they are ready.
+    pub(crate) fn restart_control_plane(&self) -> Result<()> {
+        self.plane().restart()
+    }
+
+    fn plane(&self) -> MutexGuard<'_, ControlPlane> {
+        self.plane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn kubeconfig_file(&self) -> PathBuf {
@@ -75,7 +99,7 @@ impl PhysicalCluster {
     }
 
     fn check_alive(&self) -> Result<()> {
-        self.plane.check_alive()?;
+        self.plane().check_alive()?;
         self.controllers.iter().try_for_each(Process::check_alive)
     }
 

@@ -50,6 +50,7 @@ impl ControlPlane {
             ("ca.crt", authority.certificate()),
             ("server.crt", &serving.certificate),
             ("server.key", &serving.key),
+            ("service-accounts.crt", &tokens.certificate),
             ("service-accounts.key", &tokens.key),
         ] {
             fs::write(pki.join(name), text).with_context(|| format!("cannot write {name}"))?;
@@ -69,6 +70,12 @@ impl ControlPlane {
     pub(crate) fn stop(&self) -> Result<()> {
         self.apiserver.terminate()?;
         self.etcd.terminate()
+    }
+
+    /// kill -9 of both.
+    pub(crate) fn kill(&self) -> Result<()> {
+        self.apiserver.kill()?;
+        self.etcd.kill()
     }
 
     /// Starts both again on the same data and ports and waits until ready.
@@ -133,7 +140,7 @@ impl Settings {
             format!("--tls-cert-file={}", path("pki/server.crt")),
             format!("--tls-private-key-file={}", path("pki/server.key")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", path("pki/service-accounts.key")),
+            format!("--service-account-key-file={}", path("pki/service-accounts.crt")),
             format!("--service-account-signing-key-file={}", path("pki/service-accounts.key")),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--authorization-mode=Node,RBAC".to_owned(),

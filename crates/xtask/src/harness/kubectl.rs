@@ -1,17 +1,15 @@
 //! Unmodified kubectl, one process per call, bounded in time and shielded from the settings of whoever runs it.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::kubeconfig::Kubeconfig;
+use super::{kubeconfig::Kubeconfig, process};
 
 /// kubectl with one kubeconfig. Its home, and so its discovery cache, is a folder of this run.
 #[derive(Clone)]
@@ -86,40 +84,16 @@ impl Kubectl {
             all.extend(["--namespace".into(), namespace.into()]);
         }
         all.extend(args.iter().map(OsString::from));
-        let out = tempfile::NamedTempFile::new_in(&self.home)?;
-        let err = tempfile::NamedTempFile::new_in(&self.home)?;
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(&all)
             .env_remove("KUBECONFIG")
             .env("HOME", &self.home)
             .env("KUBECACHEDIR", self.home.join("cache"))
-            .envs(env.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(out.reopen()?)
-            .stderr(err.reopen()?)
-            .spawn()
-            .context("cannot run kubectl")?;
-        // Large inputs only go to calls that read them; a closed pipe then shows in the exit code.
-        let _ = child.stdin.take().map(|mut pipe| pipe.write_all(stdin.as_bytes()));
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if start.elapsed() > self.limit {
-                child.kill()?;
-                child.wait()?;
-                let said = fs::read_to_string(err.path()).unwrap_or_default();
-                bail!("kubectl {} did not end within {} s {said}", args.join(" "), self.limit.as_secs());
-            }
-            sleep(Duration::from_millis(5));
-        };
-        Ok(Output {
-            command: format!("kubectl {}", args.join(" ")),
-            code: status.code(),
-            stdout: read_lossy(out.path())?,
-            stderr: read_lossy(err.path())?,
-        })
+            .envs(env.iter().copied());
+        let shown = format!("kubectl {}", args.join(" "));
+        let ended = process::run(&mut command, stdin, self.limit).with_context(|| shown.clone())?;
+        Ok(Output { command: shown, code: ended.status.code(), stdout: ended.stdout, stderr: ended.stderr })
     }
 
     /// Runs kubectl and wants exit code 0; gives stdout.
@@ -146,12 +120,6 @@ impl Kubectl {
         let text = self.run(&format!("{args} --output=json"))?;
         serde_json::from_str(&text).with_context(|| format!("kubectl {args} printed no JSON"))
     }
-}
-
-fn read_lossy(path: &Path) -> Result<String> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut File::open(path)?, &mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl std::fmt::Display for Output {

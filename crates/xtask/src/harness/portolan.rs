@@ -69,6 +69,13 @@ impl Portolan {
         self.wait_ready()
     }
 
+    /// Starts it and kills it `after` so long, ready or not.
+    pub(crate) fn start_and_kill(&mut self, after: Duration) -> Result<()> {
+        self.process = spawn(&self.program, &self.data, self.port, &self.logs)?;
+        std::thread::sleep(after);
+        self.process.kill()
+    }
+
     /// Readiness is the server's, whatever logical cluster the kubeconfig points into.
     fn wait_ready(&self) -> Result<()> {
         let server = self.kubeconfig.with_server(&format!("https://127.0.0.1:{}", self.port));
@@ -79,11 +86,6 @@ impl Portolan {
     /// Fails when the server has ended by itself.
     pub(crate) fn check_alive(&self) -> Result<()> {
         self.process.check_alive()
-    }
-
-    /// The folder with everything it stores.
-    pub(crate) fn data(&self) -> &Path {
-        &self.data
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -24,3 +24,16 @@ pub(crate) fn free_port() -> Result<u16> {
     }
     bail!("no free port on 127.0.0.1 in {RANGE:?}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let ports = [(); 50].map(|()| free_port().unwrap());
+        let distinct: std::collections::BTreeSet<_> = ports.iter().collect();
+        assert_eq!(distinct.len(), ports.len());
+        assert!(ports.iter().all(|port| RANGE.contains(port)));
+    }
+}

@@ -2,13 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use tempfile::NamedTempFile;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// All children that may be alive, for the signal handler.
@@ -49,11 +51,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let pid = child.id();
-        let child = Arc::new(Mutex::new(child));
-        let mut children = lock(&CHILDREN);
-        children.retain(|known| known.strong_count() > 0);
-        children.push(Arc::downgrade(&child));
-        Ok(Self { name: name.to_owned(), child, pid, log })
+        Ok(Self { name: name.to_owned(), child: register(child), pid, log })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -89,10 +87,8 @@ impl Process {
     /// SIGTERM, and waits until the process is gone; SIGKILL and an error when that takes over 30 s.
     pub(crate) fn terminate(&self) -> Result<()> {
         // std can only send SIGKILL, and unsafe code is forbidden here: the shell's builtin sends the signal.
-        let sent = Command::new("sh")
-            .args(["-c", &format!("kill -TERM {}", self.pid)])
-            .status()
-            .context("cannot run sh")?;
+        let sent =
+            Command::new("sh").args(["-c", &format!("kill -TERM {}", self.pid)]).status().context("cannot run sh")?;
         let start = Instant::now();
         while sent.success() && start.elapsed() < Duration::from_secs(30) {
             if lock(&self.child).try_wait().context("cannot look at a child process")?.is_some() {
@@ -114,24 +110,77 @@ impl Drop for Process {
     }
 }
 
+/// How a command ended.
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end; kills it after `limit`, which is an error. Its output goes through files, so that
+/// whatever it starts and leaves behind cannot hold us up.
+pub(crate) fn run(command: &mut Command, stdin: &str, limit: Duration) -> Result<Finished> {
+    let program = command.get_program().display().to_string();
+    let (out, err) = (NamedTempFile::new()?, NamedTempFile::new()?);
+    let child = command
+        .stdin(Stdio::piped())
+        .stdout(out.reopen()?)
+        .stderr(err.reopen()?)
+        .spawn()
+        .with_context(|| format!("cannot run {program}"))?;
+    let child = register(child);
+    let pipe = lock(&child).stdin.take();
+    // A command that does not read its input closes the pipe; its exit code then says what matters.
+    let _ = pipe.map(|mut pipe| pipe.write_all(stdin.as_bytes()));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = lock(&child).try_wait().context("cannot look at a child process")? {
+            break status;
+        }
+        if start.elapsed() > limit {
+            let mut child = lock(&child);
+            child.kill()?;
+            child.wait()?;
+            bail!("it did not end within {} s {}", limit.as_secs(), read_lossy(err.path())?);
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    Ok(Finished { status, stdout: read_lossy(out.path())?, stderr: read_lossy(err.path())? })
+}
+
+fn read_lossy(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Lets the signal handler know of a child.
+fn register(child: Child) -> Arc<Mutex<Child>> {
+    let child = Arc::new(Mutex::new(child));
+    let mut children = lock(&CHILDREN);
+    children.retain(|known| known.strong_count() > 0);
+    children.push(Arc::downgrade(&child));
+    child
+}
+
 fn kill_all() {
     for child in lock(&CHILDREN).iter().filter_map(Weak::upgrade) {
         let _ = lock(&child).kill();
     }
 }
 
-/// From now on Ctrl-C and SIGTERM kill all children and end this process with 130.
-pub(crate) fn kill_children_on_signals() {
+/// From now on Ctrl-C and SIGTERM kill all children, call `farewell` and end this process with 130.
+pub(crate) fn kill_children_on_signals(farewell: impl FnOnce() + Send + 'static) {
     thread::spawn(|| {
         if wait_for_signal().is_ok() {
             kill_all();
+            farewell();
             std::process::exit(130);
         }
     });
 }
 
 /// Blocks until Ctrl-C or SIGTERM.
-pub(crate) fn wait_for_signal() -> Result<()> {
+fn wait_for_signal() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -142,4 +191,49 @@ pub(crate) fn wait_for_signal() -> Result<()> {
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_command_gets_its_input_and_gives_its_output() {
+        let ended = run(&mut shell("cat; echo no >&2; exit 3"), "yes", Duration::from_secs(10)).unwrap();
+        assert_eq!((ended.status.code(), ended.stdout.as_str(), ended.stderr.as_str()), (Some(3), "yes", "no\n"));
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed() {
+        let error = run(&mut shell("exec sleep 60"), "", Duration::from_millis(50)).err().unwrap();
+        assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let logs = tempfile::tempdir().unwrap();
+        let process = Process::spawn("sleep", Path::new("sleep"), ["60"], logs.path()).unwrap();
+        process.check_alive().unwrap();
+        let proc = format!("/proc/{}", process.pid());
+        drop(process);
+        assert!(!Path::new(&proc).exists(), "{proc} is still there");
+    }
+
+    #[test]
+    fn a_process_that_ended_says_so_with_its_log() {
+        let logs = tempfile::tempdir().unwrap();
+        let process = Process::spawn("talker", Path::new("sh"), ["-c", "echo last words"], logs.path()).unwrap();
+        let error = loop {
+            if let Err(error) = process.check_alive() {
+                break error;
+            }
+        };
+        assert!(error.to_string().contains("last words"), "{error}");
+    }
 }

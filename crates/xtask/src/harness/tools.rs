@@ -4,11 +4,17 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::process;
+
 /// The version the Kubernetes tools report; `e2e/go.mod` requires the same.
 const KUBERNETES: &str = "v1.36.3";
+
+/// Ten minutes on two idle cores; far more when they are not.
+const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What decides about a rebuild. No source of our own is compiled into the tools.
 const INPUTS: [&str; 4] = ["go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum"];
@@ -152,18 +158,12 @@ fn stages(kwok: &Path) -> Result<String> {
 }
 
 fn go(dir: &Path, args: &[&str]) -> Result<String> {
-    let output = Command::new("go")
-        .args(args)
-        .current_dir(dir)
-        .env("CGO_ENABLED", "0")
-        .env("GOFLAGS", "-buildvcs=false -mod=readonly")
-        .env("GOTOOLCHAIN", "local")
-        .output()
-        .context("cannot run go: the end-to-end tools are built with it")?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let from = stderr.len().saturating_sub(4000);
-        bail!("go {} failed:\n{}", args.join(" "), stderr.get(from..).unwrap_or(&stderr));
+    let mut command = Command::new("go");
+    command.args(args).current_dir(dir).env("GOFLAGS", "-buildvcs=false -mod=readonly").env("GOTOOLCHAIN", "local");
+    let ended = process::run(&mut command, "", BUILD_LIMIT).context("the end-to-end tools are built with go")?;
+    if !ended.status.success() {
+        let from = ended.stderr.char_indices().rev().nth(4000).map_or(0, |(index, _)| index);
+        bail!("go {} failed:\n{}", args.join(" "), &ended.stderr[from..]);
     }
-    String::from_utf8(output.stdout).context("go printed something that is not UTF-8")
+    Ok(ended.stdout)
 }

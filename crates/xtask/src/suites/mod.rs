@@ -1,16 +1,23 @@
 //! The end-to-end suites and what they run against.
 
+mod app;
+mod downstream;
 mod kill;
 mod kubectl;
+mod moving;
 mod scene;
 mod sync;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
 use crate::harness::cluster::{self, PhysicalCluster};
+use crate::harness::kubeconfig::Kubeconfig;
+use crate::harness::kubectl::Kubectl;
+use crate::harness::poll;
 use crate::harness::portolan::{self, Portolan};
 use crate::harness::{tools::Tools, workdir::WorkDir};
 use crate::report::Report;
@@ -22,9 +29,13 @@ pub(crate) struct Options {
     /// Run only these suites.
     #[arg(long = "suite", value_enum, value_delimiter = ',')]
     suites: Vec<Suite>,
-    /// The server under test. `kube` is the oracle: the kubectl suite has to pass there first.
+    /// The server under test. `kube` is the oracle: the kubectl suite, and what kill says about acknowledged writes,
+    /// have to pass there first.
     #[arg(long, value_enum, default_value_t = Target::Portolan)]
     against: Target,
+    /// Run the kubectl suite alone, against a server that is already there.
+    #[arg(long, conflicts_with_all = ["suites", "against", "portolan"])]
+    kubeconfig: Option<PathBuf>,
     /// Run this binary instead of building one.
     #[arg(long)]
     portolan: Option<PathBuf>,
@@ -49,12 +60,19 @@ enum Target {
     Kube,
 }
 
+impl Options {
+    fn wants(&self, suite: Suite) -> bool {
+        self.suites.is_empty() || self.suites.contains(&suite)
+    }
+}
+
 /// Runs the chosen suites; `false` when a check failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut work = WorkDir::new("e2e")?;
-    let outcome = match options.against {
-        Target::Kube => run_against_kube(options, &work),
-        Target::Portolan => run_against_portolan(options, &work),
+    let outcome = match (&options.kubeconfig, options.against) {
+        (Some(file), _) => run_against_running(file, &work),
+        (None, Target::Kube) => run_against_kube(options, &work),
+        (None, Target::Portolan) => run_against_portolan(options, &work),
     };
     if options.keep || !matches!(outcome, Ok(true)) {
         work.keep();
@@ -62,13 +80,29 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     outcome
 }
 
-fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
-    let only_kubectl = options.suites.iter().all(|suite| *suite == Suite::Kubectl);
-    ensure!(only_kubectl, "only the kubectl suite runs against kube");
-    let tools = Tools::build()?;
-    let cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
+fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
+    let program = Tools::build()?.kubectl();
+    let config = Kubeconfig::read(&program, kubeconfig)?;
     let mut report = Report::default();
-    kubectl::run(&mut report, cluster.kubectl());
+    kubectl::run(&mut report, &Kubectl::new(&program, &config, work.path(), "kubectl")?);
+    Ok(report.finish())
+}
+
+fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
+    ensure!(!options.suites.contains(&Suite::Sync), "the sync suite does not run against kube");
+    let tools = Tools::build()?;
+    let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
+    let mut report = Report::default();
+    if options.wants(Suite::Kubectl) {
+        let before = downstream::inventory(&cluster)?;
+        kubectl::run(&mut report, cluster.kubectl());
+        report.check("kubectl: nothing of the suite is left", || {
+            poll::until("clean", Duration::from_secs(60), || downstream::nothing_since(&cluster, &before))
+        });
+    }
+    if options.wants(Suite::Kill) {
+        kill::run_against_kube(&mut report, &mut cluster);
+    }
     Ok(report.finish())
 }
 
@@ -85,18 +119,19 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     if !report.check("scene: two physical clusters join and become Ready", || scene.join_clusters()) {
         return Ok(report.finish());
     }
-    let wanted = |suite| options.suites.is_empty() || options.suites.contains(&suite);
-    if wanted(Suite::Kubectl) {
+    if options.wants(Suite::Sync) {
+        sync::run(&mut report, &scene);
+    }
+    if options.wants(Suite::Kill) {
+        kill::run(&mut report, &mut scene);
+    }
+    // Last, as the others ask for physical clusters that are as clean as they were in the beginning.
+    if options.wants(Suite::Kubectl) {
         let made = scene.workspace("verbs");
         if report.check("kubectl: a workspace is made and Ready", || made.as_ref().map(drop).map_err(scene::copy)) {
             made.iter().for_each(|workspace| kubectl::run(&mut report, workspace));
+            report.check("kubectl: nothing of the suite is left below", || scene.delete_workspace("verbs"));
         }
-    }
-    if wanted(Suite::Sync) {
-        sync::run(&mut report, &scene);
-    }
-    if wanted(Suite::Kill) {
-        kill::run(&mut report, &mut scene);
     }
     report.check("scene: the server is still the process that was started", || scene.server().check_alive());
     Ok(report.finish())

@@ -109,7 +109,11 @@ fn api_resources_filtered(context: &Context) -> Result<()> {
 
 fn explain(context: &Context) -> Result<()> {
     let out = context.anywhere.run("explain deployment.spec.replicas")?;
-    contains("explain", &out, &["GROUP:", "apps", "KIND:", "Deployment", "FIELD: replicas", "integer", "desired pods"])?;
+    contains(
+        "explain",
+        &out,
+        &["GROUP:", "apps", "KIND:", "Deployment", "FIELD: replicas", "integer", "desired pods"],
+    )?;
     let out = context.anywhere.run("explain pod.spec.containers.image")?;
     contains("explain", &out, &["VERSION:", "v1", "FIELD: image", "string"])
 }

@@ -70,7 +70,7 @@ impl Context {
 
     /// One JSONPath of one object.
     fn path(&self, object: &str, path: &str) -> Result<String> {
-        self.kubectl.run(&format!("get {object} -o jsonpath={path}"))
+        self.kubectl.run_args(&["get", object, "-o", &format!("jsonpath={path}")])
     }
 
     /// Wants a JSONPath of an object to print exactly `expected`.
@@ -115,5 +115,5 @@ fn refused(output: &Output, texts: &[&str]) -> Result<()> {
 
 /// A ConfigMap manifest with one key `k`.
 fn config_map(name: &str, value: &str) -> String {
-    format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{k: {value}}}}}\n---\n")
+    format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{k: '{value}'}}}}\n---\n")
 }

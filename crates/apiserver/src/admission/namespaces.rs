@@ -1,0 +1,42 @@
+//! Objects are made in namespaces that are there and not on their way out.
+
+use portolan_store::Expect;
+use portolan_types::{GroupResource, ObjectKey, Reason, Status, StatusCause};
+
+use crate::{ApiServer, directory::Phase, errors::status_for};
+
+use super::Request;
+
+pub(super) async fn guard(api: &ApiServer, request: &Request<'_>) -> Result<Vec<(ObjectKey, Expect)>, Status> {
+    if request.cluster.phase == Phase::Deleting && !request.kind.namespaced {
+        let why = "the logical cluster is being deleted";
+        return Err(Status::forbidden(&request.kind.group_resource(), "", why));
+    }
+    if request.namespace.is_empty() {
+        return Ok(Vec::new());
+    }
+    let namespaces = GroupResource::new("", "namespaces");
+    let name =
+        request.namespace.parse().map_err(|e: portolan_types::InvalidName| Status::bad_request(e.to_string()))?;
+    let key = ObjectKey::cluster_scoped(request.cluster.id, namespaces.clone(), name);
+    let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
+    let Some(stored) = stored else { return Err(Status::not_found(&namespaces, request.namespace)) };
+    if stored.record.header.is_deleting {
+        return Err(terminating(request));
+    }
+    // The namespace as it was read: its deletion cannot come in between.
+    Ok(vec![(key, Expect::At(stored.revision))])
+}
+
+fn terminating(request: &Request<'_>) -> Status {
+    let namespace = request.namespace;
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let cause = StatusCause {
+        reason: "NamespaceTerminating".into(),
+        message: format!("namespace {namespace} is being terminated"),
+        field: "metadata.namespace".into(),
+    };
+    let status = Status::forbidden(&request.kind.group_resource(), "", why).with_cause(cause);
+    debug_assert_eq!(status.reason(), Reason::Forbidden);
+    status
+}

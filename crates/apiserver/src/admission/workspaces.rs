@@ -1,0 +1,102 @@
+//! A Workspace makes the logical cluster of its path, in its own transaction: it is Ready at once.
+
+use portolan_machinery::rbac::MASTERS;
+use portolan_store::{Expect, Write};
+use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Status, object};
+use serde_json::{Value, json};
+
+use crate::{
+    ApiServer,
+    directory::{Phase, birth},
+    objects::{Commit, CommitError},
+};
+
+use super::Request;
+
+/// Keeps a deleted Workspace until the content of its logical cluster is gone.
+pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
+
+/// What the server wrote into a Workspace stays, whatever a client sends.
+pub(super) fn keep(workspace: &mut Value, old: &Value) {
+    let Some(top) = workspace.as_object_mut() else { return };
+    let spec = object::child_mut(top, "spec");
+    for key in ["cluster", "URL", "type"] {
+        match old.get("spec").and_then(|spec| spec.get(key)) {
+            Some(value) => spec.insert(key.into(), value.clone()),
+            None => spec.remove(key),
+        };
+    }
+}
+
+pub(super) async fn furnish(
+    api: &ApiServer,
+    request: &Request<'_>,
+    workspace: &mut Value,
+    commit: &mut Commit,
+) -> Result<(), CommitError> {
+    let current = api.directory.by_id(request.cluster.id).filter(|c| c.phase == Phase::Ready);
+    if current.is_none() {
+        return Err(
+            Status::forbidden(&request.kind.group_resource(), "", "the logical cluster is being deleted").into()
+        );
+    }
+    let path = path_of(request, workspace)?;
+    if api.directory.by_path(&path).is_some() {
+        let exists = Status::already_exists(&request.kind.group_resource(), object::name(workspace));
+        return Err(CommitError::Exists(exists));
+    }
+    let uid = object::uid(workspace).ok_or_else(|| Status::internal("a new object has no uid"))?;
+    let id = api.ids.next(&api.store).await?;
+    let born = birth(id, path.clone(), Some((request.cluster.id, uid)), &api.seams)?;
+    let url = format!("https://{}/clusters/{path}", api.address());
+    complete(workspace, &url, &id.to_string());
+    commit.companions.extend(born.writes);
+    commit.companions.extend(ownership(api, request, id));
+    commit.born = Some(born.cluster);
+    Ok(())
+}
+
+/// Whoever makes a workspace may do everything in it.
+fn ownership(api: &ApiServer, request: &Request<'_>, id: LogicalClusterId) -> Option<Write> {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    if request.user.is_in(MASTERS) {
+        return None;
+    }
+    let name = "workspace-admin";
+    let binding = json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "uid": api.seams.uid(), "creationTimestamp": api.seams.now_text()},
+        "subjects": [{"kind": "User", "apiGroup": GROUP, "name": request.user.name}],
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+    });
+    let name = name.parse().expect("the name is a constant");
+    let key = ObjectKey::cluster_scoped(id, GroupResource::new(GROUP, "clusterrolebindings"), name);
+    Some(Write { key, expect: Expect::Absent, record: Some(Record::of(&binding)) })
+}
+
+fn path_of(request: &Request<'_>, workspace: &Value) -> Result<LogicalClusterPath, Status> {
+    let name = object::name(workspace);
+    request.cluster.path.child(name).map_err(|error| {
+        let cause = portolan_types::StatusCause {
+            reason: "FieldValueInvalid".into(),
+            message: format!("Invalid value: {name:?}: {}", error.rule()),
+            field: "metadata.name".into(),
+        };
+        Status::invalid(&request.kind.gvk.group_kind(), name, vec![cause])
+    })
+}
+
+fn complete(workspace: &mut Value, url: &str, id: &str) {
+    let metadata = object::metadata_mut(workspace);
+    let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(list) = finalizers.as_array_mut().filter(|list| !list.iter().any(|f| f == FINALIZER)) {
+        list.push(FINALIZER.into());
+    }
+    let Some(top) = workspace.as_object_mut() else { return };
+    let spec = object::child_mut(top, "spec");
+    spec.entry("type").or_insert_with(|| json!({"name": "universal", "path": "root"}));
+    spec.insert("cluster".into(), id.into());
+    spec.insert("URL".into(), url.into());
+    top.insert("status".into(), json!({"phase": "Ready"}));
+}

@@ -1,0 +1,107 @@
+//! What a request asks for, in authorization's words.
+
+use portolan_machinery::rbac::{Action, User};
+use portolan_types::{GroupResource, Reason, Status};
+
+/// What is done to what: the input of authorization.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for paths the HTTP method.
+    pub verb: String,
+    /// API group, empty for core.
+    pub group: String,
+    /// Version of the group.
+    pub version: String,
+    /// Plural resource name; empty when `path` is meant.
+    pub resource: String,
+    /// Subresource, empty for none.
+    pub subresource: String,
+    /// Namespace, empty at cluster scope.
+    pub namespace: String,
+    /// Object name, empty when the request has none.
+    pub name: String,
+    /// The path within the logical cluster, for what is no resource.
+    pub path: String,
+}
+
+impl Attributes {
+    /// A verb on a path.
+    pub fn of_path(verb: &str, path: &str) -> Self {
+        Self { verb: verb.into(), path: path.into(), ..Self::default() }
+    }
+
+    /// Whether a resource is meant, and not a path.
+    pub fn is_resource(&self) -> bool {
+        !self.resource.is_empty()
+    }
+
+    /// The form that rules are held against.
+    pub fn action(&self) -> Action<'_> {
+        match self.is_resource() {
+            true => Action::Resource {
+                verb: &self.verb,
+                group: &self.group,
+                resource: &self.resource,
+                subresource: &self.subresource,
+                name: &self.name,
+                namespace: &self.namespace,
+            },
+            false => Action::Path { verb: &self.verb, path: &self.path },
+        }
+    }
+
+    /// 403 in kube-apiserver's words; `why` is added when it is not empty.
+    pub fn denial(&self, user: &User, why: &str) -> Status {
+        let because = if why.is_empty() { String::new() } else { format!(": {why}") };
+        if !self.is_resource() {
+            let message = format!("forbidden: User {:?} cannot {} path {:?}{because}", user.name, self.verb, self.path);
+            return Status::new(Reason::Forbidden, message);
+        }
+        let resource = match self.subresource.as_str() {
+            "" => self.resource.clone(),
+            subresource => format!("{}/{subresource}", self.resource),
+        };
+        let place = match self.namespace.as_str() {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {namespace:?}"),
+        };
+        let sentence = format!(
+            "User {:?} cannot {} resource {resource:?} in API group {:?} {place}{because}",
+            user.name, self.verb, self.group
+        );
+        let about = GroupResource::new(self.group.as_str(), self.resource.as_str());
+        Status::forbidden(&about, &self.name, sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denials_read_as_kubernetes_users_know_them() {
+        let user = User { name: "ann".into(), ..User::default() };
+        let pods = Attributes {
+            verb: "get".into(),
+            resource: "pods".into(),
+            subresource: "log".into(),
+            namespace: "shop".into(),
+            name: "p".into(),
+            ..Attributes::default()
+        };
+        let nodes = Attributes { verb: "list".into(), resource: "nodes".into(), ..Attributes::default() };
+        for (attributes, expected) in [
+            (
+                pods,
+                r#"pods "p" is forbidden: User "ann" cannot get resource "pods/log" in API group "" in the namespace "shop""#,
+            ),
+            (
+                nodes,
+                r#"nodes is forbidden: User "ann" cannot list resource "nodes" in API group "" at the cluster scope"#,
+            ),
+            (Attributes::of_path("get", "/metrics"), r#"forbidden: User "ann" cannot get path "/metrics""#),
+        ] {
+            assert_eq!(attributes.denial(&user, "").message(), expected);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Who asks: client certificates, bearer tokens, nobody; and impersonation.
+
+mod certificate;
+mod impersonation;
+mod service_accounts;
+mod static_tokens;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, header::AUTHORIZATION};
+use portolan_machinery::rbac::User;
+use portolan_types::{LogicalClusterId, Status};
+
+pub use certificate::user_of_certificate;
+pub(crate) use impersonation::{Impersonation, authorize as authorize_impersonation};
+pub use service_accounts::{IssuedToken, ServiceAccountTokens, TokenError, TokenRequest};
+pub use static_tokens::{StaticToken, StaticTokens, parse_token_file};
+
+/// Everybody who is somebody.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of the anonymous user.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Longest bearer token that is looked at, in bytes.
+const MAX_TOKEN: usize = 16 * 1024;
+
+/// A user, and where the user is at home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Who it is.
+    pub user: User,
+    /// The one logical cluster that this identity is good for; `None` for identities of the whole plane.
+    pub home: Option<LogicalClusterId>,
+}
+
+impl Identity {
+    /// An identity of the whole plane.
+    pub fn global(user: User) -> Self {
+        Self { user, home: None }
+    }
+
+    /// Nobody in particular.
+    pub fn anonymous() -> Self {
+        let groups = vec![UNAUTHENTICATED.to_owned()];
+        Self::global(User { name: "system:anonymous".into(), groups, ..User::default() })
+    }
+}
+
+/// How the request came in, before any header is believed.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    /// Over a connection; with the verified client certificate's user, if it showed one.
+    Connection(Option<Arc<User>>),
+    /// From within the process: the caller is who it says it is, and credentials in headers are not looked at.
+    InProcess(Arc<Identity>),
+}
+
+/// Verifies credentials.
+pub struct Authenticator {
+    static_tokens: StaticTokens,
+    service_accounts: Arc<ServiceAccountTokens>,
+}
+
+impl Authenticator {
+    /// From its parts.
+    pub fn new(static_tokens: Vec<StaticToken>, service_accounts: Arc<ServiceAccountTokens>) -> Self {
+        Self { static_tokens: StaticTokens::new(static_tokens), service_accounts }
+    }
+
+    /// Who sent these headers over this connection. A certificate counts before a token.
+    ///
+    /// # Errors
+    /// 401 for credentials that are wrong; none at all are anonymous.
+    pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Identity, Status> {
+        let certified = match peer {
+            Peer::InProcess(identity) => return Ok(Identity::clone(identity)),
+            Peer::Connection(user) => user,
+        };
+        if let Some(user) = certified {
+            return Ok(Identity::global(User::clone(user)));
+        }
+        let Some(value) = headers.get(AUTHORIZATION) else { return Ok(Identity::anonymous()) };
+        let text = value.to_str().map_err(|_| Status::unauthorized())?;
+        let Some((scheme, token)) = text.trim().split_once(' ') else { return Err(Status::unauthorized()) };
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(Status::unauthorized());
+        }
+        self.token(token.trim(), &[]).await.map(|(identity, _)| identity)
+    }
+
+    /// Whose bearer token this is, and for which of `audiences` it is good (of the server's own, when none are asked for).
+    ///
+    /// # Errors
+    /// 401, without a hint why.
+    pub async fn token(&self, token: &str, audiences: &[String]) -> Result<(Identity, Vec<String>), Status> {
+        if token.is_empty() || token.len() > MAX_TOKEN {
+            return Err(Status::unauthorized());
+        }
+        if let Some(user) = self.static_tokens.user(token) {
+            return Ok((Identity::global(user), audiences.to_vec()));
+        }
+        self.service_accounts.verify(token, audiences).await.map_err(|error| {
+            tracing::debug!(%error, "a bearer token is refused");
+            Status::unauthorized()
+        })
+    }
+}
+
+/// `groups` with the one that everybody authenticated is in.
+pub(crate) fn with_authenticated(mut groups: Vec<String>) -> Vec<String> {
+    if !groups.iter().any(|g| g == AUTHENTICATED) {
+        groups.push(AUTHENTICATED.into());
+    }
+    groups
+}
+
+/// Takes off what clients must not be able to say: identity headers of front proxies, in any spelling.
+pub(crate) fn strip_proxy_headers(headers: &mut HeaderMap) {
+    let forged: Vec<http::HeaderName> =
+        headers.keys().filter(|name| name.as_str().replace('_', "-").starts_with("x-remote-")).cloned().collect();
+    for name in forged {
+        headers.remove(name);
+    }
+}

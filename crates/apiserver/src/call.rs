@@ -1,0 +1,158 @@
+//! A request behind the door: who, where, what. Nothing here is raw any more but the body.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, header::USER_AGENT};
+use parking_lot::Mutex;
+use portolan_machinery::kinds::{Kind, KindTable};
+use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Scope, Status};
+
+use crate::{
+    attributes::Attributes,
+    authn::Identity,
+    directory::LogicalCluster,
+    query::Query,
+    routes::{Captures, Endpoint},
+};
+
+/// An authorized request.
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) captures: Captures,
+    /// The path behind the logical cluster.
+    pub(crate) path: String,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) extensions: Mutex<http::Extensions>,
+    pub(crate) uri: http::Uri,
+    pub(crate) body: Bytes,
+    pub(crate) identity: Identity,
+    pub(crate) cluster: Arc<LogicalCluster>,
+    pub(crate) attributes: Attributes,
+    /// Texts for `Warning` headers.
+    pub(crate) warnings: Mutex<Vec<String>>,
+}
+
+impl Call {
+    /// Whether it is a watch or a stream, which may last.
+    pub(crate) fn is_long_running(&self) -> bool {
+        crate::pipeline::is_long_running(&self.attributes)
+    }
+
+    /// Adds texts for `Warning` headers.
+    pub(crate) fn warn(&self, texts: impl IntoIterator<Item = String>) {
+        self.warnings.lock().extend(texts);
+    }
+
+    /// A header as text; empty when it is missing or no text.
+    pub(crate) fn header(&self, name: http::HeaderName) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Who writes, for field ownership: as asked, else the first word of the user agent.
+    ///
+    /// # Errors
+    /// 422 when the name is too long or not printable.
+    pub(crate) fn field_manager(&self) -> Result<String, Status> {
+        let asked = self.query.text("fieldManager");
+        if asked.is_empty() {
+            let agent = self.header(USER_AGENT).split('/').next().unwrap_or_default();
+            let printable: String = agent.chars().filter(|c| !c.is_control()).take(128).collect();
+            return Ok(if printable.is_empty() { "unknown".into() } else { printable });
+        }
+        crate::options::check_field_manager(asked)?;
+        Ok(asked.to_owned())
+    }
+}
+
+/// The resource that a call is about, found in the logical cluster's kinds.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) table: &'static KindTable,
+    pub(crate) kind: Arc<Kind>,
+    /// The namespace of the URL.
+    pub(crate) namespace: Option<NamespaceName>,
+}
+
+impl Target {
+    /// Finds the kind and checks that the URL's namespace fits its scope.
+    ///
+    /// # Errors
+    /// 404 for unknown resources and wrong scopes, 400 for impossible namespaces.
+    pub(crate) fn of(call: &Call) -> Result<Self, Status> {
+        let table = KindTable::builtin();
+        let Captures { group, version, resource, namespace, .. } = &call.captures;
+        let kind = table.resource(group, version, resource).filter(|kind| kind.served);
+        let kind = kind.ok_or_else(Status::no_such_path)?.clone();
+        let itself = group.is_empty() && resource == "namespaces";
+        let namespace = match namespace.as_str() {
+            "" => None,
+            _ if itself => None,
+            text => Some(text.parse::<NamespaceName>().map_err(|e| Status::bad_request(e.to_string()))?),
+        };
+        match (kind.namespaced, &namespace, call.endpoint) {
+            (false, Some(_), _) => Err(Status::no_such_path()),
+            (true, None, Endpoint::Object | Endpoint::Subresource) => Err(Status::no_such_path()),
+            _ => Ok(Self { table, kind, namespace }),
+        }
+    }
+
+    /// Resource and group, as in messages.
+    pub(crate) fn resource(&self) -> GroupResource {
+        self.kind.group_resource()
+    }
+
+    /// The resource that objects are stored under.
+    pub(crate) fn stored_as(&self) -> GroupResource {
+        self.kind.storage.group_resource()
+    }
+
+    /// Whether objects are stored in the version that is served: then stored bytes are answers.
+    pub(crate) fn is_storage_version(&self) -> bool {
+        !portolan_machinery::conversion::is_needed(&self.kind)
+    }
+
+    /// Whether its objects are computed and not stored.
+    pub(crate) fn list_is_computed(&self) -> bool {
+        crate::objects::is_face(&self.stored_as())
+    }
+
+    /// Whether objects have a protobuf form; what is not Kubernetes' own has none.
+    pub(crate) fn has_protobuf(&self) -> bool {
+        !self.table.get(self.kind.schema).wire.is_empty()
+    }
+
+    /// The key of an object of this kind.
+    ///
+    /// # Errors
+    /// 400 when the name cannot be one.
+    pub(crate) fn key(&self, call: &Call, name: &str) -> Result<ObjectKey, Status> {
+        let name: ObjectName =
+            name.parse().map_err(|e: portolan_types::InvalidName| Status::bad_request(e.to_string()))?;
+        Ok(ObjectKey {
+            cluster: call.cluster.id,
+            resource: self.stored_as(),
+            scope: Scope::from(self.namespace.clone()),
+            name,
+        })
+    }
+
+    /// 405 unless the kind has the verb.
+    pub(crate) fn check_verb(&self, verb: &str) -> Result<(), Status> {
+        let computed = self.list_is_computed() && !matches!(verb, "get" | "list");
+        match self.kind.has_verb(verb) && !computed {
+            true => Ok(()),
+            false => Err(method_not_allowed()),
+        }
+    }
+}
+
+/// 405 as kube-apiserver's router words it.
+pub(crate) fn method_not_allowed() -> Status {
+    Status::new(
+        portolan_types::Reason::MethodNotAllowed,
+        "the server does not allow this method on the requested resource",
+    )
+}

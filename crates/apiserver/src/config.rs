@@ -1,0 +1,122 @@
+//! What the server is told at its start.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use portolan_types::Seams;
+
+use crate::{authn::StaticToken, hooks::Hooks};
+
+/// Configuration of an [`crate::ApiServer`].
+#[derive(Clone)]
+pub struct ApiServerConfig {
+    /// Where keys, certificates and `admin.kubeconfig` are kept. `None` keeps them in memory, for simulated physical clusters.
+    pub data_dir: Option<PathBuf>,
+    /// Where clients reach the server: the address in `admin.kubeconfig` and in URLs of workspaces.
+    pub bind_address: SocketAddr,
+    /// Further names and addresses for the server's certificate.
+    pub tls_sans: Vec<String>,
+    /// Time and randomness.
+    pub seams: Seams,
+    /// Bearer tokens that are known from the start.
+    pub static_tokens: Vec<StaticToken>,
+    /// `iss` and the default audience of service account tokens.
+    pub issuer: String,
+    /// Suffix of the version, after `+`.
+    pub build: String,
+    /// Bounds.
+    pub limits: Limits,
+    /// Seams of the binary.
+    pub hooks: Hooks,
+}
+
+impl ApiServerConfig {
+    /// Everything at its default, keys in memory.
+    pub fn in_memory(seams: Seams) -> Self {
+        Self {
+            data_dir: None,
+            bind_address: SocketAddr::from(([127, 0, 0, 1], 6443)),
+            tls_sans: Vec::new(),
+            seams,
+            static_tokens: Vec::new(),
+            issuer: "https://kubernetes.default.svc".into(),
+            build: "portolan".into(),
+            limits: Limits::default(),
+            hooks: Hooks::default(),
+        }
+    }
+
+    /// Everything at its default, keys in `data_dir`.
+    pub fn in_directory(data_dir: PathBuf, seams: Seams) -> Self {
+        Self { data_dir: Some(data_dir), ..Self::in_memory(seams) }
+    }
+}
+
+/// Bounds on what clients may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Reads under way at once.
+    pub reads: usize,
+    /// Writes under way at once.
+    pub writes: usize,
+    /// Watches at once, in all.
+    pub watches: usize,
+    /// Watches at once in one logical cluster.
+    pub watches_per_cluster: usize,
+    /// TLS connections at once.
+    pub connections: usize,
+    /// Connections at once whose handshake is not done.
+    pub handshakes: usize,
+    /// Time for a read.
+    pub read_timeout: Duration,
+    /// Time for a write.
+    pub write_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            reads: 400,
+            writes: 200,
+            watches: 100_000,
+            watches_per_cluster: 10_000,
+            connections: 10_000,
+            handshakes: 512,
+            read_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(34),
+        }
+    }
+}
+
+/// Why a server cannot be configured as told.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A secret can be read by others.
+    #[error("{path} is open to other users (mode {mode:o}); allow only its owner, with: chmod {wanted:o} {path}")]
+    TooOpen {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What its mode is.
+        mode: u32,
+        /// What it should be.
+        wanted: u32,
+    },
+    /// A file does not hold what it should.
+    #[error("{path}: {what}")]
+    Content {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// A key or certificate cannot be made.
+    #[error("cannot make a key or certificate: {0}")]
+    Crypto(String),
+}

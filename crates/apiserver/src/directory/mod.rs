@@ -1,0 +1,177 @@
+//! Which logical clusters there are: path ↔ id, in memory, backed by records of the system's own logical cluster.
+
+mod create;
+mod record;
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::RwLock;
+use portolan_store::{
+    Change, DynStore, Event, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope,
+};
+use portolan_types::{LogicalClusterId, LogicalClusterPath, ResourceVersion, Status, Uid};
+
+use crate::{errors::status_for, path::Named};
+
+pub use record::Phase;
+
+pub(crate) use create::{IdAllocator, birth, found_root};
+pub(crate) use record::key_of;
+
+/// A logical cluster, as the door knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogicalCluster {
+    /// What its keys are under.
+    pub id: LogicalClusterId,
+    /// What its URLs are under.
+    pub path: LogicalClusterPath,
+    /// The logical cluster that holds its workspace; `None` for root.
+    pub parent: Option<LogicalClusterId>,
+    /// Uid of its workspace; `None` for root.
+    pub workspace: Option<Uid>,
+    /// When it was made, RFC 3339.
+    pub created: String,
+    /// Whether it is being deleted.
+    pub phase: Phase,
+}
+
+/// All logical clusters. Of an idle one, this is all that is in memory.
+pub struct Directory {
+    store: DynStore,
+    known: RwLock<Known>,
+    /// The state that was loaded at the start.
+    loaded: ResourceVersion,
+}
+
+#[derive(Default)]
+struct Known {
+    by_path: HashMap<LogicalClusterPath, LogicalClusterId>,
+    by_id: HashMap<LogicalClusterId, Arc<LogicalCluster>>,
+}
+
+impl Directory {
+    /// Reads the records.
+    ///
+    /// # Errors
+    /// When the store fails or a record is damaged.
+    pub async fn load(store: DynStore) -> Result<Self, Status> {
+        let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, record::resource());
+        let page = store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?;
+        let directory = Self { store, known: RwLock::default(), loaded: page.revision };
+        for stored in page.objects {
+            directory.insert(record::read(&stored)?);
+        }
+        Ok(directory)
+    }
+
+    /// Follows the records, which other servers on the same store write too. Ends when the store does.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let scope = WatchScope::Resource(record::resource(), Some(LogicalClusterId::SYSTEM));
+        let mut after = Some(self.loaded);
+        while let Ok(mut events) = self.store.watch(scope.clone(), after).await {
+            while let Ok(batch) = events.next().await {
+                batch.events.iter().for_each(|event| self.apply(event));
+                after = Some(batch.revision);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+
+    fn apply(&self, event: &Event) {
+        let stored = StoredObject {
+            key: event.key.clone(),
+            revision: event.revision,
+            created: event.revision,
+            record: event.record.clone(),
+        };
+        let Ok(cluster) = record::read(&stored) else { return };
+        match event.change {
+            Change::Created if self.by_id(cluster.id).is_some() => {}
+            Change::Created | Change::Updated => self.insert(cluster),
+            Change::Deleted => self.forget(cluster.id),
+        }
+    }
+
+    /// The logical cluster of a path.
+    pub fn by_path(&self, path: &LogicalClusterPath) -> Option<Arc<LogicalCluster>> {
+        let known = self.known.read();
+        known.by_path.get(path).and_then(|id| known.by_id.get(id)).cloned()
+    }
+
+    /// The logical cluster of an id.
+    pub fn by_id(&self, id: LogicalClusterId) -> Option<Arc<LogicalCluster>> {
+        self.known.read().by_id.get(&id).cloned()
+    }
+
+    pub(crate) fn resolve(&self, named: &Named, home: Option<LogicalClusterId>) -> Option<Arc<LogicalCluster>> {
+        match named {
+            Named::Nothing => self.by_id(home.unwrap_or(LogicalClusterId::ROOT)),
+            Named::Path(path) => self.by_path(path),
+            Named::Id(id) => self.by_id(*id),
+            Named::Every => None,
+        }
+    }
+
+    /// The logical clusters whose workspaces lie in `parent`.
+    pub fn children(&self, parent: LogicalClusterId) -> Vec<Arc<LogicalCluster>> {
+        self.known.read().by_id.values().filter(|c| c.parent == Some(parent)).cloned().collect()
+    }
+
+    /// All logical clusters, in no order.
+    pub fn all(&self) -> Vec<Arc<LogicalCluster>> {
+        self.known.read().by_id.values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.known.read().by_id.len()
+    }
+
+    /// Whether there is none; only before the first start.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes a logical cluster known whose record has been committed.
+    pub fn insert(&self, cluster: LogicalCluster) {
+        let mut known = self.known.write();
+        known.by_path.insert(cluster.path.clone(), cluster.id);
+        known.by_id.insert(cluster.id, Arc::new(cluster));
+    }
+
+    /// Marks a logical cluster as being deleted: no workspace is made in it any more.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn mark_deleting(&self, id: LogicalClusterId) -> Result<(), StoreError> {
+        let Some(current) = self.by_id(id).filter(|c| c.phase != Phase::Deleting) else { return Ok(()) };
+        let marked = LogicalCluster { phase: Phase::Deleting, ..LogicalCluster::clone(&current) };
+        let txn = Transaction::one(key_of(id), Expect::Present, Some(record::of(&marked)));
+        self.store.commit(txn).await?;
+        self.insert(marked);
+        Ok(())
+    }
+
+    /// Forgets a logical cluster whose content is gone: from now on it is as if it had never been.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn remove(&self, id: LogicalClusterId) -> Result<(), StoreError> {
+        match self.store.commit(Transaction::one(key_of(id), Expect::Present, None)).await {
+            Ok(_) | Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.forget(id);
+        Ok(())
+    }
+
+    fn forget(&self, id: LogicalClusterId) {
+        let mut known = self.known.write();
+        if let Some(gone) = known.by_id.remove(&id) {
+            // A new workspace may have taken the path since.
+            if known.by_path.get(&gone.path) == Some(&id) {
+                known.by_path.remove(&gone.path);
+            }
+        }
+    }
+}

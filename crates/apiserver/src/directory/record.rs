@@ -1,0 +1,100 @@
+//! The stored form of a directory entry.
+
+use portolan_store::StoredObject;
+use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Status, object};
+use serde_json::{Value, json};
+
+use crate::errors::damaged;
+
+use super::LogicalCluster;
+
+/// Where a logical cluster is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// In use.
+    Ready,
+    /// Its workspace is being deleted.
+    Deleting,
+}
+
+impl Phase {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Deleting => "Deleting",
+        }
+    }
+}
+
+/// Group of the records and of the virtual object that a logical cluster shows of itself.
+pub(crate) const GROUP: &str = "core.kcp.io";
+
+/// `logicalclusters.core.kcp.io`.
+pub(crate) fn resource() -> GroupResource {
+    GroupResource::new(GROUP, "logicalclusters")
+}
+
+/// The key of a directory entry.
+pub(crate) fn key_of(id: LogicalClusterId) -> ObjectKey {
+    let name = id.to_string().parse().expect("the text of an id is a path segment");
+    ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, resource(), name)
+}
+
+/// The record of an entry.
+pub(super) fn of(cluster: &LogicalCluster) -> Record {
+    Record::of(&json!({
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "LogicalCluster",
+        "metadata": {"name": cluster.id.to_string(), "creationTimestamp": cluster.created},
+        "spec": {
+            "path": cluster.path,
+            "parent": cluster.parent.map(|id| id.to_string()),
+            "workspaceUID": cluster.workspace,
+        },
+        "status": {"phase": cluster.phase.text()},
+    }))
+}
+
+/// Reads an entry.
+pub(super) fn read(stored: &StoredObject) -> Result<LogicalCluster, Status> {
+    let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
+    parse(&value).ok_or_else(|| {
+        tracing::error!(key = %stored.key, "a directory entry is damaged");
+        Status::internal("a directory entry is damaged")
+    })
+}
+
+fn parse(value: &Value) -> Option<LogicalCluster> {
+    let spec = |key: &str| value.get("spec")?.get(key)?.as_str();
+    Some(LogicalCluster {
+        id: object::name(value).parse().ok()?,
+        path: spec("path")?.parse::<LogicalClusterPath>().ok()?,
+        parent: spec("parent").map(str::parse).transpose().ok()?,
+        workspace: spec("workspaceUID").map(str::parse).transpose().ok()?,
+        created: object::meta_text(value, "creationTimestamp").to_owned(),
+        phase: match value.get("status")?.get("phase")?.as_str()? {
+            "Deleting" => Phase::Deleting,
+            _ => Phase::Ready,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan_types::ResourceVersion;
+
+    #[test]
+    fn entries_survive_their_stored_form() {
+        let cluster = LogicalCluster {
+            id: LogicalClusterId::new(9),
+            path: "root:a".parse().unwrap(),
+            parent: Some(LogicalClusterId::ROOT),
+            workspace: Some("u-1".parse().unwrap()),
+            created: "2026-01-01T00:00:00Z".into(),
+            phase: Phase::Deleting,
+        };
+        let value = of(&cluster).to_value(ResourceVersion::FIRST).unwrap();
+        assert_eq!(parse(&value), Some(cluster));
+    }
+}

@@ -1,0 +1,16 @@
+//! From answers to bytes: what form a client wants, and how it gets it.
+
+mod body;
+mod compress;
+mod list;
+mod negotiate;
+mod object;
+mod response;
+
+pub use body::Body;
+pub(crate) use body::{empty, full, stream};
+pub(crate) use compress::wants_gzip;
+pub(crate) use list::{Listing, list, packed};
+pub(crate) use negotiate::{Accepted, Form, Media, Offer, negotiate};
+pub(crate) use object::{Shape, media_of, metadata_only, object, tree, value, with_revision};
+pub(crate) use response::{finish, json, status, text, warn};

@@ -1,0 +1,77 @@
+//! Whole answers.
+
+use http::{
+    HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+};
+use portolan_types::Status;
+use serde_json::Value;
+
+use super::{Body, full};
+
+/// Longest single warning, in characters.
+const MAX_WARNING: usize = 256;
+/// All warnings of one answer, in bytes.
+const MAX_WARNINGS: usize = 4096;
+
+/// A failure as an answer.
+pub(crate) fn status(failure: &Status) -> Response<Body> {
+    let mut response = json(failure.code(), &failure.to_value());
+    if let Some(seconds) = failure.details().retry_after_seconds {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A JSON value as an answer.
+pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
+    let bytes = serde_json::to_vec(value).expect("a JSON tree serializes into memory");
+    finish(code, "application/json", full(bytes))
+}
+
+/// Text as an answer.
+pub(crate) fn text(code: u16, text: impl Into<String>) -> Response<Body> {
+    finish(code, "text/plain; charset=utf-8", full(text.into()))
+}
+
+/// An answer with a body of some type, not to be kept by caches.
+pub(crate) fn finish(code: u16, media: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Adds `Warning` headers (RFC 7234, section 5.5: code 299, agent `-`).
+pub(crate) fn warn(response: &mut Response<Body>, texts: Vec<String>) {
+    let mut left = MAX_WARNINGS;
+    let mut sent: Vec<String> = Vec::new();
+    for text in texts {
+        let short: String = text.chars().take(MAX_WARNING).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let line = format!("299 - \"{}\"", short.replace('\\', "\\\\").replace('"', "\\\""));
+        if line.len() > left || sent.contains(&line) {
+            continue;
+        }
+        left -= line.len();
+        if let Ok(value) = HeaderValue::from_bytes(line.as_bytes()) {
+            response.headers_mut().append(http::header::WARNING, value);
+        }
+        sent.push(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_quoted_bounded_and_not_repeated() {
+        let mut response = text(200, "ok");
+        warn(&mut response, vec!["unknown field \"spec.x\"".into(), "a\nb".into(), "a\nb".into(), "x".repeat(5000)]);
+        let all: Vec<&str> =
+            response.headers().get_all(http::header::WARNING).iter().map(|v| v.to_str().unwrap()).collect();
+        assert_eq!(all[..2], [r#"299 - "unknown field \"spec.x\"""#, r#"299 - "a b""#]);
+        assert_eq!((all.len(), all[2].len()), (3, 256 + 8));
+    }
+}

@@ -1,0 +1,50 @@
+//! The one place where a store failure becomes an answer to a client.
+
+use portolan_store::StoreError;
+use portolan_types::{ObjectKey, Reason, ResourceVersion, Status, StatusCause};
+
+/// The answer for a failure of the store.
+pub(crate) fn status_for(error: &StoreError) -> Status {
+    match error {
+        StoreError::NotFound { key } => Status::not_found(&key.resource, &key.name),
+        StoreError::AlreadyExists { key } => Status::already_exists(&key.resource, &key.name),
+        StoreError::Conflict { key, .. } => Status::modified(&key.resource, &key.name),
+        StoreError::Compacted { asked, oldest } => too_old(*asked, *oldest),
+        StoreError::FutureRevision { asked, current } => too_large(*asked, *current),
+        StoreError::TooLarge { what } => {
+            Status::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {what}"))
+        }
+        StoreError::Overloaded => Status::too_many_requests("the server is overloaded, please try again later", 1),
+        StoreError::ClusterGone { .. } => Status::no_such_path(),
+        StoreError::Unknown => Status::new(
+            Reason::Timeout,
+            "the server did not learn in time whether the write happened: read before trying again",
+        ),
+        StoreError::Backend(cause) => {
+            tracing::error!(error = %cause, "storage failed");
+            Status::internal("storage failed")
+        }
+    }
+}
+
+/// The answer when a stored object cannot be read.
+pub(crate) fn damaged(key: &ObjectKey, error: &serde_json::Error) -> Status {
+    tracing::error!(%key, %error, "a stored object is damaged");
+    Status::internal("a stored object is damaged")
+}
+
+/// 410 of a watch or of a list at a revision.
+fn too_old(asked: ResourceVersion, oldest: ResourceVersion) -> Status {
+    Status::expired(format!("too old resource version: {asked} ({oldest})"))
+}
+
+/// 504 with the cause that informers look for.
+fn too_large(asked: ResourceVersion, current: ResourceVersion) -> Status {
+    let message = format!("Too large resource version: {asked}, current: {current}");
+    let cause = StatusCause {
+        reason: "ResourceVersionTooLarge".into(),
+        message: "Too large resource version".into(),
+        field: String::new(),
+    };
+    Status::new(Reason::Timeout, format!("Timeout: {message}")).with_cause(cause).retry_after(1)
+}

@@ -1,0 +1,66 @@
+//! Bodies of writes, decoded against their kind; and answers to writes.
+
+use http::Response;
+use portolan_machinery::{
+    decode::{self, FieldValidation},
+    lifecycle,
+};
+use portolan_types::Status;
+use serde_json::Value;
+
+use crate::{
+    ApiServer, Body,
+    call::{Call, Target},
+    encode::{self, Shape, media_of},
+    objects::Changed,
+};
+
+/// The object in a body, in the version of the target.
+pub(super) fn decode(call: &Call, target: &Target, validation: FieldValidation) -> Result<Value, Status> {
+    let decoded = decode::decode(target.table, &target.kind, media_of(call)?, &call.body, validation)?;
+    call.warn(decoded.warnings);
+    warn_of_server_annotations(call, &decoded.object);
+    Ok(decoded.object)
+}
+
+/// Placement is the server's: what clients say of it is ignored, and they are told.
+pub(super) fn warn_of_server_annotations(call: &Call, object: &Value) {
+    if lifecycle::sends_server_annotations(object) {
+        let keys = portolan_types::annotations::SERVER_OWNED.join(" and ");
+        call.warn([format!(
+            "metadata.annotations: {keys} are written by the server only; the values sent are ignored"
+        )]);
+    }
+}
+
+/// The answer to a write.
+pub(super) fn changed(
+    api: &ApiServer,
+    call: &Call,
+    shape: &Shape,
+    code: u16,
+    changed: Changed,
+) -> Result<Response<Body>, Status> {
+    advise(api, call, shape, &changed)?;
+    match changed {
+        Changed::Stored(stored) => encode::object(shape, code, &stored),
+        Changed::Dry(object) | Changed::Removed(object) => encode::value(shape, code, object),
+    }
+}
+
+fn advise(api: &ApiServer, call: &Call, shape: &Shape, changed: &Changed) -> Result<(), Status> {
+    let Some(advisor) = api.config.hooks.advisor.as_ref().filter(|_| call.captures.subresource.is_empty()) else {
+        return Ok(());
+    };
+    let read;
+    let object = match changed {
+        Changed::Stored(stored) => {
+            read = shape.tree(stored)?;
+            &read
+        }
+        Changed::Dry(object) => object,
+        Changed::Removed(_) => return Ok(()),
+    };
+    call.warn(advisor.advise(&call.cluster, &shape.target.kind, object));
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! DELETE of an object and of a selection.
+
+use std::sync::Arc;
+
+use http::Response;
+use portolan_machinery::{
+    conversion,
+    decode::{self},
+    lifecycle::{self, DeleteOptions, Deletion, WriteContext},
+};
+use portolan_store::StoredObject;
+use portolan_types::{ObjectKey, Record, Status, object};
+use serde_json::{Value, json};
+
+use crate::{
+    ApiServer, Body,
+    admission::{Operation, Request},
+    bootstrap,
+    call::{Call, Target},
+    encode,
+    encode::{Shape, media_of, tree},
+    objects::{Commit, CommitError, Found, ListScope, snapshot},
+    options::Selection,
+};
+
+/// How often a deletion is tried when others write the same object.
+const ATTEMPTS: usize = 8;
+
+/// What a deletion came to.
+pub(super) enum Deleted {
+    /// The object is gone; this was its last state.
+    Gone(Value),
+    /// The object stays for now.
+    Marked(Value),
+}
+
+/// Options from the body, else from the query.
+pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Status> {
+    let query = || {
+        let names = ["gracePeriodSeconds", "orphanDependents", "propagationPolicy", "dryRun"];
+        let pairs = names.iter().filter_map(|name| call.query.get(name).map(|value| (*name, value)));
+        DeleteOptions::from_query(pairs)
+    };
+    if call.body.is_empty() {
+        return query();
+    }
+    let table = target.table;
+    let schema = table.object_type("meta.k8s.io", "v1", "DeleteOptions");
+    let schema = schema.ok_or_else(|| Status::internal("no type DeleteOptions"))?;
+    let decoded = decode::decode_type(table, schema, media_of(call)?, &call.body)?;
+    let mut options = DeleteOptions::from_value(&decoded.object)?;
+    options.dry_run |= query()?.dry_run;
+    Ok(options)
+}
+
+pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let options = options(call, target)?;
+    let (key, found) = api.found(call, target).await?;
+    match delete(api, call, target, &key, found, &options).await? {
+        Deleted::Gone(last) => encode::value(&success_shape(shape), 200, success(target, &last)),
+        Deleted::Marked(object) => encode::value(&shape, 200, object),
+    }
+}
+
+/// Success is told as it is: a `Status` has no rows.
+fn success_shape(shape: Shape) -> Shape {
+    let media = match shape.accepted.media {
+        encode::Media::Yaml => encode::Media::Yaml,
+        encode::Media::Json | encode::Media::Protobuf => encode::Media::Json,
+    };
+    Shape { accepted: encode::Accepted { media, form: encode::Form::Object }, ..shape }
+}
+
+/// `Status` of a deletion that is done.
+pub(super) fn success(target: &Target, last: &Value) -> Value {
+    let mut details = json!({
+        "name": object::name(last),
+        "kind": target.kind.resource,
+        "uid": object::meta_text(last, "uid"),
+    });
+    if !target.kind.gvk.group.is_empty() {
+        details["group"] = (*target.kind.gvk.group).into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+/// Deletes one object.
+pub(super) async fn delete(
+    api: &ApiServer,
+    call: &Call,
+    target: &Target,
+    key: &ObjectKey,
+    found: Found,
+    options: &DeleteOptions,
+) -> Result<Deleted, Status> {
+    if bootstrap::is_shared(&key.resource, &key.name) {
+        let why = "it belongs to every logical cluster; change what it allows instead of deleting it";
+        return Err(Status::forbidden(&target.resource(), &key.name, why));
+    }
+    let mut found = found;
+    for attempt in 1.. {
+        match delete_once(api, call, target, key, &found, options).await {
+            Err(CommitError::Raced(_)) if attempt < ATTEMPTS => {
+                let again = api.find(call, target, key).await?;
+                found = again.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
+            }
+            other => return other.map_err(CommitError::into_status),
+        }
+    }
+    Err(Status::internal("a write was tried too often"))
+}
+
+async fn delete_once(
+    api: &ApiServer,
+    call: &Call,
+    target: &Target,
+    key: &ObjectKey,
+    found: &Found,
+    options: &DeleteOptions,
+) -> Result<Deleted, CommitError> {
+    let old = tree(target, &found.stored)?;
+    let context = WriteContext { table: target.table, seams: &api.seams };
+    let request = Request {
+        cluster: &call.cluster,
+        kind: &target.kind,
+        namespace: target.namespace.as_deref().unwrap_or_default(),
+        operation: Operation::Delete,
+        subresource: "",
+        user: &call.identity.user,
+        dry_run: options.dry_run,
+    };
+    api.admission.validate(api, &request, None, Some(&old)).await?;
+    let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
+    if let Deletion::Already(object) = deletion {
+        return Ok(Deleted::Marked(object));
+    }
+    let mut commit = Commit::new(key.clone(), found.expect, None);
+    match deletion {
+        Deletion::Mark(object) if options.dry_run => Ok(Deleted::Marked(object)),
+        Deletion::Mark(object) => {
+            commit.record = Some(record(target, &object));
+            let stored = commit.run(api, Some(&found.stored)).await?;
+            begin(api, target, &object).await?;
+            Ok(Deleted::Marked(encode::with_revision(object, stored.revision)))
+        }
+        Deletion::Remove | Deletion::Already(_) => {
+            if !options.dry_run {
+                api.admission.clear(api, &request, &old, &mut commit).await?;
+                commit.run(api, Some(&found.stored)).await?;
+            }
+            Ok(Deleted::Gone(old))
+        }
+    }
+}
+
+/// A Workspace on its way out takes nothing new into its logical cluster.
+async fn begin(api: &ApiServer, target: &Target, object: &Value) -> Result<(), Status> {
+    if *target.kind.gvk.group != *"tenancy.kcp.io" || *target.kind.resource != *"workspaces" {
+        return Ok(());
+    }
+    let id = object.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    match id {
+        Some(id) => api.directory.mark_deleting(id).await.map_err(|e| crate::errors::status_for(&e)),
+        None => Ok(()),
+    }
+}
+
+fn record(target: &Target, object: &Value) -> Record {
+    match target.is_storage_version() {
+        true => Record::of(object),
+        false => Record::of(&conversion::to_storage(&target.kind, object.clone())),
+    }
+}
+
+pub(super) async fn collection(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    target: &Target,
+) -> Result<Response<Body>, Status> {
+    let shape = success_shape(Shape::of(call, target, api.seams.clock.now())?);
+    let options = options(call, target)?;
+    let selection = Selection::of(target, &call.query)?;
+    let scope = ListScope { target: target.clone() };
+    let (objects, revision) = snapshot(api, call, &scope, &selection).await?;
+    let limit = call.query.number("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let mut items = Vec::new();
+    for stored in objects.into_iter().take(limit.unwrap_or(usize::MAX)) {
+        if let Some(last) = delete_listed(api, call, target, stored, &options).await? {
+            items.push(last);
+        }
+    }
+    let kind = target.kind.list_kind.as_deref().unwrap_or("List");
+    let list = json!({
+        "kind": kind,
+        "apiVersion": target.kind.group_version().to_string(),
+        "metadata": {"resourceVersion": revision.to_string()},
+        "items": items,
+    });
+    encode::value(&shape, 200, list)
+}
+
+/// What others delete meanwhile is as good as deleted; shared objects stay.
+async fn delete_listed(
+    api: &ApiServer,
+    call: &Call,
+    target: &Target,
+    stored: StoredObject,
+    options: &DeleteOptions,
+) -> Result<Option<Value>, Status> {
+    if bootstrap::is_shared(&stored.key.resource, &stored.key.name) {
+        return Ok(None);
+    }
+    let key = stored.key.clone();
+    let own = Target { namespace: key.namespace().cloned(), ..target.clone() };
+    let Some(found) = api.find(call, &own, &key).await? else { return Ok(None) };
+    match delete(api, call, &own, &key, found, options).await {
+        Ok(Deleted::Gone(last) | Deleted::Marked(last)) => Ok(Some(last)),
+        Err(failure) if failure.code() == 404 => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,104 @@
+//! Health, version and numbers.
+
+use std::fmt::Write as _;
+
+use http::Response;
+use portolan_machinery::kinds::KindTable;
+use portolan_types::Status;
+use serde_json::json;
+
+use crate::{ApiServer, Body, call::Call, encode, routes::Endpoint};
+
+struct Check {
+    name: String,
+    outcome: Result<(), String>,
+}
+
+fn checks(api: &ApiServer, endpoint: Endpoint) -> Vec<Check> {
+    let own = |name: &str, outcome| Check { name: name.into(), outcome };
+    let mut all = vec![own("ping", Ok(()))];
+    if endpoint == Endpoint::Readyz {
+        let stopping = if api.stopping.is_cancelled() { Err("process is shutting down".to_owned()) } else { Ok(()) };
+        all.push(own("shutdown", stopping));
+        let hooks = api.config.hooks.ready.iter();
+        all.extend(hooks.map(|hook| Check { name: hook.name().to_owned(), outcome: hook.check() }));
+    }
+    all
+}
+
+/// `/livez`, `/readyz`, `/healthz` and their single checks.
+pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
+    let what = match call.endpoint {
+        Endpoint::Livez => "livez",
+        Endpoint::Readyz => "readyz",
+        _ => "healthz",
+    };
+    let mut checks = checks(api, call.endpoint);
+    let one = call.captures.name.as_str();
+    if !one.is_empty() {
+        checks.retain(|check| check.name == one);
+        if checks.is_empty() {
+            return Err(Status::no_such_path());
+        }
+    }
+    let excluded: Vec<&str> = call.query.all("exclude").collect();
+    let mut report = String::new();
+    let mut failed = false;
+    for check in &checks {
+        // Writing into a string cannot fail.
+        let _ = match (&check.outcome, excluded.contains(&check.name.as_str())) {
+            (_, true) => writeln!(report, "[+]{} excluded: ok", check.name),
+            (Ok(()), false) => writeln!(report, "[+]{} ok", check.name),
+            (Err(why), false) => {
+                failed = true;
+                tracing::info!(check = %check.name, reason = %why, "a health check fails");
+                writeln!(report, "[-]{} failed: {why}", check.name)
+            }
+        };
+    }
+    Ok(match (failed, call.query.get("verbose").is_some()) {
+        (true, _) => encode::text(500, format!("{report}{what} check failed\n")),
+        (false, true) => encode::text(200, format!("{report}{what} check passed\n")),
+        (false, false) => encode::text(200, "ok"),
+    })
+}
+
+/// `/version`.
+pub(super) fn version(api: &ApiServer) -> Response<Body> {
+    let base = KindTable::builtin().version();
+    let base = if base.is_empty() { "v1.36.3" } else { base };
+    let mut parts = base.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("36"));
+    encode::json(
+        200,
+        &json!({
+            "major": major,
+            "minor": minor,
+            "emulationMajor": major,
+            "emulationMinor": minor,
+            "minCompatibilityMajor": major,
+            "minCompatibilityMinor": minor.parse::<u32>().map_or(0, |n| n.saturating_sub(1)).to_string(),
+            "gitVersion": format!("{base}+{}", api.config.build),
+            "gitCommit": "",
+            "gitTreeState": "",
+            "buildDate": "",
+            "goVersion": "",
+            "compiler": "rustc",
+            "platform": format!("{}/{}", std::env::consts::OS, arch()),
+        }),
+    )
+}
+
+/// The machine in Go's words, which clients compare.
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// `/metrics`.
+pub(super) fn metrics(api: &ApiServer) -> Result<Response<Body>, Status> {
+    Ok(encode::finish(200, "text/plain; version=0.0.4; charset=utf-8", encode::full(api.metrics.text()?)))
+}

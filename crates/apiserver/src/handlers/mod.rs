@@ -1,0 +1,88 @@
+//! What answers a route. A handler sees an authorized call only.
+
+mod body;
+mod create;
+mod delete;
+mod discovery;
+mod eviction;
+mod health;
+mod openapi;
+mod patch;
+mod read;
+mod reviews;
+mod scale;
+mod streams;
+mod subresource;
+mod token;
+mod update;
+
+use std::sync::Arc;
+
+use http::Response;
+use portolan_types::Status;
+
+use crate::{
+    ApiServer, Body,
+    call::{Call, Target, method_not_allowed},
+    limits::WatchPlace,
+    routes::Endpoint,
+    watch,
+};
+
+pub(crate) use openapi::ApiDocuments;
+
+/// Answers a call.
+pub(crate) async fn handle(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    place: Option<WatchPlace>,
+) -> Result<Response<Body>, Status> {
+    match call.endpoint {
+        Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz => health::answer(api, call),
+        Endpoint::Version => Ok(health::version(api)),
+        Endpoint::Metrics => health::metrics(api),
+        Endpoint::Index => Ok(discovery::index(api)),
+        Endpoint::Groups => discovery::groups(api, call),
+        Endpoint::Group => discovery::group(api, call),
+        Endpoint::GroupVersion => discovery::group_version(api, call),
+        Endpoint::OpenApiIndex => openapi::index(api, call).await,
+        Endpoint::OpenApiDocument => openapi::document(api, call).await,
+        Endpoint::OpenApiV2 => Err(Status::no_such_path()),
+        Endpoint::Jwks => Ok(token::jwks(api)),
+        Endpoint::OpenIdConfiguration => Ok(token::configuration(api)),
+        Endpoint::Collection => collection(api, call, place).await,
+        Endpoint::Object => object(api, call).await,
+        Endpoint::Subresource => subresource::handle(api, call).await,
+    }
+}
+
+async fn collection(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    place: Option<WatchPlace>,
+) -> Result<Response<Body>, Status> {
+    let target = Target::of(call)?;
+    target.check_verb(&call.attributes.verb)?;
+    match call.attributes.verb.as_str() {
+        "list" => read::list(api, call, &target).await,
+        "watch" => match place {
+            Some(place) => watch::answer(api, call, &target, place).await,
+            None => Err(Status::internal("a watch without a place")),
+        },
+        "create" => create::create(api, call, &target).await,
+        "deletecollection" => delete::collection(api, call, &target).await,
+        _ => Err(method_not_allowed()),
+    }
+}
+
+async fn object(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Response<Body>, Status> {
+    let target = Target::of(call)?;
+    target.check_verb(&call.attributes.verb)?;
+    match call.attributes.verb.as_str() {
+        "get" => read::get(api, call, &target).await,
+        "update" => update::replace(api, call, &target, None).await,
+        "patch" => patch::patch(api, call, &target, None).await,
+        "delete" => delete::one(api, call, &target).await,
+        _ => Err(method_not_allowed()),
+    }
+}

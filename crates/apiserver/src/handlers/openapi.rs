@@ -1,0 +1,139 @@
+//! OpenAPI v3: an index and a document per group version, each made once and shared by all logical clusters.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY},
+};
+use portolan_machinery::{
+    kinds::{Kind, KindTable},
+    openapi,
+};
+use portolan_types::{GroupVersion, Reason, Status};
+
+use crate::{
+    ApiServer, Body,
+    call::Call,
+    encode::{self, empty, finish, full},
+};
+
+use super::discovery::kinds;
+
+struct Document {
+    bytes: Bytes,
+    hash: String,
+}
+
+/// The documents, made when first asked for.
+#[derive(Default)]
+pub(crate) struct ApiDocuments(OnceLock<BTreeMap<GroupVersion, Document>>);
+
+impl ApiDocuments {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn all(&self, api: &ApiServer) -> &BTreeMap<GroupVersion, Document> {
+        self.0.get_or_init(|| {
+            let table = KindTable::builtin();
+            let mut by_version: BTreeMap<GroupVersion, Vec<(&KindTable, &Kind)>> = BTreeMap::new();
+            for kind in kinds() {
+                by_version.entry(kind.group_version()).or_default().push((table, kind));
+            }
+            let hook = api.config.hooks.texts.clone();
+            let texts = |name: &str, field: Option<&str>| hook.as_ref().and_then(|hook| hook.text(name, field));
+            by_version.into_iter().map(|(version, kinds)| (version.clone(), made(&version, &kinds, &texts))).collect()
+        })
+    }
+}
+
+fn made(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: openapi::Texts<'_>) -> Document {
+    let value = openapi::document(version, kinds, texts);
+    let bytes = Bytes::from(serde_json::to_vec(&value).expect("a JSON tree serializes into memory"));
+    Document { hash: openapi::hash(&bytes), bytes }
+}
+
+/// Making the documents takes a moment, which must not hold up other requests.
+async fn prepared(api: &Arc<ApiServer>) -> Result<&BTreeMap<GroupVersion, Document>, Status> {
+    if api.documents.0.get().is_none() {
+        let making = api.clone();
+        let made = tokio::task::spawn_blocking(move || {
+            making.documents.all(&making);
+        })
+        .await;
+        made.map_err(Status::internal)?;
+    }
+    Ok(api.documents.all(api))
+}
+
+/// `/openapi/v3`.
+pub(super) async fn index(api: &Arc<ApiServer>, _call: &Call) -> Result<Response<Body>, Status> {
+    let documents = prepared(api).await?;
+    let value = openapi::index(documents.iter().map(|(version, document)| (version, document.hash.as_str())));
+    Ok(encode::json(200, &value))
+}
+
+/// `/openapi/v3/apis/<group>/<version>`.
+pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
+    let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
+    let document = prepared(api).await?.get(&version).ok_or_else(Status::no_such_path)?;
+    let accept = call.header(http::header::ACCEPT);
+    let takes_json =
+        accept.is_empty() || ["application/json", "*/*", "application/*"].iter().any(|m| accept.contains(m));
+    if !takes_json {
+        return Err(Status::new(
+            Reason::NotAcceptable,
+            "only the following media types are accepted: application/json",
+        ));
+    }
+    let asked = call.query.text("hash");
+    if !asked.is_empty() && asked != document.hash {
+        return Ok(moved(call, &document.hash));
+    }
+    let etag = format!("\"{}\"", document.hash);
+    let known = call.headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
+    let mut response = match known {
+        true => finish(304, "application/json", empty()),
+        false => encode::packed(
+            finish(200, "application/json", full(Bytes::new())),
+            encode::wants_gzip(&call.headers),
+            document.bytes.clone(),
+        ),
+    };
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    if let Ok(value) = HeaderValue::from_str(&etag) {
+        headers.insert(ETAG, value);
+    }
+    match asked.is_empty() {
+        true => drop(headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))),
+        false => {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+            if let Some(value) = next_year(api) {
+                headers.insert(EXPIRES, value);
+            }
+        }
+    }
+    Ok(response)
+}
+
+/// A hash that is not the present one leads to it.
+fn moved(call: &Call, hash: &str) -> Response<Body> {
+    let mut response = finish(301, "application/json", empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    let path = call.uri.path();
+    if let Ok(value) = HeaderValue::from_str(&format!("{path}?hash={hash}")) {
+        response.headers_mut().insert(LOCATION, value);
+    }
+    response
+}
+
+fn next_year(api: &ApiServer) -> Option<HeaderValue> {
+    let later = api.seams.clock.now() + jiff::SignedDuration::from_hours(365 * 24);
+    HeaderValue::from_str(&later.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()).ok()
+}

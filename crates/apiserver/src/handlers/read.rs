@@ -1,0 +1,30 @@
+//! GET of an object and of a list.
+
+use std::sync::Arc;
+
+use http::Response;
+use portolan_types::Status;
+
+use crate::{
+    ApiServer, Body,
+    call::{Call, Target},
+    encode::{self, Shape},
+    objects::{read_list, wait_until},
+    options::{ListOptions, parse_version},
+};
+
+pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let version = call.query.text("resourceVersion");
+    if !matches!(version, "" | "0") {
+        wait_until(api, parse_version(version)?).await?;
+    }
+    let (_, found) = api.found(call, target).await?;
+    encode::object(&shape, 200, &found.stored)
+}
+
+pub(super) async fn list(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let options = ListOptions::of(target, &call.query)?;
+    encode::list(&shape, read_list(api, call, target, &options).await?)
+}

@@ -1,0 +1,182 @@
+//! Create-only resources: answered, never stored.
+
+use std::sync::Arc;
+
+use http::Response;
+use portolan_machinery::rbac::User;
+use portolan_types::{Status, object};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    ApiServer, Body,
+    attributes::Attributes,
+    authz::{Authorizer as _, Verdict},
+    call::{Call, Target, method_not_allowed},
+    encode::{self, Offer, Shape, negotiate, wants_gzip},
+    options::WriteOptions,
+};
+
+use super::body;
+
+pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    if target.kind.namespaced && target.namespace.is_none() {
+        return Err(method_not_allowed());
+    }
+    let accepted = negotiate(&call.headers, Offer { forms: false, protobuf: target.has_protobuf() })?;
+    let validation = WriteOptions::of(call)?.validation;
+    let object = body::decode(call, target, validation)?;
+    let group = &*target.kind.gvk.group;
+    let object = match (group, &*target.kind.resource) {
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => access(api, call, object, &call.identity.user).await?,
+        ("authorization.k8s.io", "subjectaccessreviews") => {
+            let user = subject(&object);
+            access(api, call, object, &user).await?
+        }
+        ("authorization.k8s.io", "localsubjectaccessreviews") => {
+            check_namespace(&object, target)?;
+            let user = subject(&object);
+            access(api, call, object, &user).await?
+        }
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(api, call, object).await?,
+        ("authentication.k8s.io", "selfsubjectreviews") => myself(api, call, object),
+        ("authentication.k8s.io", "tokenreviews") => token(api, call, object).await,
+        _ => plugged_in(api, call, target, object).await?,
+    };
+    let shape = Shape {
+        target: target.clone(),
+        accepted,
+        pretty: call.query.flag("pretty"),
+        gzip: wants_gzip(&call.headers),
+        include: portolan_machinery::table::IncludeObject::None,
+        now: api.seams.clock.now(),
+    };
+    encode::value(&shape, 201, object)
+}
+
+async fn plugged_in(api: &ApiServer, call: &Call, target: &Target, object: Value) -> Result<Value, Status> {
+    for reviews in &api.config.hooks.reviews {
+        if let Some(answer) = reviews.review(&call.cluster, &target.kind, object.clone(), &call.identity.user) {
+            return answer.await;
+        }
+    }
+    Err(method_not_allowed())
+}
+
+fn spec<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.get("spec")?.get(key).filter(|v| !v.is_null())
+}
+
+fn text<'a>(value: Option<&'a Value>, key: &str) -> &'a str {
+    value.and_then(|v| v.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn strings(value: Option<&Value>) -> Vec<String> {
+    value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The user that a review asks about.
+fn subject(object: &Value) -> User {
+    let extra = spec(object, "extra").and_then(Value::as_object).into_iter().flatten();
+    User {
+        name: text(object.get("spec"), "user").to_owned(),
+        uid: text(object.get("spec"), "uid").to_owned(),
+        groups: strings(spec(object, "groups")),
+        extra: extra.map(|(key, values)| (key.clone(), strings(Some(values)))).collect(),
+    }
+}
+
+fn check_namespace(object: &Value, target: &Target) -> Result<(), Status> {
+    let asked = text(spec(object, "resourceAttributes"), "namespace");
+    match target.namespace.as_deref() == Some(asked) {
+        true => Ok(()),
+        false => Err(Status::bad_request("spec.resourceAttributes.namespace must match the namespace of the request")),
+    }
+}
+
+async fn access(api: &ApiServer, call: &Call, mut object: Value, user: &User) -> Result<Value, Status> {
+    let (resource, path) = (spec(&object, "resourceAttributes"), spec(&object, "nonResourceAttributes"));
+    let asked = match (resource, path) {
+        (Some(_), None) => Attributes {
+            verb: text(resource, "verb").into(),
+            group: text(resource, "group").into(),
+            version: text(resource, "version").into(),
+            resource: text(resource, "resource").into(),
+            subresource: text(resource, "subresource").into(),
+            namespace: text(resource, "namespace").into(),
+            name: text(resource, "name").into(),
+            path: String::new(),
+        },
+        (None, Some(_)) => Attributes::of_path(text(path, "verb"), text(path, "path")),
+        _ => {
+            return Err(Status::bad_request(
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            ));
+        }
+    };
+    let verdict = api.rbac.authorize(call.cluster.id, user, &asked).await?;
+    let status = match verdict {
+        Verdict::Allowed(why) if why.is_empty() => json!({"allowed": true}),
+        Verdict::Allowed(why) => json!({"allowed": true, "reason": why}),
+        Verdict::Denied(why) if why.is_empty() => json!({"allowed": false}),
+        Verdict::Denied(why) => json!({"allowed": false, "reason": why}),
+    };
+    object["status"] = status;
+    object::metadata_mut(&mut object);
+    Ok(object)
+}
+
+async fn rules(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value, Status> {
+    let namespace = text(object.get("spec"), "namespace").to_owned();
+    if namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let held = api.rbac.rules(call.cluster.id, &call.identity.user, &namespace).await?;
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for rule in held {
+        let value = serde_json::to_value(&rule).map_err(Status::internal)?;
+        if rule.non_resource_urls.is_empty() { resources.push(value) } else { paths.push(value) }
+    }
+    object["status"] = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    object::metadata_mut(&mut object);
+    Ok(object)
+}
+
+fn myself(api: &ApiServer, call: &Call, mut object: Value) -> Value {
+    object["status"] = json!({"userInfo": user_info(&call.identity.user)});
+    object::metadata_mut(&mut object).insert("creationTimestamp".into(), api.seams.now_text().into());
+    object
+}
+
+/// A bad token is an answer, not a failure.
+async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Value {
+    let (token, audiences) = (text(object.get("spec"), "token").to_owned(), strings(spec(&object, "audiences")));
+    let found = api.authenticator.token(&token, &audiences).await;
+    let here = found.ok().filter(|(identity, _)| identity.home.is_none_or(|home| home == call.cluster.id));
+    object["status"] = match here {
+        Some((identity, audiences)) => {
+            let mut status = json!({"authenticated": true, "user": user_info(&identity.user)});
+            if !audiences.is_empty() {
+                status["audiences"] = json!(audiences);
+            }
+            status
+        }
+        None => json!({"authenticated": false, "error": "the token is not valid here"}),
+    };
+    object::metadata_mut(&mut object);
+    object
+}
+
+fn user_info(user: &User) -> Value {
+    let mut info = Map::new();
+    info.insert("username".into(), user.name.as_str().into());
+    if !user.uid.is_empty() {
+        info.insert("uid".into(), user.uid.as_str().into());
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(info)
+}

@@ -1,0 +1,101 @@
+//! `scale`: the number of replicas as an object of its own.
+
+use std::sync::Arc;
+
+use http::Response;
+use portolan_machinery::{
+    apply::{self, ApplyRequest},
+    decode::{self, MediaType},
+    lifecycle,
+};
+use portolan_types::Status;
+use serde_json::Value;
+
+use crate::{
+    ApiServer, Body,
+    call::{Call, Target, method_not_allowed},
+    encode::{self, Accepted, Form, Media, Shape, media_of, tree},
+    objects::{Changed, Found, Writer},
+    options::{WriteOptions, invalid},
+};
+
+use super::patch::{Patch, PatchKind};
+
+pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    let (key, found) = api.found(call, target).await?;
+    if call.attributes.verb == "get" {
+        return answer(api, call, target, &tree(target, &found.stored)?);
+    }
+    let options = WriteOptions::of(call)?;
+    let kind = match call.attributes.verb.as_str() {
+        "update" => None,
+        "patch" => Some(PatchKind::of(call)?),
+        _ => return Err(method_not_allowed()),
+    };
+    let applied = kind == Some(PatchKind::Apply);
+    let writer = Writer { api, call, target, options: &options, applied };
+    let changed = match kind {
+        None => {
+            let sent = decode_scale(call, target)?;
+            change(&writer, &key, found, &|_| Ok(sent.clone())).await?
+        }
+        Some(PatchKind::Apply) => apply(&writer, &key, found).await?,
+        Some(kind) => {
+            let patch = Patch::read(call, target, kind)?;
+            change(&writer, &key, found, &|scale| patch.raw(scale)).await?
+        }
+    };
+    match changed {
+        Changed::Stored(stored) => answer(api, call, target, &tree(target, &stored)?),
+        Changed::Dry(object) | Changed::Removed(object) => answer(api, call, target, &object),
+    }
+}
+
+/// Writes a changed scale through to the object.
+async fn change(
+    writer: &Writer<'_>,
+    key: &portolan_types::ObjectKey,
+    found: Found,
+    make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
+) -> Result<Changed, Status> {
+    let kind = &writer.target.kind;
+    let through = |old: &Value| lifecycle::with_scale(kind, old, make(&lifecycle::scale_of(kind, old)?)?);
+    writer.change(key, found, Some("scale"), &through).await
+}
+
+async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Found) -> Result<Changed, Status> {
+    let (call, target) = (writer.call, writer.target);
+    if call.query.text("fieldManager").is_empty() {
+        let why = "Required value: is required for apply patch";
+        return Err(invalid("PatchOptions", "fieldManager", "FieldValueRequired", why));
+    }
+    let wanted = decode::decode_any(MediaType::Yaml, &call.body)?;
+    let now = writer.api.seams.now_text();
+    let make = |old: &Value| {
+        let request = ApplyRequest {
+            live: Some(old),
+            applied: wanted.clone(),
+            manager: &writer.options.manager,
+            force: call.query.flag("force"),
+            subresource: Some("scale"),
+            now: &now,
+        };
+        apply::apply(target.table, &target.kind, request)
+    };
+    writer.change(key, found, Some("scale"), &make).await
+}
+
+fn decode_scale(call: &Call, target: &Target) -> Result<Value, Status> {
+    let schema = target.table.object_type("autoscaling", "v1", "Scale");
+    let schema = schema.ok_or_else(|| Status::internal("no type Scale"))?;
+    let decoded = decode::decode_type(target.table, schema, media_of(call)?, &call.body)?;
+    call.warn(decoded.warnings);
+    Ok(decoded.object)
+}
+
+fn answer(api: &ApiServer, call: &Call, target: &Target, object: &Value) -> Result<Response<Body>, Status> {
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let media = if shape.accepted.media == Media::Yaml { Media::Yaml } else { Media::Json };
+    let shape = Shape { accepted: Accepted { media, form: Form::Object }, ..shape };
+    encode::value(&shape, 200, lifecycle::scale_of(&target.kind, object)?)
+}

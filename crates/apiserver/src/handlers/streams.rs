@@ -1,0 +1,63 @@
+//! Logs, exec, attach and port-forward: handed to whoever reaches the pod.
+
+use std::sync::Arc;
+
+use http::{Response, header};
+use portolan_types::{Reason, Status};
+
+use crate::{
+    ApiServer, Body,
+    attributes::Attributes,
+    authz::{Authorizer as _, Verdict},
+    call::{Call, Target},
+    encode::tree,
+    hooks::{PodStream, PodStreamRequest},
+};
+
+pub(super) async fn open(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    let stream = match call.captures.subresource.as_str() {
+        "log" => PodStream::Log,
+        "exec" => PodStream::Exec,
+        "attach" => PodStream::Attach,
+        _ => PodStream::PortForward,
+    };
+    if stream != PodStream::Log {
+        may_enter(api, call).await?;
+    }
+    let (_, found) = api.found(call, target).await?;
+    let request = PodStreamRequest {
+        cluster: call.cluster.clone(),
+        stream,
+        pod: tree(target, &found.stored)?,
+        user: call.identity.user.clone(),
+        request: forwarded(call)?,
+    };
+    api.config.hooks.streams.open(request).await
+}
+
+/// A WebSocket is opened with GET, but entering a pod is no read: it needs the right to create.
+async fn may_enter(api: &ApiServer, call: &Call) -> Result<(), Status> {
+    let asked = Attributes { verb: "create".into(), ..call.attributes.clone() };
+    match api.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
+        Verdict::Allowed(_) => Ok(()),
+        Verdict::Denied(why) => Err(asked.denial(&call.identity.user, &why)),
+    }
+}
+
+/// The request without the client's credentials.
+fn forwarded(call: &Call) -> Result<http::Request<bytes::Bytes>, Status> {
+    let built = http::Request::builder().method(call.method.clone()).uri(call.uri.clone()).body(call.body.clone());
+    let mut request = built.map_err(Status::internal)?;
+    *request.headers_mut() = call.headers.clone();
+    for name in [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION] {
+        request.headers_mut().remove(name);
+    }
+    *request.extensions_mut() = std::mem::take(&mut *call.extensions.lock());
+    Ok(request)
+}
+
+/// Proxying into physical clusters is off.
+pub(super) fn no_proxy(target: &Target, call: &Call) -> Status {
+    let message = format!("{}/proxy of {:?} is not served", target.resource(), call.captures.name);
+    Status::new(Reason::Forbidden, message).about(&target.resource(), &call.captures.name)
+}

@@ -1,0 +1,35 @@
+//! Parts of objects, and what is done to them by a subresource.
+
+use std::sync::Arc;
+
+use http::Response;
+use portolan_types::Status;
+
+use crate::{
+    ApiServer, Body,
+    call::{Call, Target, method_not_allowed},
+};
+
+use super::{eviction, patch, read, scale, streams, token, update};
+
+pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Response<Body>, Status> {
+    let target = Target::of(call)?;
+    let name = call.captures.subresource.as_str();
+    let subresource = target.kind.subresource(name).ok_or_else(Status::no_such_path)?;
+    let verb = call.attributes.verb.as_str();
+    if !subresource.verbs.iter().any(|own| **own == *verb) || (target.list_is_computed() && verb != "get") {
+        return Err(method_not_allowed());
+    }
+    match (name, verb) {
+        ("scale", _) => scale::handle(api, call, &target).await,
+        ("eviction", _) => eviction::evict(api, call, &target).await,
+        ("binding", _) => eviction::bind(api, call, &target).await,
+        ("token", _) => token::request(api, call, &target).await,
+        ("log" | "exec" | "attach" | "portforward", _) => streams::open(api, call, &target).await,
+        ("proxy", _) => Err(streams::no_proxy(&target, call)),
+        (_, "get") => read::get(api, call, &target).await,
+        (name, "update") => update::replace(api, call, &target, Some(name)).await,
+        (name, "patch") => patch::patch(api, call, &target, Some(name)).await,
+        _ => Err(method_not_allowed()),
+    }
+}

@@ -1,0 +1,68 @@
+//! PUT of an object or of a subresource that is a part of it.
+
+use std::sync::Arc;
+
+use http::Response;
+use portolan_types::{Status, object};
+use serde_json::Value;
+
+use crate::{
+    ApiServer, Body,
+    attributes::Attributes,
+    authz::{Authorizer as _, Verdict},
+    call::{Call, Target},
+    encode::Shape,
+    objects::Writer,
+    options::WriteOptions,
+};
+
+use super::body;
+
+pub(super) async fn replace(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    target: &Target,
+    subresource: Option<&str>,
+) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(call)?;
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let decode = || decoded(call, target, &options);
+    let writer = Writer { api, call, target, options: &options, applied: false };
+    let key = target.key(call, &call.captures.name)?;
+    let Some(found) = api.find(call, target, &key).await? else {
+        if subresource.is_some() || !target.kind.create_on_update {
+            return Err(Status::not_found(&target.resource(), &key.name));
+        }
+        may_create(api, call).await?;
+        let fresh = || {
+            let mut new = decode()?;
+            object::metadata_mut(&mut new).remove("resourceVersion");
+            Ok(new)
+        };
+        let created = writer.create(&fresh, Some(&call.captures.name)).await?;
+        return body::changed(api, call, &shape, 201, created);
+    };
+    let changed = writer.change(&key, found, subresource, &|_| decode()).await?;
+    body::changed(api, call, &shape, 200, changed)
+}
+
+/// The object in the body, which must be the one of the URL.
+fn decoded(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value, Status> {
+    let new = body::decode(call, target, options.validation)?;
+    let (name, wanted) = (object::name(&new), call.captures.name.as_str());
+    match name.is_empty() || name == wanted {
+        true => Ok(new),
+        false => Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        ))),
+    }
+}
+
+/// An update that creates needs the right to create, too.
+pub(super) async fn may_create(api: &ApiServer, call: &Call) -> Result<(), Status> {
+    let asked = Attributes { verb: "create".into(), ..call.attributes.clone() };
+    match api.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
+        Verdict::Allowed(_) => Ok(()),
+        Verdict::Denied(why) => Err(asked.denial(&call.identity.user, &why)),
+    }
+}

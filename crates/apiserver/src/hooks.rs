@@ -1,0 +1,129 @@
+//! Seams: what the binary plugs into the server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use portolan_machinery::{kinds::Kind, rbac::User};
+use portolan_types::{BoxFuture, Reason, Status};
+use serde_json::Value;
+
+use crate::{Body, admission::Admission, directory::LogicalCluster};
+
+/// Says in one line each what a write will lead to; the lines become `Warning:` headers.
+pub trait WriteAdvisor: Send + Sync {
+    /// `object` has been stored (or would be, in a dry run).
+    fn advise(&self, cluster: &LogicalCluster, kind: &Kind, object: &Value) -> Vec<String>;
+}
+
+/// Answers create-only resources that are computed and never stored.
+pub trait Reviews: Send + Sync {
+    /// The object with its `status` filled in; `None` when this kind is none of its own.
+    fn review<'a>(
+        &'a self,
+        cluster: &'a LogicalCluster,
+        kind: &'a Kind,
+        object: Value,
+        user: &'a User,
+    ) -> Option<BoxFuture<'a, Result<Value, Status>>>;
+}
+
+/// What is asked of a running pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodStream {
+    /// `pods/log`.
+    Log,
+    /// `pods/exec`.
+    Exec,
+    /// `pods/attach`.
+    Attach,
+    /// `pods/portforward`.
+    PortForward,
+}
+
+impl PodStream {
+    /// The name of the subresource.
+    pub fn subresource(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Exec => "exec",
+            Self::Attach => "attach",
+            Self::PortForward => "portforward",
+        }
+    }
+}
+
+/// A request for a stream of a pod, authorized, its pod read.
+pub struct PodStreamRequest {
+    /// The logical cluster.
+    pub cluster: Arc<LogicalCluster>,
+    /// What is asked for.
+    pub stream: PodStream,
+    /// The pod as it is stored.
+    pub pod: Value,
+    /// Who asks.
+    pub user: User,
+    /// The HTTP request; its extensions hold the connection's upgrade. Credentials have been taken off.
+    pub request: http::Request<Bytes>,
+}
+
+/// Reaches into running pods.
+pub trait PodStreams: Send + Sync {
+    /// Answers with a body, or with 101 after taking the upgrade out of the request's extensions.
+    fn open(&self, request: PodStreamRequest) -> BoxFuture<'_, Result<http::Response<Body>, Status>>;
+}
+
+/// Descriptions of types and fields, for OpenAPI and `kubectl explain`.
+pub trait Texts: Send + Sync {
+    /// The text of a field of a type, or (`None`) of the type itself.
+    fn text(&self, type_name: &str, field: Option<&str>) -> Option<&str>;
+}
+
+/// Whether the server is ready, apart from its own state.
+pub trait ReadyCheck: Send + Sync {
+    /// One word for `/readyz?verbose`.
+    fn name(&self) -> &str;
+    /// `Err` says in one line why not.
+    fn check(&self) -> Result<(), String>;
+}
+
+/// All seams.
+#[derive(Clone)]
+pub struct Hooks {
+    /// Admission beside the built-in one, in order.
+    pub admission: Vec<Arc<dyn Admission>>,
+    /// Advice on writes.
+    pub advisor: Option<Arc<dyn WriteAdvisor>>,
+    /// Computed resources.
+    pub reviews: Vec<Arc<dyn Reviews>>,
+    /// Streams of pods.
+    pub streams: Arc<dyn PodStreams>,
+    /// Texts of `kubectl explain`.
+    pub texts: Option<Arc<dyn Texts>>,
+    /// Conditions of `/readyz`.
+    pub ready: Vec<Arc<dyn ReadyCheck>>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            admission: Vec::new(),
+            advisor: None,
+            reviews: Vec::new(),
+            streams: Arc::new(NoStreams),
+            texts: None,
+            ready: Vec::new(),
+        }
+    }
+}
+
+/// Where no physical cluster can be reached.
+struct NoStreams;
+
+impl PodStreams for NoStreams {
+    fn open(&self, request: PodStreamRequest) -> BoxFuture<'_, Result<http::Response<Body>, Status>> {
+        let name = portolan_types::object::name(&request.pod).to_owned();
+        let what = request.stream.subresource();
+        let message = format!("pods/{what} of {name:?}: this server has no connection into the pod's physical cluster");
+        Box::pin(async move { Err(Status::new(Reason::MethodNotAllowed, message)) })
+    }
+}

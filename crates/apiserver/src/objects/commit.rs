@@ -1,0 +1,115 @@
+//! One write as one transaction, with whatever must happen in the same moment.
+
+use std::sync::Arc;
+
+use portolan_store::{Committed, Durable, Expect, StoreError, StoredObject, Transaction, Write};
+use portolan_types::{LogicalClusterId, ObjectKey, Record, Status};
+
+use crate::{ApiServer, directory::LogicalCluster, errors::status_for};
+
+/// A write that is ready but for its commit.
+pub(crate) struct Commit {
+    pub(crate) key: ObjectKey,
+    pub(crate) expect: Expect,
+    /// `None` removes the object.
+    pub(crate) record: Option<Record>,
+    /// What must hold beside it.
+    pub(crate) checks: Vec<(ObjectKey, Expect)>,
+    /// What is written with it.
+    pub(crate) companions: Vec<Write>,
+    /// The logical cluster that comes to be with it.
+    pub(crate) born: Option<LogicalCluster>,
+}
+
+/// Why a commit did not happen.
+#[derive(Debug)]
+pub(crate) enum CommitError {
+    /// Something was written meanwhile: read again and decide again.
+    Raced(Status),
+    /// There is an object of that name.
+    Exists(Status),
+    /// The end.
+    Failed(Status),
+}
+
+impl CommitError {
+    /// The answer when it is not tried again.
+    pub(crate) fn into_status(self) -> Status {
+        match self {
+            Self::Raced(status) | Self::Exists(status) | Self::Failed(status) => status,
+        }
+    }
+}
+
+impl From<Status> for CommitError {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
+    }
+}
+
+impl Commit {
+    /// A write of one object.
+    pub(crate) fn new(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
+        Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), born: None }
+    }
+
+    /// Commits. The object as it is stored then; for a removal, `last` with the removal's revision.
+    pub(crate) async fn run(self, api: &ApiServer, last: Option<&StoredObject>) -> Result<StoredObject, CommitError> {
+        let Self { key, expect, record, checks, companions, born } = self;
+        let mut writes = vec![Write { key: key.clone(), expect, record: record.clone() }];
+        writes.extend(companions);
+        let transaction = Transaction { checks, writes };
+        let is_rbac = &*key.resource.group == "rbac.authorization.k8s.io";
+        let committed = match is_rbac || born.is_some() {
+            true => with_consequences(api, transaction, is_rbac.then_some(key.cluster), born).await,
+            false => api.store.commit(transaction).await.map(Durable::into_inner),
+        };
+        let revision = committed.map_err(|error| raced(&key, &error))?.first;
+        let created = last.map_or(revision, |last| last.created);
+        let record = match (record, last) {
+            (Some(record), _) => Arc::new(record),
+            (None, Some(last)) => last.record.clone(),
+            (None, None) => Arc::new(Record::of(&serde_json::Value::Null)),
+        };
+        Ok(StoredObject { key, revision, created, record })
+    }
+}
+
+/// Commits, and draws the consequences, also when the client leaves in between.
+async fn with_consequences(
+    api: &ApiServer,
+    transaction: Transaction,
+    roles_of: Option<LogicalClusterId>,
+    born: Option<LogicalCluster>,
+) -> Result<Committed, StoreError> {
+    let (committing, rbac, directory) = (api.store.commit(transaction), api.rbac.clone(), api.directory.clone());
+    let task = tokio::spawn(async move {
+        let committed = committing.await;
+        if let Some(cluster) = roles_of {
+            rbac.forget(cluster);
+        }
+        if let Some(born) = born.filter(|_| committed.is_ok()) {
+            directory.insert(born);
+        }
+        committed.map(Durable::into_inner)
+    });
+    task.await.unwrap_or(Err(StoreError::Unknown))
+}
+
+fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
+    let status = status_for(error);
+    match error {
+        StoreError::AlreadyExists { key: of } if of == key => CommitError::Exists(status),
+        StoreError::AlreadyExists { .. } | StoreError::Conflict { .. } => {
+            CommitError::Raced(Status::modified(&key.resource, &key.name))
+        }
+        StoreError::NotFound { .. } => CommitError::Raced(status),
+        StoreError::Compacted { .. }
+        | StoreError::FutureRevision { .. }
+        | StoreError::TooLarge { .. }
+        | StoreError::Overloaded
+        | StoreError::ClusterGone { .. }
+        | StoreError::Unknown
+        | StoreError::Backend(_) => CommitError::Failed(status),
+    }
+}

@@ -1,0 +1,45 @@
+//! One object: stored, shared, or the logical cluster's own face.
+
+use std::sync::Arc;
+
+use portolan_store::{Expect, StoredObject};
+use portolan_types::{ObjectKey, Status};
+
+use crate::{ApiServer, bootstrap, call::Call, call::Target, errors::status_for};
+
+/// An object with what a write of it must expect.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) stored: StoredObject,
+    pub(crate) expect: Expect,
+}
+
+impl ApiServer {
+    /// The latest state of an object.
+    pub(crate) async fn find(&self, call: &Call, target: &Target, key: &ObjectKey) -> Result<Option<Found>, Status> {
+        if let Some(own) = super::own::face(&call.cluster, target, Some(&key.name)) {
+            return Ok(own.into_iter().next().map(|stored| Found { expect: Expect::At(stored.revision), stored }));
+        }
+        let stored = self.store.get(key).await.map_err(|e| status_for(&e))?;
+        if let Some(stored) = stored {
+            return Ok(Some(Found { expect: Expect::At(stored.revision), stored }));
+        }
+        if !bootstrap::is_shared(&key.resource, &key.name) {
+            return Ok(None);
+        }
+        let roles = self.rbac.roles(call.cluster.id).await?;
+        let shared = bootstrap::one(&call.cluster, &key.resource, &key.name, &roles);
+        Ok(shared.map(|stored| Found { stored, expect: Expect::Absent }))
+    }
+
+    /// The latest state of an object that the request names.
+    ///
+    /// # Errors
+    /// 404 when there is none.
+    pub(crate) async fn found(&self, call: &Arc<Call>, target: &Target) -> Result<(ObjectKey, Found), Status> {
+        let key = target.key(call, &call.captures.name)?;
+        let found = self.find(call, target, &key).await?;
+        let found = found.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
+        Ok((key, found))
+    }
+}

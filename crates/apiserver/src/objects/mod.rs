@@ -1,0 +1,13 @@
+//! Objects between handlers and the store: finding, listing, committing.
+
+mod commit;
+mod find;
+mod list;
+mod own;
+mod write;
+
+pub(crate) use commit::{Commit, CommitError};
+pub(crate) use find::Found;
+pub(crate) use list::{ListScope, read_list, snapshot, wait_until};
+pub(crate) use own::is_face;
+pub(crate) use write::{Changed, Writer};

@@ -1,0 +1,223 @@
+//! Creating and changing one object: admission, life cycle, field ownership, commit.
+
+use portolan_machinery::{
+    apply, conversion, defaults,
+    lifecycle::{self, Update, WriteContext},
+};
+use portolan_store::StoredObject;
+use portolan_types::{ObjectKey, Reason, Record, Status, object};
+use serde_json::Value;
+
+use crate::{
+    ApiServer,
+    admission::{Operation, Request},
+    call::{Call, Target},
+    encode::{tree, with_revision},
+    options::WriteOptions,
+};
+
+use super::{Commit, CommitError, Found};
+
+/// How often a generated name is tried.
+const NAME_ATTEMPTS: usize = 8;
+/// How often a change is tried when others write the same object.
+pub(crate) const WRITE_ATTEMPTS: usize = 5;
+
+/// What a write came to.
+pub(crate) enum Changed {
+    /// It is stored like this.
+    Stored(StoredObject),
+    /// It would be stored like this.
+    Dry(Value),
+    /// It is gone; this was its last state.
+    Removed(Value),
+}
+
+/// Writes objects of one kind for one call.
+pub(crate) struct Writer<'a> {
+    pub(crate) api: &'a ApiServer,
+    pub(crate) call: &'a Call,
+    pub(crate) target: &'a Target,
+    pub(crate) options: &'a WriteOptions,
+    /// The objects come out of server-side apply, which has recorded their owners.
+    pub(crate) applied: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn context(&self) -> WriteContext<'a> {
+        WriteContext { table: self.target.table, seams: &self.api.seams }
+    }
+
+    fn request(&self, operation: Operation, subresource: &'a str) -> Request<'a> {
+        Request {
+            cluster: &self.call.cluster,
+            kind: &self.target.kind,
+            namespace: self.target.namespace.as_deref().unwrap_or_default(),
+            operation,
+            subresource,
+            user: &self.call.identity.user,
+            dry_run: self.options.dry_run,
+        }
+    }
+
+    /// Creates the object that `make` gives; it may be asked again when others were faster. `name` is that of the URL, if it
+    /// has one.
+    ///
+    /// # Errors
+    /// Whatever `make`, admission, the life cycle or the store has against it.
+    pub(crate) async fn create(
+        &self,
+        make: &(dyn Fn() -> Result<Value, Status> + Sync),
+        name: Option<&str>,
+    ) -> Result<Changed, Status> {
+        for attempt in 1.. {
+            let object = make()?;
+            let generated = object::name(&object).is_empty() && !object::meta_text(&object, "generateName").is_empty();
+            let more = if generated { NAME_ATTEMPTS } else { WRITE_ATTEMPTS };
+            match self.create_once(object, name).await {
+                Err(CommitError::Exists(_)) if generated && attempt < NAME_ATTEMPTS => {}
+                Err(CommitError::Exists(status)) if generated => return Err(no_unique_name(self.target, &status)),
+                Err(CommitError::Raced(_)) if attempt < more => {}
+                other => return other.map_err(CommitError::into_status),
+            }
+        }
+        Err(Status::internal("a write was tried too often"))
+    }
+
+    async fn create_once(&self, mut object: Value, name: Option<&str>) -> Result<Changed, CommitError> {
+        let request = self.request(Operation::Create, "");
+        let mut checks = self.api.admission.guard(self.api, &request).await?;
+        self.api.admission.mutate(&request, &mut object, None).await?;
+        self.track(None, &mut object, None);
+        let namespace = self.target.namespace.as_deref();
+        let mut object = lifecycle::prepare_create(&self.context(), &self.target.kind, object, namespace, name)?;
+        self.api.admission.validate(self.api, &request, Some(&object), None).await?;
+        let key = self.target.key(self.call, object::name(&object)).map_err(CommitError::Failed)?;
+        let mut commit = Commit::new(key, portolan_store::Expect::Absent, None);
+        self.api.admission.furnish(self.api, &request, &mut object, None, &mut commit).await?;
+        commit.checks.append(&mut checks);
+        if self.options.dry_run {
+            return self.would_create(&commit.key, object).await;
+        }
+        commit.record = Some(self.record(object));
+        Ok(Changed::Stored(commit.run(self.api, None).await?))
+    }
+
+    async fn would_create(&self, key: &ObjectKey, object: Value) -> Result<Changed, CommitError> {
+        match self.api.find(self.call, self.target, key).await? {
+            Some(_) => Err(CommitError::Exists(Status::already_exists(&self.target.resource(), &key.name))),
+            None => Ok(Changed::Dry(object)),
+        }
+    }
+
+    /// Changes an object: `make` gives the new state from the present one, and may be asked again when others were faster.
+    ///
+    /// # Errors
+    /// 409 when others are always faster; whatever `make`, admission, the life cycle or the store has against it.
+    pub(crate) async fn change(
+        &self,
+        key: &ObjectKey,
+        found: Found,
+        subresource: Option<&str>,
+        make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
+    ) -> Result<Changed, Status> {
+        let mut found = found;
+        for attempt in 1.. {
+            match self.change_once(key, &found, subresource, make).await {
+                Err(CommitError::Raced(_)) if attempt < WRITE_ATTEMPTS => {
+                    let again = self.api.find(self.call, self.target, key).await?;
+                    found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))?;
+                }
+                Err(CommitError::Exists(_)) if attempt < WRITE_ATTEMPTS => {
+                    // A shared object has become an own one.
+                    let again = self.api.find(self.call, self.target, key).await?;
+                    found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))?;
+                }
+                other => return other.map_err(CommitError::into_status),
+            }
+        }
+        Err(Status::internal("a write was tried too often"))
+    }
+
+    async fn change_once(
+        &self,
+        key: &ObjectKey,
+        found: &Found,
+        subresource: Option<&str>,
+        make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
+    ) -> Result<Changed, CommitError> {
+        let old = tree(self.target, &found.stored)?;
+        let mut new = make(&old)?;
+        let request = self.request(Operation::Update, own_subresource(subresource));
+        self.api.admission.mutate(&request, &mut new, Some(&old)).await?;
+        self.track(Some(&old), &mut new, subresource);
+        // A scale is a change of the object itself, owned under the subresource's name.
+        let isolated = subresource.filter(|name| *name != "scale");
+        let update = lifecycle::prepare_update(&self.context(), &self.target.kind, isolated, &old, new)?;
+        let (mut object, removed) = match update {
+            Update::Unchanged => {
+                return Ok(self.unchanged(found, old));
+            }
+            Update::Changed(mut object) => {
+                if self.applied && apply::keep_times(&old, &mut object) {
+                    return Ok(self.unchanged(found, old));
+                }
+                (object, false)
+            }
+            Update::Removed(object) => (object, true),
+        };
+        self.api.admission.validate(self.api, &request, Some(&object), Some(&old)).await?;
+        let mut commit = Commit::new(key.clone(), found.expect, None);
+        if removed {
+            self.api.admission.clear(self.api, &request, &old, &mut commit).await?;
+        } else {
+            self.api.admission.furnish(self.api, &request, &mut object, Some(&old), &mut commit).await?;
+        }
+        if self.options.dry_run {
+            return Ok(Changed::Dry(object));
+        }
+        if removed {
+            let gone = commit.run(self.api, Some(&found.stored)).await?;
+            return Ok(Changed::Removed(with_revision(object, gone.revision)));
+        }
+        commit.record = Some(self.record(object));
+        Ok(Changed::Stored(commit.run(self.api, Some(&found.stored)).await?))
+    }
+
+    fn unchanged(&self, found: &Found, old: Value) -> Changed {
+        if self.options.dry_run { Changed::Dry(old) } else { Changed::Stored(found.stored.clone()) }
+    }
+
+    /// Ownership is recorded of what the client wrote and of defaults, not of what the server fills in afterwards.
+    fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) {
+        let now = self.api.seams.now_text();
+        let (table, kind) = (self.target.table, &self.target.kind);
+        defaults::apply(table, kind, new);
+        if self.applied {
+            return;
+        }
+        apply::track_update(table, kind, old, new, &self.options.manager, subresource, &now);
+    }
+
+    fn record(&self, object: Value) -> Record {
+        match self.target.is_storage_version() {
+            true => Record::of(&object),
+            false => Record::of(&conversion::to_storage(&self.target.kind, object)),
+        }
+    }
+}
+
+fn own_subresource(subresource: Option<&str>) -> &'static str {
+    match subresource {
+        None => "",
+        Some("status") => "status",
+        Some("scale") => "scale",
+        Some("finalize") => "finalize",
+        Some(_) => "other",
+    }
+}
+
+fn no_unique_name(target: &Target, cause: &Status) -> Status {
+    let message = format!("{}: the server was not able to generate a unique name for the object", cause.message());
+    Status::new(Reason::AlreadyExists, message).about(&target.resource(), &cause.details().name).retry_after(1)
+}

@@ -1,0 +1,258 @@
+//! The stages before a body is looked at: what the URL says, who asks, in which logical cluster, and whether they may.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, request::Parts};
+use parking_lot::Mutex;
+use portolan_machinery::rbac::MASTERS;
+use portolan_types::{LogicalClusterId, Status};
+
+use crate::{
+    ApiServer,
+    attributes::Attributes,
+    authn::{Identity, Impersonation, Peer, authorize_impersonation},
+    authz::Authorizer as _,
+    call::{Call, method_not_allowed},
+    directory::LogicalCluster,
+    path::{MAX_TARGET, Named, Target},
+    query::Query,
+    routes::{self, Captures, Endpoint, Policy, Route},
+};
+
+/// What the URL says.
+pub(super) struct Entry {
+    pub(super) named: Named,
+    pub(super) path: String,
+    pub(super) query: Query,
+    pub(super) method: Method,
+    /// `None` for unknown paths: they are authorized like any other path before they are not found.
+    pub(super) route: Option<&'static Route>,
+    pub(super) captures: Captures,
+    pub(super) attributes: Attributes,
+}
+
+/// An authorized request without its body.
+pub(super) struct Admitted {
+    entry: Entry,
+    endpoint: Endpoint,
+    identity: Identity,
+    pub(super) cluster: Arc<LogicalCluster>,
+}
+
+/// Takes the URL apart.
+pub(super) fn read(parts: &Parts) -> Result<Entry, Status> {
+    let text = parts.uri.path_and_query().map_or("", |p| p.as_str());
+    if text.len() > MAX_TARGET {
+        return Err(Status::bad_request(format!("the request URL is longer than {MAX_TARGET} bytes")));
+    }
+    let target = Target::parse(parts.uri.path())?;
+    let query = Query::parse(parts.uri.query())?;
+    let path = target.rest();
+    let (route, captures) = routes::find(&target.segments).unzip();
+    let captures = captures.unwrap_or_default();
+    let attributes = attributes(&parts.method, route, &captures, &path, &query);
+    Ok(Entry { named: target.cluster, path, query, method: parts.method.clone(), route, captures, attributes })
+}
+
+fn attributes(method: &Method, route: Option<&Route>, captures: &Captures, path: &str, query: &Query) -> Attributes {
+    let Some(route) = route.filter(|route| route.policy == Policy::Resource) else {
+        return Attributes::of_path(&method.as_str().to_lowercase(), path);
+    };
+    let verb = verb(method, route.endpoint, query);
+    let mut name = captures.name.clone();
+    if matches!(verb, "list" | "watch" | "deletecollection") {
+        name = selected_name(query).unwrap_or_default();
+    }
+    Attributes {
+        verb: verb.into(),
+        group: captures.group.clone(),
+        version: captures.version.clone(),
+        resource: captures.resource.clone(),
+        subresource: captures.subresource.clone(),
+        namespace: captures.namespace.clone(),
+        name,
+        path: path.into(),
+    }
+}
+
+fn verb(method: &Method, endpoint: Endpoint, query: &Query) -> &'static str {
+    let collection = endpoint == Endpoint::Collection;
+    match (method.as_str(), collection) {
+        ("GET" | "HEAD", true) if query.flag("watch") => "watch",
+        ("GET" | "HEAD", true) => "list",
+        ("GET" | "HEAD", false) => "get",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "deletecollection",
+        ("DELETE", false) => "delete",
+        _ => "",
+    }
+}
+
+/// A selector for one name counts as that name, so that rules with resource names allow it.
+fn selected_name(query: &Query) -> Option<String> {
+    let terms = query.text("fieldSelector").split(',');
+    let name = terms.filter_map(|term| term.split_once('=')).find(|(key, _)| *key == "metadata.name");
+    name.map(|(_, value)| value.trim_start_matches('=').to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Who asks.
+pub(super) async fn authenticate(api: &ApiServer, peer: &Peer, headers: &HeaderMap) -> Result<Identity, Status> {
+    let found = api.authenticator.authenticate(peer, headers).await;
+    api.metrics.authenticated(found.is_ok());
+    found
+}
+
+/// Resolves the logical cluster, the impersonated user, and decides.
+pub(super) async fn admit(
+    api: &ApiServer,
+    entry: Entry,
+    identity: Identity,
+    headers: &mut HeaderMap,
+) -> Result<Admitted, Status> {
+    let server_wide = entry.route.is_some_and(|route| route.policy == Policy::Server);
+    if entry.named == Named::Every && !server_wide {
+        return Err(everywhere(&entry, &identity));
+    }
+    let named = if server_wide { &Named::Path(portolan_types::LogicalClusterPath::root()) } else { &entry.named };
+    let cluster = api.directory.resolve(named, identity.home);
+    // An identity of one logical cluster is nobody in the others; which of them exist is not told.
+    let foreign =
+        identity.home.filter(|_| !server_wide).is_some_and(|home| cluster.as_ref().is_none_or(|c| c.id != home));
+    if foreign {
+        return Err(Status::unauthorized());
+    }
+    let Some(cluster) = cluster else { return Err(nowhere(&entry, &identity)) };
+    let identity = match Impersonation::take(headers)? {
+        Some(wanted) => authorize_impersonation(&*api.rbac, cluster.id, &identity.user, wanted).await?,
+        None => identity,
+    };
+    let deciding = if server_wide { LogicalClusterId::ROOT } else { cluster.id };
+    let verdict = api.rbac.authorize(deciding, &identity.user, &entry.attributes).await?;
+    if let crate::authz::Verdict::Denied(why) = verdict {
+        return Err(entry.attributes.denial(&identity.user, &why));
+    }
+    let route = entry.route.ok_or_else(Status::no_such_path)?;
+    if entry.attributes.verb.is_empty()
+        || (entry.method != Method::GET && entry.method != Method::HEAD && route.policy != Policy::Resource)
+    {
+        return Err(method_not_allowed());
+    }
+    Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
+}
+
+/// The same words as for a logical cluster where the user may do nothing.
+fn nowhere(entry: &Entry, identity: &Identity) -> Status {
+    match identity.user.is_in(MASTERS) {
+        true => Status::no_such_path(),
+        false => entry.attributes.denial(&identity.user, ""),
+    }
+}
+
+/// Requests to all logical clusters at once: only reads could be meant, and nobody from outside may.
+fn everywhere(entry: &Entry, identity: &Identity) -> Status {
+    match entry.attributes.verb.as_str() {
+        "list" | "watch" => entry.attributes.denial(&identity.user, ""),
+        _ if entry.attributes.is_resource() => method_not_allowed(),
+        _ => entry.attributes.denial(&identity.user, ""),
+    }
+}
+
+impl Admitted {
+    pub(super) fn is_watch(&self) -> bool {
+        self.entry.attributes.verb == "watch"
+    }
+
+    pub(super) fn is_write(&self) -> bool {
+        !matches!(self.entry.attributes.verb.as_str(), "get" | "list" | "watch" | "head")
+    }
+
+    pub(super) fn is_long_running(&self) -> bool {
+        is_long_running(&self.entry.attributes)
+    }
+
+    /// How long the request may take: as asked, within the server's bound.
+    pub(super) fn time_limit(&self, api: &ApiServer) -> Duration {
+        let limits = &api.config.limits;
+        let bound = if self.is_write() { limits.write_timeout } else { limits.read_timeout };
+        let asked = go_duration(self.entry.query.text("timeout"));
+        asked.filter(|asked| !asked.is_zero()).map_or(bound, |asked| asked.min(bound))
+    }
+
+    pub(super) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    pub(super) fn into_call(self, parts: Parts, body: Bytes) -> Call {
+        let Entry { path, query, method, captures, attributes, .. } = self.entry;
+        Call {
+            method,
+            endpoint: self.endpoint,
+            captures,
+            path,
+            query,
+            headers: parts.headers,
+            extensions: Mutex::new(parts.extensions),
+            uri: parts.uri,
+            body,
+            identity: self.identity,
+            cluster: self.cluster,
+            attributes,
+            warnings: Mutex::default(),
+        }
+    }
+}
+
+/// Watches and streams are not held to the time of a request.
+pub(crate) fn is_long_running(attributes: &Attributes) -> bool {
+    let streams = ["log", "exec", "attach", "portforward", "proxy"];
+    attributes.verb == "watch" || (attributes.is_resource() && streams.contains(&attributes.subresource.as_str()))
+}
+
+/// `30s`, `1m30s`, `1h`, as Go writes durations; no more than that is used for timeouts.
+fn go_duration(text: &str) -> Option<Duration> {
+    let (mut total, mut number) = (Duration::ZERO, String::new());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c.is_ascii_digit() || c == '.' {
+            number.push(c);
+            continue;
+        }
+        let unit = match c {
+            'm' if chars.peek() == Some(&'s') => {
+                chars.next();
+                0.001
+            }
+            's' => 1.0,
+            'm' => 60.0,
+            'h' => 3600.0,
+            _ => return None,
+        };
+        let amount: f64 = std::mem::take(&mut number).parse().ok()?;
+        total += Duration::try_from_secs_f64(amount * unit).ok()?;
+    }
+    (number.is_empty() && !text.is_empty()).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_go_durations() {
+        for (text, expected) in [
+            ("30s", Some(30_000)),
+            ("1m30s", Some(90_000)),
+            ("1.5h", Some(5_400_000)),
+            ("250ms", Some(250)),
+            ("0s", Some(0)),
+            ("", None),
+            ("30", None),
+            ("x", None),
+        ] {
+            assert_eq!(go_duration(text).map(|d| d.as_millis()), expected, "{text}");
+        }
+    }
+}

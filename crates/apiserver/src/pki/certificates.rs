@@ -1,0 +1,164 @@
+//! Making certificates: an authority of our own, a server certificate, client certificates.
+
+use portolan_types::Seams;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SerialNumber,
+};
+use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+use x509_parser::{extensions::GeneralName, prelude::FromDer as _};
+
+use crate::config::ConfigError;
+
+/// How long the authority is valid, in days.
+const AUTHORITY_DAYS: i64 = 3650;
+/// How long other certificates are valid, in days. Renewed at a start in the last third.
+const LEAF_DAYS: i64 = 365;
+/// A certificate is made anew when it is valid for less than this, in days.
+const RENEW_DAYS: i64 = 120;
+const DAY_SECONDS: i64 = 86_400;
+
+/// A certificate with its private key, both PEM.
+#[derive(Clone)]
+pub struct CertifiedKey {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key, PKCS#8.
+    pub key: String,
+}
+
+impl CertifiedKey {
+    /// Whether the certificate is signed by `authority`, has all `names` and is valid for a while.
+    pub(super) fn is_valid(&self, authority: &CertifiedKey, names: &[String], seams: &Seams) -> bool {
+        self.check(authority, names, seams).unwrap_or(false)
+    }
+
+    fn check(&self, authority: &CertifiedKey, names: &[String], seams: &Seams) -> Option<bool> {
+        let (own, above) = (der(&self.certificate)?, der(&authority.certificate)?);
+        let (_, own) = x509_parser::certificate::X509Certificate::from_der(&own).ok()?;
+        let (_, above) = x509_parser::certificate::X509Certificate::from_der(&above).ok()?;
+        let lasts = own.validity().not_after.timestamp() - seams.clock.now().as_second() > RENEW_DAYS * DAY_SECONDS;
+        let san = own.subject_alternative_name().ok()?;
+        let held: Vec<String> =
+            san.iter().flat_map(|san| san.value.general_names.iter().filter_map(name_text)).collect();
+        Some(
+            lasts
+                && own.issuer() == above.subject()
+                && own.verify_signature_of(&above)
+                && names.iter().all(|n| held.contains(n)),
+        )
+    }
+}
+
+/// Comparing key identifiers is enough here: both files are our own, and TLS checks the signature itself.
+trait IssuedBy {
+    fn verify_signature_of(&self, above: &Self) -> bool;
+}
+
+impl IssuedBy for x509_parser::certificate::X509Certificate<'_> {
+    fn verify_signature_of(&self, above: &Self) -> bool {
+        use x509_parser::extensions::ParsedExtension;
+        let identifier = |wanted_authority: bool, certificate: &Self| {
+            certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+                ParsedExtension::AuthorityKeyIdentifier(id) if wanted_authority => {
+                    id.key_identifier.as_ref().map(|k| k.0.to_vec())
+                }
+                ParsedExtension::SubjectKeyIdentifier(id) if !wanted_authority => Some(id.0.to_vec()),
+                _ => None,
+            })
+        };
+        identifier(true, self).is_some_and(|id| identifier(false, above) == Some(id))
+    }
+}
+
+fn name_text(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|b| std::net::Ipv4Addr::from(b).to_string()),
+            16 => <[u8; 16]>::try_from(*bytes).ok().map(|b| std::net::Ipv6Addr::from(b).to_string()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn der(pem: &str) -> Option<Vec<u8>> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|der| der.to_vec())
+}
+
+/// The authority, ready to sign.
+pub(super) struct Authority {
+    pub(super) pair: CertifiedKey,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(super) fn create(seams: &Seams) -> Result<Self, ConfigError> {
+        let key = KeyPair::generate().map_err(crypto)?;
+        let mut params = params("portolan-ca", &[], AUTHORITY_DAYS, seams)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = false;
+        let certificate = params.self_signed(&key).map_err(crypto)?.pem();
+        Self::load(CertifiedKey { certificate, key: key.serialize_pem() })
+    }
+
+    pub(super) fn load(pair: CertifiedKey) -> Result<Self, ConfigError> {
+        let key = KeyPair::from_pem(&pair.key).map_err(crypto)?;
+        let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key).map_err(crypto)?;
+        Ok(Self { pair, issuer })
+    }
+
+    pub(super) fn server(&self, names: &[String], seams: &Seams) -> Result<CertifiedKey, ConfigError> {
+        let mut params = params("portolan-server", names, LEAF_DAYS, seams)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    pub(super) fn client(&self, name: &str, groups: &[&str], seams: &Seams) -> Result<CertifiedKey, ConfigError> {
+        let mut params = params(name, &[], LEAF_DAYS, seams)?;
+        groups.iter().for_each(|group| params.distinguished_name.push(DnType::OrganizationName, *group));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<CertifiedKey, ConfigError> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(crypto)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(crypto)?.pem();
+        Ok(CertifiedKey { certificate, key: key.serialize_pem() })
+    }
+}
+
+fn params(name: &str, names: &[String], days: i64, seams: &Seams) -> Result<CertificateParams, ConfigError> {
+    let mut params = CertificateParams::new(names).map_err(crypto)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let start = date(seams, -1);
+    params.not_before = rcgen::date_time_ymd(start.0, start.1, start.2);
+    let end = date(seams, days);
+    params.not_after = rcgen::date_time_ymd(end.0, end.1, end.2);
+    let mut serial = [0; 16];
+    seams.entropy.fill(&mut serial);
+    serial[0] &= 0x7f;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    Ok(params)
+}
+
+fn date(seams: &Seams, days: i64) -> (i32, u8, u8) {
+    let moved = seams.clock.now() + jiff::SignedDuration::from_hours(days * 24);
+    let date = jiff::tz::Offset::UTC.to_datetime(moved).date();
+    (i32::from(date.year()), u8::try_from(date.month()).unwrap_or(1), u8::try_from(date.day()).unwrap_or(1))
+}
+
+/// A key for service account tokens: ECDSA P-256, PKCS#8 PEM.
+pub(super) fn signing_key() -> Result<String, ConfigError> {
+    KeyPair::generate().map(|key| key.serialize_pem()).map_err(crypto)
+}
+
+fn crypto(error: impl std::fmt::Display) -> ConfigError {
+    ConfigError::Crypto(error.to_string())
+}

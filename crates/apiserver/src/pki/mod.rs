@@ -1,0 +1,157 @@
+//! Keys and certificates that the server makes for itself, and the admin's kubeconfig.
+//!
+//! In the data directory: `pki/ca.{crt,key}`, `pki/server.{crt,key}`, `pki/admin.{crt,key}`, `pki/service-accounts.key`,
+//! `pki/continue.key`, and `admin.kubeconfig`. Files are 0600, directories 0700; others' read access stops the start.
+
+mod certificates;
+mod files;
+mod kubeconfig;
+
+use std::net::SocketAddr;
+
+use portolan_types::Seams;
+
+pub use certificates::CertifiedKey;
+pub use kubeconfig::{Kubeconfig, kubeconfig};
+
+use crate::config::{ApiServerConfig, ConfigError};
+use certificates::Authority;
+use files::Folder;
+
+/// All keys of a server.
+pub struct Pki {
+    /// The certificate authority, PEM.
+    pub ca: String,
+    /// What the server shows to clients.
+    pub server: CertifiedKey,
+    /// A client certificate in `system:masters`.
+    pub admin: CertifiedKey,
+    /// Private key that signs service account tokens: ECDSA P-256, PKCS#8 PEM.
+    pub service_accounts: String,
+    /// Key of the MAC over continue tokens.
+    pub continue_key: Vec<u8>,
+}
+
+impl Pki {
+    /// Loads what is there, makes what is missing, and writes `admin.kubeconfig`.
+    ///
+    /// # Errors
+    /// When files cannot be read or written, are open to others, or do not fit together.
+    pub fn open(config: &ApiServerConfig) -> Result<Self, ConfigError> {
+        let folder = Folder::open(config.data_dir.as_deref())?;
+        let authority = match folder.pair("pki/ca")? {
+            Some(pair) => Authority::load(pair)?,
+            None => {
+                let authority = Authority::create(&config.seams)?;
+                folder.write_pair("pki/ca", &authority.pair)?;
+                authority
+            }
+        };
+        let names = server_names(config);
+        let server = match folder.pair("pki/server")? {
+            Some(pair) if pair.is_valid(&authority.pair, &names, &config.seams) => pair,
+            _ => made(&folder, "pki/server", authority.server(&names, &config.seams)?)?,
+        };
+        let admin = match folder.pair("pki/admin")? {
+            Some(pair) if pair.is_valid(&authority.pair, &[], &config.seams) => pair,
+            _ => made(&folder, "pki/admin", authority.client("portolan-admin", &["system:masters"], &config.seams)?)?,
+        };
+        let service_accounts = match folder.text("pki/service-accounts.key")? {
+            Some(text) => text,
+            None => {
+                let key = certificates::signing_key()?;
+                folder.write("pki/service-accounts.key", key.as_bytes())?;
+                key
+            }
+        };
+        let continue_key = match folder.bytes("pki/continue.key")? {
+            Some(key) if key.len() == 32 => key,
+            _ => {
+                let key = random_key(&config.seams);
+                folder.write("pki/continue.key", &key)?;
+                key
+            }
+        };
+        let pki = Self { ca: authority.pair.certificate, server, admin, service_accounts, continue_key };
+        folder.write("admin.kubeconfig", pki.admin_kubeconfig(config.bind_address).as_bytes())?;
+        Ok(pki)
+    }
+
+    /// The admin's kubeconfig for a server at `address`.
+    pub fn admin_kubeconfig(&self, address: SocketAddr) -> String {
+        kubeconfig(&Kubeconfig {
+            server: format!("https://{address}/clusters/root"),
+            context: "root",
+            user: "portolan-admin",
+            ca: &self.ca,
+            client: &self.admin,
+        })
+    }
+}
+
+fn made(folder: &Folder, name: &str, pair: CertifiedKey) -> Result<CertifiedKey, ConfigError> {
+    folder.write_pair(name, &pair)?;
+    Ok(pair)
+}
+
+fn random_key(seams: &Seams) -> Vec<u8> {
+    let mut key = vec![0; 32];
+    seams.entropy.fill(&mut key);
+    key
+}
+
+fn server_names(config: &ApiServerConfig) -> Vec<String> {
+    let address = config.bind_address.ip();
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1", "kubernetes.default.svc"].map(str::to_owned).into();
+    if !address.is_unspecified() {
+        names.push(address.to_string());
+    }
+    names.extend(config.tls_sans.iter().cloned());
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn keys_are_made_once_and_kept_from_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
+        let first = Pki::open(&config).unwrap();
+        let second = Pki::open(&config).unwrap();
+        assert_eq!(
+            (&first.ca, &first.server.key, &first.continue_key),
+            (&second.ca, &second.server.key, &second.continue_key)
+        );
+        let mode =
+            |name: &str| std::fs::metadata(dir.path().join("data").join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("admin.kubeconfig"), mode("pki/ca.key"), mode("pki")), (0o600, 0o600, 0o700));
+        let text = std::fs::read_to_string(dir.path().join("data/admin.kubeconfig")).unwrap();
+        assert!(text.contains("current-context: root") && text.contains("https://127.0.0.1:6443/clusters/root"));
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_stops_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
+        Pki::open(&config).unwrap();
+        let key = dir.path().join("data/pki/ca.key");
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(Pki::open(&config), Err(ConfigError::TooOpen { path, .. }) if path == key));
+    }
+
+    #[test]
+    fn a_new_name_makes_a_new_server_certificate_of_the_same_authority() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
+        let first = Pki::open(&config).unwrap();
+        config.tls_sans.push("portolan.example.com".into());
+        let second = Pki::open(&config).unwrap();
+        assert_eq!(first.ca, second.ca);
+        assert_ne!(first.server.certificate, second.server.certificate);
+    }
+}

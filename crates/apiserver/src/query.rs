@@ -1,0 +1,85 @@
+//! Query parameters, decoded once.
+
+use std::borrow::Cow;
+
+use portolan_types::Status;
+
+/// The parameters of a request, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Parses `a=b&c=d`.
+    ///
+    /// # Errors
+    /// 400 when a part is not UTF-8 behind its percent encoding.
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Status> {
+        let parts = text.unwrap_or_default().split('&').filter(|part| !part.is_empty());
+        let pairs = parts.map(|part| {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            Ok((decode(key)?, decode(value)?))
+        });
+        pairs.collect::<Result<_, Status>>().map(Self)
+    }
+
+    /// The first value of a parameter; `None` when it is missing.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The first value, empty when missing.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or_default()
+    }
+
+    /// All values of a parameter.
+    pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    /// A switch: present without a value is on, as in Go's query conversion.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        matches!(self.get(key), Some("" | "1" | "t" | "T" | "true" | "True" | "TRUE"))
+    }
+
+    /// A switch that may be absent.
+    pub(crate) fn maybe_flag(&self, key: &str) -> Option<bool> {
+        self.get(key).map(|_| self.flag(key))
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// 400 when it is none.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
+        let parse = |text: &str| {
+            text.parse().map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+        };
+        self.get(key).filter(|text| !text.is_empty()).map(parse).transpose()
+    }
+}
+
+fn decode(text: &str) -> Result<String, Status> {
+    let spaced: Cow<'_, str> = if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
+    percent_encoding::percent_decode_str(&spaced)
+        .decode_utf8()
+        .map(Cow::into_owned)
+        .map_err(|_| Status::bad_request("query parameters are encoded in UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded() {
+        let query =
+            Query::parse(Some("watch&labelSelector=a%3Db%2Cc&x=1+2&dryRun=All&dryRun=B&watch=false&n=7")).unwrap();
+        assert!(query.flag("watch") && !query.flag("missing"));
+        assert_eq!((query.text("labelSelector"), query.text("x")), ("a=b,c", "1 2"));
+        assert_eq!(query.all("dryRun").collect::<Vec<_>>(), ["All", "B"]);
+        assert_eq!(query.number("n"), Ok(Some(7)));
+        assert!(query.number("x").is_err());
+        assert!(Query::parse(Some("a=%ff")).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! One connection: handshake, then requests until it ends.
+
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+
+use http::{HeaderValue, Request, header::CONNECTION};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    ApiServer,
+    authn::{Peer, user_of_certificate},
+    pipeline,
+};
+
+/// Time for a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time for the headers of a request.
+const HEADERS: Duration = Duration::from_secs(32);
+/// A peer that does not answer a ping within this and [`PING`] is gone.
+const PING_ANSWER: Duration = Duration::from_secs(15);
+const PING: Duration = Duration::from_secs(30);
+/// Streams of one HTTP/2 connection. Go clients put all their watches on one.
+const STREAMS: u32 = 1000;
+/// Streams that a peer may open and reset before we had a look.
+const PENDING_RESETS: usize = 50;
+/// Bytes of all headers of a request.
+const HEADER_BYTES: u32 = 64 * 1024;
+const HTTP1_BUFFER: usize = 1024 * 1024;
+const HTTP1_HEADERS: usize = 128;
+
+/// The TLS handshake.
+pub(super) async fn shake(acceptor: &TlsAcceptor, socket: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    socket.set_nodelay(true)?;
+    match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await {
+        Ok(done) => done,
+        Err(_) => Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the handshake took too long")),
+    }
+}
+
+/// Answers the requests of a connection.
+pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, closing: CancellationToken) {
+    let certificates = stream.get_ref().1.peer_certificates();
+    let user =
+        certificates.and_then(<[_]>::first).and_then(|certificate| user_of_certificate(certificate)).map(Arc::new);
+    let shown = certificates.is_some_and(|c| !c.is_empty());
+    if shown && user.is_none() {
+        tracing::debug!("a client certificate names nobody");
+        return;
+    }
+    let peer = Peer::Connection(user);
+    let stopping = closing.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (server, peer, stopping) = (server.clone(), peer.clone(), stopping.clone());
+        async move {
+            let http1 = request.version() < http::Version::HTTP_2;
+            let mut response = pipeline::answer(server, peer, request).await;
+            if http1 && stopping.is_cancelled() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let builder = builder();
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = closing.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_headers(HTTP1_HEADERS)
+        .max_buf_size(HTTP1_BUFFER);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_header_list_size(HEADER_BYTES)
+        .initial_stream_window_size(256 * 1024)
+        .initial_connection_window_size(1024 * 1024)
+        .max_send_buf_size(256 * 1024)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING_ANSWER);
+    builder
+}

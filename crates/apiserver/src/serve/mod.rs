@@ -1,0 +1,105 @@
+//! The server's own accept loop: TLS, HTTP/1.1 and HTTP/2, time-outs, bounds, an orderly end.
+
+mod connection;
+mod tls;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::{ApiServer, ConfigError};
+
+pub use tls::server_config;
+
+/// Time that requests under way have after the end was asked for.
+const DRAIN: Duration = Duration::from_secs(8);
+/// Pause after the system refused a connection, so that a lack of descriptors does not spin.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+
+impl ApiServer {
+    /// Serves until `shutdown`: then `/readyz` says no, watches end, requests under way finish, connections close.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, shutdown: CancellationToken) -> Result<(), ConfigError> {
+        let acceptor = TlsAcceptor::from(Arc::new(server_config(&self.pki)?));
+        let limits = &self.config.limits;
+        let places = Arc::new(Semaphore::new(limits.connections));
+        let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+        let mut connections = JoinSet::new();
+        let closing = CancellationToken::new();
+        loop {
+            let accepted = tokio::select! {
+                () = shutdown.cancelled() => break,
+                accepted = listener.accept() => accepted,
+                Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            };
+            let (socket, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                    continue;
+                }
+            };
+            let (Ok(place), Ok(handshake)) =
+                (places.clone().try_acquire_owned(), handshakes.clone().try_acquire_owned())
+            else {
+                tracing::debug!(%peer, "too many connections");
+                continue;
+            };
+            let server = self.clone();
+            let (acceptor, closing) = (acceptor.clone(), closing.clone());
+            connections.spawn(async move {
+                serve_one(server, acceptor, socket, peer, handshake, closing).await;
+                drop(place);
+            });
+        }
+        drop(listener);
+        self.stop().await;
+        closing.cancel();
+        let drained = tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
+            tracing::warn!(connections = connections.len(), "connections are cut at the end");
+            connections.shutdown().await;
+        }
+        Ok(())
+    }
+}
+
+async fn serve_one(
+    server: Arc<ApiServer>,
+    acceptor: TlsAcceptor,
+    socket: TcpStream,
+    peer: SocketAddr,
+    handshake: tokio::sync::OwnedSemaphorePermit,
+    closing: CancellationToken,
+) {
+    match connection::shake(&acceptor, socket).await {
+        Ok(stream) => {
+            drop(handshake);
+            connection::run(server, stream, closing).await;
+        }
+        Err(error) => tracing::debug!(%peer, %error, "no TLS connection came about"),
+    }
+}
+
+/// Answers one request as if it had come over a connection whose client showed a certificate of `user`, or none: for front
+/// ends that end TLS themselves, and for tests.
+pub async fn answer_connection<B>(
+    server: Arc<ApiServer>,
+    user: Option<Arc<crate::User>>,
+    request: http::Request<B>,
+) -> http::Response<crate::Body>
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    crate::pipeline::answer(server, crate::authn::Peer::Connection(user), request).await
+}

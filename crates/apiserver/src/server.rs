@@ -1,0 +1,146 @@
+//! The server as a whole: what all requests share.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use portolan_store::DynStore;
+use portolan_types::{Seams, Status};
+use prometheus::Registry;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    ApiServerConfig, ConfigError, Directory, InProcess,
+    admission::Chain,
+    authn::{Authenticator, Identity, ServiceAccountTokens},
+    authz::{Authorizer, RbacAuthorizer},
+    directory::{IdAllocator, found_root},
+    handlers::ApiDocuments,
+    limits::Admittance,
+    metrics::Metrics,
+    pki::Pki,
+    watch::FrameCache,
+};
+use portolan_machinery::rbac::User;
+use portolan_types::LogicalClusterId;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Keys or files.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The store or what is in it.
+    #[error("the directory of logical clusters cannot be read: {0}")]
+    Directory(Status),
+}
+
+/// An API server over a store.
+pub struct ApiServer {
+    pub(crate) store: DynStore,
+    pub(crate) seams: Seams,
+    pub(crate) config: ApiServerConfig,
+    pub(crate) pki: Pki,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) ids: IdAllocator,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) tokens: Arc<ServiceAccountTokens>,
+    pub(crate) rbac: Arc<RbacAuthorizer>,
+    pub(crate) admission: Chain,
+    pub(crate) admittance: Admittance,
+    pub(crate) metrics: Metrics,
+    pub(crate) frames: FrameCache,
+    pub(crate) documents: ApiDocuments,
+    /// Set when the server stops: `/readyz` says no, watches end.
+    pub(crate) stopping: CancellationToken,
+    background: Mutex<JoinSet<()>>,
+}
+
+impl ApiServer {
+    /// Loads keys and the directory; founds `root` in an empty store.
+    ///
+    /// # Errors
+    /// When keys or the directory cannot be read.
+    pub async fn new(store: DynStore, config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
+        let pki = Pki::open(&config)?;
+        let seams = config.seams.clone();
+        let directory = Arc::new(Directory::load(store.clone()).await.map_err(StartError::Directory)?);
+        if directory.is_empty() {
+            directory.insert(found_root(&store, &seams).await.map_err(StartError::Directory)?);
+        }
+        let tokens =
+            ServiceAccountTokens::new(&pki.service_accounts, config.issuer.clone(), store.clone(), seams.clone())?;
+        let tokens = Arc::new(tokens);
+        let rbac = Arc::new(RbacAuthorizer::new(store.clone()));
+        let mut background = JoinSet::new();
+        background.spawn(directory.clone().follow());
+        for resource in crate::authz::RESOURCES {
+            background.spawn(rbac.clone().follow(resource));
+        }
+        Ok(Arc::new(Self {
+            store,
+            seams,
+            directory,
+            ids: IdAllocator::new(),
+            authenticator: Authenticator::new(config.static_tokens.clone(), tokens.clone()),
+            tokens,
+            rbac,
+            admission: Chain::new(&config.hooks.admission),
+            admittance: Admittance::new(&config.limits),
+            metrics: Metrics::new(),
+            frames: FrameCache::new(),
+            documents: ApiDocuments::new(),
+            stopping: CancellationToken::new(),
+            background: Mutex::new(background),
+            config,
+            pki,
+        }))
+    }
+
+    /// Which logical clusters there are.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Where clients reach the server.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.config.bind_address
+    }
+
+    /// Decides who may do what.
+    pub fn authorizer(&self) -> &dyn Authorizer {
+        &*self.rbac
+    }
+
+    /// Makes and verifies tokens of service accounts.
+    pub fn tokens(&self) -> &Arc<ServiceAccountTokens> {
+        &self.tokens
+    }
+
+    /// Keys and certificates.
+    pub fn pki(&self) -> &Pki {
+        &self.pki
+    }
+
+    /// Where the binary registers numbers of its own for `/metrics`.
+    pub fn registry(&self) -> &Registry {
+        self.metrics.registry()
+    }
+
+    /// The server without a socket: requests are those of `user`, whatever credentials they carry.
+    pub fn service_as(self: &Arc<Self>, user: User) -> InProcess {
+        InProcess::new(self.clone(), Identity::global(user))
+    }
+
+    /// The server without a socket, for an identity that is good in one logical cluster only.
+    pub fn service_in(self: &Arc<Self>, user: User, home: LogicalClusterId) -> InProcess {
+        InProcess::new(self.clone(), Identity { user, home: Some(home) })
+    }
+
+    /// Ends watches and background work; requests under way finish.
+    pub async fn stop(&self) {
+        self.stopping.cancel();
+        let mut tasks = std::mem::take(&mut *self.background.lock());
+        tasks.shutdown().await;
+    }
+}

@@ -1,0 +1,183 @@
+//! Frames of watches: each made once per event and form, and shared by all who watch in that form.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use portolan_machinery::{conversion, protobuf, table};
+use portolan_types::{Record, ResourceVersion, Status};
+use serde_json::{Value, json};
+
+use crate::encode::{Form, Media, Shape, metadata_only};
+
+use super::filter::Seen;
+
+/// Bytes of frames that are kept.
+const MAX_KEPT: usize = 8 * 1024 * 1024;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct FrameKey {
+    revision: ResourceVersion,
+    seen: Seen,
+    form: Arc<str>,
+}
+
+/// The latest frames, bounded by bytes.
+pub(crate) struct FrameCache(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    frames: HashMap<FrameKey, Bytes>,
+    order: VecDeque<FrameKey>,
+    bytes: usize,
+}
+
+impl FrameCache {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn get(&self, key: &FrameKey) -> Option<Bytes> {
+        self.0.lock().frames.get(key).cloned()
+    }
+
+    fn put(&self, key: FrameKey, frame: Bytes) {
+        let mut kept = self.0.lock();
+        kept.bytes += frame.len();
+        if kept.frames.insert(key.clone(), frame).is_none() {
+            kept.order.push_back(key);
+        }
+        while kept.bytes > MAX_KEPT {
+            let Some(oldest) = kept.order.pop_front() else { return };
+            let gone = kept.frames.remove(&oldest).map_or(0, |frame| frame.len());
+            kept.bytes -= gone.min(kept.bytes);
+        }
+    }
+}
+
+/// Turns writes into frames of one form.
+pub(super) struct Encoder {
+    shape: Shape,
+    form: Arc<str>,
+    /// Tables name their columns once, in the first frame.
+    columns_sent: bool,
+}
+
+impl Encoder {
+    pub(super) fn new(shape: Shape) -> Self {
+        let form = format!("{}|{:?}|{:?}|{}", shape.target.kind.gvk, shape.accepted, shape.include, shape.pretty);
+        Self { form: form.into(), columns_sent: shape.accepted.form != Form::Table, shape }
+    }
+
+    /// The frame of a write, from the cache where others have made it.
+    pub(super) fn frame(
+        &mut self,
+        cache: &FrameCache,
+        seen: Seen,
+        record: &Record,
+        revision: ResourceVersion,
+    ) -> Result<Bytes, Status> {
+        let key = FrameKey { revision, seen, form: self.form.clone() };
+        let shareable = self.columns_sent;
+        if shareable && let Some(frame) = cache.get(&key) {
+            return Ok(frame);
+        }
+        let frame = self.initial(seen, record, revision)?;
+        if shareable {
+            cache.put(key, frame.clone());
+        }
+        Ok(frame)
+    }
+
+    /// The frame of an object of the initial state, or of an event that nobody else has asked for.
+    pub(super) fn initial(&mut self, seen: Seen, record: &Record, revision: ResourceVersion) -> Result<Bytes, Status> {
+        if self.shape.is_stored_form() {
+            let mut out = Vec::with_capacity(record.body().len() + 96);
+            out.extend_from_slice(b"{\"type\":\"");
+            out.extend_from_slice(seen.word().as_bytes());
+            out.extend_from_slice(b"\",\"object\":");
+            record.write_json(revision, &mut out);
+            out.extend_from_slice(b"}\n");
+            return Ok(out.into());
+        }
+        let object = record.to_value(revision).map_err(|error| {
+            tracing::error!(%error, "a stored object is damaged");
+            Status::internal("a stored object is damaged")
+        })?;
+        let target = &self.shape.target;
+        let object = if target.is_storage_version() { object } else { conversion::from_storage(&target.kind, object) };
+        self.object(seen.word(), object)
+    }
+
+    fn object(&mut self, word: &str, object: Value) -> Result<Bytes, Status> {
+        let value = match self.shape.accepted.form {
+            Form::Object => object,
+            Form::Metadata => metadata_only(object),
+            Form::Table => self.row(object),
+        };
+        self.framed(word, &value)
+    }
+
+    fn row(&mut self, object: Value) -> Value {
+        let version = portolan_types::object::meta_text(&object, "resourceVersion").to_owned();
+        let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+        let metadata = json!({"resourceVersion": version});
+        table::table(&self.shape.target.kind, &[object], metadata, self.shape.include, with_columns, self.shape.now)
+    }
+
+    fn framed(&self, word: &str, value: &Value) -> Result<Bytes, Status> {
+        if self.shape.accepted.media == Media::Protobuf {
+            let kind = &self.shape.target.kind;
+            let enveloped = protobuf::encode(value, kind.schema, self.shape.target.table).map_err(Status::internal)?;
+            return Ok(protobuf::watch_frame(word, &enveloped).into());
+        }
+        let mut out = format!("{{\"type\":\"{word}\",\"object\":").into_bytes();
+        serde_json::to_writer(&mut out, value).map_err(Status::internal)?;
+        out.extend_from_slice(b"}\n");
+        Ok(out.into())
+    }
+
+    /// A bookmark: everything up to `revision` has been sent.
+    pub(super) fn bookmark(&mut self, revision: ResourceVersion, ends_initial: bool) -> Result<Bytes, Status> {
+        let kind = &self.shape.target.kind;
+        let mut object = json!({
+            "kind": kind.gvk.kind,
+            "apiVersion": kind.group_version().to_string(),
+            "metadata": {"resourceVersion": revision.to_string()},
+        });
+        if ends_initial {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        self.object("BOOKMARK", object)
+    }
+
+    /// The frame that says why the stream ends.
+    pub(super) fn error(&self, failure: &Status) -> Bytes {
+        let value = failure.to_value();
+        if self.shape.accepted.media == Media::Protobuf {
+            let table = self.shape.target.table;
+            let schema = table.object_type("", "v1", "Status");
+            let enveloped = schema.and_then(|schema| protobuf::encode(&value, schema, table).ok());
+            return enveloped.map(|bytes| protobuf::watch_frame("ERROR", &bytes).into()).unwrap_or_default();
+        }
+        Bytes::from(format!("{{\"type\":\"ERROR\",\"object\":{value}}}\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_keeps_the_latest_frames_within_its_bound() {
+        let cache = FrameCache::new();
+        let key = |n: u64| FrameKey { revision: ResourceVersion::new(n).unwrap(), seen: Seen::Added, form: "f".into() };
+        let frame = Bytes::from(vec![0; 1024 * 1024]);
+        (1..=20).for_each(|n| cache.put(key(n), frame.clone()));
+        assert!(cache.get(&key(20)).is_some() && cache.get(&key(1)).is_none());
+        assert!(cache.0.lock().bytes <= MAX_KEPT);
+    }
+}

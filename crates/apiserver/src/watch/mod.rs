@@ -1,0 +1,99 @@
+//! Watches: a cursor into the order of writes, turned into frames. Nothing is queued per watcher.
+
+mod filter;
+mod frames;
+mod stream;
+
+use std::{sync::Arc, time::Duration};
+
+use http::Response;
+use portolan_store::{EventStream, WatchScope};
+use portolan_types::{Reason, ResourceVersion, Status};
+use tokio::time::Instant;
+
+use crate::{
+    ApiServer, Body,
+    call::{Call, Target},
+    encode::{self, Media, Shape, finish},
+    errors::status_for,
+    limits::WatchPlace,
+    objects::{ListScope, snapshot, wait_until},
+    options::{WatchFrom, WatchOptions},
+    pipeline::Counted,
+};
+
+pub(crate) use frames::FrameCache;
+
+use filter::Filter;
+use frames::Encoder;
+use stream::{Pace, Watch};
+
+/// Shortest and longest life of a watch that asks for none.
+const LIFE: (u64, u64) = (1800, 3600);
+
+/// Answers a watch. The headers go out before any event.
+pub(crate) async fn answer(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    target: &Target,
+    place: WatchPlace,
+) -> Result<Response<Body>, Status> {
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let options = WatchOptions::of(target, &call.query)?;
+    let scope = ListScope { target: target.clone() };
+    let (initial, after) = match options.from {
+        WatchFrom::After(after) => (None, after),
+        WatchFrom::Now(at) => {
+            if let Some(at) = at {
+                wait_until(api, at).await?;
+            }
+            let (objects, revision) = snapshot(api, call, &scope, &options.selection).await?;
+            (Some(objects), revision)
+        }
+    };
+    let events = open(api, call, target, after).await?;
+    let content_type = match shape.accepted.media {
+        Media::Json => "application/json",
+        Media::Yaml => return Err(Status::new(Reason::NotAcceptable, "a watch is not served as YAML")),
+        Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+    };
+    let kind = &target.kind;
+    let labels = (&*kind.gvk.group, &*kind.gvk.version, &*kind.resource);
+    let watch = Watch {
+        api: api.clone(),
+        call: call.clone(),
+        events,
+        filter: Filter::new(target.clone(), options.selection),
+        encoder: Encoder::new(shape),
+        sent: api.metrics.watch_events(labels.0, labels.1, labels.2),
+        pace: pace(api, options.bookmarks, options.timeout_seconds),
+        stopping: Box::pin(api.stopping.clone().cancelled_owned()),
+        delivered: after,
+        marks_end: options.marks_end,
+        _place: place,
+        _counted: Counted::new(api.metrics.watches(labels.2)),
+    };
+    Ok(finish(200, content_type, encode::stream(watch.into_stream(initial))))
+}
+
+async fn open(
+    api: &ApiServer,
+    call: &Call,
+    target: &Target,
+    after: ResourceVersion,
+) -> Result<Box<dyn EventStream>, Status> {
+    wait_until(api, after).await?;
+    let scope = WatchScope::Resource(target.stored_as(), Some(call.cluster.id));
+    api.store.watch(scope, Some(after)).await.map_err(|e| status_for(&e))
+}
+
+fn pace(api: &ApiServer, bookmarks: bool, asked: Option<u64>) -> Pace {
+    let seconds = asked.unwrap_or_else(|| {
+        let mut byte = [0; 8];
+        api.seams.entropy.fill(&mut byte);
+        LIFE.0 + u64::from_le_bytes(byte) % (LIFE.1 - LIFE.0)
+    });
+    // Far enough off for whoever asks for ever, near enough for any clock.
+    let end = Instant::now() + Duration::from_secs(seconds.min(30 * 24 * 3600));
+    Pace::new(end, bookmarks)
+}

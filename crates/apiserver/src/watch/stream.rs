@@ -1,0 +1,212 @@
+//! The life of a watch: the state it starts from, then what comes, bookmarks in between, and an end.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, stream};
+use portolan_store::{EventBatch, EventStream, StoreError, StoredObject};
+use portolan_types::{ResourceVersion, Status};
+use prometheus::IntCounter;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::{
+    ApiServer,
+    authz::{Authorizer as _, Verdict},
+    call::Call,
+    errors::status_for,
+    limits::WatchPlace,
+    pipeline::Counted,
+};
+
+use super::{
+    filter::{Filter, Seen},
+    frames::Encoder,
+};
+
+/// Time between bookmarks.
+const BOOKMARKS: Duration = Duration::from_secs(60);
+/// Time between looks at whether the watcher may still watch.
+const RECHECKS: Duration = Duration::from_secs(10);
+/// The last bookmark comes this long before the end.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// Bytes of initial state that go out at once.
+const PIECE: usize = 64 * 1024;
+
+/// When what happens.
+pub(super) struct Pace {
+    alarm: Pin<Box<Sleep>>,
+    end: Instant,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    next_check: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(end: Instant, bookmarks: bool) -> Self {
+        let now = Instant::now();
+        let alarm = Box::pin(tokio::time::sleep_until(now));
+        let mut pace = Self { alarm, end, bookmarks, next_bookmark: now, next_check: now + RECHECKS };
+        pace.plan_bookmark(now);
+        pace.set_alarm();
+        pace
+    }
+
+    fn plan_bookmark(&mut self, now: Instant) {
+        let last = self.end.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
+        self.next_bookmark = match last {
+            Some(last) => (now + BOOKMARKS).min(last),
+            None => now + BOOKMARKS,
+        };
+    }
+
+    fn set_alarm(&mut self) {
+        let soonest = self.end.min(self.next_check);
+        let soonest = if self.bookmarks { soonest.min(self.next_bookmark) } else { soonest };
+        self.alarm.as_mut().reset(soonest);
+    }
+}
+
+/// A running watch.
+pub(super) struct Watch {
+    pub(super) api: Arc<ApiServer>,
+    pub(super) call: Arc<Call>,
+    pub(super) events: Box<dyn EventStream>,
+    pub(super) filter: Filter,
+    pub(super) encoder: Encoder,
+    pub(super) sent: IntCounter,
+    pub(super) pace: Pace,
+    pub(super) stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Everything up to here has been sent.
+    pub(super) delivered: ResourceVersion,
+    pub(super) marks_end: bool,
+    pub(super) _place: WatchPlace,
+    pub(super) _counted: Counted,
+}
+
+enum Phase {
+    Initial(std::vec::IntoIter<StoredObject>),
+    Live,
+    Over,
+}
+
+enum Turn {
+    Batch(Result<EventBatch, StoreError>),
+    Time,
+    Stop,
+}
+
+impl Watch {
+    /// The frames, in pieces.
+    pub(super) fn into_stream(self, initial: Option<Vec<StoredObject>>) -> impl Stream<Item = Bytes> + Send + 'static {
+        let phase = initial.map_or(Phase::Live, |objects| Phase::Initial(objects.into_iter()));
+        stream::unfold((Box::new(self), phase), |(mut watch, phase)| async move {
+            let (piece, next) = watch.advance(phase).await;
+            piece.map(|piece| (piece, (watch, next)))
+        })
+    }
+
+    async fn advance(&mut self, phase: Phase) -> (Option<Bytes>, Phase) {
+        let moved = match phase {
+            Phase::Initial(rest) => self.initial(rest),
+            Phase::Live => self.live().await,
+            Phase::Over => return (None, Phase::Over),
+        };
+        match moved {
+            Ok((piece, next)) => (piece, next),
+            Err(failure) => (Some(self.encoder.error(&failure)), Phase::Over),
+        }
+    }
+
+    fn initial(&mut self, mut rest: std::vec::IntoIter<StoredObject>) -> Result<(Option<Bytes>, Phase), Status> {
+        let mut out = BytesMut::new();
+        while out.len() < PIECE {
+            let Some(object) = rest.next() else {
+                if self.marks_end {
+                    out.extend_from_slice(&self.encoder.bookmark(self.delivered, true)?);
+                }
+                return Ok((Some(out.freeze()), Phase::Live));
+            };
+            out.extend_from_slice(&self.encoder.initial(Seen::Added, &object.record, object.revision)?);
+            self.sent.inc();
+        }
+        Ok((Some(out.freeze()), Phase::Initial(rest)))
+    }
+
+    /// Waits until there is something to send, or the end.
+    async fn live(&mut self) -> Result<(Option<Bytes>, Phase), Status> {
+        loop {
+            let turn = tokio::select! {
+                biased;
+                () = self.stopping.as_mut() => Turn::Stop,
+                batch = self.events.next() => Turn::Batch(batch),
+                () = self.pace.alarm.as_mut() => Turn::Time,
+            };
+            match turn {
+                Turn::Stop => return Ok((None, Phase::Over)),
+                Turn::Batch(batch) => {
+                    let frames = self.frames(&batch.map_err(|e| gone(&e))?)?;
+                    if !frames.is_empty() {
+                        return Ok((Some(frames), Phase::Live));
+                    }
+                }
+                Turn::Time => {
+                    let due = self.on_time().await?;
+                    self.pace.set_alarm();
+                    if let Some(done) = due {
+                        return Ok(done);
+                    }
+                }
+            }
+        }
+    }
+
+    fn frames(&mut self, batch: &EventBatch) -> Result<Bytes, Status> {
+        let mut frames: Vec<Bytes> = Vec::new();
+        for event in &batch.events {
+            if let Some((seen, record)) = self.filter.sees(event)? {
+                frames.push(self.encoder.frame(&self.api.frames, seen, record, event.revision)?);
+            }
+        }
+        self.delivered = self.delivered.max(batch.revision);
+        self.sent.inc_by(frames.len() as u64);
+        Ok(match frames.len() {
+            1 => frames.swap_remove(0),
+            _ => frames.concat().into(),
+        })
+    }
+
+    /// Something is due: the end, a look at permissions, a bookmark.
+    async fn on_time(&mut self) -> Result<Option<(Option<Bytes>, Phase)>, Status> {
+        let now = Instant::now();
+        if now >= self.pace.end {
+            return Ok(Some((None, Phase::Over)));
+        }
+        if now >= self.pace.next_check {
+            self.pace.next_check = now + RECHECKS;
+            check_permission(self.api.clone(), self.call.clone()).await?;
+        }
+        if self.pace.bookmarks && now >= self.pace.next_bookmark {
+            self.pace.plan_bookmark(now);
+            self.delivered = self.delivered.max(self.events.progress());
+            return Ok(Some((Some(self.encoder.bookmark(self.delivered, false)?), Phase::Live)));
+        }
+        Ok(None)
+    }
+}
+
+/// Whoever has lost the right to watch, or whose logical cluster is gone, watches no more.
+async fn check_permission(api: Arc<ApiServer>, call: Arc<Call>) -> Result<(), Status> {
+    if api.directory.by_id(call.cluster.id).is_none() {
+        return Err(Status::no_such_path());
+    }
+    match api.rbac.authorize(call.cluster.id, &call.identity.user, &call.attributes).await? {
+        Verdict::Allowed(_) => Ok(()),
+        Verdict::Denied(why) => Err(call.attributes.denial(&call.identity.user, &why)),
+    }
+}
+
+/// A cursor that fell behind what is kept ends as one that started too early: list again.
+fn gone(error: &StoreError) -> Status {
+    status_for(error)
+}

@@ -1,0 +1,341 @@
+//! Who may do what, and where.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use bytes::Bytes;
+use common::{Client, MAPS, Plane, config_map, user};
+use http::Request;
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+
+async fn workspace(admin: &Client, name: &str) -> Value {
+    admin.post(WORKSPACES, json!({"metadata": {"name": name}})).await.expect(201).json()
+}
+
+fn binding(name: &str, user: &str, role: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+    })
+}
+
+#[tokio::test]
+async fn a_workspace_is_a_logical_cluster_of_its_own() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let made = workspace(&admin, "a").await;
+    assert_eq!((&made["status"]["phase"], &made["spec"]["type"]["name"]), (&json!("Ready"), &json!("universal")));
+    assert_eq!(made["spec"]["URL"], "https://127.0.0.1:6443/clusters/root:a");
+    let id = made["spec"]["cluster"].as_str().unwrap().to_owned();
+
+    let inside = admin.at("root:a");
+    let spaces = inside.get("/api/v1/namespaces").await.expect(200).json();
+    assert_eq!(spaces["items"].as_array().map(Vec::len), Some(4));
+    inside.post(MAPS, config_map("x", json!({}))).await.expect(201);
+    admin.get(&format!("{MAPS}/x")).await.expect(404);
+    admin.at(&id).get(&format!("{MAPS}/x")).await.expect(200);
+    let face = inside.get("/apis/core.kcp.io/v1alpha1/logicalclusters/cluster").await.expect(200).json();
+    assert_eq!((&face["status"]["phase"], &face["spec"]["owner"]["name"]), (&json!("Ready"), &json!("a")));
+    inside.post("/apis/core.kcp.io/v1alpha1/logicalclusters", json!({"metadata": {"name": "b"}})).await.expect(405);
+
+    workspace(&inside, "b").await;
+    admin.at("root:a:b").get("/api/v1/namespaces/default").await.expect(200);
+    admin.post(WORKSPACES, json!({"metadata": {"name": "a"}})).await.expect(409);
+    admin.post(WORKSPACES, json!({"metadata": {"name": "a.b"}})).await.expect(422);
+    let kept = admin
+        .merge(&format!("{WORKSPACES}/a"), json!({"spec": {"cluster": "x", "URL": null}}))
+        .await
+        .expect(200)
+        .json();
+    assert_eq!((&kept["spec"]["cluster"], &kept["spec"]["URL"]), (&made["spec"]["cluster"], &made["spec"]["URL"]));
+}
+
+#[tokio::test]
+async fn a_deleted_workspace_is_as_if_it_had_never_been() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    workspace(&admin, "a").await;
+    let marked = admin.delete(&format!("{WORKSPACES}/a")).await.expect(200).json();
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    let inside = admin.at("root:a");
+    inside.post(WORKSPACES, json!({"metadata": {"name": "late"}})).await.expect(403);
+    let cluster = plane.api.directory().by_path(&"root:a".parse().unwrap()).unwrap();
+    plane.api.directory().remove(cluster.id).await.unwrap();
+    admin.merge(&format!("{WORKSPACES}/a"), json!({"metadata": {"finalizers": null}})).await.expect(200);
+    inside.get("/api/v1/namespaces").await.expect(404);
+
+    let again = workspace(&admin, "a").await;
+    assert_ne!(again["spec"]["cluster"], cluster.id.to_string(), "ids are never used again");
+    inside.get("/api/v1/namespaces").await.expect(200);
+}
+
+#[tokio::test]
+async fn the_directory_is_read_back_after_a_restart() {
+    let store = portolan_store::memory();
+    let config = || portolan_apiserver::ApiServerConfig::in_memory(portolan_types::Seams::system());
+    let start = || portolan_apiserver::ApiServer::new(store.clone(), config());
+    let first = start().await.unwrap();
+    let client =
+        Client { service: first.service_as(user("admin", &["system:masters"])), base: "/clusters/root".into() };
+    workspace(&client, "a").await;
+    let second = start().await.unwrap();
+    let client =
+        Client { service: second.service_as(user("admin", &["system:masters"])), base: "/clusters/root:a".into() };
+    client.get("/api/v1/namespaces/default").await.expect(200);
+    assert_eq!(second.directory().len(), 2);
+}
+
+#[tokio::test]
+async fn strangers_cannot_tell_which_logical_clusters_there_are() {
+    let plane = Plane::new().await;
+    workspace(&plane.admin(), "a").await;
+    let eve = plane.as_user("eve");
+    for path in [
+        "/api",
+        "/api/v1/namespaces",
+        "/apis/apps/v1/deployments",
+        "/openapi/v3",
+        "/api/v1/namespaces/default/pods/x/log",
+    ] {
+        let (there, nowhere) = (eve.at("root:a").get(path).await, eve.at("root:zz").get(path).await);
+        assert_eq!((there.code, there.bytes), (403, nowhere.bytes), "{path}");
+    }
+    for path in ["system", "root:system", "zzzzzzzzzzzzz"] {
+        assert_eq!(eve.at(path).get("/api/v1/pods").await.code, 403, "{path}");
+    }
+    assert_eq!(eve.at("*").get("/api/v1/pods").await.code, 403);
+    assert_eq!(plane.admin().at("*").post("/api/v1/pods", json!({})).await.code, 405);
+    assert_eq!(eve.at("root:a").get("/version").await.code, 200);
+}
+
+#[tokio::test]
+async fn bindings_open_what_they_name() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let refused = ann.get(MAPS).await.expect(403);
+    assert_eq!(
+        refused.message(),
+        r#"configmaps is forbidden: User "ann" cannot list resource "configmaps" in API group "" in the namespace "default""#
+    );
+    admin.post(&format!("{RBAC}/namespaces/default/rolebindings"), binding("b", "ann", "view")).await.expect(201);
+    ann.get(MAPS).await.expect(200);
+    ann.get("/api/v1/configmaps").await.expect(403);
+    ann.post(MAPS, config_map("a", json!({}))).await.expect(403);
+    let secrets = ann.get("/api/v1/namespaces/default/secrets").await.expect(403);
+    assert_eq!(secrets.json()["reason"], "Forbidden");
+    admin.delete(&format!("{RBAC}/namespaces/default/rolebindings/b")).await.expect(200);
+    ann.get(MAPS).await.expect(403);
+}
+
+#[tokio::test]
+async fn nobody_grants_what_they_do_not_hold() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    admin.post(&format!("{RBAC}/clusterrolebindings"), binding("b", "ann", "admin")).await.expect(201);
+    let roles = format!("{RBAC}/namespaces/default/roles");
+    let role = |name: &str, resource: &str| json!({"metadata": {"name": name}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});
+    ann.post(&roles, role("pods", "pods")).await.expect(201);
+    let refused = ann.post(&roles, role("nodes", "nodes")).await.expect(403);
+    assert!(
+        refused.message().contains("is attempting to grant RBAC permissions not currently held"),
+        "{}",
+        refused.message()
+    );
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    ann.post(&bindings, binding("eve", "eve", "view")).await.expect(201);
+    ann.post(&bindings, binding("mallory", "mallory", "cluster-admin")).await.expect(403);
+}
+
+#[tokio::test]
+async fn shared_roles_are_there_until_they_are_written() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    workspace(&admin, "a").await;
+    let inside = admin.at("root:a");
+    let roles = format!("{RBAC}/clusterroles");
+    let list = inside.get(&roles).await.expect(200).json();
+    let count = list["items"].as_array().map_or(0, Vec::len);
+    assert!(count > 10);
+    let page = inside.get(&format!("{roles}?limit=3")).await.expect(200).json();
+    let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    let rest = inside.get(&format!("{roles}?limit=500&continue={token}")).await.expect(200).json();
+    assert_eq!(rest["items"].as_array().map(Vec::len), Some(count - 3));
+
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut watch = inside.watch(&format!("{roles}?watch=true&resourceVersion={version}"), &[]).await;
+    let view = inside.get(&format!("{roles}/view")).await.expect(200).json();
+    assert!(view["rules"].as_array().is_some_and(|rules| !rules.is_empty()), "aggregated");
+    let changed =
+        inside.merge(&format!("{roles}/view"), json!({"metadata": {"labels": {"x": "y"}}})).await.expect(200).json();
+    assert_eq!(changed["metadata"]["uid"], view["metadata"]["uid"]);
+    assert_eq!(watch.seen().await, ("MODIFIED".into(), "view".into()));
+    assert_eq!(inside.get(&roles).await.json()["items"].as_array().map(Vec::len), Some(count));
+    assert!(
+        admin.get(&format!("{roles}/view")).await.json()["metadata"]["labels"]["x"].is_null(),
+        "others keep theirs"
+    );
+    inside.delete(&format!("{roles}/view")).await.expect(403);
+
+    let reader = json!({
+        "metadata": {"name": "things", "labels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}},
+        "rules": [{"verbs": ["get"], "apiGroups": ["example.com"], "resources": ["things"]}],
+    });
+    inside.post(&roles, reader).await.expect(201);
+    let edit = inside.get(&format!("{roles}/edit")).await.expect(200).json();
+    let has = |role: &Value| role["rules"].to_string().contains("example.com");
+    assert!(has(&edit) && !has(&admin.get(&format!("{roles}/edit")).await.json()));
+}
+
+#[tokio::test]
+async fn a_service_accounts_token_is_good_at_home_only() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    workspace(&admin, "a").await;
+    let inside = admin.at("root:a");
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = inside.post(accounts, json!({"metadata": {"name": "bot"}})).await.expect(201).json();
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}});
+    let made = inside.post(&format!("{accounts}/bot/token"), request).await.expect(201).json();
+    let token = made["status"]["token"].as_str().unwrap().to_owned();
+    inside.post(&format!("{accounts}/bot/token"), json!({"spec": {"expirationSeconds": 10}})).await.expect(422);
+
+    let ask = |path: &str, token: &str| {
+        let request =
+            Request::get(path).header("authorization", format!("Bearer {token}")).body(Full::new(Bytes::new()));
+        let api = plane.api.clone();
+        let request = request.unwrap();
+        async move { portolan_apiserver::serve::answer_connection(api, None, request).await.status().as_u16() }
+    };
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 200);
+    assert_eq!(ask("/api", &token).await, 200, "without a logical cluster in the path it is the token's");
+    assert_eq!(ask("/clusters/root/api", &token).await, 401);
+    assert_eq!(ask("/clusters/root:zz/api", &token).await, 401);
+    assert_eq!(ask("/clusters/root:a/api", &format!("{token}x")).await, 401);
+    assert_eq!(ask("/clusters/root:a/api", "eyJhbGciOiJub25lIn0.e30.").await, 401);
+    assert_eq!(ask("/clusters/root/api", "t-ann").await, 200);
+    assert_eq!(ask("/clusters/root/api", "t-eve").await, 401);
+
+    let review = |token: &str| json!({"spec": {"token": token}});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let good = inside.post(reviews, review(&token)).await.expect(201).json();
+    assert_eq!(good["status"]["user"]["username"], "system:serviceaccount:default:bot");
+    assert_eq!(good["status"]["user"]["uid"], account["metadata"]["uid"]);
+    for (case, client, token) in [("elsewhere", &admin, token.as_str()), ("a forged one", &inside, "x.y.z")] {
+        let bad = client.post(reviews, review(token)).await.expect(201).json();
+        assert_eq!(bad["status"]["authenticated"], false, "{case}");
+    }
+    inside.delete(&format!("{accounts}/bot")).await.expect(200);
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 401, "an account that is gone has no tokens");
+}
+
+#[tokio::test]
+async fn impersonation_needs_permission_and_never_reaches_system_groups() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let post = |client: Client, headers: Vec<(&'static str, &'static str)>| async move {
+        let mut all = vec![("content-type", "application/json")];
+        all.extend(headers);
+        client.send("POST", me, &all, "{}").await
+    };
+    let seen =
+        post(admin.clone(), vec![("impersonate-user", "bob"), ("impersonate-group", "dev")]).await.expect(201).json();
+    assert_eq!(
+        (&seen["status"]["userInfo"]["username"], &seen["status"]["userInfo"]["groups"][0]),
+        (&json!("bob"), &json!("dev"))
+    );
+    post(ann.clone(), vec![("impersonate-user", "bob")]).await.expect(403);
+    let role = json!({
+        "metadata": {"name": "impersonator"},
+        "rules": [{"verbs": ["impersonate"], "apiGroups": ["*"], "resources": ["*"]}],
+    });
+    admin.post(&format!("{RBAC}/clusterroles"), role).await.expect(201);
+    admin.post(&format!("{RBAC}/clusterrolebindings"), binding("i", "ann", "impersonator")).await.expect(201);
+    post(ann.clone(), vec![("impersonate-user", "bob")]).await.expect(201);
+    for (case, headers) in [
+        ("a system group", vec![("impersonate-user", "bob"), ("impersonate-group", "system:masters")]),
+        ("a system user", vec![("impersonate-user", "system:admin")]),
+        (
+            "a reserved attribute",
+            vec![
+                ("impersonate-user", "bob"),
+                ("impersonate-extra-authentication.kubernetes.io%2fcluster-name", "root"),
+            ],
+        ),
+    ] {
+        assert_eq!(post(ann.clone(), headers).await.code, 403, "{case}");
+    }
+    post(admin, vec![("impersonate-group", "dev")]).await.expect(400);
+}
+
+#[tokio::test]
+async fn reviews_answer_questions() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let group = "/apis/authorization.k8s.io/v1";
+    let asks = |verb: &str| json!({"spec": {"resourceAttributes": {"verb": verb, "resource": "pods", "namespace": "default"}}});
+    let own = ann.post(&format!("{group}/selfsubjectaccessreviews"), asks("get")).await.expect(201).json();
+    assert_eq!(own["status"]["allowed"], false);
+    admin.post(&format!("{RBAC}/namespaces/default/rolebindings"), binding("b", "ann", "view")).await.expect(201);
+    let own = ann.post(&format!("{group}/selfsubjectaccessreviews"), asks("get")).await.expect(201).json();
+    assert_eq!(own["status"]["allowed"], true);
+    let mut about = asks("list");
+    about["spec"]["user"] = "ann".into();
+    let other = admin.post(&format!("{group}/subjectaccessreviews"), about).await.expect(201).json();
+    assert_eq!(other["status"]["allowed"], true);
+    let rules = ann
+        .post(&format!("{group}/selfsubjectrulesreviews"), json!({"spec": {"namespace": "default"}}))
+        .await
+        .expect(201)
+        .json();
+    assert!(rules["status"]["resourceRules"].to_string().contains("pods"), "{rules}");
+    assert_eq!(rules["status"]["incomplete"], false);
+}
+
+#[tokio::test]
+async fn whoever_makes_a_workspace_may_use_it() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let role = json!({
+        "metadata": {"name": "maker"},
+        "rules": [{"verbs": ["create"], "apiGroups": ["tenancy.kcp.io"], "resources": ["workspaces"]}],
+    });
+    admin.post(&format!("{RBAC}/clusterroles"), role).await.expect(201);
+    admin.post(&format!("{RBAC}/clusterrolebindings"), binding("m", "ann", "maker")).await.expect(201);
+    workspace(&ann, "hers").await;
+    ann.at("root:hers").post(MAPS, config_map("a", json!({}))).await.expect(201);
+    plane.as_user("eve").at("root:hers").get(MAPS).await.expect(403);
+}
+
+#[tokio::test]
+async fn forged_identity_headers_are_nobodys() {
+    let plane = Plane::new().await;
+    for name in ["x-remote-user", "X_Remote_User", "x-remote-group"] {
+        let request =
+            Request::get("/clusters/root/api").header(name, "system:masters").body(Full::new(Bytes::new())).unwrap();
+        let answer = portolan_apiserver::serve::answer_connection(plane.api.clone(), None, request).await;
+        assert_eq!(answer.status().as_u16(), 403, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_the_right_to_it_does() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    admin.post(&bindings, binding("b", "ann", "view")).await.expect(201);
+    let mut watch = ann.watch(&format!("{MAPS}?watch=true&resourceVersion=1"), &[]).await;
+    admin.delete(&format!("{bindings}/b")).await.expect(200);
+    let started = tokio::time::Instant::now();
+    let end = watch.next().await.unwrap();
+    assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)));
+    assert!(started.elapsed() <= std::time::Duration::from_secs(11));
+    assert_eq!(watch.next().await, None);
+}

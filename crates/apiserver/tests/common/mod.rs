@@ -1,0 +1,168 @@
+//! The server in process, on a memory store.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt as _, Full};
+use portolan_apiserver::{ApiServer, ApiServerConfig, Body, InProcess, User, authn::StaticToken};
+use portolan_types::Seams;
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+/// A server with clients of several users.
+pub struct Plane {
+    pub api: Arc<ApiServer>,
+    pub store: portolan_store::DynStore,
+}
+
+/// What came back.
+pub struct Answer {
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub bytes: Bytes,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    pub fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    #[track_caller]
+    pub fn expect(self, code: u16) -> Self {
+        assert_eq!(self.code, code, "{}", self.text());
+        self
+    }
+}
+
+pub fn user(name: &str, groups: &[&str]) -> User {
+    User { name: name.into(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..User::default() }
+}
+
+impl Plane {
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut ApiServerConfig)) -> Self {
+        let mut config = ApiServerConfig::in_memory(Seams::system());
+        config.static_tokens = vec![StaticToken { token: "t-ann".into(), user: user("ann", &["dev"]) }];
+        change(&mut config);
+        let store = portolan_store::memory();
+        Self { api: ApiServer::new(store.clone(), config).await.unwrap(), store }
+    }
+
+    pub fn admin(&self) -> Client {
+        Client { service: self.api.service_as(user("admin", &["system:masters"])), base: "/clusters/root".into() }
+    }
+
+    pub fn as_user(&self, name: &str) -> Client {
+        Client { service: self.api.service_as(user(name, &[])), base: "/clusters/root".into() }
+    }
+}
+
+/// A client of one user in one logical cluster.
+#[derive(Clone)]
+pub struct Client {
+    pub service: InProcess,
+    pub base: String,
+}
+
+impl Client {
+    pub fn at(&self, path: &str) -> Self {
+        Self { service: self.service.clone(), base: format!("/clusters/{path}") }
+    }
+
+    pub async fn raw(&self, request: Request<Full<Bytes>>) -> http::Response<Body> {
+        self.service.clone().oneshot(request).await.unwrap()
+    }
+
+    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.raw(request.body(Full::new(body.into())).unwrap()).await;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { code: parts.status.as_u16(), headers: parts.headers, bytes }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub async fn post(&self, path: &str, object: Value) -> Answer {
+        self.send("POST", path, &[("content-type", "application/json")], object.to_string()).await
+    }
+
+    pub async fn put(&self, path: &str, object: Value) -> Answer {
+        self.send("PUT", path, &[("content-type", "application/json")], object.to_string()).await
+    }
+
+    pub async fn patch(&self, path: &str, media: &str, patch: Value) -> Answer {
+        self.send("PATCH", path, &[("content-type", media)], patch.to_string()).await
+    }
+
+    pub async fn merge(&self, path: &str, patch: Value) -> Answer {
+        self.patch(path, "application/merge-patch+json", patch).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, &[], "").await
+    }
+
+    /// Opens a watch.
+    pub async fn watch(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
+        let mut request = Request::builder().method("GET").uri(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.raw(request.body(Full::new(Bytes::new())).unwrap()).await;
+        assert_eq!(response.status().as_u16(), 200);
+        Watch { body: response.into_body(), buffer: Vec::new() }
+    }
+}
+
+/// A running watch.
+pub struct Watch {
+    body: Body,
+    buffer: Vec<u8>,
+}
+
+impl Watch {
+    /// The next event; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=at).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = self.body.frame().await?.unwrap();
+            self.buffer.extend_from_slice(&frame.into_data().unwrap());
+        }
+    }
+
+    /// Type and name of the next event.
+    pub async fn seen(&mut self) -> (String, String) {
+        let event = self.next().await.expect("the watch goes on");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&event["type"]), text(&event["object"]["metadata"]["name"]))
+    }
+}
+
+pub fn config_map(name: &str, labels: Value) -> Value {
+    serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": {"k": "v"}})
+}
+
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";

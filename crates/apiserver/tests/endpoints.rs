@@ -1,0 +1,114 @@
+//! What clients learn about the server.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::Plane;
+use serde_json::json;
+
+#[tokio::test]
+async fn health_version_and_numbers() {
+    let admin = Plane::new().await.admin();
+    for path in ["/livez", "/readyz", "/healthz", "/readyz/ping"] {
+        assert_eq!(admin.get(path).await.expect(200).text(), "ok");
+    }
+    assert!(admin.get("/readyz?verbose").await.expect(200).text().ends_with("readyz check passed\n"));
+    admin.get("/readyz/nope").await.expect(404);
+    let version = admin.get("/version").await.expect(200).json();
+    assert_eq!(
+        (&version["major"], &version["minor"], &version["gitVersion"]),
+        (&json!("1"), &json!("36"), &json!("v1.36.3+portolan"))
+    );
+    let text = admin.get("/metrics").await.expect(200).text();
+    assert!(text.contains("apiserver_request_total{") && text.contains("verb=\"GET\""), "{text}");
+    assert!(!text.contains("root"), "no logical cluster in labels");
+    let keys = admin.get("/openid/v1/jwks").await.expect(200).json();
+    assert_eq!(keys["keys"][0]["alg"], "ES256");
+    assert_eq!(
+        admin.get("/.well-known/openid-configuration").await.expect(200).json()["issuer"],
+        "https://kubernetes.default.svc"
+    );
+}
+
+#[tokio::test]
+async fn discovery_in_both_forms() {
+    let admin = Plane::new().await.admin();
+    let aggregated =
+        [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")];
+    let answer = admin.send("GET", "/apis", &aggregated, "").await.expect(200);
+    assert_eq!(answer.headers["content-type"], "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+    assert_eq!(answer.json()["kind"], "APIGroupDiscoveryList");
+    let etag = answer.headers["etag"].to_str().unwrap().to_owned();
+    let again = [aggregated[0], ("if-none-match", etag.as_str())];
+    admin.send("GET", "/apis", &again, "").await.expect(304);
+    let core = admin.send("GET", "/api", &aggregated, "").await.expect(200).json();
+    assert_eq!(core["items"].as_array().map(Vec::len), Some(1));
+    assert_eq!(admin.get("/api").await.expect(200).json()["kind"], "APIVersions");
+    assert_eq!(admin.get("/apis/").await.expect(200).json()["kind"], "APIGroupList");
+    assert_eq!(admin.get("/apis/apps").await.expect(200).json()["kind"], "APIGroup");
+    assert_eq!(admin.get("/apis/apps/v1").await.expect(200).json()["kind"], "APIResourceList");
+    admin.get("/apis/nope.io").await.expect(404);
+    assert!(admin.get("/").await.expect(200).json()["paths"].to_string().contains("/apis/apps/v1"));
+}
+
+#[tokio::test]
+async fn openapi_documents_have_stable_addresses() {
+    let admin = Plane::new().await.admin();
+    let index = admin.get("/openapi/v3").await.expect(200).json();
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    assert!(url.starts_with("/openapi/v3/apis/apps/v1?hash="));
+    let document = admin.get(&url).await.expect(200);
+    assert_eq!(document.headers["cache-control"], "public, immutable");
+    assert!(document.json()["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"].is_object());
+    let moved = admin.get("/openapi/v3/apis/apps/v1?hash=bad").await.expect(301);
+    assert_eq!(moved.headers["location"].to_str().unwrap(), format!("/clusters/root{url}"));
+    admin.get("/openapi/v3/apis/nope.io/v1").await.expect(404);
+}
+
+#[tokio::test]
+async fn every_answer_has_an_audit_id_and_none_is_cached() {
+    let admin = Plane::new().await.admin();
+    for path in ["/api/v1/namespaces/default", "/nope"] {
+        let answer = admin.get(path).await;
+        assert!(answer.headers.contains_key("audit-id"));
+        assert_eq!(answer.headers["cache-control"].to_str().unwrap_or_default(), "no-cache, private");
+    }
+}
+
+#[tokio::test]
+async fn pods_out_of_reach_say_so() {
+    let admin = Plane::new().await.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let made = admin.post("/api/v1/namespaces/default/pods", pod).await.expect(201).json();
+    assert_eq!(made["spec"]["serviceAccountName"], "default");
+    let answer = admin.get("/api/v1/namespaces/default/pods/p/log").await.expect(405);
+    assert!(answer.message().contains("no connection"));
+    admin.get("/api/v1/namespaces/default/pods/nope/log").await.expect(404);
+    admin.get("/api/v1/namespaces/default/pods/p/proxy/x").await.expect(403);
+    let evict = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {}}});
+    admin.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget).await.expect(201);
+    admin.merge("/api/v1/namespaces/default/pods/p/status", json!({"status": {"phase": "Running"}})).await.expect(200);
+    let refused = admin.post("/api/v1/namespaces/default/pods/p/eviction", evict.clone()).await.expect(429);
+    assert_eq!(refused.json()["details"]["causes"][0]["reason"], "DisruptionBudget");
+    admin.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/b").await.expect(200);
+    admin.post("/api/v1/namespaces/default/pods/p/eviction", evict).await.expect(201);
+    admin.get("/api/v1/namespaces/default/pods/p").await.expect(404);
+}
+
+#[tokio::test]
+async fn pods_are_bound_once() {
+    let admin = Plane::new().await.admin();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    admin.post(pods, pod).await.expect(201);
+    let bind = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    admin.post(&format!("{pods}/p/binding"), bind.clone()).await.expect(201);
+    let bound = admin.get(&format!("{pods}/p")).await.expect(200).json();
+    assert_eq!(
+        (&bound["spec"]["nodeName"], &bound["status"]["conditions"][0]["type"]),
+        (&json!("n"), &json!("PodScheduled"))
+    );
+    admin.post(&format!("{pods}/p/binding"), bind).await.expect(409);
+}

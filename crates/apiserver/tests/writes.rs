@@ -1,0 +1,305 @@
+//! Creating, changing and deleting objects.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{MAPS, Plane, config_map};
+use serde_json::json;
+
+#[tokio::test]
+async fn an_object_lives_and_dies() {
+    let admin = Plane::new().await.admin();
+    let created = admin.post(MAPS, config_map("a", json!({}))).await.expect(201).json();
+    assert_eq!(created["metadata"]["namespace"], "default");
+    let version = created["metadata"]["resourceVersion"].clone();
+    assert_eq!(admin.get(&format!("{MAPS}/a")).await.expect(200).json(), created);
+
+    let mut changed = created.clone();
+    changed["data"]["k"] = "w".into();
+    let changed = admin.put(&format!("{MAPS}/a"), changed).await.expect(200).json();
+    assert_ne!(changed["metadata"]["resourceVersion"], version);
+
+    let mut stale = created.clone();
+    stale["data"]["k"] = "x".into();
+    let refused = admin.put(&format!("{MAPS}/a"), stale).await.expect(409);
+    assert_eq!(
+        refused.message(),
+        r#"Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to the latest version and try again"#
+    );
+
+    let same = admin.put(&format!("{MAPS}/a"), changed.clone()).await.expect(200).json();
+    assert_eq!(same, changed, "a write without effect keeps the revision");
+
+    let gone = admin.delete(&format!("{MAPS}/a")).await.expect(200).json();
+    assert_eq!((&gone["status"], &gone["details"]["uid"]), (&json!("Success"), &created["metadata"]["uid"]));
+    let missing = admin.get(&format!("{MAPS}/a")).await.expect(404);
+    assert_eq!(missing.message(), r#"configmaps "a" not found"#);
+}
+
+#[tokio::test]
+async fn wrong_writes_are_refused_with_the_right_status() {
+    let admin = Plane::new().await.admin();
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let json_media = [("content-type", "application/json")];
+    let huge = format!("{{\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(3 << 20));
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (case, method, path, media, body, code) in [
+        (
+            "twice the same name",
+            "POST",
+            MAPS.to_owned(),
+            "application/json",
+            config_map("a", json!({})).to_string(),
+            409,
+        ),
+        (
+            "a missing namespace",
+            "POST",
+            "/api/v1/namespaces/nope/configmaps".into(),
+            "application/json",
+            config_map("a", json!({})).to_string(),
+            404,
+        ),
+        (
+            "another namespace in the body",
+            "POST",
+            MAPS.to_owned(),
+            "application/json",
+            json!({"metadata": {"name": "b", "namespace": "x"}}).to_string(),
+            400,
+        ),
+        ("no name", "POST", MAPS.to_owned(), "application/json", json!({"metadata": {}}).to_string(), 422),
+        (
+            "a resourceVersion",
+            "POST",
+            MAPS.to_owned(),
+            "application/json",
+            json!({"metadata": {"name": "b", "resourceVersion": "1"}}).to_string(),
+            400,
+        ),
+        ("malformed JSON", "POST", MAPS.to_owned(), "application/json", "{\"a\":".into(), 400),
+        (
+            "the wrong kind",
+            "POST",
+            MAPS.to_owned(),
+            "application/json",
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b"}}).to_string(),
+            400,
+        ),
+        ("no media type of ours", "POST", MAPS.to_owned(), "text/plain", "x".into(), 415),
+        ("a body over 3 MiB", "POST", MAPS.to_owned(), "application/json", huge, 413),
+        ("a body 100 000 deep", "POST", MAPS.to_owned(), "application/json", deep, 400),
+        (
+            "an unknown field, strictly",
+            "POST",
+            format!("{MAPS}?fieldValidation=Strict"),
+            "application/json",
+            json!({"metadata": {"name": "b"}, "nope": 1}).to_string(),
+            400,
+        ),
+        ("an unknown patch type", "PATCH", format!("{MAPS}/a"), "application/json", "{}".into(), 415),
+        (
+            "a dry run of something else",
+            "POST",
+            format!("{MAPS}?dryRun=Some"),
+            "application/json",
+            config_map("b", json!({})).to_string(),
+            422,
+        ),
+        ("an unknown path", "GET", "/api/v1/nope".into(), "application/json", String::new(), 404),
+        ("an unknown group", "GET", "/apis/nope.io/v1/things".into(), "application/json", String::new(), 404),
+        ("an unknown method", "POST", format!("{MAPS}/a"), "application/json", "{}".into(), 405),
+        ("a bad logical cluster", "GET", "/../../clusters/A/api".into(), "application/json", String::new(), 400),
+    ] {
+        let answer = admin.send(method, &path, &[("content-type", media)], body).await;
+        assert_eq!(answer.code, code, "{case}: {}", answer.text().chars().take(300).collect::<String>());
+        assert_eq!(answer.json()["kind"], "Status", "{case}");
+        assert_eq!(answer.json()["code"], code, "{case}");
+    }
+    let warned = admin
+        .send("POST", MAPS, &json_media, json!({"metadata": {"name": "b"}, "nope": 1}).to_string())
+        .await
+        .expect(201);
+    assert_eq!(warned.headers["warning"], "299 - \"unknown field \\\"nope\\\"\"");
+}
+
+#[tokio::test]
+async fn patches_of_all_kinds_change_objects() {
+    let admin = Plane::new().await.admin();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}},
+        },
+    });
+    let created = admin.post(path, deployment.clone()).await.expect(201).json();
+    assert_eq!((&created["metadata"]["generation"], &created["spec"]["replicas"]), (&json!(1), &json!(1)));
+    let one = format!("{path}/web");
+    let strategic = json!({"spec": {"template": {"spec": {"containers": [{"name": "b", "image": "b:1"}]}}}});
+    let patched = admin.patch(&one, "application/strategic-merge-patch+json", strategic).await.expect(200).json();
+    assert_eq!(patched["spec"]["template"]["spec"]["containers"].as_array().map(Vec::len), Some(2));
+    assert_eq!(patched["metadata"]["generation"], 2);
+    let patched = admin.merge(&one, json!({"spec": {"replicas": 4}})).await.expect(200).json();
+    assert_eq!(patched["spec"]["replicas"], 4);
+    let operations = json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]);
+    let patched = admin.patch(&one, "application/json-patch+json", operations).await.expect(200).json();
+    assert_eq!(patched["spec"]["replicas"], 5);
+    let unchanged = admin.merge(&one, json!({"spec": {"replicas": 5}})).await.expect(200).json();
+    assert_eq!(unchanged["metadata"]["resourceVersion"], patched["metadata"]["resourceVersion"]);
+    admin.merge(&one, json!({"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 6}})).await.expect(409);
+
+    let scale = admin.get(&format!("{one}/scale")).await.expect(200).json();
+    assert_eq!((&scale["kind"], &scale["spec"]["replicas"]), (&json!("Scale"), &json!(5)));
+    let scaled = admin.merge(&format!("{one}/scale"), json!({"spec": {"replicas": 7}})).await.expect(200).json();
+    assert_eq!(scaled["spec"]["replicas"], 7);
+    assert_eq!(admin.get(&one).await.json()["spec"]["replicas"], 7);
+
+    let status = admin
+        .merge(&format!("{one}/status"), json!({"status": {"replicas": 7}, "spec": {"replicas": 1}}))
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(
+        (&status["status"]["replicas"], &status["spec"]["replicas"]),
+        (&json!(7), &json!(7)),
+        "a status write is one"
+    );
+    let before = admin.get(&one).await.json()["metadata"]["generation"].clone();
+    assert_eq!(status["metadata"]["generation"], before);
+}
+
+#[tokio::test]
+async fn apply_creates_owns_and_conflicts() {
+    let admin = Plane::new().await.admin();
+    let path = |manager: &str| format!("{MAPS}/a?fieldManager={manager}");
+    let apply = "application/apply-patch+yaml";
+    let object =
+        |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": value}});
+    let created = admin.patch(&path("one"), apply, object("1")).await.expect(201).json();
+    let again = admin.patch(&path("one"), apply, object("1")).await.expect(200).json();
+    assert_eq!(again, created, "applying the same again writes nothing");
+    let conflict = admin.patch(&path("two"), apply, object("2")).await.expect(409).json();
+    assert_eq!(conflict["details"]["causes"][0]["reason"], "FieldManagerConflict");
+    let forced = admin.patch(&format!("{}&force=true", path("two")), apply, object("2")).await.expect(200).json();
+    assert_eq!(forced["data"]["k"], "2");
+    admin.patch(&format!("{MAPS}/a"), apply, object("3")).await.expect(422);
+}
+
+#[tokio::test]
+async fn deletion_waits_for_finalizers_and_heeds_preconditions() {
+    let admin = Plane::new().await.admin();
+    let mut object = config_map("a", json!({}));
+    object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let created = admin.post(MAPS, object).await.expect(201).json();
+    let one = format!("{MAPS}/a");
+    let wrong = json!({"preconditions": {"uid": "other"}});
+    admin.send("DELETE", &one, &[("content-type", "application/json")], wrong.to_string()).await.expect(409);
+    let marked = admin.delete(&one).await.expect(200).json();
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    let again = admin.delete(&one).await.expect(200).json();
+    assert_eq!(again["metadata"]["resourceVersion"], marked["metadata"]["resourceVersion"]);
+    let released = admin.merge(&one, json!({"metadata": {"finalizers": null}})).await.expect(200).json();
+    assert_eq!(released["metadata"]["uid"], created["metadata"]["uid"]);
+    admin.get(&one).await.expect(404);
+}
+
+#[tokio::test]
+async fn namespaces_end_through_their_finalizer() {
+    let admin = Plane::new().await.admin();
+    admin.post("/api/v1/namespaces", json!({"metadata": {"name": "x"}})).await.expect(201);
+    let marked = admin.delete("/api/v1/namespaces/x").await.expect(200).json();
+    assert_eq!(marked["status"]["phase"], "Terminating");
+    let late = admin.post("/api/v1/namespaces/x/configmaps", config_map("a", json!({}))).await.expect(403).json();
+    assert_eq!(late["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    let mut done = marked.clone();
+    done["spec"]["finalizers"] = json!([]);
+    admin.put("/api/v1/namespaces/x/finalize", done).await.expect(200);
+    admin.get("/api/v1/namespaces/x").await.expect(404);
+    for name in ["default", "kube-system", "kube-public"] {
+        let refused = admin.delete(&format!("/api/v1/namespaces/{name}")).await.expect(403);
+        assert_eq!(refused.message(), format!("namespaces {name:?} is forbidden: this namespace may not be deleted"));
+    }
+}
+
+#[tokio::test]
+async fn dry_runs_leave_nothing_behind() {
+    let admin = Plane::new().await.admin();
+    let dry = admin.post(&format!("{MAPS}?dryRun=All"), config_map("a", json!({}))).await.expect(201).json();
+    assert!(dry["metadata"]["uid"].is_string() && dry["metadata"]["resourceVersion"].is_null());
+    admin.get(&format!("{MAPS}/a")).await.expect(404);
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    admin.merge(&format!("{MAPS}/a?dryRun=All"), json!({"data": {"k": "z"}})).await.expect(200);
+    admin.send("DELETE", &format!("{MAPS}/a?dryRun=All"), &[], "").await.expect(200);
+    assert_eq!(admin.get(&format!("{MAPS}/a")).await.expect(200).json()["data"]["k"], "v");
+    admin.post(&format!("{MAPS}?dryRun=All"), config_map("a", json!({}))).await.expect(409);
+}
+
+#[tokio::test]
+async fn generated_names_differ_and_some_updates_create() {
+    let admin = Plane::new().await.admin();
+    let body = json!({"metadata": {"generateName": "a-"}});
+    let one = admin.post(MAPS, body.clone()).await.expect(201).json();
+    let two = admin.post(MAPS, body).await.expect(201).json();
+    assert_ne!(one["metadata"]["name"], two["metadata"]["name"]);
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}});
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    admin.put(&format!("{leases}/l"), lease.clone()).await.expect(201);
+    admin.put(&format!("{leases}/l"), lease).await.expect(422);
+    admin.put(&format!("{MAPS}/nope"), config_map("nope", json!({}))).await.expect(404);
+}
+
+#[tokio::test]
+async fn racing_writers_lose_no_update() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..4 {
+        let admin = admin.clone();
+        writers.spawn(async move {
+            let patch = json!({"data": {format!("k{n}"): "v"}});
+            let mut tries = 0;
+            while admin.merge(&format!("{MAPS}/a"), patch.clone()).await.code != 200 {
+                tries += 1;
+                assert!(tries < 50);
+            }
+        });
+    }
+    writers.join_all().await;
+    assert_eq!(admin.get(&format!("{MAPS}/a")).await.json()["data"].as_object().map(|d| d.len()), Some(5));
+}
+
+#[tokio::test]
+async fn services_get_addresses_of_their_own() {
+    let admin = Plane::new().await.admin();
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, ip: Option<&str>| json!({"metadata": {"name": name}, "spec": {"clusterIP": ip, "ports": [{"port": 80}], "selector": {"a": "b"}}});
+    let one = admin.post(services, service("one", None)).await.expect(201).json();
+    let ip = one["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    assert_eq!(one["spec"]["clusterIPs"], json!([ip]));
+    let address = admin.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{ip}")).await.expect(200).json();
+    assert_eq!(address["spec"]["parentRef"]["name"], "one");
+    let taken = admin.post(services, service("two", Some(&ip))).await.expect(422);
+    assert!(taken.message().contains("provided IP is already allocated"), "{}", taken.message());
+    let headless = admin.post(services, service("three", Some("None"))).await.expect(201).json();
+    assert_eq!(headless["spec"]["clusterIP"], "None");
+    let kept =
+        admin.merge(&format!("{services}/one"), json!({"metadata": {"labels": {"x": "y"}}})).await.expect(200).json();
+    assert_eq!(kept["spec"]["clusterIP"], ip.as_str());
+    admin.delete(&format!("{services}/one")).await.expect(200);
+    admin.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{ip}")).await.expect(404);
+    admin.post(services, service("two", Some(&ip))).await.expect(201);
+}
+
+#[tokio::test]
+async fn the_servers_annotations_are_not_for_clients() {
+    let admin = Plane::new().await.admin();
+    let mut object = config_map("a", json!({}));
+    object["metadata"]["annotations"] = json!({"portolan.dev/clusters": "east"});
+    let answer = admin.post(MAPS, object).await.expect(201);
+    assert!(answer.headers["warning"].to_str().unwrap().contains("written by the server only"));
+    assert!(answer.json()["metadata"]["annotations"].is_null());
+}

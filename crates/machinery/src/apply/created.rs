@@ -1,0 +1,137 @@
+//! The fields of a new object, written as `fieldsV1` in one walk over the tree.
+//!
+//! Go compares a new object with an empty one of its type. In that empty one, structs that are no pointers are there
+//! already, and fields that are always written have their zero value or `null`. So no one comes to own `f:spec` itself, but
+//! its fields; and zero values of such fields have no owner.
+
+use std::collections::HashSet;
+
+use portolan_types::object::Object;
+use serde_json::Value;
+
+use super::{
+    set::{FieldSet, Node},
+    shape::{Form, Shape, field_element},
+};
+use crate::kinds::{Field, FieldKind, KindTable, Scalar, TypeId};
+
+/// The fields of `value`, an object of a type, without the members of `excluded` and what is below them.
+pub(super) fn fields(shape: Shape<'_>, table: &KindTable, value: &Value, excluded: &FieldSet) -> Object {
+    Created { table }.beside_zero(shape, value, Some(excluded))
+}
+
+struct Created<'t> {
+    table: &'t KindTable,
+}
+
+/// What the empty object has in place of a field.
+enum Zero {
+    Nothing,
+    Null,
+    Scalar(Value),
+    Struct(TypeId),
+}
+
+impl Created<'_> {
+    fn beside_zero(&self, shape: Shape<'_>, value: &Value, excluded: Option<&FieldSet>) -> Object {
+        let mut fields = Object::new();
+        for (name, value) in value.as_object().into_iter().flatten() {
+            let element = field_element(name);
+            let node = excluded.and_then(|set| set.get(&element));
+            if node.is_some_and(|node| node.is_member() && node.below().is_empty()) {
+                continue;
+            }
+            let zero = shape.field(name).map_or(Zero::Nothing, |field| self.zero(field));
+            let owned = self.field(shape.child(name), value, &zero, node.map(Node::below));
+            fields.extend(owned.map(|below| (element.into(), below)));
+        }
+        fields
+    }
+
+    fn field(&self, shape: Shape<'_>, value: &Value, zero: &Zero, excluded: Option<&FieldSet>) -> Option<Value> {
+        let is_container = match shape.form(Some(value)) {
+            Form::Object => value.as_object().is_some_and(|object| !object.is_empty()),
+            Form::List => value.as_array().is_some_and(|list| !list.is_empty()),
+            Form::Whole => false,
+        };
+        match zero {
+            Zero::Struct(_) if shape.form(Some(value)) == Form::Object => {
+                let below = self.beside_zero(shape, value, excluded);
+                (!below.is_empty()).then_some(Value::Object(below))
+            }
+            Zero::Struct(id) if self.zero_struct(*id) == *value => None,
+            Zero::Struct(_) => Some(Value::Object(Object::new())),
+            Zero::Null if value.is_null() => None,
+            Zero::Scalar(zero) if zero == value => None,
+            Zero::Null if is_container => Some(Value::Object(whole_contents(shape, value))),
+            Zero::Nothing | Zero::Null | Zero::Scalar(_) => Some(whole(shape, value)),
+        }
+    }
+
+    fn zero(&self, field: &Field) -> Zero {
+        let omitted = field.omitempty || field.omitzero;
+        match &field.kind {
+            _ if field.pointer && omitted => Zero::Nothing,
+            _ if field.pointer => Zero::Null,
+            FieldKind::Message(id) if self.table.get(*id).special.is_none() && !field.omitzero => Zero::Struct(*id),
+            _ if omitted => Zero::Nothing,
+            FieldKind::Scalar(scalar) => scalar_zero(*scalar),
+            FieldKind::Message(_) | FieldKind::Special(_) | FieldKind::List(_) | FieldKind::Map(_) => Zero::Null,
+        }
+    }
+
+    /// The JSON of an empty struct.
+    fn zero_struct(&self, id: TypeId) -> Value {
+        let fields = self.table.get(id).fields.iter().filter_map(|field| {
+            let value = match self.zero(field) {
+                Zero::Nothing => return None,
+                Zero::Null => Value::Null,
+                Zero::Scalar(value) => value,
+                Zero::Struct(id) => self.zero_struct(id),
+            };
+            Some((field.name.to_string(), value))
+        });
+        Value::Object(fields.collect())
+    }
+}
+
+fn scalar_zero(scalar: Scalar) -> Zero {
+    match scalar {
+        Scalar::String => Zero::Scalar("".into()),
+        Scalar::Bool => Zero::Scalar(false.into()),
+        Scalar::Int32 | Scalar::Int64 | Scalar::Uint32 | Scalar::Uint64 | Scalar::Double => Zero::Scalar(0.into()),
+        Scalar::Bytes => Zero::Null,
+    }
+}
+
+/// A value that meets nothing: it and everything in it.
+fn whole(shape: Shape<'_>, value: &Value) -> Value {
+    let mut contents = whole_contents(shape, value);
+    if !contents.is_empty() {
+        contents.insert(".".into(), Value::Object(Object::new()));
+    }
+    Value::Object(contents)
+}
+
+fn whole_contents(shape: Shape<'_>, value: &Value) -> Object {
+    match (shape.form(Some(value)), value) {
+        (Form::Object, Value::Object(object)) => {
+            let entry =
+                |(name, value): (&String, &Value)| (field_element(name).into(), whole(shape.child(name), value));
+            object.iter().map(entry).collect()
+        }
+        (Form::List, Value::Array(list)) => elements(shape, list),
+        _ => Object::new(),
+    }
+}
+
+fn elements(shape: Shape<'_>, list: &[Value]) -> Object {
+    let elements = shape.identified(list);
+    let mut seen = HashSet::new();
+    let twice: HashSet<_> = elements.iter().map(|(id, _)| id).filter(|id| !seen.insert(*id)).collect();
+    let owned = |(id, element): &(Box<str>, &Value)| match twice.contains(id) {
+        true => (id.to_string(), Value::Object(Object::new())),
+        false => (id.to_string(), whole(shape.element(), element)),
+    };
+    elements.iter().map(owned).collect()
+}

@@ -1,0 +1,79 @@
+//! What holds for all writes through one endpoint: the shape of the object, and the fields that nobody comes to own there.
+
+use std::sync::LazyLock;
+
+use super::{
+    set::FieldSet,
+    shape::{Shape, field_element},
+};
+use crate::kinds::{Kind, KindTable};
+
+pub(super) struct Frame<'t> {
+    pub(super) table: &'t KindTable,
+    pub(super) shape: Shape<'t>,
+    pub(super) api_version: String,
+    pub(super) subresource: &'t str,
+    /// Fields that the endpoint resets, with all that is below them.
+    pub(super) reset: FieldSet,
+}
+
+/// Identity and bookkeeping of an object: owned by no manager.
+static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    set_of(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+});
+
+impl<'t> Frame<'t> {
+    pub(super) fn new(table: &'t KindTable, kind: &Kind, subresource: Option<&'t str>) -> Self {
+        let subresource = subresource.unwrap_or_default();
+        Self {
+            table,
+            shape: Shape::of_type(table, kind.schema),
+            api_version: kind.group_version().to_string(),
+            subresource,
+            reset: reset_by(kind, subresource),
+        }
+    }
+
+    pub(super) fn never_owned() -> &'static FieldSet {
+        &NEVER_OWNED
+    }
+}
+
+fn set_of(paths: &[&[&str]]) -> FieldSet {
+    let mut set = FieldSet::default();
+    for path in paths {
+        let path: Vec<_> = path.iter().map(|name| field_element(name)).collect();
+        set.insert(&path);
+    }
+    set
+}
+
+/// The fields that a write through an endpoint cannot change (upstream's `GetResetFields`).
+fn reset_by(kind: &Kind, subresource: &str) -> FieldSet {
+    match subresource {
+        "status" => match (&*kind.gvk.group, &*kind.gvk.kind) {
+            ("", "Pod") => set_of(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]),
+            ("apps", "Deployment") => set_of(&[&["spec"], &["metadata", "labels"]]),
+            ("storage.k8s.io", "VolumeAttachment")
+            | ("networking.k8s.io", "ServiceCIDR")
+            | ("flowcontrol.apiserver.k8s.io", _) => set_of(&[&["spec"], &["metadata"]]),
+            _ => set_of(&[&["spec"]]),
+        },
+        "scale" => FieldSet::default(),
+        _ if kind.subresource("status").is_some() => set_of(&[&["status"]]),
+        _ => FieldSet::default(),
+    }
+}

@@ -1,0 +1,294 @@
+//! Server-side apply, and the record of who owns which field (`metadata.managedFields`).
+//!
+//! The model is that of Kubernetes' structured merge diff. Every write belongs to a manager. A manager that applies owns the
+//! fields of its last configuration; one that writes in another way owns what it changed. Fields with equal values may have
+//! several owners. Which lists and objects are owned as a whole, and what tells the elements of a list apart, is in the
+//! kind table.
+//!
+//! `managedFields` stay opaque until they are needed: a write that changes nothing does not read them, and a new object
+//! gets its single entry straight from the tree.
+//!
+//! Entries of another version of the same kind are taken as if their paths meant the same.
+
+mod collect;
+mod compare;
+mod conflict;
+mod created;
+mod frame;
+mod last_applied;
+mod managers;
+mod merge;
+mod remove;
+mod set;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use portolan_types::{
+    Status,
+    object::{self, Object},
+};
+use serde_json::{Value, json};
+
+use self::{
+    compare::Difference,
+    conflict::Conflicts,
+    frame::Frame,
+    managers::{BEFORE_FIRST_APPLY, Entry, ManagerId, Managers, but},
+    set::FieldSet,
+};
+use crate::kinds::{Kind, KindTable};
+
+/// An apply patch for one object.
+#[derive(Clone, Debug)]
+pub struct ApplyRequest<'a> {
+    /// The stored object; `None` creates it.
+    pub live: Option<&'a Value>,
+    /// The configuration as the client sent it, neither completed with defaults nor made canonical: only what stands in it
+    /// comes to be owned. For the subresource `scale` an `autoscaling/v1` `Scale`.
+    pub applied: Value,
+    /// The field manager; it is required for apply.
+    pub manager: &'a str,
+    /// Takes fields in conflict over.
+    pub force: bool,
+    /// The subresource that is applied to.
+    pub subresource: Option<&'a str>,
+    /// The present moment, RFC 3339 in whole seconds.
+    pub now: &'a str,
+}
+
+/// Lays an applied configuration over an object.
+///
+/// The result is the whole object with its new `managedFields`. It is not canonical yet: the caller runs decoding, defaults
+/// and the life cycle over it as over any write, and last [`keep_times`].
+///
+/// # Errors
+/// 400 when the configuration is of another version or kind, brings `managedFields`, has fields that the kind does not
+/// know, or list elements that cannot be told apart. 409 when fields belong to others, with a cause for each.
+pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Result<Value, Status> {
+    let frame = Frame::new(table, kind, request.subresource);
+    let applied = check_identity(kind, &request)?;
+    if object::metadata(&applied).get("managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    check_merges(kind, &frame, &applied)?;
+    let nothing = Value::Object(Object::new());
+    let live = request.live.unwrap_or(&nothing);
+    let id = ManagerId::applier(request.manager, frame.subresource);
+    let apply = Apply { frame: &frame, live, applied: &applied, id: &id, now: request.now };
+    let managers = apply.managers_before();
+    let (mut merged, managers) = match apply.lay_over(managers.clone(), request.force) {
+        Ok(done) => done,
+        Err(conflicts) => apply.forgive_kubectl(managers, &conflicts)?,
+    };
+    if request.manager == last_applied::KUBECTL {
+        last_applied::refresh(&mut merged, &request.applied);
+    }
+    managers::set_managed_fields(&mut merged, managers.encode());
+    keep_times(live, &mut merged);
+    Ok(merged)
+}
+
+/// Checks that the configuration is of the right kind. For `scale` returns the part of the object that it stands for.
+fn check_identity(kind: &Kind, request: &ApplyRequest<'_>) -> Result<Value, Status> {
+    let text = |key: &str| request.applied.get(key).and_then(Value::as_str).unwrap_or_default();
+    let expected = match request.subresource {
+        Some("scale") => kind.subresource("scale").map_or(&kind.gvk, |scale| &scale.gvk),
+        _ => &kind.gvk,
+    };
+    if text("apiVersion") != expected.group_version().to_string() || text("kind") != &*expected.kind {
+        let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
+        return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={}", text("kind"))));
+    }
+    if request.subresource != Some("scale") {
+        return Ok(request.applied.clone());
+    }
+    let mut part = json!({"apiVersion": kind.group_version().to_string(), "kind": *kind.gvk.kind});
+    let metadata = object::metadata_mut(&mut part);
+    let given = object::metadata(&request.applied).iter();
+    let identity = ["name", "namespace", "uid", "resourceVersion", "managedFields"];
+    metadata.extend(given.filter(|(key, _)| identity.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
+    if let Some(replicas) = request.applied.pointer("/spec/replicas") {
+        part["spec"] = json!({"replicas": replicas});
+    }
+    Ok(part)
+}
+
+fn check_merges(kind: &Kind, frame: &Frame<'_>, applied: &Value) -> Result<(), Status> {
+    let errors = validate::validate(frame.shape, applied);
+    let all = match errors.as_slice() {
+        [] => return Ok(()),
+        [one] => one.clone(),
+        many => format!("errors:\n  {}", many.join("\n  ")),
+    };
+    let (namespace, name) = (object::namespace(applied), object::name(applied));
+    let gvk = format!("{}/{}, Kind={}", kind.gvk.group, kind.gvk.version, kind.gvk.kind);
+    Err(Status::bad_request(format!("failed to create typed patch object ({namespace}/{name}; {gvk}): {all}")))
+}
+
+/// An apply whose parts have been checked.
+struct Apply<'a> {
+    frame: &'a Frame<'a>,
+    live: &'a Value,
+    applied: &'a Value,
+    id: &'a ManagerId,
+    now: &'a str,
+}
+
+impl Apply<'_> {
+    /// The owners before this. What stood there before anybody was recorded belongs to `before-first-apply`.
+    fn managers_before(&self) -> Managers {
+        let managers = Managers::of(self.live);
+        if !managers.is_empty() {
+            return managers;
+        }
+        let Frame { api_version, subresource, .. } = self.frame;
+        let fields = created_fields(self.frame, self.live);
+        let mut managers = Managers::default();
+        if let Some(fields) = FieldSet::parse(&Value::Object(fields)).filter(|fields| !fields.is_empty()) {
+            managers.give(
+                ManagerId::updater(BEFORE_FIRST_APPLY, api_version, subresource),
+                api_version,
+                fields,
+                self.now,
+            );
+        }
+        managers
+    }
+
+    fn lay_over(&self, mut managers: Managers, force: bool) -> Result<(Value, Managers), Conflicts> {
+        let shape = self.frame.shape;
+        let last = managers.get(self.id).cloned();
+        let configured = collect::collect(shape, self.applied).outside(&self.frame.reset);
+        let merged = merge::merge(shape, self.live, self.applied);
+        let merged = match &last {
+            None => merged,
+            Some(last) => {
+                let owned = managers
+                    .others(self.id)
+                    .fold(configured.clone(), |all, (_, entry)| all.union(entry.fields.clone()));
+                remove::prune(shape, merged, &last.fields, &owned.union(Frame::never_owned().clone()))
+            }
+        };
+        let difference =
+            Difference::between(shape, self.live, &merged).outside(&self.frame.reset).without(Frame::never_owned());
+        let written = difference.written();
+        if !force {
+            let conflicts = self.conflicts(&managers, &written);
+            if !conflicts.is_empty() {
+                return Err(conflicts);
+            }
+        }
+        managers.take_away(&written.union(difference.removed.clone()), Some(self.id));
+        let fields = configured.difference(Frame::never_owned());
+        let is_new = !difference.is_empty() || last.as_ref().is_none_or(|last| last.fields != fields);
+        let time = match last {
+            Some(last) if !is_new => last.time,
+            _ => Some(self.now.to_owned()),
+        };
+        managers.put(self.id.clone(), Entry { api_version: self.frame.api_version.clone(), time, fields });
+        managers.take_away(&FieldSet::default(), None);
+        Ok((merged, managers))
+    }
+
+    fn conflicts(&self, managers: &Managers, written: &FieldSet) -> Conflicts {
+        let lost = managers.others(self.id).map(|(id, entry)| (id.clone(), entry.fields.intersection(written)));
+        Conflicts(lost.filter(|(_, fields)| !fields.is_empty()).collect())
+    }
+
+    /// Conflicts of kubectl with what it applied itself, client-side, are none.
+    fn forgive_kubectl(&self, managers: Managers, conflicts: &Conflicts) -> Result<(Value, Managers), Status> {
+        let own = match &*self.id.manager {
+            last_applied::KUBECTL => last_applied::still_applied(self.frame, self.live),
+            _ => None,
+        };
+        let Some(own) = own else { return Err(conflicts.to_status()) };
+        let left = conflicts.outside(&own);
+        match left.is_empty() {
+            true => self.lay_over(managers, true).map_err(|conflicts| conflicts.to_status()),
+            false => Err(left.to_status()),
+        }
+    }
+}
+
+/// Records a write that is no apply: a manager comes to own what it changed, and owners lose what others changed.
+///
+/// `new` is the object as it shall be stored, its `managedFields` those that the client sent, if any: a client may edit
+/// them, or reset them by `[]` or `[{}]`; without any those of `old` hold. To be called after defaults and before what the
+/// server itself fills in (`prepare_create`, `prepare_update`), whose work has no owner; `old` is `None` for a create. A
+/// write through `scale` passes the parent object.
+pub fn track_update(
+    table: &KindTable,
+    kind: &Kind,
+    old: Option<&Value>,
+    new: &mut Value,
+    manager: &str,
+    subresource: Option<&str>,
+    now: &str,
+) {
+    let frame = Frame::new(table, kind, subresource);
+    let id = ManagerId::updater(manager, &frame.api_version, frame.subresource);
+    let tracked = match old {
+        None => {
+            let fields = created_fields(&frame, new);
+            let entry = || managers::encode_fields(&id, &frame.api_version, Some(now), Value::Object(fields.clone()));
+            (!fields.is_empty()).then(|| Value::Array(vec![entry()]))
+        }
+        Some(old) => updated(&frame, old, new, id, now),
+    };
+    managers::set_managed_fields(new, tracked);
+}
+
+/// The fields of a new object, as `fieldsV1`.
+fn created_fields(frame: &Frame<'_>, object: &Value) -> Object {
+    let excluded = frame.reset.clone().union(Frame::never_owned().clone());
+    created::fields(frame.shape, frame.table, object, &excluded)
+}
+
+fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str) -> Option<Value> {
+    let stored = managers::managed_fields(old);
+    // Through a subresource nobody edits them.
+    let given = managers::managed_fields(new).filter(|_| frame.subresource.is_empty());
+    if given.is_some_and(managers::is_reset) {
+        return None;
+    }
+    let difference = Difference::between(frame.shape, old, new).outside(&frame.reset).without(Frame::never_owned());
+    if difference.is_empty() && given.is_none_or(|given| Some(given) == stored) {
+        return stored.cloned();
+    }
+    let given = given.and_then(|given| Managers::decode(Some(given)).ok()).filter(|given| !given.is_empty());
+    let mut managers = given.unwrap_or_else(|| Managers::of(old));
+    if managers.is_empty() {
+        return None;
+    }
+    let written = difference.written();
+    managers.take_away(&written.clone().union(difference.removed), None);
+    if !written.is_empty() {
+        managers.give(id, &frame.api_version, written, now);
+    }
+    managers.cap();
+    managers.encode()
+}
+
+/// Undoes a change of nothing but times in `managedFields`, so that a write without effect stays one. Returns whether `new`
+/// now equals `old`, `resourceVersion` aside.
+pub fn keep_times(old: &Value, new: &mut Value) -> bool {
+    let unchanged = equal_but_bookkeeping(old, new)
+        && match (managers::managed_fields(old), managers::managed_fields(new)) {
+            (None, None) => return true,
+            (Some(old), Some(new)) => managers::equal_but_times(old, new),
+            _ => false,
+        };
+    if unchanged {
+        managers::set_managed_fields(new, managers::managed_fields(old).cloned());
+    }
+    unchanged
+}
+
+fn equal_but_bookkeeping(old: &Value, new: &Value) -> bool {
+    let (Some(a), Some(b)) = (old.as_object(), new.as_object()) else { return old == new };
+    let bookkeeping = ["managedFields", "resourceVersion"];
+    but(object::metadata(old), &bookkeeping).eq(but(object::metadata(new), &bookkeeping))
+        && but(a, &["metadata"]).eq(but(b, &["metadata"]))
+}

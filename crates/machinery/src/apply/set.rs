@@ -1,0 +1,204 @@
+//! Sets of fields, as `fieldsV1` has them.
+//!
+//! An element of a path is kept in its wire form: `f:<name>` for a field, `k:<JSON object>` for an element of a map list,
+//! `v:<JSON>` for an element of a set, `i:<n>` for a position. That form is canonical, so equal elements are equal text.
+
+use std::collections::BTreeMap;
+
+use portolan_types::object::Object;
+use serde_json::Value;
+
+/// A set of paths. Holds no node that is neither a member nor above one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FieldSet(BTreeMap<Box<str>, Node>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Node {
+    member: bool,
+    below: FieldSet,
+}
+
+impl Node {
+    fn of(member: bool, below: FieldSet) -> Option<Self> {
+        (member || !below.is_empty()).then_some(Self { member, below })
+    }
+
+    /// Whether the path up to here is in the set.
+    pub(super) fn is_member(&self) -> bool {
+        self.member
+    }
+
+    /// The members below.
+    pub(super) fn below(&self) -> &FieldSet {
+        &self.below
+    }
+}
+
+impl FieldSet {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, element: &str) -> Option<&Node> {
+        self.0.get(element)
+    }
+
+    pub(super) fn insert(&mut self, path: &[Box<str>]) {
+        let [first, rest @ ..] = path else { return };
+        let node = self.0.entry(first.clone()).or_default();
+        match rest {
+            [] => node.member = true,
+            rest => node.below.insert(rest),
+        }
+    }
+
+    /// Puts one element and what is below it.
+    pub(super) fn put(&mut self, element: Box<str>, member: bool, below: FieldSet) {
+        if let Some(node) = Node::of(member, below) {
+            self.0.insert(element, node);
+        }
+    }
+
+    pub(super) fn union(mut self, other: Self) -> Self {
+        for (element, theirs) in other.0 {
+            let own = self.0.entry(element).or_default();
+            own.member |= theirs.member;
+            own.below = std::mem::take(&mut own.below).union(theirs.below);
+        }
+        self
+    }
+
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let both = self.0.iter().filter_map(|(element, own)| {
+            let theirs = other.get(element)?;
+            let node = Node::of(own.member && theirs.member, own.below.intersection(&theirs.below))?;
+            Some((element.clone(), node))
+        });
+        Self(both.collect())
+    }
+
+    /// The members of this set that are not in `other`.
+    pub(super) fn difference(&self, other: &Self) -> Self {
+        let left = self.0.iter().filter_map(|(element, own)| {
+            let node = match other.get(element) {
+                None => Some(own.clone()),
+                Some(theirs) => Node::of(own.member && !theirs.member, own.below.difference(&theirs.below)),
+            };
+            Some((element.clone(), node?))
+        });
+        Self(left.collect())
+    }
+
+    /// The members of this set that are neither in `other` nor below a member of it.
+    pub(super) fn outside(&self, other: &Self) -> Self {
+        let left = self.0.iter().filter_map(|(element, own)| {
+            let node = match other.get(element) {
+                None => Some(own.clone()),
+                Some(theirs) if theirs.member => None,
+                Some(theirs) => Node::of(own.member, own.below.outside(&theirs.below)),
+            };
+            Some((element.clone(), node?))
+        });
+        Self(left.collect())
+    }
+
+    /// The nodes of the first level.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.0.iter().map(|(element, node)| (&**element, node))
+    }
+
+    /// All members as people read them (`.spec.ports[port=80]`): those of a level before those below.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        self.collect_paths("", &mut all);
+        all
+    }
+
+    fn collect_paths(&self, prefix: &str, all: &mut Vec<String>) {
+        let path = |element: &str| format!("{prefix}{}", readable(element));
+        all.extend(self.0.iter().filter(|(_, node)| node.member).map(|(element, _)| path(element)));
+        for (element, node) in self.0.iter().filter(|(_, node)| !node.below.is_empty()) {
+            node.below.collect_paths(&path(element), all);
+        }
+    }
+
+    /// Reads `fieldsV1`. Elements of unknown form are dropped, as upstream does; `None` when it is no `fieldsV1` at all.
+    pub(super) fn parse(fields: &Value) -> Option<Self> {
+        let mut set = Self::default();
+        for (element, below) in fields.as_object()? {
+            if element == "." || !is_element(element) {
+                continue;
+            }
+            let inner = below.as_object()?;
+            let member = inner.is_empty() || inner.contains_key(".");
+            set.put(canonical(element), member, Self::parse(below)?);
+        }
+        Some(set)
+    }
+
+    pub(super) fn to_fields(&self) -> Value {
+        Value::Object(self.0.iter().map(|(element, node)| (element.to_string(), node.to_fields())).collect())
+    }
+}
+
+impl Node {
+    fn to_fields(&self) -> Value {
+        let mut fields = Object::new();
+        if self.member && !self.below.is_empty() {
+            fields.insert(".".into(), Value::Object(Object::new()));
+        }
+        fields.extend(self.below.0.iter().map(|(element, node)| (element.to_string(), node.to_fields())));
+        Value::Object(fields)
+    }
+}
+
+fn is_element(text: &str) -> bool {
+    ["f:", "k:", "v:", "i:"].iter().any(|kind| text.starts_with(kind))
+}
+
+/// Brings the JSON in an element that a client wrote into the form that this server writes.
+fn canonical(element: &str) -> Box<str> {
+    let json = element.strip_prefix("k:").or_else(|| element.strip_prefix("v:"));
+    match json.and_then(|json| serde_json::from_str::<Value>(json).ok()) {
+        Some(Value::Object(keys)) => key_element(keys.into_iter().collect()),
+        Some(value) => value_element(&value),
+        None => element.into(),
+    }
+}
+
+/// The element of a map list with these keys.
+pub(super) fn key_element(mut keys: Vec<(String, Value)>) -> Box<str> {
+    keys.sort_by(|a, b| a.0.cmp(&b.0));
+    let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{}:{value}", Value::from(key.as_str()))).collect();
+    escaped(format!("k:{{{}}}", pairs.join(",")))
+}
+
+/// The element of a set.
+pub(super) fn value_element(value: &Value) -> Box<str> {
+    escaped(format!("v:{value}"))
+}
+
+/// JSON as Go writes it: what could end a script in HTML is escaped. These characters stand in JSON strings only.
+fn escaped(json: String) -> Box<str> {
+    const ESCAPES: [(char, &str); 5] =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    if !json.contains(|c| ESCAPES.iter().any(|(plain, _)| *plain == c)) {
+        return json.into();
+    }
+    ESCAPES.iter().fold(json, |json, (plain, escape)| json.replace(*plain, escape)).into()
+}
+
+/// The element as it stands in messages.
+fn readable(element: &str) -> String {
+    let (kind, content) = element.split_at(2);
+    match kind {
+        "f:" => format!(".{content}"),
+        "k:" => {
+            let keys: Object = serde_json::from_str(content).unwrap_or_default();
+            let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            format!("[{}]", pairs.join(","))
+        }
+        "v:" => format!("[={}]", serde_json::from_str::<Value>(content).unwrap_or_default()),
+        _ => format!("[{content}]"),
+    }
+}

@@ -1,0 +1,189 @@
+//! How the kind table lets fields be owned: one by one, element by element, or as a whole.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::set::{key_element, value_element};
+use crate::kinds::{Field, FieldKind, KindTable, ListType, MapType, Special, Type, TypeId};
+
+/// How a value is owned.
+#[derive(Clone, Copy)]
+pub(super) enum Shape<'t> {
+    /// As a whole: scalars, atomic lists and objects.
+    Whole,
+    /// An object, field by field.
+    Fields(&'t KindTable, &'t Type),
+    /// An object, entry by entry.
+    Entries(&'t KindTable, &'t FieldKind),
+    /// A list of scalars, each for itself.
+    Set,
+    /// A list of objects, told apart by keys.
+    Keyed(&'t KindTable, &'t [Arc<str>], TypeId),
+    /// Nothing is known: objects entry by entry, everything else as a whole.
+    Free,
+}
+
+/// How a certain value is walked through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Whole,
+    Object,
+    List,
+}
+
+/// An element that its list cannot be merged by. Texts are upstream's.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum InvalidElement {
+    #[error("associative list with keys may not have a null element")]
+    Null,
+    #[error("associative list with keys may not have non-map elements")]
+    NoObject,
+    #[error(
+        "associative list with keys has an element that omits all key fields {0:?} (and doesn't have default values for any key fields)"
+    )]
+    NoKey(Vec<String>),
+    #[error("associative list without keys has an element that's a map type")]
+    Object,
+    #[error("not supported: associative list with lists as elements")]
+    List,
+    #[error("associative list without keys has an element that's an explicit null")]
+    NullValue,
+}
+
+impl<'t> Shape<'t> {
+    pub(super) fn of_type(table: &'t KindTable, id: TypeId) -> Self {
+        let message = table.get(id);
+        match message.special {
+            Some(special) => Self::of_special(special),
+            None if message.atomic => Self::Whole,
+            None if message.preserve_unknown && message.fields.is_empty() => Self::Free,
+            None => Self::Fields(table, message),
+        }
+    }
+
+    fn of_special(special: Special) -> Self {
+        match special {
+            Special::RawExtension
+            | Special::FieldsV1
+            | Special::Json
+            | Special::SchemaOrBool
+            | Special::SchemaOrArray
+            | Special::SchemaOrStrings
+            | Special::Any => Self::Free,
+            Special::Time
+            | Special::MicroTime
+            | Special::Duration
+            | Special::Quantity
+            | Special::IntOrString
+            | Special::Strings => Self::Whole,
+        }
+    }
+
+    fn of_field(table: &'t KindTable, field: &'t Field) -> Self {
+        match (&field.kind, field.map, &field.list) {
+            (FieldKind::Message(_) | FieldKind::Map(_), Some(MapType::Atomic), _) => Self::Whole,
+            (FieldKind::Message(id), Some(MapType::Granular), _) => match table.get(*id) {
+                Type { special: Some(special), .. } => Self::of_special(*special),
+                message => Self::Fields(table, message),
+            },
+            (FieldKind::List(_), _, ListType::Atomic) => Self::Whole,
+            (FieldKind::List(_), _, ListType::Set) => Self::Set,
+            (FieldKind::List(element), _, ListType::Map(keys)) => match **element {
+                FieldKind::Message(id) => Self::Keyed(table, keys, id),
+                _ => Self::Whole,
+            },
+            (kind, ..) => Self::of_kind(table, kind),
+        }
+    }
+
+    fn of_kind(table: &'t KindTable, kind: &'t FieldKind) -> Self {
+        match kind {
+            FieldKind::Message(id) => Self::of_type(table, *id),
+            FieldKind::Map(entries) => Self::Entries(table, entries),
+            FieldKind::Special(special) => Self::of_special(*special),
+            FieldKind::Scalar(_) | FieldKind::List(_) => Self::Whole,
+        }
+    }
+
+    /// The shape of a field or entry of an object of this shape.
+    pub(super) fn child(self, name: &str) -> Self {
+        match self {
+            Self::Fields(table, message) => {
+                message.field(name).map_or(Self::Free, |field| Self::of_field(table, field))
+            }
+            Self::Entries(table, entries) => Self::of_kind(table, entries),
+            Self::Whole | Self::Set | Self::Keyed(..) | Self::Free => Self::Free,
+        }
+    }
+
+    /// The shape of the elements of a list of this shape.
+    pub(super) fn element(self) -> Self {
+        match self {
+            Self::Keyed(table, _, id) => Self::of_type(table, id),
+            Self::Whole | Self::Fields(..) | Self::Entries(..) | Self::Set | Self::Free => Self::Whole,
+        }
+    }
+
+    /// The declared field of this name, where the shape declares fields.
+    pub(super) fn field(self, name: &str) -> Option<&'t Field> {
+        match self {
+            Self::Fields(_, message) => message.field(name),
+            _ => None,
+        }
+    }
+
+    /// Whether an object of this shape may hold a field of this name.
+    pub(super) fn allows(self, name: &str) -> bool {
+        match self {
+            Self::Fields(_, message) => message.preserve_unknown || message.field(name).is_some(),
+            _ => true,
+        }
+    }
+
+    pub(super) fn form(self, value: Option<&Value>) -> Form {
+        match self {
+            Self::Whole => Form::Whole,
+            Self::Fields(..) | Self::Entries(..) => Form::Object,
+            Self::Set | Self::Keyed(..) => Form::List,
+            Self::Free if value.is_some_and(Value::is_object) => Form::Object,
+            Self::Free => Form::Whole,
+        }
+    }
+
+    /// The path element of an element of a list of this shape.
+    pub(super) fn identify(self, element: &Value) -> Result<Box<str>, InvalidElement> {
+        match (self, element) {
+            (Self::Keyed(table, keys, id), Value::Object(object)) => {
+                let message = table.get(id);
+                let value = |key: &str| object.get(key).cloned().or_else(|| default_of(message.field(key)?));
+                let found = keys.iter().filter_map(|key| Some((key.to_string(), value(key)?))).collect::<Vec<_>>();
+                match found.is_empty() {
+                    true => Err(InvalidElement::NoKey(keys.iter().map(ToString::to_string).collect())),
+                    false => Ok(key_element(found)),
+                }
+            }
+            (Self::Keyed(..), Value::Null) => Err(InvalidElement::Null),
+            (Self::Keyed(..), _) => Err(InvalidElement::NoObject),
+            (_, Value::Object(_)) => Err(InvalidElement::Object),
+            (_, Value::Array(_)) => Err(InvalidElement::List),
+            (_, Value::Null) => Err(InvalidElement::NullValue),
+            (_, scalar) => Ok(value_element(scalar)),
+        }
+    }
+
+    /// The elements of a list with their path elements. Elements without one, which validation refuses, are left out.
+    pub(super) fn identified(self, list: &[Value]) -> Vec<(Box<str>, &Value)> {
+        list.iter().filter_map(|element| Some((self.identify(element).ok()?, element))).collect()
+    }
+}
+
+/// What a missing key of a map list counts as.
+fn default_of(field: &Field) -> Option<Value> {
+    field.declared.clone().or_else(|| field.trivial_default())
+}
+
+/// The path element of a field.
+pub(super) fn field_element(name: &str) -> Box<str> {
+    format!("f:{name}").into()
+}

@@ -1,0 +1,486 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: &str = "2026-11-21T04:00:00Z";
+const LATER: &str = "2026-11-21T05:00:00Z";
+
+fn kind(group: &str, version: &str, plural: &str) -> &'static Kind {
+    KindTable::builtin().resource(group, version, plural).expect("the kind is in the table")
+}
+
+fn config_map() -> &'static Kind {
+    kind("", "v1", "configmaps")
+}
+
+/// One object and those who write to it.
+struct Object {
+    kind: &'static Kind,
+    live: Option<Value>,
+    now: &'static str,
+}
+
+impl Object {
+    fn new(kind: &'static Kind) -> Self {
+        Self { kind, live: None, now: NOW }
+    }
+
+    fn apply_forced(&mut self, manager: &str, mut applied: Value, force: bool) -> Result<(), Status> {
+        applied["apiVersion"] = self.kind.group_version().to_string().into();
+        applied["kind"] = (*self.kind.gvk.kind).into();
+        let live = self.live.as_ref();
+        let request = ApplyRequest { live, applied, manager, force, subresource: None, now: self.now };
+        self.live = Some(apply(KindTable::builtin(), self.kind, request)?);
+        Ok(())
+    }
+
+    fn apply(&mut self, manager: &str, applied: Value) -> Result<(), Status> {
+        self.apply_forced(manager, applied, false)
+    }
+
+    fn write(&mut self, manager: &str, subresource: Option<&str>, change: impl FnOnce(&mut Value)) {
+        let gvk = &self.kind.gvk;
+        let mut new = self.live.clone().unwrap_or_else(
+            || json!({"apiVersion": gvk.group_version().to_string(), "kind": *gvk.kind, "metadata": {"name": "x"}}),
+        );
+        change(&mut new);
+        track_update(KindTable::builtin(), self.kind, self.live.as_ref(), &mut new, manager, subresource, self.now);
+        self.live = Some(new);
+    }
+
+    fn live(&self) -> &Value {
+        self.live.as_ref().expect("it was written")
+    }
+
+    fn at(&self, pointer: &str) -> Value {
+        self.live().pointer(pointer).cloned().unwrap_or_default()
+    }
+
+    /// `manager operation: fieldsV1` for each entry, in order.
+    fn owners(&self) -> Vec<String> {
+        let entries = self.at("/metadata/managedFields");
+        let line = |e: &Value| {
+            let text = |key: &str| e[key].as_str().unwrap_or_default().to_owned();
+            format!("{} {}: {}", text("manager"), text("operation"), e["fieldsV1"])
+        };
+        entries.as_array().into_iter().flatten().map(line).collect()
+    }
+}
+
+#[test]
+fn an_applied_object_has_one_owner() {
+    let mut object = Object::new(kind("", "v1", "services"));
+    let ports = json!([{"port": 80}, {"port": 80, "protocol": "UDP"}]);
+    object
+        .apply(
+            "a",
+            json!({"metadata": {"name": "x", "labels": {"l": "1"}}, "spec": {"ports": ports, "selector": {"s": "1"}}}),
+        )
+        .unwrap();
+    assert_eq!(
+        object.at("/metadata/managedFields"),
+        json!([{
+            "manager": "a", "operation": "Apply", "apiVersion": "v1", "time": NOW, "fieldsType": "FieldsV1",
+            "fieldsV1": {
+                "f:metadata": {"f:labels": {"f:l": {}}},
+                "f:spec": {
+                    "f:ports": {
+                        r#"k:{"port":80,"protocol":"TCP"}"#: {".": {}, "f:port": {}},
+                        r#"k:{"port":80,"protocol":"UDP"}"#: {".": {}, "f:port": {}, "f:protocol": {}},
+                    },
+                    "f:selector": {},
+                },
+            },
+        }])
+    );
+}
+
+#[test]
+fn a_created_object_is_owned_as_go_would_have_it() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.write("kubectl-create", None, |new| {
+        new["metadata"]["labels"] = json!({"app": "web"});
+        new["metadata"]["uid"] = json!("u");
+        new["spec"] = json!({
+            "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                "containers": [{"name": "c", "image": "i", "resources": {}, "ports": [{"containerPort": 80, "protocol": "TCP"}]}],
+                "securityContext": {}, "dnsPolicy": "ClusterFirst",
+            }},
+        });
+        new["status"] = json!({"replicas": 1});
+    });
+    let expected = json!({
+        "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+        "f:spec": {
+            "f:replicas": {}, "f:selector": {},
+            "f:strategy": {"f:type": {}, "f:rollingUpdate": {".": {}, "f:maxSurge": {}}},
+            "f:template": {
+                "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+                "f:spec": {
+                    "f:containers": {r#"k:{"name":"c"}"#: {
+                        ".": {}, "f:name": {}, "f:image": {}, "f:resources": {},
+                        "f:ports": {".": {}, r#"k:{"containerPort":80,"protocol":"TCP"}"#: {".": {}, "f:containerPort": {}, "f:protocol": {}}},
+                    }},
+                    "f:securityContext": {}, "f:dnsPolicy": {},
+                },
+            },
+        },
+    });
+    assert_eq!(object.at("/metadata/managedFields/0/fieldsV1"), expected);
+    assert_eq!(object.at("/metadata/managedFields/0/operation"), "Update");
+}
+
+#[test]
+fn zero_values_of_fields_that_are_always_written_have_no_owner() {
+    let mut policy = Object::new(kind("networking.k8s.io", "v1", "networkpolicies"));
+    policy.write("a", None, |new| new["spec"] = json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
+    assert_eq!(policy.owners(), [r#"a Update: {"f:spec":{"f:policyTypes":{}}}"#]);
+    let mut role = Object::new(kind("rbac.authorization.k8s.io", "v1", "roles"));
+    role.write("a", None, |new| new["rules"] = Value::Null);
+    assert_eq!(role.owners(), [""; 0]);
+    role.write("a", None, |new| new["rules"] = json!([{"verbs": ["get"]}]));
+    assert_eq!(role.owners(), [""; 0], "what was not tracked from its start is not tracked later");
+}
+
+#[test]
+fn keys_are_escaped_as_go_escapes_them() {
+    let mut object = Object::new(config_map());
+    object.apply("a", json!({"metadata": {"name": "x", "finalizers": ["a<b/c&d"]}})).unwrap();
+    assert_eq!(object.owners(), [r#"a Apply: {"f:metadata":{"f:finalizers":{"v:\"a\\u003cb/c\\u0026d\"":{}}}}"#]);
+    object.write("b", None, |new| {
+        new["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:metadata": {"f:finalizers": {"v:\"a<b\"": {}}}})
+    });
+    assert_eq!(object.owners(), [r#"a Apply: {"f:metadata":{"f:finalizers":{"v:\"a\\u003cb\"":{}}}}"#]);
+}
+
+#[test]
+fn conflicts_are_told_as_upstream_tells_them() {
+    let deployment = |replicas: i64, image: &str| {
+        json!({"metadata": {"name": "x"}, "spec": {"replicas": replicas, "template": {"spec": {
+            "containers": [{"name": "c", "image": image}]}}}})
+    };
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.apply("a", deployment(1, "i:1")).unwrap();
+    object.write("hpa", Some("scale"), |new| new["spec"]["replicas"] = json!(5));
+
+    let status = object.apply("b", deployment(5, "i:2")).unwrap_err();
+    assert_eq!(status.code(), 409);
+    let image = r#".spec.template.spec.containers[name="c"].image"#;
+    assert_eq!(status.message(), format!(r#"Apply failed with 1 conflict: conflict with "a": {image}"#));
+    let cause = &status.details().causes[0];
+    assert_eq!(
+        (&*cause.reason, &*cause.message, &*cause.field),
+        ("FieldManagerConflict", r#"conflict with "a""#, image)
+    );
+
+    let status = object.apply("b", deployment(2, "i:2")).unwrap_err();
+    let both = format!(
+        "Apply failed with 2 conflicts: conflicts with \"a\":\n- {image}\nconflicts with \"hpa\" with subresource \"scale\" using apps/v1:\n- .spec.replicas"
+    );
+    assert_eq!(status.message(), both);
+
+    object.apply_forced("b", deployment(2, "i:2"), true).unwrap();
+    assert_eq!(object.at("/spec/replicas"), 2);
+    let owners = object.owners();
+    assert_eq!(owners.len(), 2, "{owners:?}");
+    assert!(!owners[0].contains("f:image") && owners[1].contains("f:replicas"), "{owners:?}");
+}
+
+#[test]
+fn equal_values_are_shared() {
+    let mut object = Object::new(config_map());
+    object.apply("a", json!({"metadata": {"name": "x"}, "data": {"k": "1", "l": "1"}})).unwrap();
+    object.apply("b", json!({"metadata": {"name": "x"}, "data": {"k": "1"}})).unwrap();
+    assert_eq!(object.owners(), [r#"a Apply: {"f:data":{"f:k":{},"f:l":{}}}"#, r#"b Apply: {"f:data":{"f:k":{}}}"#]);
+
+    object.apply("a", json!({"metadata": {"name": "x"}, "data": {"l": "1"}})).unwrap();
+    assert_eq!(object.at("/data"), json!({"k": "1", "l": "1"}), "b still owns k");
+    object.apply("b", json!({"metadata": {"name": "x"}})).unwrap();
+    assert_eq!(object.at("/data"), json!({"l": "1"}), "nobody owns k any more");
+    assert_eq!(object.owners(), [r#"a Apply: {"f:data":{"f:l":{}}}"#]);
+}
+
+#[test]
+fn what_is_not_applied_any_more_goes_unless_others_own_it() {
+    let pod = |containers: Value| json!({"metadata": {"name": "x"}, "spec": {"containers": containers}});
+    let mut object = Object::new(kind("", "v1", "pods"));
+    let three = json!([{"name": "one", "image": "i"}, {"name": "two", "image": "i"}, {"name": "three", "image": "i"}]);
+    object.apply("a", pod(three)).unwrap();
+    object.apply("b", pod(json!([{"name": "three"}]))).unwrap();
+    object.write("defaulter", None, |new| new["spec"]["containers"][1]["tty"] = json!(true));
+    object.write("kubelet", Some("status"), |new| new["status"] = json!({"phase": "Running"}));
+    object.now = LATER;
+
+    object.apply("a", pod(json!([{"name": "one"}]))).unwrap();
+    // An element goes with all that is in it; one that somebody else applied stays.
+    assert_eq!(object.at("/spec/containers"), json!([{"name": "one"}, {"name": "three"}]));
+    assert_eq!(object.at("/status/phase"), "Running");
+    assert_eq!(object.at("/metadata/name"), "x");
+}
+
+#[test]
+fn an_apply_without_effect_changes_nothing() {
+    let mut object = Object::new(config_map());
+    let config = json!({"metadata": {"name": "x", "labels": {"a": "b"}}, "data": {"k": "1"}});
+    object.apply("a", config.clone()).unwrap();
+    object.write("b", None, |new| new["data"]["l"] = json!("2"));
+    let before = object.live().clone();
+    object.now = LATER;
+    object.apply("a", config).unwrap();
+    assert_eq!(*object.live(), before);
+    object.write("b", None, |_| {});
+    assert_eq!(*object.live(), before);
+}
+
+#[test]
+fn times_alone_are_no_change() {
+    let with_time = |time: &str, rv: &str| json!({"data": {"k": "1"}, "metadata": {"resourceVersion": rv, "managedFields": [{"manager": "a", "time": time}]}});
+    let mut new = with_time(LATER, "7");
+    assert!(keep_times(&with_time(NOW, "6"), &mut new));
+    assert_eq!(new, with_time(NOW, "7"));
+    let mut other = with_time(LATER, "7");
+    other["data"]["k"] = json!("2");
+    assert!(!keep_times(&with_time(NOW, "6"), &mut other));
+    assert_eq!(other["metadata"]["managedFields"][0]["time"], LATER);
+}
+
+#[test]
+fn what_was_there_before_has_an_owner_of_its_own() {
+    let mut object = Object::new(config_map());
+    object.live = Some(
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "uid": "u"}, "data": {"k": "1"}}),
+    );
+    let status = object.apply("a", json!({"metadata": {"name": "x"}, "data": {"k": "2"}})).unwrap_err();
+    assert_eq!(
+        status.message(),
+        r#"Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.k"#
+    );
+    object.apply("a", json!({"metadata": {"name": "x"}, "data": {"l": "2"}})).unwrap();
+    assert_eq!(
+        object.owners(),
+        [r#"a Apply: {"f:data":{"f:l":{}}}"#, r#"before-first-apply Update: {"f:data":{".":{},"f:k":{}}}"#]
+    );
+}
+
+#[test]
+fn updates_take_fields_over() {
+    let mut object = Object::new(config_map());
+    object.apply("a", json!({"metadata": {"name": "x"}, "data": {"k": "1", "l": "1"}})).unwrap();
+    object.now = LATER;
+    object.write("b", None, |new| new["data"] = json!({"k": "2"}));
+    assert_eq!(object.owners(), [r#"b Update: {"f:data":{"f:k":{}}}"#]);
+    assert_eq!(object.at("/metadata/managedFields/0/time"), LATER);
+}
+
+#[test]
+fn each_endpoint_owns_its_part() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.write("a", None, |new| {
+        new["spec"] = json!({"replicas": 1});
+        new["status"] = json!({"replicas": 9});
+    });
+    object.write("c", Some("status"), |new| {
+        new["status"] = json!({"replicas": 1, "conditions": [{"type": "Available", "status": "True"}]});
+        new["spec"]["replicas"] = json!(9);
+    });
+    let owners = object.owners();
+    assert_eq!(owners[0], r#"a Update: {"f:spec":{"f:replicas":{}}}"#);
+    assert!(
+        owners[1].starts_with(r#"c Update: {"f:status":{"f:conditions":{".":{},"k:{\"type\":\"Available\"}":{".":{}"#),
+        "{owners:?}"
+    );
+    assert_eq!(object.at("/metadata/managedFields/1/subresource"), "status");
+
+    let scale =
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 3}});
+    let live = object.live().clone();
+    let request = ApplyRequest {
+        live: Some(&live),
+        applied: scale,
+        manager: "s",
+        force: true,
+        subresource: Some("scale"),
+        now: NOW,
+    };
+    object.live = Some(apply(KindTable::builtin(), object.kind, request).unwrap());
+    assert_eq!(object.at("/spec/replicas"), 3);
+    assert_eq!(object.owners()[0], r#"s Apply: {"f:spec":{"f:replicas":{}}}"#);
+    assert_eq!(object.at("/metadata/managedFields/0/subresource"), "scale");
+}
+
+#[test]
+fn the_oldest_updates_are_thrown_together() {
+    let mut object = Object::new(config_map());
+    object.write("m00", None, |new| new["data"] = json!({"k00": "1"}));
+    let times: Vec<String> = (1..12).map(|n| format!("2026-11-21T04:{n:02}:00Z")).collect();
+    for (at, time) in times.iter().enumerate() {
+        let (key, manager) = (format!("k{:02}", at + 1), format!("m{:02}", at + 1));
+        let mut new = object.live().clone();
+        new["data"][key] = json!("1");
+        track_update(KindTable::builtin(), object.kind, object.live.as_ref(), &mut new, &manager, None, time);
+        object.live = Some(new);
+    }
+    let owners = object.owners();
+    assert_eq!(owners.len(), 10);
+    assert_eq!(owners[0], r#"ancient-changes Update: {"f:data":{".":{},"f:k00":{},"f:k01":{},"f:k02":{}}}"#);
+    assert_eq!(object.at("/metadata/managedFields/0/time"), times[1].as_str());
+}
+
+#[test]
+fn clients_may_reset_and_edit_managed_fields() {
+    for reset in [json!([]), json!([{}])] {
+        let mut object = Object::new(config_map());
+        object.write("a", None, |new| new["data"] = json!({"k": "1"}));
+        object.write("a", None, |new| new["metadata"]["managedFields"] = reset.clone());
+        assert_eq!(object.owners(), [""; 0], "{reset}");
+    }
+    let mut object = Object::new(config_map());
+    object.write("a", None, |new| new["data"] = json!({"k": "1"}));
+    object.write("b", None, |new| new["metadata"]["managedFields"][0]["manager"] = json!("moved"));
+    assert_eq!(object.owners(), [r#"moved Update: {"f:data":{".":{},"f:k":{}}}"#]);
+    object.write("b", None, |new| new["metadata"]["managedFields"] = json!([{"manager": "bad", "operation": "Dance"}]));
+    assert_eq!(object.owners(), [r#"moved Update: {"f:data":{".":{},"f:k":{}}}"#], "garbage is dropped");
+    object.write("b", Some("status"), |new| new["metadata"]["managedFields"] = json!([{}]));
+    assert_eq!(object.owners().len(), 1, "not through a subresource");
+    object.write("b", None, |new| drop(object::metadata_mut(new).remove("managedFields")));
+    assert_eq!(object.owners().len(), 1, "clients that do not know them do not delete them");
+}
+
+#[test]
+fn kubectl_moves_from_client_side_to_server_side_apply() {
+    let client_side =
+        |k: &str| format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x"}},"data":{{"k":"{k}"}}}}"#);
+    let mut object = Object::new(config_map());
+    object.write("kubectl-client-side-apply", None, |new| {
+        new["data"] = json!({"k": "1"});
+        object::set_annotation(new, portolan_types::annotations::LAST_APPLIED, Some(client_side("1")));
+    });
+    let other = object.apply("other", json!({"metadata": {"name": "x"}, "data": {"k": "2"}})).unwrap_err();
+    assert_eq!(other.code(), 409);
+    object.apply("kubectl", json!({"metadata": {"name": "x"}, "data": {"k": "2"}})).unwrap();
+    assert_eq!(object.at("/data/k"), "2");
+    let annotation = object::annotation(object.live(), portolan_types::annotations::LAST_APPLIED).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(annotation).unwrap()["data"]["k"], "2");
+}
+
+#[test]
+fn configurations_that_cannot_be_merged_are_refused() {
+    for (config, expected) in [
+        (
+            json!({"spec": {"foo": 1}}),
+            "failed to create typed patch object (/x; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema",
+        ),
+        (
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}}}),
+            "failed to create typed patch object (/x; apps/v1, Kind=Deployment): .spec.template.spec.containers: duplicate entries for key [name=\"a\"]",
+        ),
+        (
+            json!({"spec": {"template": {"spec": {"containers": [null]}}}}),
+            "failed to create typed patch object (/x; apps/v1, Kind=Deployment): .spec.template.spec.containers: element 0: associative list with keys may not have a null element",
+        ),
+        (json!({"metadata": {"managedFields": []}}), "metadata.managedFields must be nil"),
+    ] {
+        let mut config = config;
+        config["metadata"]["name"] = json!("x");
+        let status = Object::new(kind("apps", "v1", "deployments")).apply("a", config).unwrap_err();
+        assert_eq!((status.code(), status.message()), (400, expected));
+    }
+    let wrong = json!({"apiVersion": "v1", "kind": "Pod"});
+    let request = ApplyRequest { live: None, applied: wrong, manager: "a", force: false, subresource: None, now: NOW };
+    let status = apply(KindTable::builtin(), config_map(), request).unwrap_err();
+    assert_eq!(status.message(), "invalid object type: /v1, Kind=Pod");
+}
+
+#[test]
+fn lists_keep_the_applied_order_around_elements_of_others() {
+    let names = |list: &[&str]| list.iter().map(|name| json!({"name": name})).collect::<Value>();
+    for (live, applied, expected) in [
+        (&["a", "b", "c"][..], &["c", "a"][..], &["b", "c", "a"][..]),
+        (&["a", "b"], &["b", "c"], &["a", "b", "c"]),
+        (&["x", "a", "y"], &["a"], &["x", "a", "y"]),
+        (&[], &["b", "a"], &["b", "a"]),
+        (&["a", "b", "c", "d"], &["d", "b"], &["a", "c", "d", "b"]),
+    ] {
+        let shape = shape::Shape::of_type(KindTable::builtin(), kind("", "v1", "pods").schema).child("spec");
+        let merged = merge::merge(shape, &json!({"containers": names(live)}), &json!({"containers": names(applied)}));
+        assert_eq!(merged, json!({"containers": names(expected)}), "{live:?} with {applied:?}");
+    }
+}
+
+fn config() -> impl Strategy<Value = Value> {
+    let map = || prop::collection::btree_map("[abc]", "[12]", 0..3);
+    let env = map().prop_map(|env| env.into_iter().map(|(n, v)| json!({"name": n, "value": v})).collect::<Value>());
+    let containers = prop::collection::btree_map("[xyz]", (env, prop::option::of("[ij]")), 0..3);
+    (map(), containers, prop::option::of(0..5i64), map()).prop_map(|(labels, containers, grace, selector)| {
+        let container = |(name, (env, image)): (String, (Value, Option<String>))| {
+            let mut container = json!({"name": name, "env": env});
+            if let Some(image) = image {
+                container["image"] = image.into();
+            }
+            container
+        };
+        let mut spec =
+            json!({"containers": containers.into_iter().map(container).collect::<Value>(), "nodeSelector": selector});
+        if let Some(grace) = grace {
+            spec["terminationGracePeriodSeconds"] = grace.into();
+        }
+        json!({"metadata": {"name": "x", "labels": labels}, "spec": spec})
+    })
+}
+
+proptest! {
+    #[test]
+    fn applying_twice_is_applying_once(first in config(), second in config()) {
+        let mut object = Object::new(kind("", "v1", "pods"));
+        object.apply("a", first).unwrap();
+        object.apply_forced("b", second.clone(), true).unwrap();
+        let before = object.live().clone();
+        object.now = LATER;
+        object.apply("b", second).unwrap();
+        prop_assert_eq!(object.live(), &before);
+    }
+
+    #[test]
+    fn a_manager_alone_gets_what_it_applies(first in config(), second in config()) {
+        let mut object = Object::new(kind("", "v1", "pods"));
+        object.apply("a", first).unwrap();
+        object.apply("a", second.clone()).unwrap();
+        let mut fresh = Object::new(kind("", "v1", "pods"));
+        fresh.apply("a", second).unwrap();
+        prop_assert_eq!(object.owners(), fresh.owners());
+        // Emptied objects and lists are left as null, which decoding drops.
+        let shape = shape::Shape::of_type(KindTable::builtin(), object.kind.schema);
+        let rest = Difference::between(shape, fresh.live(), object.live()).written().paths();
+        prop_assert!(rest.iter().all(|path| object.at(&path.replace('.', "/")).is_null()), "{rest:?}");
+    }
+
+    #[test]
+    fn written_sets_read_back(config in config()) {
+        let shape = shape::Shape::of_type(KindTable::builtin(), kind("", "v1", "pods").schema);
+        let set = collect::collect(shape, &config);
+        prop_assert_eq!(FieldSet::parse(&set.to_fields()), Some(set));
+    }
+
+    #[test]
+    fn set_algebra(a in config(), b in config()) {
+        let shape = shape::Shape::of_type(KindTable::builtin(), kind("", "v1", "pods").schema);
+        let (a, b) = (collect::collect(shape, &a), collect::collect(shape, &b));
+        let both = a.intersection(&b);
+        prop_assert_eq!(a.difference(&b).union(both.clone()), a.clone());
+        prop_assert!(a.difference(&b).intersection(&b).is_empty());
+        prop_assert_eq!(&both, &b.intersection(&a));
+        prop_assert_eq!(a.clone().union(b.clone()), b.union(a.clone()));
+        prop_assert!(a.difference(&a).is_empty() && a.outside(&a).is_empty());
+    }
+
+    #[test]
+    fn the_difference_of_a_value_to_itself_is_empty(a in config(), b in config()) {
+        let shape = shape::Shape::of_type(KindTable::builtin(), kind("", "v1", "pods").schema);
+        prop_assert!(Difference::between(shape, &a, &a).is_empty());
+        let there = Difference::between(shape, &a, &b);
+        let back = Difference::between(shape, &b, &a);
+        prop_assert_eq!((there.added, there.removed, there.modified), (back.removed, back.added, back.modified));
+    }
+}

@@ -1,0 +1,416 @@
+//! The walk along the schema.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+};
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::{
+    errors::Fault,
+    scalar::{Misfit, Token},
+    tree::Tree,
+};
+use crate::kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId};
+
+/// Most notes that are kept: a body of nothing but unknown fields costs no more than this.
+const MAX_NOTES: usize = 100;
+
+/// What a walk gathers.
+pub(super) struct Walk<'t> {
+    table: &'t KindTable,
+    notes: RefCell<Vec<Note>>,
+    noted: Cell<usize>,
+    fault: Cell<Option<Fault>>,
+}
+
+/// An unknown or duplicate field. The path grows at its front while the walk goes up.
+struct Note {
+    word: &'static str,
+    path: String,
+}
+
+impl<'t> Walk<'t> {
+    pub(super) fn new(table: &'t KindTable) -> Self {
+        Self { table, notes: RefCell::default(), noted: Cell::new(0), fault: Cell::new(None) }
+    }
+
+    /// Reads a value of this kind; `None` when it is null.
+    pub(super) fn seed<'w>(&'w self, kind: &'w FieldKind) -> Node<'w, 't> {
+        Node { walk: self, kind }
+    }
+
+    /// The texts of unknown and duplicate fields, in the order they were found.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.notes.borrow().iter().map(|note| format!("{} field {:?}", note.word, note.path)).collect()
+    }
+
+    /// Why the walk stopped, unless the body itself is broken.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.fault.take()
+    }
+
+    fn note(&self, word: &'static str, name: &str) {
+        let mut notes = self.notes.borrow_mut();
+        if notes.len() < MAX_NOTES {
+            notes.push(Note { word, path: name.to_owned() });
+            self.noted.set(notes.len());
+        }
+    }
+
+    /// Puts a step in front of the paths of all notes since `mark`.
+    fn prefix(&self, mark: usize, step: impl FnOnce() -> Step) {
+        if self.noted.get() == mark {
+            return;
+        }
+        let step = step();
+        for note in &mut self.notes.borrow_mut()[mark..] {
+            let dot = if note.path.starts_with('[') { "" } else { "." };
+            note.path = match &step {
+                Step::Name(name) => format!("{name}{dot}{}", note.path),
+                Step::Index(at) => format!("[{at}]{dot}{}", note.path),
+            };
+        }
+    }
+
+    fn stop<E: serde::de::Error>(&self, fault: Fault) -> E {
+        self.fault.set(Some(fault));
+        E::custom("the value does not fit")
+    }
+
+    /// Notes the field in a type fault that is on its way up.
+    fn in_field(&self, owner: &Type, name: &str) {
+        let mut fault = self.fault.take();
+        if let Some(Fault::Type { owner: innermost, fields, .. }) = &mut fault {
+            if innermost.is_empty() {
+                *innermost = short_name(&owner.name).to_owned();
+            }
+            fields.push(name.to_owned());
+        }
+        self.fault.set(fault);
+    }
+}
+
+enum Step {
+    Name(String),
+    Index(usize),
+}
+
+/// One value of the walk.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'w, 't> {
+    walk: &'w Walk<'t>,
+    kind: &'w FieldKind,
+}
+
+impl<'w> Node<'w, '_> {
+    fn of(self, kind: &'w FieldKind) -> Self {
+        Node { kind, ..self }
+    }
+
+    fn token<E: serde::de::Error>(self, token: Token) -> Result<Option<Value>, E> {
+        let done = match self.kind {
+            FieldKind::Scalar(scalar) => token.scalar(*scalar).map(Some),
+            FieldKind::Special(special) => token.special(*special),
+            FieldKind::Message(_) | FieldKind::List(_) | FieldKind::Map(_) => Err(Misfit::Type(token.word())),
+        };
+        done.map_err(|misfit| match misfit {
+            Misfit::Type(found) => self.misfit(found),
+            Misfit::Text(text) => self.walk.stop(Fault::Value(text)),
+        })
+    }
+
+    fn misfit<E: serde::de::Error>(self, found: String) -> E {
+        let wanted = go_type(self.walk.table, self.kind);
+        self.walk.stop(Fault::Type { found, wanted, owner: String::new(), fields: Vec::new() })
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(self, element: &'w FieldKind, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let mark = self.walk.noted.get();
+            let Some(item) = items.next_element_seed(self.of(element))? else { return Ok(Value::Array(list)) };
+            self.walk.prefix(mark, || Step::Index(list.len()));
+            list.push(item.unwrap_or_else(|| zero(self.walk.table, element)));
+        }
+    }
+
+    fn map<'de, A: MapAccess<'de>>(self, element: &'w FieldKind, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let mark = self.walk.noted.get();
+            let value = entries.next_value_seed(self.of(element))?;
+            self.walk.prefix(mark, || Step::Name(key.clone()));
+            let value = value.unwrap_or_else(|| zero(self.walk.table, element));
+            if map.contains_key(&key) {
+                self.walk.note("duplicate", &key);
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn message<'de, A: MapAccess<'de>>(self, id: TypeId, mut entries: A) -> Result<Value, A::Error> {
+        let schema = self.walk.table.get(id);
+        let mut map = Map::new();
+        while let Some(name) = entries.next_key_seed(Name(schema))? {
+            match name {
+                FieldName::Known(field) => {
+                    // Also fields whose value is left out count as seen; they are put down as null and taken off below.
+                    let mark = self.walk.noted.get();
+                    // The schema outlives the walk, whose lifetime the node's kind has.
+                    let value = entries
+                        .next_value_seed(Node { walk: self.walk, kind: &field.kind })
+                        .inspect_err(|_| self.walk.in_field(schema, &field.name))?;
+                    self.walk.prefix(mark, || Step::Name(field.name.to_string()));
+                    let value = value.filter(|value| keeps(field, value)).unwrap_or(Value::Null);
+                    if map.insert((*field.name).to_owned(), value).is_some() {
+                        self.walk.note("duplicate", &field.name);
+                    }
+                }
+                FieldName::Unknown(name) if schema.preserve_unknown => {
+                    let value = entries.next_value_seed(Tree)?;
+                    if map.contains_key(&name) {
+                        self.walk.note("duplicate", &name);
+                    }
+                    map.insert(name, value);
+                }
+                FieldName::Unknown(name) => {
+                    entries.next_value::<IgnoredAny>()?;
+                    self.walk.note("unknown", &name);
+                }
+            }
+        }
+        complete(self.walk.table, schema, &mut map);
+        Ok(Value::Object(map))
+    }
+}
+
+/// Takes nulls off and adds what is always written.
+fn complete(table: &KindTable, schema: &Type, map: &mut Map<String, Value>) {
+    if map.values().any(Value::is_null) {
+        map.retain(|name, value| !value.is_null() || schema.field(name).is_none_or(|field| field.nullable));
+    }
+    for field in &schema.fields {
+        if !is_always_written(field) || map.contains_key(&*field.name) {
+            continue;
+        }
+        let value = zero(table, &field.kind);
+        if !value.is_null() {
+            map.insert((*field.name).to_owned(), value);
+        }
+    }
+}
+
+/// Whether Go writes the field also when nobody set it. Absent lists and maps would be `null`, and are left out here.
+fn is_always_written(field: &Field) -> bool {
+    match &field.kind {
+        _ if field.pointer || field.omitzero => false,
+        FieldKind::Message(_) => true,
+        FieldKind::Special(Special::Quantity | Special::IntOrString) => true,
+        FieldKind::Scalar(Scalar::Bytes) | FieldKind::Special(_) | FieldKind::List(_) | FieldKind::Map(_) => false,
+        FieldKind::Scalar(_) => !field.omitempty,
+    }
+}
+
+/// Whether Go writes this value of the field.
+fn keeps(field: &Field, value: &Value) -> bool {
+    if field.pointer {
+        return true;
+    }
+    match (&field.kind, value) {
+        (FieldKind::Message(_), Value::Object(map)) => !field.omitzero || !map.is_empty(),
+        (FieldKind::Scalar(_) | FieldKind::List(_) | FieldKind::Map(_), value) => !field.omitempty || !is_zero(value),
+        (FieldKind::Special(Special::Strings), Value::Array(list)) => !field.omitempty || !list.is_empty(),
+        _ => true,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+/// What stands for a value that was not given: null where there is nothing better.
+pub(crate) fn zero(table: &KindTable, kind: &FieldKind) -> Value {
+    match kind {
+        FieldKind::Scalar(Scalar::String | Scalar::Bytes) => "".into(),
+        FieldKind::Scalar(Scalar::Bool) => false.into(),
+        FieldKind::Scalar(_) => 0.into(),
+        FieldKind::Special(Special::Quantity) => "0".into(),
+        FieldKind::Special(Special::IntOrString) => 0.into(),
+        FieldKind::Special(_) | FieldKind::List(_) | FieldKind::Map(_) => Value::Null,
+        FieldKind::Message(id) => {
+            let mut map = Map::new();
+            complete(table, table.get(*id), &mut map);
+            Value::Object(map)
+        }
+    }
+}
+
+enum FieldName<'t> {
+    Known(&'t Field),
+    Unknown(String),
+}
+
+/// Reads the name of a field.
+struct Name<'t>(&'t Type);
+
+impl<'de, 't> DeserializeSeed<'de> for Name<'t> {
+    type Value = FieldName<'t>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'t> Visitor<'_> for Name<'t> {
+    type Value = FieldName<'t>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(match self.0.field(name) {
+            Some(field) => FieldName::Known(field),
+            None => FieldName::Unknown(name.to_owned()),
+        })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_, '_> {
+    type Value = Option<Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Self::Value, E> {
+        self.token(Token::Bool(value))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        self.token(Token::Int(value))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Self::Value, E> {
+        self.token(Token::Uint(value))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
+        self.token(Token::Float(value))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
+        self.token(Token::Text(value.to_owned()))
+    }
+
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Self::Value, E> {
+        self.token(Token::Text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        match self.kind {
+            FieldKind::List(element) => self.list(element, items).map(Some),
+            FieldKind::Special(Special::Strings) => self.list(&FieldKind::Scalar(Scalar::String), items).map(Some),
+            FieldKind::Special(
+                Special::Json
+                | Special::Any
+                | Special::RawExtension
+                | Special::SchemaOrArray
+                | Special::SchemaOrStrings,
+            ) => Tree.visit_seq(items).map(Some),
+            FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::Message(_) | FieldKind::Map(_) => {
+                Err(self.misfit("array".into()))
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
+        match self.kind {
+            FieldKind::Message(id) => self.message(*id, entries).map(Some),
+            FieldKind::Map(element) => self.map(element, entries).map(Some),
+            FieldKind::Special(
+                Special::Json
+                | Special::Any
+                | Special::RawExtension
+                | Special::FieldsV1
+                | Special::SchemaOrBool
+                | Special::SchemaOrArray
+                | Special::SchemaOrStrings,
+            ) => Tree.visit_map(entries).map(Some),
+            FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::List(_) => Err(self.misfit("object".into())),
+        }
+    }
+}
+
+fn short_name(definition: &str) -> &str {
+    definition.rsplit('.').next().unwrap_or(definition)
+}
+
+/// Go's name of a type, as its JSON decoder prints it.
+fn go_type(table: &KindTable, kind: &FieldKind) -> String {
+    match kind {
+        FieldKind::Scalar(scalar) => match scalar {
+            Scalar::String => "string",
+            Scalar::Bool => "bool",
+            Scalar::Int32 => "int32",
+            Scalar::Int64 => "int64",
+            Scalar::Uint32 => "uint32",
+            Scalar::Uint64 => "uint64",
+            Scalar::Double => "float64",
+            Scalar::Bytes => "[]uint8",
+        }
+        .into(),
+        FieldKind::Special(special) => match special {
+            Special::Time | Special::MicroTime => "string",
+            Special::Duration => "string",
+            Special::Quantity => "resource.Quantity",
+            Special::IntOrString => "int32",
+            Special::RawExtension => "runtime.RawExtension",
+            Special::FieldsV1 => "v1.FieldsV1",
+            Special::Json | Special::Any => "v1.JSON",
+            Special::SchemaOrBool => "v1.JSONSchemaPropsOrBool",
+            Special::SchemaOrArray => "v1.JSONSchemaPropsOrArray",
+            Special::SchemaOrStrings => "v1.JSONSchemaPropsOrStringArray",
+            Special::Strings => "[]string",
+        }
+        .into(),
+        FieldKind::List(element) => format!("[]{}", go_type(table, element)),
+        FieldKind::Map(element) => format!("map[string]{}", go_type(table, element)),
+        FieldKind::Message(id) => {
+            let mut parts = table.get(*id).name.rsplit('.');
+            let name = parts.next().unwrap_or_default().to_owned();
+            format!("{}.{name}", parts.next().unwrap_or_default())
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Conditional defaults of core/v1 and of the small groups.
+
+use portolan_types::object::child_mut;
+use serde_json::{Value, json};
+
+use super::{Fields, Function, child, default_to, default_unset, is_set, is_unset, items, text};
+
+/// Functions by type.
+pub(super) const FUNCTIONS: &[(&str, Function)] = &[
+    ("io.k8s.api.core.v1.Volume", volume),
+    ("io.k8s.api.core.v1.Container", container),
+    ("io.k8s.api.core.v1.EphemeralContainer", container),
+    ("io.k8s.api.core.v1.PodSpec", pod_spec),
+    ("io.k8s.api.core.v1.Service", service),
+    ("io.k8s.api.core.v1.Pod", pod),
+    ("io.k8s.api.core.v1.Secret", secret),
+    ("io.k8s.api.core.v1.PersistentVolume", persistent_volume),
+    ("io.k8s.api.core.v1.Namespace", namespace),
+    ("io.k8s.api.core.v1.NodeStatus", node_status),
+    ("io.k8s.api.core.v1.LimitRangeItem", limit_range_item),
+    ("io.k8s.api.networking.v1.NetworkPolicySpec", network_policy),
+    ("io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior", scaling_behavior),
+    ("io.k8s.api.rbac.v1.Subject", subject),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionNames", custom_resource_names),
+];
+
+/// A volume without any source is an empty directory.
+fn volume(fields: &mut Fields) {
+    if !fields.iter().any(|(name, value)| name != "name" && !value.is_null()) {
+        fields.insert("emptyDir".into(), json!({}));
+    }
+    if let Some(image) = child(fields, "image") {
+        let policy = pull_policy(text(image, "reference"));
+        default_unset(image, "pullPolicy", policy);
+    }
+}
+
+fn container(fields: &mut Fields) {
+    let policy = pull_policy(text(fields, "image"));
+    default_unset(fields, "imagePullPolicy", policy);
+}
+
+fn pull_policy(image: &str) -> &'static str {
+    if is_latest(image) { "Always" } else { "IfNotPresent" }
+}
+
+/// Whether an image reference means the tag `latest`: named so, or with neither tag nor digest.
+fn is_latest(image: &str) -> bool {
+    let (plain, has_digest) = match image.split_once('@') {
+        Some((plain, _)) => (plain, true),
+        None => (image, false),
+    };
+    let last = plain.rsplit('/').next().unwrap_or(plain);
+    match last.split_once(':') {
+        Some((_, tag)) => tag == "latest",
+        None => !has_digest && !image.is_empty(),
+    }
+}
+
+/// Seconds for which a client's address sticks to an endpoint.
+const AFFINITY_SECONDS: i64 = 10_800;
+
+fn service(fields: &mut Fields) {
+    let Some(spec) = child(fields, "spec") else { return };
+    default_unset(spec, "sessionAffinity", "None");
+    match text(spec, "sessionAffinity") {
+        "None" => {
+            spec.remove("sessionAffinityConfig");
+        }
+        "ClientIP" => {
+            let client = child_mut(child_mut(spec, "sessionAffinityConfig"), "clientIP");
+            default_to(client, "timeoutSeconds", AFFINITY_SECONDS);
+        }
+        _ => {}
+    }
+    default_unset(spec, "type", "ClusterIP");
+    for port in items(spec, "ports") {
+        default_unset(port, "protocol", "TCP");
+        let number = port.get("port").cloned().unwrap_or_default();
+        default_unset(port, "targetPort", number);
+    }
+    let kind = text(spec, "type").to_owned();
+    let load_balancer = kind == "LoadBalancer";
+    let external_ips = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|ips| !ips.is_empty());
+    if load_balancer || kind == "NodePort" || (kind == "ClusterIP" && external_ips) {
+        default_unset(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
+        default_to(spec, "internalTrafficPolicy", "Cluster");
+    }
+    if load_balancer {
+        default_to(spec, "allocateLoadBalancerNodePorts", true);
+        let status = child(fields, "status").and_then(|status| child(status, "loadBalancer"));
+        for ingress in status.into_iter().flat_map(|balancer| items(balancer, "ingress")) {
+            if !text(ingress, "ip").is_empty() {
+                default_to(ingress, "ipMode", "VIP");
+            }
+        }
+    }
+}
+
+/// What holds for pods only, and not for templates of pods.
+fn pod(fields: &mut Fields) {
+    let Some(spec) = child(fields, "spec") else { return };
+    for list in ["containers", "initContainers"] {
+        items(spec, list).filter_map(|container| child(container, "resources")).for_each(requests_from_limits);
+    }
+    if let Some(resources) = child(spec, "resources") {
+        requests_from_limits(resources);
+    }
+    default_to(spec, "enableServiceLinks", true);
+    if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
+        for list in ["containers", "initContainers"] {
+            for port in items(spec, list).flat_map(|container| items(container, "ports")) {
+                let number = port.get("containerPort").cloned().unwrap_or_default();
+                default_unset(port, "hostPort", number);
+            }
+        }
+    }
+}
+
+/// The service account has two names, of which the older one follows.
+fn pod_spec(spec: &mut Fields) {
+    let name = match (text(spec, "serviceAccountName"), text(spec, "serviceAccount")) {
+        ("", older) => older.to_owned(),
+        (name, _) => name.to_owned(),
+    };
+    if !name.is_empty() {
+        spec.insert("serviceAccountName".into(), name.clone().into());
+        spec.insert("serviceAccount".into(), name.into());
+    }
+}
+
+fn requests_from_limits(resources: &mut Fields) {
+    let limits = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned();
+    let requests = limits.map(|limits| (child_mut(resources, "requests"), limits));
+    if let Some((requests, limits)) = requests {
+        limits.into_iter().for_each(|(name, amount)| default_to(requests, &name, amount));
+    }
+}
+
+/// `stringData` is for writing only: it goes into `data`.
+fn secret(fields: &mut Fields) {
+    use base64::Engine as _;
+    if let Some(Value::Object(texts)) = fields.remove("stringData") {
+        let data = child_mut(fields, "data");
+        for (key, value) in texts {
+            let bytes = value.as_str().unwrap_or_default().as_bytes();
+            data.insert(key, base64::engine::general_purpose::STANDARD.encode(bytes).into());
+        }
+    }
+    default_unset(fields, "type", "Opaque");
+}
+
+fn persistent_volume(fields: &mut Fields) {
+    if let Some(spec) = child(fields, "spec") {
+        default_unset(spec, "persistentVolumeReclaimPolicy", "Retain");
+        default_to(spec, "volumeMode", "Filesystem");
+    }
+}
+
+/// The label by which selectors find a namespace. A namespace whose name is still to be generated gets it later.
+fn namespace(fields: &mut Fields) {
+    let Some(metadata) = child(fields, "metadata") else { return };
+    let name = text(metadata, "name").to_owned();
+    if !name.is_empty() {
+        child_mut(metadata, "labels").insert("kubernetes.io/metadata.name".into(), name.into());
+    }
+}
+
+fn node_status(fields: &mut Fields) {
+    if let Some(capacity) = fields.get("capacity").filter(|capacity| !is_unset(capacity)).cloned() {
+        default_to(fields, "allocatable", capacity);
+    }
+}
+
+fn limit_range_item(fields: &mut Fields) {
+    if text(fields, "type") != "Container" {
+        return;
+    }
+    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+        let amounts = fields.get(from).and_then(Value::as_object).filter(|amounts| !amounts.is_empty()).cloned();
+        if let Some(amounts) = amounts {
+            let target = child_mut(fields, to);
+            amounts.into_iter().for_each(|(name, amount)| default_to(target, &name, amount));
+        }
+    }
+}
+
+fn network_policy(spec: &mut Fields) {
+    if spec.get("policyTypes").is_none_or(is_unset) {
+        let egress = spec.get("egress").is_some_and(|egress| !is_unset(egress));
+        let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        spec.insert("policyTypes".into(), types);
+    }
+}
+
+/// Rules that are given in part are completed with the standard ones; rules that are missing come from the table.
+fn scaling_behavior(behavior: &mut Fields) {
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    if let Some(up) = child(behavior, "scaleUp") {
+        default_to(up, "stabilizationWindowSeconds", 0);
+        default_to(up, "selectPolicy", "Max");
+        default_to(up, "policies", json!([pods, percent]));
+    }
+    if let Some(down) = child(behavior, "scaleDown") {
+        default_to(down, "selectPolicy", "Max");
+        default_to(down, "policies", json!([percent]));
+    }
+}
+
+fn subject(fields: &mut Fields) {
+    if matches!(text(fields, "kind"), "User" | "Group") {
+        default_unset(fields, "apiGroup", "rbac.authorization.k8s.io");
+    }
+}
+
+fn custom_resource_names(names: &mut Fields) {
+    let kind = text(names, "kind").to_owned();
+    if !kind.is_empty() {
+        default_unset(names, "singular", kind.to_lowercase());
+        default_unset(names, "listKind", format!("{kind}List"));
+    }
+}
+
+/// Whether a field has anything in it; used by the functions of workloads.
+pub(super) fn has(fields: &Fields, name: &str) -> bool {
+    is_set(fields, name) && !fields.get(name).is_none_or(is_unset)
+}

@@ -1,0 +1,145 @@
+//! The fields that each kind can be selected by, and where their values stand in an object.
+
+use std::borrow::Cow;
+
+use portolan_types::object;
+use serde_json::Value;
+
+use crate::kinds::Kind;
+
+/// A field that the kind cannot be selected by.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnknownField {
+    /// Kinds with fields of their own say this.
+    #[error("field label not supported: {0}")]
+    NotSupported(String),
+    /// Kinds without say this.
+    #[error("{0:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")]
+    OnlyMetadata(String),
+}
+
+/// Where the value of a field stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Label {
+    /// `metadata.name`.
+    Name,
+    /// `metadata.namespace`.
+    Namespace,
+    /// The first of these JSON pointers that holds something not empty.
+    Text(&'static [&'static str]),
+    /// A boolean; `false` where it is missing.
+    Flag(&'static str),
+    /// A number; `0` where it is missing.
+    Number(&'static str),
+}
+
+impl Label {
+    pub(super) fn value(self, object: &Value) -> Cow<'_, str> {
+        let at = |pointer: &str| object.pointer(pointer);
+        match self {
+            Self::Name => object::name(object).into(),
+            Self::Namespace => object::namespace(object).into(),
+            Self::Text(pointers) => {
+                let texts = pointers.iter().filter_map(|pointer| at(pointer)?.as_str());
+                texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default().into()
+            }
+            Self::Flag(pointer) => {
+                let set = at(pointer).and_then(Value::as_bool).unwrap_or(false);
+                if set { "true".into() } else { "false".into() }
+            }
+            Self::Number(pointer) => at(pointer).and_then(Value::as_i64).unwrap_or(0).to_string().into(),
+        }
+    }
+}
+
+type Labels = &'static [(&'static str, Label)];
+
+const POD_IP: Label = Label::Text(&["/status/podIPs/0/ip", "/status/podIP"]);
+
+const POD: Labels = &[
+    ("spec.nodeName", Label::Text(&["/spec/nodeName"])),
+    ("spec.host", Label::Text(&["/spec/nodeName"])),
+    ("spec.restartPolicy", Label::Text(&["/spec/restartPolicy"])),
+    ("spec.schedulerName", Label::Text(&["/spec/schedulerName"])),
+    ("spec.serviceAccountName", Label::Text(&["/spec/serviceAccountName"])),
+    ("spec.hostNetwork", Label::Flag("/spec/hostNetwork")),
+    ("status.phase", Label::Text(&["/status/phase"])),
+    ("status.podIP", POD_IP),
+    ("status.podIPs", POD_IP),
+    ("status.nominatedNodeName", Label::Text(&["/status/nominatedNodeName"])),
+];
+const NODE: Labels = &[("spec.unschedulable", Label::Flag("/spec/unschedulable"))];
+const REPLICATION_CONTROLLER: Labels = &[("status.replicas", Label::Number("/status/replicas"))];
+const NAMESPACE: Labels = &[("status.phase", Label::Text(&["/status/phase"]))];
+const SECRET: Labels = &[("type", Label::Text(&["/type"]))];
+const SERVICE: Labels =
+    &[("spec.clusterIP", Label::Text(&["/spec/clusterIP"])), ("spec.type", Label::Text(&["/spec/type"]))];
+const JOB: Labels = &[("status.successful", Label::Number("/status/succeeded"))];
+const SIGNER: Labels = &[("spec.signerName", Label::Text(&["/spec/signerName"]))];
+const POD_CERTIFICATE: Labels = &[
+    ("spec.signerName", Label::Text(&["/spec/signerName"])),
+    ("spec.podName", Label::Text(&["/spec/podName"])),
+    ("spec.nodeName", Label::Text(&["/spec/nodeName"])),
+];
+const RESOURCE_SLICE: Labels =
+    &[("spec.nodeName", Label::Text(&["/spec/nodeName"])), ("spec.driver", Label::Text(&["/spec/driver"]))];
+
+/// Events are stored in core form and read in both, so each field is looked for under both names.
+const EVENT_SOURCE: Label =
+    Label::Text(&["/source/component", "/deprecatedSource/component", "/reportingComponent", "/reportingController"]);
+const EVENT_REPORTER: Label = Label::Text(&["/reportingComponent", "/reportingController"]);
+
+macro_rules! event_labels {
+    ($object:literal, $reporter:literal, $($more:expr),*) => {
+        &[
+            (concat!($object, ".kind"), Label::Text(&["/involvedObject/kind", "/regarding/kind"])),
+            (concat!($object, ".namespace"), Label::Text(&["/involvedObject/namespace", "/regarding/namespace"])),
+            (concat!($object, ".name"), Label::Text(&["/involvedObject/name", "/regarding/name"])),
+            (concat!($object, ".uid"), Label::Text(&["/involvedObject/uid", "/regarding/uid"])),
+            (concat!($object, ".apiVersion"), Label::Text(&["/involvedObject/apiVersion", "/regarding/apiVersion"])),
+            (
+                concat!($object, ".resourceVersion"),
+                Label::Text(&["/involvedObject/resourceVersion", "/regarding/resourceVersion"]),
+            ),
+            (concat!($object, ".fieldPath"), Label::Text(&["/involvedObject/fieldPath", "/regarding/fieldPath"])),
+            ($reporter, EVENT_REPORTER),
+            ("reason", Label::Text(&["/reason"])),
+            ("type", Label::Text(&["/type"])),
+            $($more),*
+        ]
+    };
+}
+
+const CORE_EVENT: Labels = event_labels!("involvedObject", "reportingComponent", ("source", EVENT_SOURCE));
+const EVENT: Labels = event_labels!("regarding", "reportingController",);
+
+/// The fields of a kind besides its metadata; `None` when it has none.
+fn labels_of(kind: &Kind) -> Option<Labels> {
+    let labels = match (&*kind.gvk.group, &*kind.gvk.kind) {
+        ("", "Pod") => POD,
+        ("", "Node") => NODE,
+        ("", "ReplicationController") => REPLICATION_CONTROLLER,
+        ("", "Namespace") => NAMESPACE,
+        ("", "Secret") => SECRET,
+        ("", "Service") => SERVICE,
+        ("", "Event") => CORE_EVENT,
+        ("events.k8s.io", "Event") => EVENT,
+        ("batch", "Job") => JOB,
+        ("certificates.k8s.io", "CertificateSigningRequest" | "ClusterTrustBundle") => SIGNER,
+        ("certificates.k8s.io", "PodCertificateRequest") => POD_CERTIFICATE,
+        ("resource.k8s.io", "ResourceSlice") => RESOURCE_SLICE,
+        _ => return None,
+    };
+    Some(labels)
+}
+
+pub(super) fn lookup(kind: &Kind, field: &str) -> Result<Label, UnknownField> {
+    match field {
+        "metadata.name" => return Ok(Label::Name),
+        "metadata.namespace" => return Ok(Label::Namespace),
+        _ => {}
+    }
+    let labels = labels_of(kind).ok_or_else(|| UnknownField::OnlyMetadata(field.into()))?;
+    let found = labels.iter().find(|(name, _)| *name == field);
+    found.map(|(_, label)| *label).ok_or_else(|| UnknownField::NotSupported(field.into()))
+}

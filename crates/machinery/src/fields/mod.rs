@@ -1,0 +1,77 @@
+//! Field selectors: `metadata.name=a,status.phase!=Running`. Each kind has few fields that can be selected by.
+
+mod labels;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use portolan_types::Status;
+use serde_json::Value;
+
+use self::labels::Label;
+use crate::kinds::Kind;
+
+/// Longest selector text that is looked at, in bytes.
+const MAX_TEXT: usize = 64 * 1024;
+
+/// A parsed field selector. All terms must hold; none matches everything.
+#[derive(Clone, Debug, Default)]
+pub struct FieldSelector {
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug)]
+struct Term {
+    label: Label,
+    value: String,
+    equal: bool,
+}
+
+impl FieldSelector {
+    /// Parses the text of `fieldSelector=` for a kind. Operators are `=`, `==` and `!=`; terms are joined by `,`; in values
+    /// a backslash stands before `,`, `=` and `\`.
+    ///
+    /// # Errors
+    /// 400 for wrong syntax and for fields that the kind cannot be selected by.
+    pub fn parse(kind: &Kind, text: &str) -> Result<Self, Status> {
+        if text.len() > MAX_TEXT {
+            return Err(Status::bad_request(format!("field selector is longer than {MAX_TEXT} bytes")));
+        }
+        let mut terms = Vec::new();
+        for term in parse::terms(text).filter(|term| !term.is_empty()) {
+            let (field, equal, value) = parse::term(term)
+                .ok_or_else(|| Status::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")))?;
+            let value = parse::unescape(value).map_err(|error| Status::bad_request(error.to_string()))?;
+            let label = labels::lookup(kind, field).map_err(|error| Status::bad_request(error.to_string()))?;
+            terms.push(Term { label, value, equal });
+        }
+        Ok(Self { terms })
+    }
+
+    /// Whether it matches everything.
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The name, when only an object of that name can match.
+    pub fn exact_name(&self) -> Option<&str> {
+        self.terms.iter().find(|term| term.equal && matches!(term.label, Label::Name)).map(|term| term.value.as_str())
+    }
+
+    /// The namespace, when only objects of that namespace can match.
+    pub fn exact_namespace(&self) -> Option<&str> {
+        let is_namespace = |term: &&Term| term.equal && matches!(term.label, Label::Namespace);
+        self.terms.iter().find(is_namespace).map(|term| term.value.as_str())
+    }
+
+    /// Whether an object satisfies every term. A field that is not there has the value that upstream shows for it: its zero.
+    pub fn matches(&self, object: &Value) -> bool {
+        let holds = |term: &Term| {
+            let value: Cow<'_, str> = term.label.value(object);
+            (value == term.value.as_str()) == term.equal
+        };
+        self.terms.iter().all(holds)
+    }
+}

@@ -1,0 +1,107 @@
+//! Creating.
+
+use portolan_types::{Status, object};
+use serde_json::Value;
+
+use super::{WriteContext, keep_server_annotations, strategy};
+use crate::{defaults, kinds::Kind, validation};
+
+/// Random characters at the end of a generated name.
+const SUFFIX_LENGTH: usize = 5;
+/// What is kept of `generateName`, so that the name is no longer than a DNS label.
+const MAX_PREFIX: usize = 63 - SUFFIX_LENGTH;
+
+/// The object as it is to be stored, from what a client sent. `namespace` and `name` are those of the URL.
+///
+/// # Errors
+/// 400 when the object contradicts the URL or has a resourceVersion, 422 when it is invalid.
+pub fn prepare_create(
+    ctx: &WriteContext<'_>,
+    kind: &Kind,
+    mut object: Value,
+    namespace: Option<&str>,
+    name: Option<&str>,
+) -> Result<Value, Status> {
+    if !object.is_object() {
+        return Err(Status::bad_request("the object provided is not an object"));
+    }
+    if !matches!(object::meta_text(&object, "resourceVersion"), "" | "0") {
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    fill_type(kind, &mut object);
+    match_namespace(kind, &mut object, namespace)?;
+    match_name(&mut object, name)?;
+    fill_system_fields(ctx, &mut object);
+    keep_server_annotations(&mut object, None);
+    strategy::before_create(ctx, kind, &mut object);
+    defaults::apply(ctx.table, kind, &mut object);
+    strategy::after_defaults(ctx, kind, &mut object);
+    let causes = validation::validate_create(ctx.table, kind, &object);
+    match causes.is_empty() {
+        true => Ok(object),
+        false => Err(Status::invalid(&kind.gvk.group_kind(), object::name(&object), causes)),
+    }
+}
+
+/// Objects made inside the server may leave their type out.
+pub(super) fn fill_type(kind: &Kind, object: &mut Value) {
+    if object.get("kind").is_none() {
+        object["kind"] = (*kind.gvk.kind).into();
+    }
+    if object.get("apiVersion").is_none() {
+        object["apiVersion"] = kind.group_version().to_string().into();
+    }
+}
+
+/// Gives the object the namespace of the URL.
+pub(super) fn match_namespace(kind: &Kind, object: &mut Value, namespace: Option<&str>) -> Result<(), Status> {
+    let wanted = if kind.namespaced { namespace.unwrap_or_default() } else { "" };
+    let own = object::namespace(object);
+    match (own == wanted, own.is_empty(), wanted.is_empty()) {
+        (true, ..) => {}
+        (_, _, true) => {
+            object::metadata_mut(object).remove("namespace");
+        }
+        (_, true, _) => {
+            object::metadata_mut(object).insert("namespace".into(), wanted.into());
+        }
+        (..) => {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Gives the object the name of the URL, where the URL has one.
+pub(super) fn match_name(object: &mut Value, name: Option<&str>) -> Result<(), Status> {
+    let own = object::name(object);
+    match name {
+        Some(name) if own.is_empty() => {
+            object::metadata_mut(object).insert("name".into(), name.into());
+            Ok(())
+        }
+        Some(name) if own != name => Err(Status::bad_request(format!(
+            "the name of the object ({own}) does not match the name on the URL ({name})"
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What only the server gives: uid, time, and a generated name.
+fn fill_system_fields(ctx: &WriteContext<'_>, object: &mut Value) {
+    let metadata = object::metadata_mut(object);
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        metadata.remove(key);
+    }
+    metadata.insert("uid".into(), ctx.seams.uid().to_string().into());
+    metadata.insert("creationTimestamp".into(), ctx.seams.now_text().into());
+    let text = |key| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+    let prefix = text("generateName");
+    if text("name").is_empty() && !prefix.is_empty() {
+        let kept: String = prefix.chars().take(MAX_PREFIX).collect();
+        let name = format!("{kept}{}", ctx.seams.name_suffix(SUFFIX_LENGTH));
+        metadata.insert("name".into(), name.into());
+    }
+}

@@ -1,0 +1,258 @@
+//! Deleting.
+
+use jiff::{SignedDuration, Timestamp};
+use portolan_types::{GroupKind, Status, StatusCause, object, seams};
+use serde_json::{Value, json};
+
+use super::{WriteContext, is_held, is_removable};
+use crate::kinds::Kind;
+
+/// What happens to dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Propagation {
+    /// They are deleted after the object.
+    Background,
+    /// The object stays until they are gone.
+    Foreground,
+    /// They stay, and lose their reference to the object.
+    Orphan,
+}
+
+/// `DeleteOptions` of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Seconds that a pod has left; the object's own when absent.
+    pub grace_period_seconds: Option<i64>,
+    /// The object must have this uid.
+    pub uid: Option<String>,
+    /// The object must be at this resourceVersion.
+    pub resource_version: Option<String>,
+    /// What happens to dependents; the kind's own way when absent.
+    pub propagation: Option<Propagation>,
+    /// Everything but the write.
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From a request body.
+    ///
+    /// # Errors
+    /// 422 for values that mean nothing or contradict each other.
+    pub fn from_value(options: &Value) -> Result<Self, Status> {
+        let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let orphan = options.get("orphanDependents").and_then(Value::as_bool);
+        let dry: Vec<&str> =
+            options.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        Ok(Self {
+            grace_period_seconds: options.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: text("/preconditions/uid"),
+            resource_version: text("/preconditions/resourceVersion"),
+            propagation: propagation(orphan, text("/propagationPolicy").as_deref())?,
+            dry_run: dry_run(&dry)?,
+        })
+    }
+
+    /// From the query of a request without a body. Parameters that are not about deletion are passed over.
+    ///
+    /// # Errors
+    /// 400 for numbers that are none, 422 as [`DeleteOptions::from_value`].
+    pub fn from_query<'q>(query: impl IntoIterator<Item = (&'q str, &'q str)>) -> Result<Self, Status> {
+        let (mut options, mut orphan, mut policy, mut dry) = (Self::default(), None, None, Vec::new());
+        for (key, value) in query {
+            match key {
+                "gracePeriodSeconds" => {
+                    let wrong = |_| Status::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"));
+                    options.grace_period_seconds = Some(value.parse().map_err(wrong)?);
+                }
+                "orphanDependents" => orphan = Some(matches!(value, "" | "1" | "true")),
+                "propagationPolicy" => policy = Some(value),
+                "dryRun" => dry.push(value),
+                _ => {}
+            }
+        }
+        options.propagation = propagation(orphan, policy)?;
+        options.dry_run = dry_run(&dry)?;
+        Ok(options)
+    }
+}
+
+fn invalid(field: &str, reason: &str, message: String) -> Status {
+    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() };
+    Status::invalid(&kind, "", vec![StatusCause { reason: reason.into(), message, field: field.into() }])
+}
+
+fn propagation(orphan: Option<bool>, policy: Option<&str>) -> Result<Option<Propagation>, Status> {
+    let policy = policy.filter(|policy| !policy.is_empty());
+    match (orphan, policy) {
+        (Some(_), Some(policy)) => {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            Err(invalid("propagationPolicy", "FieldValueInvalid", format!("Invalid value: {policy:?}: {why}")))
+        }
+        (Some(true), None) | (None, Some("Orphan")) => Ok(Some(Propagation::Orphan)),
+        (Some(false), None) | (None, Some("Background")) => Ok(Some(Propagation::Background)),
+        (None, Some("Foreground")) => Ok(Some(Propagation::Foreground)),
+        (None, None) => Ok(None),
+        (None, Some(other)) => {
+            let known = r#""Background", "Foreground", "Orphan""#;
+            let message = format!("Unsupported value: {other:?}: supported values: {known}");
+            Err(invalid("propagationPolicy", "FieldValueNotSupported", message))
+        }
+    }
+}
+
+fn dry_run(values: &[&str]) -> Result<bool, Status> {
+    match values.iter().find(|value| **value != "All") {
+        None => Ok(!values.is_empty()),
+        Some(_) => {
+            let shown = json!(values);
+            let message = format!("Unsupported value: {shown}: supported values: \"All\"");
+            Err(invalid("dryRun", "FieldValueNotSupported", message))
+        }
+    }
+}
+
+/// What a delete comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deletion {
+    /// The object goes at once.
+    Remove,
+    /// The object is to be stored like this, with its deletionTimestamp, and goes later.
+    Mark(Value),
+    /// It is already on its way as asked: nothing is to be written. Its present state.
+    Already(Value),
+}
+
+/// What deleting `old`, which has its resourceVersion, comes to.
+///
+/// # Errors
+/// 409 for preconditions that do not hold, 403 for namespaces that may not be deleted.
+pub fn prepare_delete(
+    ctx: &WriteContext<'_>,
+    kind: &Kind,
+    old: &Value,
+    options: &DeleteOptions,
+) -> Result<Deletion, Status> {
+    let is = |group: &str, name: &str| *kind.gvk.group == *group && *kind.gvk.kind == *name;
+    check_preconditions(kind, old, options)?;
+    let is_namespace = is("", "Namespace");
+    if is_namespace && matches!(object::name(old), "default" | "kube-system" | "kube-public") {
+        let why = "this namespace may not be deleted";
+        return Err(Status::forbidden(&kind.group_resource(), object::name(old), why));
+    }
+    let mut new = old.clone();
+    let now = ctx.seams.clock.now();
+    if is("", "Pod") && !give_grace(&mut new, options, now) {
+        return Ok(Deletion::Already(new));
+    }
+    set_finalizers(kind, &mut new, options.propagation);
+    if !object::is_deleting(&new) {
+        if !is_held(&new) {
+            return Ok(Deletion::Remove);
+        }
+        mark(&mut new, now, 0);
+    }
+    if is_namespace {
+        if let Some(fields) = new.as_object_mut() {
+            object::child_mut(fields, "status").insert("phase".into(), "Terminating".into());
+        }
+        object::metadata_mut(&mut new).remove("deletionGracePeriodSeconds");
+    }
+    Ok(match (is_removable(&new), new == *old) {
+        (true, _) => Deletion::Remove,
+        (false, true) => Deletion::Already(new),
+        (false, false) => Deletion::Mark(new),
+    })
+}
+
+fn check_preconditions(kind: &Kind, old: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let conflict = |why| Err(Status::conflict(&kind.group_resource(), object::name(old), why));
+    let uid = object::meta_text(old, "uid");
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        let after = "The object might have been deleted and then recreated";
+        return conflict(format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). {after}"
+        ));
+    }
+    let version = object::meta_text(old, "resourceVersion");
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
+        let (what, after) = ("the ResourceVersion in the precondition", "The object might have been modified");
+        return conflict(format!(
+            "{what} ({wanted}) does not match the ResourceVersion in record ({version}). {after}"
+        ));
+    }
+    Ok(())
+}
+
+/// Sets what marks an object as deleting.
+fn mark(object: &mut Value, at: Timestamp, grace: i64) {
+    let generation = object::generation(object);
+    let metadata = object::metadata_mut(object);
+    metadata.insert("deletionTimestamp".into(), seams::seconds_text(at).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+    if generation > 0 {
+        metadata.insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// Gives a pod the time it has left. `false` when it is already deleting and would not get less.
+fn give_grace(pod: &mut Value, options: &DeleteOptions, now: Timestamp) -> bool {
+    let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
+    if !object::is_deleting(pod) {
+        let own = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let is_over = matches!(text("/status/phase"), "Failed" | "Succeeded");
+        let grace = match text("/spec/nodeName").is_empty() || is_over {
+            true => 0,
+            false => asked.unwrap_or_else(own),
+        };
+        let grace = if grace < 0 { 1 } else { grace };
+        mark(pod, later(now, grace), grace);
+        return true;
+    }
+    let left = object::metadata(pod).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let Some(asked) = asked.filter(|asked| left != 0 && *asked < left) else { return left == 0 };
+    let ends: Timestamp = object::meta_text(pod, "deletionTimestamp").parse().unwrap_or(now);
+    let ends = later(ends, asked - left);
+    // A grace period that is over already is as short as one can be that its kubelet still gets to see.
+    let (ends, grace) = if ends < now { (now, asked.min(1)) } else { (ends, asked) };
+    let metadata = object::metadata_mut(pod);
+    metadata.insert("deletionTimestamp".into(), seams::seconds_text(ends).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+    true
+}
+
+fn later(at: Timestamp, seconds: i64) -> Timestamp {
+    at.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(at)
+}
+
+/// Finalizer of an owner that waits for its dependents.
+pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+/// Finalizer of an owner whose dependents are to be kept.
+pub const ORPHAN_FINALIZER: &str = "orphan";
+
+/// Leaves the garbage collector the finalizer that says what to do with dependents.
+fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagation>) {
+    let has = |name| object::finalizers(object).any(|finalizer| finalizer == name);
+    let wanted = match (propagation, &*kind.gvk.group, &*kind.gvk.kind) {
+        (_, "" | "events.k8s.io", "Event") => return,
+        (Some(propagation), ..) => propagation,
+        (None, ..) if has(ORPHAN_FINALIZER) => Propagation::Orphan,
+        (None, ..) if has(FOREGROUND_FINALIZER) => Propagation::Foreground,
+        (None, "batch", "Job") | (None, "", "ReplicationController") => Propagation::Orphan,
+        (None, ..) => Propagation::Background,
+    };
+    let mut names: Vec<String> = object::finalizers(object)
+        .filter(|name| !matches!(*name, FOREGROUND_FINALIZER | ORPHAN_FINALIZER))
+        .map(str::to_owned)
+        .collect();
+    match wanted {
+        Propagation::Background => {}
+        Propagation::Foreground => names.push(FOREGROUND_FINALIZER.into()),
+        Propagation::Orphan => names.push(ORPHAN_FINALIZER.into()),
+    }
+    let metadata = object::metadata_mut(object);
+    match names.is_empty() {
+        true => drop(metadata.remove("finalizers")),
+        false => drop(metadata.insert("finalizers".into(), json!(names))),
+    }
+}

@@ -1,0 +1,67 @@
+//! The life of an object: what a create, an update and a delete make of what a client sends, for any kind.
+//!
+//! Each function gives the object as it is to be stored, or a `Status`. The order of steps is that of upstream's registry:
+//! system metadata, the kind's strategy, defaults, validation. What needs state, such as addresses of services, is only said
+//! here (`allocation`), and done by the caller.
+
+pub mod allocation;
+mod binding;
+mod create;
+mod delete;
+mod qos;
+mod scale;
+mod strategy;
+#[cfg(test)]
+mod tests;
+mod update;
+
+use portolan_types::{Seams, annotations, object, placement::PlacementRecord};
+use serde_json::Value;
+
+pub use binding::bind;
+pub use create::prepare_create;
+pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
+pub use scale::{scale_of, with_scale};
+pub use update::{Update, prepare_update};
+
+use crate::kinds::KindTable;
+
+/// What every write needs.
+#[derive(Clone, Copy)]
+pub struct WriteContext<'a> {
+    /// The kinds.
+    pub table: &'a KindTable,
+    /// Time and randomness.
+    pub seams: &'a Seams,
+}
+
+/// Whether nothing holds a deleting object any more: no finalizer, no grace period, no physical cluster that still has it.
+pub fn is_removable(object: &Value) -> bool {
+    let grace = object::metadata(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    object::is_deleting(object) && grace == 0 && !is_held(object)
+}
+
+/// Whether a finalizer or a copy on a physical cluster keeps the object from going.
+fn is_held(object: &Value) -> bool {
+    let own_finalizers = |key| object.pointer(key).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let is_namespace = object.get("kind").and_then(Value::as_str) == Some("Namespace")
+        && object.get("apiVersion").and_then(Value::as_str) == Some("v1");
+    object::finalizers(object).next().is_some()
+        || (is_namespace && own_finalizers("/spec/finalizers"))
+        || PlacementRecord::of(object).is_some_and(|record| !record.clusters.is_empty())
+}
+
+/// Whether a client sent values for annotations that only the server writes; they are ignored, which is worth a warning.
+pub fn sends_server_annotations(object: &Value) -> bool {
+    annotations::SERVER_OWNED.iter().any(|key| object::annotation(object, key).is_some())
+}
+
+/// Puts the server's annotations back to what they were, whatever the client sent; `None` takes them off.
+fn keep_server_annotations(object: &mut Value, old: Option<&Value>) {
+    for key in annotations::SERVER_OWNED {
+        let kept = old.and_then(|old| object::annotation(old, key));
+        if object::annotation(object, key) != kept {
+            object::set_annotation(object, key, kept.map(str::to_owned));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The scale subresource (autoscaling/v1 `Scale`).
+
+use portolan_types::{
+    GroupKind, Status, StatusCause,
+    object::{self, child_mut},
+};
+use serde_json::{Map, Value, json};
+
+use crate::kinds::Kind;
+
+/// The scale of an object.
+///
+/// # Errors
+/// 404 for kinds without one.
+pub fn scale_of(kind: &Kind, object: &Value) -> Result<Value, Status> {
+    check_scalable(kind, object)?;
+    let metadata = object::metadata(object);
+    let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+    let kept: Map<String, Value> =
+        kept.iter().filter_map(|key| Some(((*key).to_owned(), metadata.get(*key)?.clone()))).collect();
+    let count = |pointer| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let mut spec = Map::new();
+    if count("/spec/replicas") != 0 {
+        spec.insert("replicas".into(), count("/spec/replicas").into());
+    }
+    let mut status = json!({"replicas": count("/status/replicas")});
+    let selector = selector_text(object.pointer("/spec/selector"));
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    Ok(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": kept, "spec": spec, "status": status,
+    }))
+}
+
+/// The object as a scale asks for it. The caller goes on with [`super::prepare_update`].
+///
+/// # Errors
+/// 404 for kinds without scale, 409 for another uid or resourceVersion, 400 for another name, 422 when it is invalid.
+pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Status> {
+    check_scalable(kind, old)?;
+    for (key, what) in [("name", "name"), ("namespace", "namespace")] {
+        let (own, asked) = (object::meta_text(old, key), object::meta_text(&scale, key));
+        if !asked.is_empty() && own != asked {
+            let text = format!("the {what} of the object ({asked}) does not match the {what} on the URL ({own})");
+            return Err(Status::bad_request(text));
+        }
+    }
+    let (uid, asked) = (object::meta_text(old, "uid"), object::meta_text(&scale, "uid"));
+    if !asked.is_empty() && uid != asked {
+        let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}");
+        return Err(Status::conflict(&kind.group_resource(), object::name(old), why));
+    }
+    let (version, asked) = (object::meta_text(old, "resourceVersion"), object::meta_text(&scale, "resourceVersion"));
+    if !matches!(asked, "" | "0") && !version.is_empty() && version != asked {
+        return Err(Status::modified(&kind.group_resource(), object::name(old)));
+    }
+    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if replicas < 0 {
+        let cause = StatusCause {
+            reason: "FieldValueInvalid".into(),
+            message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
+            field: "spec.replicas".into(),
+        };
+        let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
+        return Err(Status::invalid(&kind, object::name(old), vec![cause]));
+    }
+    let mut new = old.clone();
+    if let Some(fields) = new.as_object_mut() {
+        child_mut(fields, "spec").insert("replicas".into(), replicas.into());
+    }
+    Ok(new)
+}
+
+fn check_scalable(kind: &Kind, object: &Value) -> Result<(), Status> {
+    match kind.subresource("scale") {
+        Some(_) => Ok(()),
+        None => Err(Status::not_found(&kind.group_resource(), object::name(object))),
+    }
+}
+
+/// A selector as text: either a label selector or the plain map of a replication controller.
+fn selector_text(selector: Option<&Value>) -> String {
+    let Some(selector) = selector.and_then(Value::as_object) else { return String::new() };
+    let structured = selector.contains_key("matchLabels") || selector.contains_key("matchExpressions");
+    let pairs = match structured {
+        true => selector.get("matchLabels").and_then(Value::as_object),
+        false => Some(selector),
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut terms: Vec<(String, String)> = Vec::new();
+    for (key, value) in pairs.into_iter().flatten() {
+        terms.push((key.clone(), format!("{key}={}", text(value))));
+    }
+    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let key = expression.get("key").map(text).unwrap_or_default();
+        let mut values: Vec<String> =
+            expression.get("values").and_then(Value::as_array).into_iter().flatten().map(text).collect();
+        values.sort();
+        let values = values.join(",");
+        let term = match expression.get("operator").and_then(Value::as_str) {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("Exists") => key.clone(),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => continue,
+        };
+        terms.push((key, term));
+    }
+    terms.sort();
+    let terms: Vec<String> = terms.into_iter().map(|(_, term)| term).collect();
+    terms.join(",")
+}

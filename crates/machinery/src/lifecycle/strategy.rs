@@ -1,0 +1,263 @@
+//! What kinds do with what a client sends, apart from defaults and validation.
+
+use portolan_types::object::{self, child_mut};
+use serde_json::{Value, json};
+
+use super::{WriteContext, allocation, qos};
+use crate::kinds::Kind;
+
+/// Group and kind, to match on.
+fn of(kind: &Kind) -> (&str, &str) {
+    (&kind.gvk.group, &kind.gvk.kind)
+}
+
+/// Before defaults: a new object has no status, and generation 1 where it is kept.
+pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Value) {
+    // Nodes are registered together with their status.
+    if kind.subresource("status").is_some() && of(kind) != ("", "Node") {
+        drop_key(object, "status");
+    }
+    if kind.generation {
+        object::metadata_mut(object).insert("generation".into(), 1.into());
+    }
+    match of(kind) {
+        ("", "Namespace") => {
+            let finalizers = child_mut(fields(object), "spec").entry("finalizers").or_insert_with(|| json!([]));
+            if let Some(list) = finalizers.as_array_mut()
+                && !list.contains(&json!("kubernetes"))
+            {
+                list.push("kubernetes".into());
+            }
+        }
+        ("", "PersistentVolume") => {
+            child_mut(fields(object), "status").insert("lastPhaseTransitionTime".into(), ctx.seams.now_text().into());
+        }
+        ("networking.k8s.io", "NetworkPolicy") => drop_key(object, "status"),
+        ("apps", "DaemonSet") => object::set_annotation(object, TEMPLATE_GENERATION, Some("1".into())),
+        _ => {}
+    }
+}
+
+/// The generation of a daemon set's template, as old clients know it.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// After defaults, before validation: what is worked out of the object itself.
+pub(super) fn after_defaults(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Value) {
+    match of(kind) {
+        ("", "Pod") => {
+            let class = qos::class_of(object);
+            let status = child_mut(fields(object), "status");
+            status.insert("phase".into(), "Pending".into());
+            status.insert("qosClass".into(), class.into());
+            gate(ctx, object);
+            let grace = object.pointer_mut("/spec/terminationGracePeriodSeconds");
+            if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|grace| grace < 0)) {
+                *grace = 1.into();
+            }
+        }
+        ("batch", "Job") => job_selector(object),
+        ("", "Service") => allocation::normalize(object),
+        ("", "PersistentVolumeClaim") => data_source(object),
+        _ => {}
+    }
+}
+
+/// A pod with scheduling gates says so in its conditions.
+fn gate(ctx: &WriteContext<'_>, pod: &mut Value) {
+    let gated = pod.pointer("/spec/schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty());
+    if gated {
+        let text = "Scheduling is blocked due to non-empty scheduling gates";
+        child_mut(fields(pod), "status").insert(
+            "conditions".into(),
+            json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": text,
+                "lastTransitionTime": ctx.seams.now_text()}]),
+        );
+    }
+}
+
+/// A job finds its pods by its own uid, unless the client chose a selector by itself.
+fn job_selector(job: &mut Value) {
+    if job.pointer("/spec/manualSelector") == Some(&Value::Bool(true)) {
+        return;
+    }
+    let (uid, name) = (object::meta_text(job, "uid").to_owned(), object::name(job).to_owned());
+    let spec = child_mut(fields(job), "spec");
+    let labels = child_mut(child_mut(child_mut(spec, "template"), "metadata"), "labels");
+    for key in ["controller-uid", "batch.kubernetes.io/controller-uid"] {
+        labels.insert(key.into(), uid.clone().into());
+    }
+    for key in ["job-name", "batch.kubernetes.io/job-name"] {
+        labels.insert(key.into(), name.clone().into());
+    }
+    let labels = labels.clone();
+    let wanted = child_mut(child_mut(spec, "selector"), "matchLabels");
+    wanted.insert("batch.kubernetes.io/controller-uid".into(), uid.into());
+    let own = child_mut(object::metadata_mut(job), "labels");
+    if own.is_empty() {
+        *own = labels;
+    }
+}
+
+/// `dataSource` and `dataSourceRef` say the same.
+fn data_source(claim: &mut Value) {
+    let spec = child_mut(fields(claim), "spec");
+    match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef".into(), source);
+        }
+        (None, Some(reference)) if reference.get("namespace").is_none() => {
+            let group = reference.get("apiGroup").and_then(Value::as_str).unwrap_or_default();
+            let known = matches!(
+                (group, reference.get("kind").and_then(Value::as_str)),
+                ("", Some("PersistentVolumeClaim")) | ("snapshot.storage.k8s.io", Some("VolumeSnapshot"))
+            );
+            if known {
+                spec.insert("dataSource".into(), reference);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Takes over from `old` what this endpoint may not change, and counts the generation.
+pub(super) fn before_update(kind: &Kind, subresource: Option<&str>, old: &Value, new: &mut Value) {
+    match subresource {
+        Some("status") => status_update(kind, old, new),
+        Some("finalize") => copy(old, new, "status"),
+        Some("approval") => approval(old, new),
+        Some("ephemeralcontainers") => only_in_spec(old, new, &["ephemeralContainers"]),
+        // Made by `bind` from the stored pod: spec and status at once.
+        Some("binding") => {}
+        Some("resize") => only_in_spec(old, new, &["containers", "initContainers", "resources"]),
+        Some(_) | None => main_update(kind, old, new),
+    }
+    if kind.generation && !matches!(subresource, Some("status" | "binding")) && is_spec_changed(kind, old, new) {
+        let generation = object::generation(old) + 1;
+        object::metadata_mut(new).insert("generation".into(), generation.into());
+    }
+}
+
+fn main_update(kind: &Kind, old: &Value, new: &mut Value) {
+    if kind.subresource("status").is_some() {
+        copy(old, new, "status");
+    }
+    match of(kind) {
+        ("", "Namespace") => copy_within(old, new, "spec", "finalizers"),
+        ("", "Service") => {
+            allocation::carry_over(old, new);
+            allocation::normalize(new);
+        }
+        ("", "PersistentVolumeClaim") => data_source(new),
+        ("apps", "DaemonSet") => {
+            let before: i64 =
+                object::annotation(old, TEMPLATE_GENERATION).and_then(|text| text.parse().ok()).unwrap_or(0);
+            let changed = old.pointer("/spec/template") != new.pointer("/spec/template");
+            let now = (before + i64::from(changed)).to_string();
+            object::set_annotation(new, TEMPLATE_GENERATION, Some(now));
+        }
+        ("certificates.k8s.io", "CertificateSigningRequest") => copy(old, new, "spec"),
+        _ => {}
+    }
+}
+
+/// A status write keeps everything but the status. Built-in kinds let changes of metadata through, as upstream does; others
+/// (custom resources, Portolan's own) do not.
+fn status_update(kind: &Kind, old: &Value, new: &mut Value) {
+    let lets_metadata_through = kind.is_kubernetes();
+    let mut kept = old.clone();
+    let (status, metadata) = (take(new, "status"), take(new, "metadata"));
+    put(&mut kept, "status", status);
+    if let (true, Some(metadata)) = (lets_metadata_through, &metadata) {
+        let owners = object::metadata(old).get("ownerReferences").cloned();
+        let labels = object::metadata(old).get("labels").cloned();
+        kept["metadata"] = metadata.clone();
+        match of(kind) {
+            ("", "Pod") => {
+                put(&mut kept["metadata"], "ownerReferences", owners);
+                let class = old.pointer("/status/qosClass").cloned();
+                if kept.pointer("/status/qosClass").is_none() {
+                    put(&mut kept["status"], "qosClass", class);
+                }
+            }
+            ("apps", "Deployment") => put(&mut kept["metadata"], "labels", labels),
+            _ => {}
+        }
+    } else if let Some(managed) = metadata.as_ref().and_then(|metadata| metadata.get("managedFields")) {
+        kept["metadata"]["managedFields"] = managed.clone();
+    }
+    if let Some(version) = metadata.as_ref().and_then(|metadata| metadata.get("resourceVersion")) {
+        kept["metadata"]["resourceVersion"] = version.clone();
+    }
+    *new = kept;
+}
+
+/// The approval of a signing request changes only its approval conditions.
+fn approval(old: &Value, new: &mut Value) {
+    let conditions = new.pointer("/status/conditions").cloned();
+    copy(old, new, "spec");
+    copy(old, new, "status");
+    if conditions.is_some() {
+        put(child(new, "status"), "conditions", conditions);
+    }
+}
+
+fn child<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
+    child_mut(fields(object), key);
+    &mut object[key]
+}
+
+/// Takes all of `old` but these fields of its spec.
+fn only_in_spec(old: &Value, new: &mut Value, names: &[&str]) {
+    let mut kept = old.clone();
+    for name in names {
+        let value = new.pointer(&format!("/spec/{name}")).cloned();
+        put(child(&mut kept, "spec"), name, value);
+    }
+    if let Some(managed) = object::metadata(new).get("managedFields") {
+        kept["metadata"]["managedFields"] = managed.clone();
+    }
+    *new = kept;
+}
+
+/// Whether anything but metadata and status changed; for deployments also annotations count.
+fn is_spec_changed(kind: &Kind, old: &Value, new: &Value) -> bool {
+    let apart = |key: &str| !matches!(key, "metadata" | "status" | "apiVersion" | "kind");
+    let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else { return true };
+    let differs = before.iter().any(|(key, value)| apart(key) && after.get(key) != Some(value))
+        || after.keys().any(|key| apart(key) && !before.contains_key(key));
+    let annotations =
+        |object| object::metadata(object).get("annotations").and_then(Value::as_object).filter(|map| !map.is_empty());
+    differs || (of(kind) == ("apps", "Deployment") && annotations(old) != annotations(new))
+}
+
+fn fields(object: &mut Value) -> &mut object::Object {
+    object.as_object_mut().expect("callers check that an object is a JSON object")
+}
+
+fn drop_key(object: &mut Value, key: &str) {
+    take(object, key);
+}
+
+fn take(object: &mut Value, key: &str) -> Option<Value> {
+    object.as_object_mut().and_then(|fields| fields.remove(key))
+}
+
+fn put(object: &mut Value, key: &str, value: Option<Value>) {
+    let Some(fields) = object.as_object_mut() else { return };
+    match value {
+        Some(value) => {
+            fields.insert(key.to_owned(), value);
+        }
+        None => {
+            fields.remove(key);
+        }
+    }
+}
+
+fn copy(old: &Value, new: &mut Value, key: &str) {
+    put(new, key, old.get(key).cloned());
+}
+
+fn copy_within(old: &Value, new: &mut Value, outer: &str, key: &str) {
+    put(child(new, outer), key, old.get(outer).and_then(|fields| fields.get(key)).cloned());
+}

@@ -1,0 +1,107 @@
+//! Updating.
+
+use portolan_types::{Status, object};
+use serde_json::Value;
+
+use super::{
+    WriteContext,
+    create::{fill_type, match_name, match_namespace},
+    is_removable, keep_server_annotations, strategy,
+};
+use crate::{defaults, kinds::Kind, validation};
+
+/// What an update comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// The object is as it was: nothing is to be written.
+    Unchanged,
+    /// The object as it is to be stored.
+    Changed(Value),
+    /// The last thing that held a deleting object is gone: it is to be removed. Its last state.
+    Removed(Value),
+}
+
+/// The object as it is to be stored, from the stored one and what a client sent (or a patch made of it).
+///
+/// `old` has its resourceVersion. A resourceVersion in `new` is a precondition.
+///
+/// # Errors
+/// 400 when name or namespace contradict `old`, 409 for another uid or resourceVersion, 422 when it is invalid.
+pub fn prepare_update(
+    ctx: &WriteContext<'_>,
+    kind: &Kind,
+    subresource: Option<&str>,
+    old: &Value,
+    mut new: Value,
+) -> Result<Update, Status> {
+    if !new.is_object() {
+        return Err(Status::bad_request("the object provided is not an object"));
+    }
+    fill_type(kind, &mut new);
+    match_namespace(kind, &mut new, Some(object::namespace(old)))?;
+    match_name(&mut new, Some(object::name(old)))?;
+    check_preconditions(kind, old, &new)?;
+    defaults::apply(ctx.table, kind, &mut new);
+    let has_version = !matches!(object::meta_text(&new, "resourceVersion"), "" | "0");
+    keep_system_fields(old, &mut new);
+    strategy::before_update(kind, subresource, old, &mut new);
+    keep_server_annotations(&mut new, Some(old));
+    if *old == new && (has_version || kind.unconditional_update) {
+        return Ok(match is_removable(old) {
+            true => Update::Removed(new),
+            false => Update::Unchanged,
+        });
+    }
+    let mut causes = validation::validate_update(ctx.table, kind, subresource, old, &new);
+    if !has_version && !kind.unconditional_update {
+        causes.insert(0, validation::no_resource_version());
+    }
+    if !causes.is_empty() {
+        return Err(Status::invalid(&kind.gvk.group_kind(), object::name(old), causes));
+    }
+    Ok(match is_removable(&new) {
+        true => Update::Removed(new),
+        false => Update::Changed(new),
+    })
+}
+
+fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
+    let (before, after) = (object::meta_text(old, "uid"), object::meta_text(new, "uid"));
+    if !after.is_empty() && before != after {
+        let why = format!("Precondition failed: UID in precondition: {after}, UID in object meta: {before}");
+        return Err(Status::conflict(&kind.group_resource(), object::name(old), why));
+    }
+    let (before, after) = (object::meta_text(old, "resourceVersion"), object::meta_text(new, "resourceVersion"));
+    if !matches!(after, "" | "0") && !before.is_empty() && before != after {
+        return Err(Status::modified(&kind.group_resource(), object::name(old)));
+    }
+    Ok(())
+}
+
+/// What no client can change: it is as it was, whatever was sent.
+fn keep_system_fields(old: &Value, new: &mut Value) {
+    let before = object::metadata(old);
+    let after = object::metadata_mut(new);
+    let always = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "resourceVersion"];
+    for key in always {
+        match before.get(key) {
+            Some(value) => {
+                if after.get(key) != Some(value) {
+                    after.insert(key.to_owned(), value.clone());
+                }
+            }
+            None => {
+                after.remove(key);
+            }
+        }
+    }
+    after.remove("selfLink");
+    for key in ["deletionGracePeriodSeconds", "managedFields", "generateName"] {
+        if let (Some(value), None) = (before.get(key), after.get(key)) {
+            after.insert(key.to_owned(), value.clone());
+        }
+    }
+    if !before.contains_key("deletionGracePeriodSeconds") {
+        after.remove("deletionGracePeriodSeconds");
+    }
+}

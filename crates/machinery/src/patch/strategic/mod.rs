@@ -1,0 +1,203 @@
+//! Strategic merge patch: a merge patch that knows which lists are maps or sets, and takes directives.
+//!
+//! | directive | where | effect |
+//! |---|---|---|
+//! | `$patch: replace` | object | the rest of the object replaces what is there |
+//! | `$patch: delete` | object | empties it |
+//! | `$patch: replace` | element of a merged list | the other elements replace the list |
+//! | `$patch: delete` and the merge key | element of a merged list | removes the element |
+//! | `$deleteFromPrimitiveList/<list>` | object | removes values from a list of scalars |
+//! | `$setElementOrder/<list>` | object | the order of the merged list |
+//! | `$retainKeys` | object | removes all other keys of the object |
+
+mod list;
+mod order;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use std::mem;
+
+use portolan_types::{Status, object::Object};
+use serde_json::Value;
+
+use self::shape::{FieldShape, Shape};
+use super::json::unprocessable;
+use crate::kinds::{KindTable, TypeId};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_VALUES: &str = "$deleteFromPrimitiveList";
+const ELEMENT_ORDER: &str = "$setElementOrder";
+
+/// Applies a strategic merge patch to an object of the type `schema`.
+///
+/// # Errors
+/// 400 when a directive is malformed, 422 when it does not fit the object: an element without its merge key, lists of
+/// lists, an order that contradicts the patch.
+pub fn strategic_merge(table: &KindTable, schema: TypeId, doc: &Value, patch: &Value) -> Result<Value, Status> {
+    let Value::Object(patch) = patch else { return Err(Failure::Document.into()) };
+    let live = doc.as_object().cloned().unwrap_or_default();
+    let merged = merge_objects(live, patch.clone(), Shape::of_type(table, schema))?;
+    Ok(Value::Object(merged))
+}
+
+/// Why a patch is refused. Texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("invalid JSON document")]
+    Document,
+    #[error("invalid patch format of primitive list")]
+    DeletedValues,
+    #[error("invalid patch format of retainKeys")]
+    RetainKeys,
+    #[error("invalid patch format of setElementOrder list")]
+    ElementOrder,
+    #[error("unknown patch type: {0} in map: {1}")]
+    Directive(Value, Value),
+    #[error("merging lists cannot yet be specified in the patch")]
+    MergeDirective,
+    #[error("lists of lists are not supported")]
+    ListOfLists,
+    #[error("list element types are not identical: {0}")]
+    MixedElements(Value),
+    #[error("cannot merge lists without merge key for {0}")]
+    Keyless(String),
+    #[error("map: {0} does not contain declared merge key: {1}")]
+    NoMergeKey(Value, String),
+    #[error("The order in patch list:\n{0}\n doesn't match $setElementOrder list:\n{1}\n")]
+    Order(Value, Value),
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Document
+            | Failure::DeletedValues
+            | Failure::RetainKeys
+            | Failure::ElementOrder
+            | Failure::Directive(..)
+            | Failure::MergeDirective => Status::bad_request(failure.to_string()),
+            Failure::ListOfLists
+            | Failure::MixedElements(_)
+            | Failure::Keyless(_)
+            | Failure::NoMergeKey(..)
+            | Failure::Order(..) => unprocessable(failure.to_string()),
+        }
+    }
+}
+
+fn merge_objects(mut live: Object, mut patch: Object, shape: Shape<'_>) -> Result<Object, Failure> {
+    match patch.remove(PATCH) {
+        None => {}
+        Some(directive) if directive == "replace" => return Ok(patch),
+        Some(directive) if directive == "delete" => return Ok(Object::new()),
+        Some(directive) => return Err(Failure::Directive(directive, Value::Object(patch))),
+    }
+    retain_keys(&mut live, &mut patch)?;
+    merge_ordered_lists(&mut live, &mut patch, shape)?;
+    for (key, value) in patch {
+        match directive_target(&key, DELETE_VALUES) {
+            Some(list) => delete_values(&mut live, list?, &value)?,
+            None => merge_field(&mut live, key, value, shape)?,
+        }
+    }
+    Ok(live)
+}
+
+/// What follows the `/` when `key` is that directive; an error when nothing does.
+fn directive_target<'a>(key: &'a str, directive: &str) -> Option<Result<&'a str, Failure>> {
+    let rest = key.strip_prefix(directive)?;
+    Some(rest.strip_prefix('/').ok_or(match directive {
+        DELETE_VALUES => Failure::DeletedValues,
+        _ => Failure::ElementOrder,
+    }))
+}
+
+fn retain_keys(live: &mut Object, patch: &mut Object) -> Result<(), Failure> {
+    let Some(kept) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Value::Array(kept) = kept else { return Err(Failure::RetainKeys) };
+    let is_kept = |key: &str| kept.iter().any(|k| k == key);
+    let is_directive = |key: &str| key.starts_with(DELETE_VALUES) || key.starts_with(ELEMENT_ORDER);
+    if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !is_kept(key)) {
+        return Err(Failure::RetainKeys);
+    }
+    live.retain(|key, _| is_kept(key));
+    Ok(())
+}
+
+/// Merges the lists that the patch gives an order for, and takes both out of the patch.
+fn merge_ordered_lists(live: &mut Object, patch: &mut Object, shape: Shape<'_>) -> Result<(), Failure> {
+    let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ELEMENT_ORDER)).cloned().collect();
+    for directive in ordered {
+        let order = patch.remove(&directive).unwrap_or_default();
+        let key = directive_target(&directive, ELEMENT_ORDER).unwrap_or(Err(Failure::ElementOrder))?;
+        let Value::Array(order) = order else { return Err(Failure::ElementOrder) };
+        let field = shape.field(key);
+        let array = |value: Option<Value>| match value {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Array(items)) => Ok(Some(items)),
+            Some(_) => Err(Failure::ElementOrder),
+        };
+        if patch.get(key).is_some_and(Value::is_null) {
+            continue;
+        }
+        let (before, patched) = (array(live.get(key).cloned())?, array(patch.remove(key))?);
+        if before.is_none() && patched.is_none() {
+            continue;
+        }
+        order::check(patched.as_deref().unwrap_or(&[]), &order, field.merge_key)?;
+        let before = before.unwrap_or_default();
+        let (merged, slots) = match patched {
+            None => (before.clone(), before),
+            Some(items) => {
+                let slots = order::slots(&before, &items, field.merge_key);
+                (list::merge(before, items, &field)?, slots)
+            }
+        };
+        let sorted = order::arrange(merged, &order, &slots, field.merge_key)?;
+        live.insert(key.to_owned(), Value::Array(sorted));
+    }
+    Ok(())
+}
+
+fn delete_values(live: &mut Object, key: &str, unwanted: &Value) -> Result<(), Failure> {
+    let Some(list) = live.get_mut(key).and_then(Value::as_array_mut) else { return Ok(()) };
+    let unwanted = unwanted.as_array().ok_or(Failure::DeletedValues)?;
+    list.retain(|value| !unwanted.contains(value));
+    Ok(())
+}
+
+fn merge_field(live: &mut Object, key: String, value: Value, shape: Shape<'_>) -> Result<(), Failure> {
+    let merged = match (live.get_mut(&key).map(mem::take), value) {
+        (_, Value::Null) => None,
+        (Some(Value::Object(own)), Value::Object(patch)) => {
+            let field = shape.field(&key);
+            let merged = if field.replace { patch } else { merge_objects(own, patch, field.value)? };
+            Some(Value::Object(merged))
+        }
+        (Some(Value::Array(own)), Value::Array(patch)) => {
+            Some(Value::Array(list::merge(own, patch, &shape.field(&key))?))
+        }
+        (_, value) => settled(value),
+    };
+    match merged {
+        Some(value) => drop(live.insert(key, value)),
+        None => drop(live.remove(&key)),
+    }
+    Ok(())
+}
+
+/// A part of the patch that meets nothing: without nulls and directives. `None` when it is nothing but a directive.
+fn settled(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(object) if object.contains_key(PATCH) => None,
+        Value::Object(object) => {
+            let is_plain = |key: &str| ![DELETE_VALUES, ELEMENT_ORDER, RETAIN_KEYS].iter().any(|d| key.starts_with(d));
+            let fields = object.into_iter().filter(|(key, value)| !value.is_null() && is_plain(key));
+            Some(Value::Object(fields.filter_map(|(key, value)| Some((key, settled(value)?))).collect()))
+        }
+        Value::Array(items) => Some(items.into_iter().filter_map(settled).collect()),
+        other => Some(other),
+    }
+}

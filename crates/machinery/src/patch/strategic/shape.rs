@@ -1,0 +1,70 @@
+//! What the kind table says about a place in an object, as far as strategic merge patch asks.
+
+use crate::kinds::{FieldKind, KindTable, Type, TypeId};
+
+/// The shape of an object.
+#[derive(Clone, Copy)]
+pub(super) enum Shape<'t> {
+    /// Known fields.
+    Message(&'t KindTable, &'t Type),
+    /// Free keys with values of one kind.
+    Map(&'t KindTable, &'t FieldKind),
+    /// Nothing is known: objects are merged, lists replaced.
+    Unknown,
+}
+
+/// The shape of a field.
+pub(super) struct FieldShape<'t> {
+    /// Of the value when it is an object, or of the elements of a list.
+    pub(super) value: Shape<'t>,
+    /// An object is replaced, not merged.
+    pub(super) replace: bool,
+    /// A list is merged, not replaced.
+    pub(super) merge: bool,
+    /// The key of a list of objects.
+    pub(super) merge_key: Option<&'t str>,
+}
+
+impl<'t> Shape<'t> {
+    pub(super) fn of_type(table: &'t KindTable, id: TypeId) -> Self {
+        match table.get(id) {
+            Type { special: Some(_), .. } => Self::Unknown,
+            message => Self::Message(table, message),
+        }
+    }
+
+    fn of_kind(table: &'t KindTable, kind: &'t FieldKind) -> Self {
+        match kind {
+            FieldKind::Message(id) => Self::of_type(table, *id),
+            FieldKind::Map(values) => Self::Map(table, values),
+            FieldKind::List(elements) => Self::of_kind(table, elements),
+            FieldKind::Scalar(_) | FieldKind::Special(_) => Self::Unknown,
+        }
+    }
+
+    pub(super) fn field(self, name: &str) -> FieldShape<'t> {
+        let plain = |value| FieldShape { value, replace: false, merge: false, merge_key: None };
+        match self {
+            Self::Unknown => plain(Self::Unknown),
+            Self::Map(table, values) => plain(Self::of_kind(table, values)),
+            Self::Message(table, message) => match message.field(name) {
+                None => plain(Self::Unknown),
+                Some(field) => FieldShape {
+                    value: Self::of_kind(table, &field.kind),
+                    replace: field.patch.replace,
+                    merge: field.patch.merge,
+                    merge_key: field.merge_key.as_deref(),
+                },
+            },
+        }
+    }
+
+    /// For messages to people.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Message(_, message) => message.name.to_string(),
+            Self::Map(..) => "map".into(),
+            Self::Unknown => "unknown".into(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Namespaces, configuration, accounts, roles, quotas.
+
+use serde_json::Value;
+
+use super::{
+    column::{AGE, CLUSTERS, Column, NAME, Row, number, text},
+    format,
+};
+
+pub(super) const NAMESPACE: &[Column] =
+    &[NAME, text("Status", "Whether it is being deleted.", |row| row.text("/status/phase").into()), AGE];
+
+pub(super) const CONFIG_MAP: &[Column] = &[
+    NAME,
+    text("Data", "Number of keys.", |row| (row.entries("/data") + row.entries("/binaryData")).into()),
+    AGE,
+    CLUSTERS,
+];
+
+pub(super) const SECRET: &[Column] = &[
+    NAME,
+    text("Type", "What the secret is for.", |row| row.text("/type").into()),
+    text("Data", "Number of keys.", |row| row.entries("/data").into()),
+    AGE,
+    CLUSTERS,
+];
+
+pub(super) const SERVICE_ACCOUNT: &[Column] = &[NAME, AGE, CLUSTERS];
+
+pub(super) const COMPONENT_STATUS: &[Column] = &[
+    NAME,
+    text("Status", "Whether the component is healthy.", |row| {
+        match healthy(row).map(|condition| condition["status"] == "True") {
+            Some(true) => "Healthy".into(),
+            Some(false) => "Unhealthy".into(),
+            None => "Unknown".into(),
+        }
+    }),
+    text("Message", "What it says.", |row| healthy(row).map(|c| c["message"].clone()).unwrap_or_else(|| "".into())),
+    text("Error", "What is wrong.", |row| healthy(row).map(|c| c["error"].clone()).unwrap_or_else(|| "".into())),
+];
+
+fn healthy<'a>(row: &Row<'a>) -> Option<&'a Value> {
+    row.list("/conditions").iter().find(|condition| condition["type"] == "Healthy")
+}
+
+pub(super) const RESOURCE_QUOTA: &[Column] = &[
+    NAME,
+    text("Request", "What is used, of what may be requested.", |row| quota(row, false).into()),
+    text("Limit", "What is used, of what limits may sum up to.", |row| quota(row, true).into()),
+    AGE,
+];
+
+fn quota(row: &Row<'_>, limits: bool) -> String {
+    let hard = row.at("/status/hard").and_then(Value::as_object).into_iter().flatten();
+    let used = |name: &str| row.at("/status/used").and_then(|used| used.get(name));
+    let lines = hard
+        .filter(|(name, _)| name.starts_with("limits.") == limits)
+        .map(|(name, hard)| format!("{name}: {}/{}", format::amount(used(name), "0"), format::amount(Some(hard), "0")));
+    lines.collect::<Vec<_>>().join(", ")
+}
+
+pub(super) const BINDING: &[Column] = &[
+    NAME,
+    text("Role", "Role that is granted.", |row| {
+        format!("{}/{}", row.text("/roleRef/kind"), row.text("/roleRef/name")).into()
+    }),
+    AGE,
+    text("Users", "Users that it is granted to.", |row| subjects(row, "User").into()).wide(),
+    text("Groups", "Groups that it is granted to.", |row| subjects(row, "Group").into()).wide(),
+    text("ServiceAccounts", "Service accounts that it is granted to.", |row| subjects(row, "ServiceAccount").into())
+        .wide(),
+];
+
+fn subjects(row: &Row<'_>, kind: &str) -> String {
+    let text = |subject: &Value, key: &str| subject[key].as_str().unwrap_or_default().to_owned();
+    let of_kind = row.list("/subjects").iter().filter(|subject| subject["kind"] == kind);
+    let name = |subject: &Value| match kind {
+        "ServiceAccount" => format!("{}/{}", text(subject, "namespace"), text(subject, "name")),
+        _ => text(subject, "name"),
+    };
+    of_kind.map(name).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) const DISRUPTION_BUDGET: &[Column] = &[
+    NAME,
+    text("Min Available", "Pods that must stay.", |row| format::amount(row.at("/spec/minAvailable"), "N/A").into()),
+    text("Max Unavailable", "Pods that may go.", |row| format::amount(row.at("/spec/maxUnavailable"), "N/A").into()),
+    number("Allowed Disruptions", "Pods that may go now.", |row| row.int("/status/disruptionsAllowed").into()),
+    AGE,
+    CLUSTERS,
+];
+
+pub(super) const WEBHOOKS: &[Column] =
+    &[NAME, number("Webhooks", "Number of webhooks.", |row| row.list("/webhooks").len().into()), AGE];

@@ -1,0 +1,66 @@
+//! Cells of several parts.
+
+use portolan_types::labels::{LabelSelectorSpec, MatchExpression};
+use serde_json::Value;
+
+use super::column::NONE;
+
+/// Labels as `a=b,c=d`.
+pub(super) fn labels(map: Option<&Value>) -> String {
+    let pairs = map.and_then(Value::as_object).into_iter().flatten();
+    let texts: Vec<String> =
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    or_none(texts.join(","))
+}
+
+/// A label selector in its text form, sorted by key.
+pub(super) fn selector(spec: Option<&Value>) -> String {
+    let parsed = spec.and_then(|spec| serde_json::from_value::<LabelSelectorSpec>(spec.clone()).ok());
+    let Some(spec) = parsed else { return NONE.into() };
+    let labels = spec.match_labels.iter().map(|(key, value)| (key.clone(), format!("{key}={value}")));
+    let expressions = spec.match_expressions.iter().map(|e| (e.key.clone(), expression(e)));
+    let mut terms: Vec<(String, String)> = labels.chain(expressions).collect();
+    terms.sort_by(|a, b| a.0.cmp(&b.0));
+    or_none(terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(","))
+}
+
+fn expression(expression: &MatchExpression) -> String {
+    let MatchExpression { key, operator, values } = expression;
+    let mut values = values.clone();
+    values.sort();
+    let values = values.join(",");
+    match operator.as_str() {
+        "In" => format!("{key} in ({values})"),
+        "NotIn" => format!("{key} notin ({values})"),
+        "Exists" => key.clone(),
+        "DoesNotExist" => format!("!{key}"),
+        _ => "<error>".into(),
+    }
+}
+
+pub(super) fn or_none(text: String) -> String {
+    if text.is_empty() { NONE.into() } else { text }
+}
+
+/// Text under a key of each object in a list, joined by commas: names and images of containers.
+pub(super) fn column_of(list: &[Value], key: &str) -> String {
+    list.iter().map(|item| item[key].as_str().unwrap_or_default()).collect::<Vec<_>>().join(",")
+}
+
+/// The first few of many: `a,b,c + 2 more...`.
+pub(super) fn first_of(all: &[String], most: usize, separator: &str) -> String {
+    let shown = all[..all.len().min(most)].join(separator);
+    match all.len().checked_sub(most) {
+        Some(more) if more > 0 => format!("{shown} + {more} more..."),
+        _ => shown,
+    }
+}
+
+/// A quantity or a number or text, as text; `other` where there is none.
+pub(super) fn amount(value: Option<&Value>, other: &str) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(number @ Value::Number(_)) => number.to_string(),
+        _ => other.into(),
+    }
+}

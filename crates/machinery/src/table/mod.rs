@@ -1,0 +1,219 @@
+//! Tables: objects as rows of cells, made on the server so that `kubectl get` need not know kinds.
+//!
+//! Columns and cells are those of upstream's printers. Kinds that Portolan places have one more wide column, `Clusters`.
+
+mod age;
+mod autoscaling;
+mod column;
+mod config;
+mod events;
+mod format;
+mod network;
+mod nodes;
+mod pods;
+mod portolan;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+use jiff::Timestamp;
+use portolan_types::{GroupVersionKind, object::Object};
+use serde_json::{Value, json};
+
+use self::column::{AGE, CREATED_AT, Column, NAME, Row};
+use crate::kinds::{Kind, KindTable};
+
+/// What a row holds besides its cells (`includeObject` of `TableOptions`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// Nothing.
+    None,
+    /// `PartialObjectMetadata`.
+    #[default]
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the query parameter; `None` where it is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "None" => Some(Self::None),
+            "" | "Metadata" => Some(Self::Metadata),
+            "Object" => Some(Self::Object),
+            _ => None,
+        }
+    }
+}
+
+/// Objects of a kind as a `meta.k8s.io/v1` `Table`.
+///
+/// `list_metadata` becomes its `metadata`. In a watch only the first table has columns. Ages are relative to `now`.
+pub fn table(
+    kind: &Kind,
+    objects: &[Value],
+    list_metadata: Value,
+    include: IncludeObject,
+    with_columns: bool,
+    now: Timestamp,
+) -> Value {
+    table_of(&kind.gvk, objects, list_metadata, include, with_columns, now)
+}
+
+/// Like [`table`], for what is no resource of its own, such as an `autoscaling/v1` `Scale`.
+pub fn table_of(
+    gvk: &GroupVersionKind,
+    objects: &[Value],
+    list_metadata: Value,
+    include: IncludeObject,
+    with_columns: bool,
+    now: Timestamp,
+) -> Value {
+    let columns = columns(gvk);
+    let definitions = match with_columns {
+        true => columns.iter().map(Column::definition).collect(),
+        false => Value::Null,
+    };
+    let is_pod = gvk.group.is_empty() && &*gvk.kind == "Pod";
+    let row = |object: &Value| {
+        let row = Row { object, now };
+        let cells: Value = columns.iter().map(|column| column.cell(&row)).collect();
+        let mut row = Object::new();
+        row.insert("cells".into(), cells);
+        if let Some(conditions) = is_pod.then(|| pods::row_conditions(object)).flatten() {
+            row.insert("conditions".into(), conditions);
+        }
+        row.insert("object".into(), included(object, include));
+        Value::Object(row)
+    };
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": list_metadata,
+        "columnDefinitions": definitions,
+        "rows": objects.iter().map(row).collect::<Value>(),
+    })
+}
+
+fn included(object: &Value, include: IncludeObject) -> Value {
+    match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial(object),
+        IncludeObject::Object => object.clone(),
+    }
+}
+
+/// The `PartialObjectMetadata` of an object.
+pub fn partial(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Object::new())),
+    })
+}
+
+const DEFAULT: &[Column] = &[NAME, CREATED_AT];
+const DEFAULT_OF_CUSTOM: &[Column] = &[NAME, AGE];
+
+fn columns(gvk: &GroupVersionKind) -> &'static [Column] {
+    let own = match &*gvk.group {
+        "" => core_columns(&gvk.kind),
+        "apps" | "batch" | "autoscaling" | "policy" => workload_columns(&gvk.kind),
+        "networking.k8s.io" | "discovery.k8s.io" => network_columns(&gvk.kind),
+        "storage.k8s.io" => storage_columns(&gvk.kind),
+        "portolan.dev" | "tenancy.kcp.io" | "core.kcp.io" => portolan_columns(&gvk.kind),
+        group => other_columns(group, &gvk.kind),
+    };
+    own.unwrap_or_else(|| match KindTable::builtin().kind(gvk) {
+        Some(_) => DEFAULT,
+        None => DEFAULT_OF_CUSTOM,
+    })
+}
+
+fn core_columns(kind: &str) -> Option<&'static [Column]> {
+    Some(match kind {
+        "ComponentStatus" => config::COMPONENT_STATUS,
+        "ConfigMap" => config::CONFIG_MAP,
+        "Endpoints" => network::ENDPOINTS,
+        "Event" => events::EVENT,
+        "Namespace" => config::NAMESPACE,
+        "Node" => nodes::NODE,
+        "PersistentVolume" => storage::PERSISTENT_VOLUME,
+        "PersistentVolumeClaim" => storage::PERSISTENT_VOLUME_CLAIM,
+        "Pod" => pods::POD,
+        "PodTemplate" => workloads::POD_TEMPLATE,
+        "ReplicationController" => workloads::REPLICATION_CONTROLLER,
+        "ResourceQuota" => config::RESOURCE_QUOTA,
+        "Secret" => config::SECRET,
+        "Service" => network::SERVICE,
+        "ServiceAccount" => config::SERVICE_ACCOUNT,
+        _ => return None,
+    })
+}
+
+fn workload_columns(kind: &str) -> Option<&'static [Column]> {
+    Some(match kind {
+        "ControllerRevision" => workloads::CONTROLLER_REVISION,
+        "CronJob" => workloads::CRON_JOB,
+        "DaemonSet" => workloads::DAEMON_SET,
+        "Deployment" => workloads::DEPLOYMENT,
+        "HorizontalPodAutoscaler" => autoscaling::AUTOSCALER,
+        "Job" => workloads::JOB,
+        "PodDisruptionBudget" => config::DISRUPTION_BUDGET,
+        "ReplicaSet" => workloads::REPLICA_SET,
+        "Scale" => autoscaling::SCALE,
+        "StatefulSet" => workloads::STATEFUL_SET,
+        _ => return None,
+    })
+}
+
+fn network_columns(kind: &str) -> Option<&'static [Column]> {
+    Some(match kind {
+        "EndpointSlice" => network::ENDPOINT_SLICE,
+        "IPAddress" => network::IP_ADDRESS,
+        "Ingress" => network::INGRESS,
+        "IngressClass" => network::INGRESS_CLASS,
+        "NetworkPolicy" => network::NETWORK_POLICY,
+        "ServiceCIDR" => network::SERVICE_CIDR,
+        _ => return None,
+    })
+}
+
+fn storage_columns(kind: &str) -> Option<&'static [Column]> {
+    Some(match kind {
+        "CSIDriver" => storage::CSI_DRIVER,
+        "CSINode" => storage::CSI_NODE,
+        "CSIStorageCapacity" => storage::CSI_STORAGE_CAPACITY,
+        "StorageClass" => storage::STORAGE_CLASS,
+        "VolumeAttachment" => storage::VOLUME_ATTACHMENT,
+        "VolumeAttributesClass" => storage::VOLUME_ATTRIBUTES_CLASS,
+        _ => return None,
+    })
+}
+
+fn portolan_columns(kind: &str) -> Option<&'static [Column]> {
+    Some(match kind {
+        "ClusterPlacementPolicy" | "PlacementPolicy" => portolan::PLACEMENT_POLICY,
+        "LogicalCluster" => portolan::LOGICAL_CLUSTER,
+        "PhysicalCluster" => portolan::PHYSICAL_CLUSTER,
+        "Placement" => portolan::PLACEMENT,
+        "Workspace" => portolan::WORKSPACE,
+        _ => return None,
+    })
+}
+
+fn other_columns(group: &str, kind: &str) -> Option<&'static [Column]> {
+    Some(match (group, kind) {
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
+            config::WEBHOOKS
+        }
+        ("coordination.k8s.io", "Lease") => nodes::LEASE,
+        ("events.k8s.io", "Event") => events::EVENT,
+        ("node.k8s.io", "RuntimeClass") => nodes::RUNTIME_CLASS,
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding" | "RoleBinding") => config::BINDING,
+        ("scheduling.k8s.io", "PriorityClass") => nodes::PRIORITY_CLASS,
+        _ => return None,
+    })
+}

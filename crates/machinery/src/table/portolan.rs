@@ -1,0 +1,90 @@
+//! Portolan's own kinds, and kcp's.
+
+use portolan_types::object;
+use serde_json::Value;
+
+use super::{
+    column::{AGE, Column, NAME, NONE, Row, UNKNOWN, flag, number, text},
+    format,
+};
+
+pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
+    NAME,
+    text("Ready", "Whether its API answers.", |row| row.condition("Ready").unwrap_or("Unknown").into()),
+    text("Version", "Kubernetes version.", |row| row.text_or("/status/version", UNKNOWN).into()),
+    flag("Unschedulable", "Whether nothing new is placed on it.", |row| row.flag("/spec/unschedulable").into()),
+    text("Mode", "How it is reached.", |row| {
+        let modes = ["direct", "tunnel", "simulated"];
+        let mode = modes.into_iter().find(|mode| row.at(&format!("/spec/connection/{mode}")).is_some());
+        mode.unwrap_or(NONE).into()
+    }),
+    text("CPU", "Processors of its schedulable nodes.", |row| {
+        format::amount(row.at("/status/allocatable/cpu"), UNKNOWN).into()
+    })
+    .wide(),
+    text("Memory", "Memory of its schedulable nodes.", |row| {
+        format::amount(row.at("/status/allocatable/memory"), UNKNOWN).into()
+    })
+    .wide(),
+    AGE,
+];
+
+pub(super) const PLACEMENT_POLICY: &[Column] = &[
+    NAME,
+    text("Enforcement", "Whether it proposes or bounds.", |row| row.text_or("/spec/enforcement", "Default").into()),
+    number("Priority", "The higher one decides.", |row| row.int("/spec/priority").into()),
+    number("Matched", "Objects that it decides.", |row| row.int("/status/matched").into()),
+    AGE,
+];
+
+pub(super) const PLACEMENT: &[Column] = &[
+    NAME,
+    text("Kind", "Kind of the placed object.", |row| row.text("/spec/object/kind").into()),
+    text("Object", "Name of the placed object.", |row| row.text("/spec/object/name").into()),
+    text("Clusters", "Physical clusters, with ready replicas of all.", |row| {
+        let copies: Vec<String> = row.list("/status/clusters").iter().map(copy).collect();
+        format::or_none(copies.join(",")).into()
+    }),
+    text("Policy", "Policy that decided.", |row| match row.at("/status/policy") {
+        None => "<default>".into(),
+        Some(_) => policy(row).into(),
+    }),
+    AGE,
+];
+
+/// `east(2/3)`; without replicas `east(1)`; `east(2/3,leaving)` when the copy is going.
+fn copy(copy: &Value) -> String {
+    let ready = copy["ready"].as_i64().unwrap_or(0);
+    let of_all = copy["replicas"].as_i64().map(|all| format!("/{all}")).unwrap_or_default();
+    let phase = match copy["phase"].as_str() {
+        None | Some("" | "Active") => String::new(),
+        Some(other) => format!(",{}", other.to_lowercase()),
+    };
+    format!("{}({ready}{of_all}{phase})", copy["name"].as_str().unwrap_or_default())
+}
+
+fn policy(row: &Row<'_>) -> String {
+    let place = match row.text("/status/policy/namespace") {
+        "" => String::new(),
+        namespace => format!("{namespace}/"),
+    };
+    format!("{}:{place}{}", row.text("/status/policy/workspace"), row.text("/status/policy/name"))
+}
+
+pub(super) const WORKSPACE: &[Column] = &[
+    NAME,
+    text("Type", "Type of the workspace.", |row| row.text_or("/spec/type/name", NONE).into()),
+    text("Region", "Label `region` of the workspace.", |row| {
+        object::label(row.object, "region").unwrap_or_default().into()
+    }),
+    text("Phase", "Whether it can be used.", |row| row.text("/status/phase").into()),
+    text("URL", "Where it is served.", |row| row.text("/spec/URL").into()).wide(),
+    AGE,
+];
+
+pub(super) const LOGICAL_CLUSTER: &[Column] = &[
+    NAME,
+    text("Phase", "Whether it can be used.", |row| row.text("/status/phase").into()),
+    text("URL", "Where it is served.", |row| row.text("/status/URL").into()).wide(),
+    AGE,
+];

@@ -1,0 +1,187 @@
+//! Rules of names, labels and keys, and what is said when they are broken (apimachinery `util/validation`).
+
+use portolan_types::names::check_dns_label;
+
+const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
+     and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+     and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
+     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const CONFIG_KEY_RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
+     or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+const ENV_NAME_RULE: &str =
+    "a valid environment variable name must consist only of printable ASCII characters other than '='";
+
+/// What a rule says about a text; nothing when the text follows it.
+pub(crate) type Complaints = Vec<String>;
+
+fn too_long(max: usize) -> String {
+    format!("must be no more than {max} characters")
+}
+
+/// Label keys and values are counted in other words.
+fn too_many_bytes(max: usize) -> String {
+    format!("must be no more than {max} bytes")
+}
+
+fn is_label(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    match (bytes.first(), bytes.last()) {
+        (Some(first), Some(last)) => {
+            plain(*first) && plain(*last) && bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
+        }
+        _ => false,
+    }
+}
+
+/// DNS-1123 label.
+pub(crate) fn dns_label(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if check_dns_label(text).is_ok() {
+        return all;
+    }
+    if text.len() > 63 {
+        all.push(too_long(63));
+    }
+    if !is_label(text) {
+        // What is a good subdomain has nothing but its dots against it.
+        let dotted = text.len() <= 253 && text.split('.').all(is_label);
+        all.push(if dotted { "must not contain dots".to_owned() } else { LABEL_RULE.to_owned() });
+    }
+    all
+}
+
+/// DNS-1123 subdomain.
+pub(crate) fn dns_subdomain(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if text.len() > 253 {
+        all.push(too_long(253));
+    }
+    if !text.split('.').all(is_label) {
+        all.push(SUBDOMAIN_RULE.to_owned());
+    }
+    all
+}
+
+/// A name that can stand in a URL path: what RBAC objects are held to.
+pub(crate) fn path_segment(text: &str) -> Complaints {
+    if text == "." || text == ".." {
+        return vec![format!("may not be '{text}'")];
+    }
+    path_segment_prefix(text)
+}
+
+/// The start of a name that can stand in a URL path.
+pub(crate) fn path_segment_prefix(text: &str) -> Complaints {
+    ["/", "%"].iter().filter(|part| text.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
+}
+
+fn is_qualified_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+}
+
+/// A label key, annotation key or finalizer: a name, perhaps behind a DNS subdomain and a slash.
+pub(crate) fn qualified_name(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    let name = match text.split_once('/') {
+        None => text,
+        Some((_, rest)) if rest.contains('/') => {
+            return vec![format!(
+                "a valid label key {QUALIFIED_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+        Some((prefix, name)) => {
+            match prefix.is_empty() {
+                true => all.push("prefix part must be non-empty".to_owned()),
+                false => all.extend(dns_subdomain(prefix).into_iter().map(|text| format!("prefix part {text}"))),
+            }
+            name
+        }
+    };
+    if name.is_empty() {
+        all.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        all.push(format!("name part {}", too_many_bytes(63)));
+    }
+    if !is_qualified_part(name) {
+        all.push(format!("name part {QUALIFIED_RULE}"));
+    }
+    all
+}
+
+/// The value of a label.
+pub(crate) fn label_value(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if text.len() > 63 {
+        all.push(too_many_bytes(63));
+    }
+    if !text.is_empty() && !is_qualified_part(text) {
+        all.push(LABEL_VALUE_RULE.to_owned());
+    }
+    all
+}
+
+/// A key of a ConfigMap or Secret.
+pub(crate) fn config_key(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if text.len() > 253 {
+        all.push(too_long(253));
+    }
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
+        all.push(CONFIG_KEY_RULE.to_owned());
+    }
+    match text {
+        "." => all.push("must not be '.'".to_owned()),
+        ".." => all.push("must not be '..'".to_owned()),
+        text if text.starts_with("..") => all.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    all
+}
+
+/// The name of an environment variable.
+pub(crate) fn env_name(text: &str) -> Complaints {
+    match !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
+        true => Vec::new(),
+        false => vec![ENV_NAME_RULE.to_owned()],
+    }
+}
+
+/// The name of a port (IANA service name).
+pub(crate) fn port_name(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if text.len() > 15 {
+        all.push("must be no more than 15 characters".to_owned());
+    }
+    if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        all.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        all.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if text.contains("--") {
+        all.push("must not contain consecutive hyphens".to_owned());
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        all.push("must not begin or end with a hyphen".to_owned());
+    }
+    all
+}
+
+/// The number of a port.
+pub(crate) fn port_number(number: i64) -> Complaints {
+    match (1..=65_535).contains(&number) {
+        true => Vec::new(),
+        false => vec!["must be between 1 and 65535, inclusive".to_owned()],
+    }
+}

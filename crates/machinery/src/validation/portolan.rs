@@ -1,0 +1,241 @@
+//! Portolan's own kinds and kcp's workspaces.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::{
+    Errors, FieldError, metadata, names, pods, selectors,
+    view::{At, IMMUTABLE},
+};
+use crate::kinds::{FieldKind, Kind, KindTable, TypeId};
+
+/// Enumerations, as the kind table has them. Built-in kinds check theirs by hand, in upstream's order and words.
+pub(super) fn enumerations(table: &KindTable, kind: &Kind, object: &At<'_>, errors: &mut Errors) {
+    enumerations_of(table, kind.schema, object, errors);
+}
+
+fn enumerations_of(table: &KindTable, id: TypeId, at: &At<'_>, errors: &mut Errors) {
+    let schema = table.get(id);
+    if !schema.name.starts_with("dev.portolan.") {
+        return;
+    }
+    for field in &schema.fields {
+        let value = at.child(&field.name);
+        if value.is_missing() {
+            continue;
+        }
+        if !field.values.is_empty() {
+            let known: Vec<&str> = field.values.iter().map(|word| &**word).collect();
+            at.one_of_if_set(&field.name, &known, errors);
+        }
+        match &field.kind {
+            FieldKind::Message(below) => enumerations_of(table, *below, &value, errors),
+            FieldKind::List(element) => {
+                if let FieldKind::Message(below) = **element {
+                    at.items(&field.name).for_each(|item| enumerations_of(table, below, &item, errors));
+                }
+            }
+            FieldKind::Map(_) | FieldKind::Scalar(_) | FieldKind::Special(_) => {}
+        }
+    }
+}
+
+const CONNECTORS: [&str; 3] = ["direct", "tunnel", "simulated"];
+
+pub(super) fn physical_cluster(object: &At<'_>, errors: &mut Errors) {
+    let spec = object.child("spec");
+    let connection = spec.child("connection");
+    let set: Vec<&str> = CONNECTORS.into_iter().filter(|name| connection.has(name)).collect();
+    if set.is_empty() {
+        errors.required(&connection.path, "exactly one of `direct`, `tunnel`, `simulated` must be set");
+    }
+    for other in set.iter().skip(1) {
+        errors.forbidden(connection.path(other), "may not specify more than 1 connection");
+    }
+    if connection.has("direct") {
+        let secret = connection.child("direct").child("kubeconfigSecretRef");
+        for (name, rule) in [("namespace", names::dns_label as fn(&str) -> _), ("name", names::dns_subdomain)] {
+            if secret.needs(name, errors) {
+                secret.follows(name, rule, errors);
+            }
+        }
+        if !secret.text("key").is_empty() {
+            secret.follows("key", names::config_key, errors);
+        }
+    }
+    connection.child("simulated").nonnegative("nodes", errors);
+    taints(&spec, errors);
+    for (name, amount) in spec.entries("bounds") {
+        names::qualified_name(name).iter().for_each(|detail| errors.invalid(&amount.path, &name.into(), detail));
+        super::containers::quantity(name, &amount, errors);
+    }
+    for resource in spec.items("syncedResources") {
+        let details = names::dns_subdomain(resource.as_text());
+        details.iter().for_each(|detail| errors.invalid(&resource.path, resource.value, detail));
+    }
+}
+
+fn taints(spec: &At<'_>, errors: &mut Errors) {
+    let mut taken = HashSet::new();
+    for taint in spec.items("taints") {
+        if taint.needs("key", errors) {
+            selectors::label_name(&taint, "key", errors);
+        }
+        taint.follows("value", names::label_value, errors);
+        taint.needs("effect", errors);
+        if !taken.insert((taint.text("key"), taint.text("effect"))) {
+            errors.duplicate(&taint.path, taint.value);
+        }
+    }
+}
+
+/// How upstream namespaces are named downstream cannot change under the copies that are there.
+pub(super) fn physical_cluster_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+    new.child("spec").immutable(&old.child("spec"), "namespaceMapping", errors);
+}
+
+pub(super) fn placement_policy(object: &At<'_>, errors: &mut Errors) {
+    let spec = object.child("spec");
+    if spec.count("resources") == 0 {
+        errors.required(spec.path("resources"), "must name at least one kind of object");
+    }
+    for resource in spec.items("resources") {
+        if !resource.text("apiGroup").is_empty() {
+            resource.follows("apiGroup", names::dns_subdomain, errors);
+        }
+        selectors::selector(&resource.child("selector"), errors);
+    }
+    clusters(&spec.child("clusters"), 0, errors);
+    count(&spec, errors);
+    let mut keys = HashSet::new();
+    for spread in spec.items("spread") {
+        if spread.needs("topologyKey", errors) {
+            selectors::label_name(&spread, "topologyKey", errors);
+        }
+        if !keys.insert(spread.text("topologyKey")) {
+            errors.duplicate(spread.path("topologyKey"), spread.get("topologyKey"));
+        }
+        if spread.int("maxSkew").is_some_and(|skew| skew < 1) {
+            errors.invalid(spread.path("maxSkew"), spread.get("maxSkew"), "must be greater than zero");
+        }
+    }
+    replicas(&spec.child("replicas"), errors);
+    pods::tolerations(&spec, errors);
+    spec.items("overrides").for_each(|one| override_of(&one, errors));
+    for path in spec.items("yield") {
+        if !is_field_path(path.as_text()) {
+            errors.invalid(&path.path, path.value, "must be a path of fields below `spec`, such as `spec.replicas`");
+        }
+    }
+    if spec.int("priority").is_some_and(|priority| i32::try_from(priority).is_err()) {
+        let why = "must be between -2147483648 and 2147483647, inclusive";
+        errors.invalid(spec.path("priority"), spec.get("priority"), why);
+    }
+}
+
+fn is_field_path(path: &str) -> bool {
+    let mut steps = path.trim_start_matches('.').split('.');
+    let word =
+        |step: &str| !step.is_empty() && step.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_[]*".contains(&b));
+    steps.next() == Some("spec") && steps.all(word)
+}
+
+/// Choices of choices.
+const MAX_FALLBACK_DEPTH: usize = 4;
+
+fn clusters(at: &At<'_>, depth: usize, errors: &mut Errors) {
+    selectors::selector(&at.child("selector"), errors);
+    if !at.text("cel").is_empty() {
+        errors.forbidden(at.path("cel"), "CEL expressions are not supported yet");
+    }
+    for list in ["names", "exclude"] {
+        for name in at.items(list) {
+            let details = names::dns_subdomain(name.as_text());
+            details.iter().for_each(|detail| errors.invalid(&name.path, name.value, detail));
+        }
+    }
+    if depth >= MAX_FALLBACK_DEPTH && at.count("fallback") > 0 {
+        errors.forbidden(at.path("fallback"), "may not be nested more than 4 deep");
+        return;
+    }
+    at.items("fallback").for_each(|choice| clusters(&choice, depth + 1, errors));
+}
+
+fn count(spec: &At<'_>, errors: &mut Errors) {
+    match spec.get("count") {
+        Value::Null => {}
+        Value::String(text) if text == "All" => {}
+        Value::Number(number) if number.as_i64().is_some_and(|count| count >= 0) => {}
+        other => errors.invalid(spec.path("count"), other, "must be a number from 0 or \"All\""),
+    }
+}
+
+fn replicas(at: &At<'_>, errors: &mut Errors) {
+    let divides = at.text("mode") == "Divide";
+    if at.has("by") && !divides {
+        errors.forbidden(at.path("by"), "may only be used when `mode` is 'Divide'");
+    }
+    if at.count("weights") > 0 && at.text("by") != "Weight" {
+        errors.forbidden(at.path("weights"), "may only be used when `by` is 'Weight'");
+    }
+    let mut sum = 0_i64;
+    for weight in at.items("weights") {
+        weight.nonnegative("weight", errors);
+        selectors::selector(&weight.child("selector"), errors);
+        let number = weight.int("weight").unwrap_or(0);
+        if number > 1_000_000 {
+            errors.invalid(weight.path("weight"), weight.get("weight"), "must be less than or equal to 1000000");
+        }
+        sum = sum.saturating_add(number);
+    }
+    if at.count("weights") > 0 && sum == 0 {
+        errors.invalid(at.path("weights"), at.get("weights"), "at least one weight must be greater than zero");
+    }
+}
+
+const OPERATIONS: [&str; 6] = ["add", "copy", "move", "remove", "replace", "test"];
+
+fn override_of(at: &At<'_>, errors: &mut Errors) {
+    clusters(&at.child("clusters"), 0, errors);
+    metadata::labels(&at.path("labels"), Some(at.get("labels")), errors);
+    metadata::annotations_at(&at.path("annotations"), Some(at.get("annotations")), errors);
+    for (name, entry) in at.entries("env") {
+        names::env_name(name).iter().for_each(|detail| errors.invalid(&entry.path, &name.into(), detail));
+    }
+    for operation in at.items("patch") {
+        operation.one_of("op", &OPERATIONS, errors);
+        if !operation.text("path").starts_with('/') {
+            errors.invalid(operation.path("path"), operation.get("path"), "must be a JSON pointer");
+        }
+        let root = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid"];
+        if root.iter().any(|root| operation.text("path").starts_with(root)) || operation.text("path") == "/metadata" {
+            errors.forbidden(operation.path("path"), "may not change what the object is");
+        }
+    }
+}
+
+/// Names of workspaces become parts of paths.
+pub(super) fn workspace_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+    let (before, after) = (old.child("spec"), new.child("spec"));
+    for name in ["cluster", "URL", "type"] {
+        if before.has(name) && before.get(name) != after.get(name) {
+            errors.invalid(after.path(name), after.get(name), IMMUTABLE);
+        }
+    }
+}
+
+/// There is one logical cluster object, named `cluster`.
+pub(super) fn logical_cluster(object: &At<'_>, errors: &mut Errors) {
+    let name = object.get("metadata").get("name").and_then(Value::as_str).unwrap_or_default();
+    if name != "cluster" {
+        errors.push(FieldError::invalid("metadata.name", &name.into(), "must be 'cluster'"));
+    }
+}
+
+pub(super) fn reference(object: &At<'_>, errors: &mut Errors) {
+    let about = object.child("spec").child("object");
+    for name in ["apiVersion", "kind", "name"] {
+        about.needs(name, errors);
+    }
+}

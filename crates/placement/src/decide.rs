@@ -1,0 +1,341 @@
+//! The decision: which physical clusters, with how many replicas each.
+
+mod parts;
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use portolan_types::{
+    Uid,
+    placement::{Count, DivideBy, PlacementRecord, PolicyRef, Spread},
+};
+
+use crate::{
+    facts::{ClusterFacts, amount},
+    filters::Context,
+    policy::{LeveledPolicy, Standing},
+    reason::Reason,
+    select::{Candidate, Selection, select},
+    workload::{Moves, PinOn, Workload},
+};
+
+/// Everything that a decision depends on.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// What is to be placed.
+    pub workload: &'a Workload,
+    /// Policies of its namespace, its logical cluster and all ancestors, in any order.
+    pub policies: &'a [LeveledPolicy],
+    /// Physical clusters in reach, and those of `previous`, in any order.
+    pub clusters: &'a [ClusterFacts],
+    /// Where it is.
+    pub previous: &'a PlacementRecord,
+    /// The default decision of its namespace, when there is one.
+    pub home: &'a [Uid],
+    /// Ready pods per copy, where they are known.
+    pub ready: &'a BTreeMap<Uid, i64>,
+    /// Seconds since the epoch, for taints that are tolerated for a time.
+    pub now: i64,
+}
+
+/// A physical cluster that should have a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: Uid,
+    /// Its part of the replicas; `None` is all of them.
+    pub replicas: Option<i64>,
+}
+
+/// A physical cluster that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: Uid,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// How a decision came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All that was wanted.
+    Placed,
+    /// Less than was wanted: what, in one sentence.
+    Partly(String),
+    /// No physical cluster fits.
+    Unplaced,
+    /// A policy wants it to run nowhere.
+    Stopped,
+}
+
+/// Where an object should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Sorted by name.
+    pub chosen: Vec<Chosen>,
+    /// Sorted by name; one for each physical cluster that was not chosen.
+    pub rejected: Vec<Rejected>,
+    /// The policy that decided; `None` is the namespace's default decision.
+    pub policy: Option<PolicyRef>,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Copies that stay although their physical cluster is refused, in sentences.
+    pub held: Vec<String>,
+    /// `by policy web-everywhere`, `by the namespace's default`, `by pin`.
+    pub by: String,
+    /// Seconds after which time alone may change the decision.
+    pub recheck_in: Option<i64>,
+    /// `metadata.generation` that it was made for.
+    pub generation: i64,
+}
+
+impl Decision {
+    /// How many physical clusters were left out, by reason.
+    pub fn counts(&self) -> BTreeMap<Reason, u32> {
+        let mut counts = BTreeMap::new();
+        self.rejected.iter().for_each(|r| *counts.entry(r.reason).or_insert(0) += 1);
+        counts
+    }
+
+    /// One line: `placed on eu-1,us-1 by policy web-everywhere`, or `0/3 physical clusters fit: 1 cordoned, 2 not ready`.
+    pub fn summary(&self) -> String {
+        let names: Vec<&str> = self.chosen.iter().map(|c| c.name.as_str()).collect();
+        match &self.outcome {
+            Outcome::Placed => format!("placed on {} {}", names.join(","), self.by),
+            Outcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
+            Outcome::Stopped => format!("kept from running {}", self.by),
+            Outcome::Unplaced if self.rejected.is_empty() => "no physical cluster is in reach".into(),
+            Outcome::Unplaced => {
+                let counts: Vec<_> = self.counts().iter().map(|(r, n)| format!("{n} {}", r.phrase())).collect();
+                format!("0/{} physical clusters fit: {}", self.rejected.len(), counts.join(", "))
+            }
+        }
+    }
+}
+
+/// Decides. Equal facts give an equal answer, in whatever order they come.
+pub fn place(question: &Question) -> Decision {
+    Planner::new(question).decide()
+}
+
+/// How replicas are shared out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Split {
+    /// Every copy has all.
+    Whole,
+    /// By the policy.
+    By(DivideBy),
+    /// The copy that outgrew its bounds keeps what fits, the rest goes to further ones.
+    Spill,
+}
+
+/// The filters' context and what follows from it.
+pub(crate) struct Planner<'a> {
+    pub(crate) ctx: Context<'a>,
+    pub(crate) clusters: Vec<&'a ClusterFacts>,
+    split: Split,
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(question: &'a Question<'a>) -> Self {
+        let ctx = Context::new(question);
+        let mut clusters: Vec<_> = question.clusters.iter().collect();
+        clusters.sort_by(|a, b| (&a.info.name, &a.info.uid).cmp(&(&b.info.name, &b.info.uid)));
+        let by = ctx.rules.winner.filter(|_| question.workload.replicas.is_some()).and_then(|p| p.policy.divides_by());
+        let mut planner = Self { ctx, clusters, split: by.map_or(Split::Whole, Split::By) };
+        if planner.outgrows_its_bounds() {
+            planner.split = Split::Spill;
+            planner.ctx.spills = true;
+        }
+        planner
+    }
+
+    fn workload(&self) -> &'a Workload {
+        self.ctx.question.workload
+    }
+
+    /// Without a policy, a rolling workload that grew over its physical cluster's bounds is divided.
+    fn outgrows_its_bounds(&self) -> bool {
+        let workload = self.workload();
+        let Some(replicas) = workload.replicas.filter(|_| self.ctx.rules.winner.is_none()) else { return false };
+        let full = |c: &&ClusterFacts| self.ctx.is_here(c) && self.cap(c).is_some_and(|cap| cap < replicas);
+        workload.moves == Moves::Surge && workload.pin.is_none() && self.clusters.iter().any(full)
+    }
+
+    /// How many physical clusters are wanted.
+    fn count(&self) -> usize {
+        let workload = self.workload();
+        let wanted = match (&workload.pin, self.ctx.rules.winner) {
+            (Some(pin), winner) => match winner.map(|p| p.policy.count()) {
+                Some(Count::Exactly(0)) => 0,
+                _ => pin.names.len(),
+            },
+            (None, None) => 1,
+            (None, Some(policy)) => match policy.policy.count() {
+                Count::All => usize::MAX,
+                Count::Exactly(n) => n as usize,
+            },
+        };
+        let most = if workload.single { 1 } else { usize::MAX };
+        wanted.min(self.ctx.rules.most()).min(most)
+    }
+
+    fn decide(&self) -> Decision {
+        let workload = self.workload();
+        let count = self.count();
+        if count == 0 && workload.moves != Moves::Stay {
+            return self.answer(Vec::new(), Vec::new(), Outcome::Stopped);
+        }
+        if workload.finished {
+            return self.leave_as_it_is();
+        }
+        let (candidates, mut rejected) = self.filter();
+        let mut selection = self.select(candidates, count);
+        let parts = self.share_out(&mut selection);
+        rejected.extend(selection.left.iter().map(|(c, reason)| reject(c.facts, *reason)));
+        let outcome = self.outcome(&selection, &parts, count);
+        let held = selection.taken.iter().filter_map(|c| Some(held_line(workload, c.facts, c.held?))).collect();
+        let chosen = selection.taken.iter().zip(parts).map(|(c, replicas)| choose(c.facts, replicas)).collect();
+        Decision { held, ..self.answer(chosen, rejected, outcome) }
+    }
+
+    /// Every physical cluster is either a candidate or refused by the first filter it fails.
+    fn filter(&self) -> (Vec<Candidate<'a>>, Vec<Rejected>) {
+        let (mut candidates, mut rejected) = (Vec::new(), Vec::new());
+        for cluster in &self.clusters {
+            match self.ctx.refusal(cluster) {
+                None => candidates.push(self.candidate(cluster, None)),
+                Some((_, reason)) if self.holds(cluster, reason) => {
+                    candidates.push(self.candidate(cluster, Some(reason)))
+                }
+                Some((_, reason)) => rejected.push(reject(cluster, reason)),
+            }
+        }
+        (candidates, rejected)
+    }
+
+    fn select(&self, candidates: Vec<Candidate<'a>>, count: usize) -> Selection<'a> {
+        let here = candidates.iter().filter(|c| c.here).count();
+        // A started job is neither ended because fewer copies are wanted, nor run again because more are.
+        let started = self.workload().moves == Moves::Stay && here > 0;
+        // What is held back from moving does not come to where it would have moved.
+        let held = candidates.iter().any(|c| c.held.is_some());
+        let (count, candidates, rest) = match (started, held) {
+            (false, false) => (count, candidates, Vec::new()),
+            _ => {
+                let (stay, rest) = candidates.into_iter().partition(|c| c.here);
+                (if started { here } else { count }, stay, rest)
+            }
+        };
+        let spread: Cow<[Spread]> = match self.ctx.rules.winner {
+            Some(policy) if self.workload().pin.is_none() => Cow::Borrowed(&policy.policy.spec.spread),
+            _ => Cow::Borrowed(&[]),
+        };
+        let mut selection = select(candidates, count, &spread);
+        selection.left.extend(rest.into_iter().map(|c| (c, Reason::LowerScore)));
+        selection
+    }
+
+    fn candidate(&self, facts: &'a ClusterFacts, held: Option<Reason>) -> Candidate<'a> {
+        let (question, uid) = (self.ctx.question, &facts.info.uid);
+        let winner = self.ctx.rules.winner.filter(|_| question.workload.pin.is_none());
+        let tier = winner.map_or(0, |p| match p.policy.standing(&facts.info) {
+            Standing::Tier(tier) => tier,
+            Standing::Excluded | Standing::NotNamed | Standing::NotSelected => 0,
+        });
+        Candidate {
+            facts,
+            here: self.ctx.is_here(facts),
+            held,
+            sibling: question.workload.siblings.contains(uid),
+            home: question.home.contains(uid),
+            tier,
+            load: facts.load_percent(),
+            pods: amount(&facts.used, "pods").units(),
+        }
+    }
+
+    /// Whether a copy stays where it is although its physical cluster is refused, for lack of an explicit wish.
+    fn holds(&self, cluster: &ClusterFacts, reason: Reason) -> bool {
+        let by_object = self.workload().pin.as_ref().is_some_and(|pin| pin.on == PinOn::Object);
+        let wished = match self.workload().moves {
+            Moves::Surge | Moves::Handover => true,
+            Moves::Restart => matches!(reason, Reason::PinnedElsewhere | Reason::Deleting | Reason::TaintNotTolerated),
+            Moves::Stay => reason == Reason::PinnedElsewhere && by_object,
+        };
+        self.ctx.is_here(cluster) && !wished
+    }
+
+    /// What ended is not run again: it stays where it was.
+    fn leave_as_it_is(&self) -> Decision {
+        let (here, others): (Vec<_>, Vec<_>) = self.clusters.iter().partition(|c| self.ctx.is_here(c));
+        let replicas = |c: &ClusterFacts| self.ctx.question.previous.on(&c.info.uid).and_then(|copy| copy.replicas);
+        let chosen: Vec<_> = here.into_iter().map(|c| choose(c, replicas(c))).collect();
+        let rejected = others.into_iter().map(|c| reject(c, Reason::Finished)).collect();
+        let outcome = if chosen.is_empty() { Outcome::Unplaced } else { Outcome::Placed };
+        self.answer(chosen, rejected, outcome)
+    }
+
+    fn answer(&self, mut chosen: Vec<Chosen>, mut rejected: Vec<Rejected>, outcome: Outcome) -> Decision {
+        chosen.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
+        rejected.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
+        Decision {
+            chosen,
+            rejected,
+            policy: self.ctx.rules.winner.map(|p| p.reference.clone()),
+            outcome,
+            held: Vec::new(),
+            by: by(self.workload(), self.ctx.rules.winner),
+            recheck_in: self.ctx.next_taint(),
+            generation: self.workload().generation,
+        }
+    }
+
+    fn outcome(&self, selection: &Selection, parts: &[Option<i64>], count: usize) -> Outcome {
+        let taken = selection.taken.len();
+        if taken == 0 {
+            return Outcome::Unplaced;
+        }
+        let given: i64 = parts.iter().flatten().sum();
+        let missing = self.workload().replicas.filter(|all| self.split != Split::Whole && given < *all);
+        if let Some(all) = missing {
+            return Outcome::Partly(format!("only {given} of {all} replicas fit the bounds"));
+        }
+        match count == usize::MAX || taken >= count {
+            true => Outcome::Placed,
+            false => Outcome::Partly(format!("only {taken} of {count} physical clusters fit")),
+        }
+    }
+}
+
+fn choose(cluster: &ClusterFacts, replicas: Option<i64>) -> Chosen {
+    Chosen { name: cluster.info.name.clone(), uid: cluster.info.uid.clone(), replicas }
+}
+
+fn reject(cluster: &ClusterFacts, reason: Reason) -> Rejected {
+    Rejected { name: cluster.info.name.clone(), uid: cluster.info.uid.clone(), reason }
+}
+
+fn held_line(workload: &Workload, cluster: &ClusterFacts, reason: Reason) -> String {
+    let how = match workload.moves {
+        Moves::Stay => "a started job does not move unless it is pinned itself",
+        Moves::Surge | Moves::Handover | Moves::Restart => "it moves only by pin or drain, as two must not run at once",
+    };
+    format!("stays on {} ({}): {how}", cluster.info.name, reason.phrase())
+}
+
+fn by(workload: &Workload, winner: Option<&LeveledPolicy>) -> String {
+    match (&workload.pin, winner) {
+        (Some(pin), _) if pin.on == PinOn::Object => "by its pin".into(),
+        (Some(_), _) => "by its namespace's pin".into(),
+        (None, Some(policy)) => format!("by {}", policy.title()),
+        (None, None) => "by its namespace's default".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

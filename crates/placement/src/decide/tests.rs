@@ -1,0 +1,351 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::fixtures::{Case, chosen, cluster, clusters, constraint, deployment, policy, workload};
+
+fn check(case: &str, question: &Case, expected: &str) {
+    assert_eq!(chosen(&question.decide()), expected, "{case}");
+}
+
+/// The reason for each physical cluster that was left out, as `east=Cordoned`.
+fn reasons(question: &Case) -> String {
+    let words = |r: &Rejected| format!("{}={}", r.name, r.reason);
+    question.decide().rejected.iter().map(words).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_default_decision_of_a_namespace() {
+    let web = || deployment(1);
+    let three = || clusters(&["east", "north", "west"]);
+    check("the first by name among equals", &Case::new(web(), three()), "east");
+    check("the namespace's own, when there is one", &Case::new(web(), three()).home("west"), "west");
+    check("it stays where it is", &Case::new(web(), three()).on("north").home("west"), "north");
+    let busy = vec![cluster("east").holding("10").using("9"), cluster("west").holding("10").using("1")];
+    check("the emptier one", &Case::new(web(), busy), "west");
+    let cordoned = vec![cluster("east").cordoned(), cluster("west")];
+    check("not a cordoned one", &Case::new(web(), cordoned.clone()).home("east"), "west");
+    check("a cordon keeps what is there", &Case::new(web(), cordoned).on("east"), "east");
+    let down = vec![cluster("east").down(), cluster("west")];
+    check("not one that does not answer", &Case::new(web(), down.clone()), "west");
+    check("not ready is no reason to leave", &Case::new(web(), down).on("east"), "east");
+    check("nowhere, when there is nothing", &Case::new(web(), Vec::new()), "");
+}
+
+#[test]
+fn every_filter_has_its_reason() {
+    let web = deployment(2);
+    let all = |c: ClusterFacts| Case::new(web.clone(), vec![c]);
+    let east = || cluster("east region=eu");
+    let proposal = |spec| policy(1, "p", spec);
+    for (question, reason) in [
+        (all(ClusterFacts { in_reach: false, ..east() }), "NotReachable"),
+        (all(ClusterFacts { may_use: false, ..east() }), "NoUseRight"),
+        (all(east().deleting()), "Deleting"),
+        (all(east()).pinned("west"), "PinnedElsewhere"),
+        (all(east()).by(proposal(json!({"clusters": {"exclude": ["east"]}}))), "Excluded"),
+        (all(east()).by(proposal(json!({"clusters": {"names": ["west"]}}))), "NotNamed"),
+        (all(east()).by(proposal(json!({"clusters": {"selector": {"matchLabels": {"region": "us"}}}}))), "NotSelected"),
+        (all(east()).by(constraint(2, "c", json!({"clusters": {"names": ["west"]}}))), "PolicyConstraint"),
+        (all(east()).by(constraint(2, "c", json!({"clusters": {"cel": "true"}}))), "PolicyConstraint"),
+        (all(east().with(|c| c.synced.push("services".into()))), "NotSynced"),
+        (all(east().down()), "NotReady"),
+        (all(east().cordoned()), "Cordoned"),
+        (all(east().tainted("gpu", "NoSchedule", 0)), "TaintNotTolerated"),
+        (all(east().bounded("1")), "OutOfBounds"),
+        (all(east().holding("3").using("2")), "InsufficientCapacity"),
+        (all(east()).by(proposal(json!({"spread": [{"topologyKey": "zone"}]}))), "SpreadKeyMissing"),
+    ] {
+        assert_eq!(reasons(&question), format!("east={reason}"));
+        let decision = question.decide();
+        assert_eq!(decision.outcome, Outcome::Unplaced, "{reason}");
+        assert_eq!(
+            decision.summary(),
+            format!("0/1 physical clusters fit: 1 {}", decision.rejected[0].reason.phrase())
+        );
+        let explained = crate::explain(&question.question());
+        let refused = explained.clusters[0].verdicts.iter().find(|v| !v.passed);
+        assert!(reason == "SpreadKeyMissing" || refused.is_some_and(|v| v.reason == reason && !v.message.is_empty()));
+    }
+}
+
+#[test]
+fn a_policy_says_how_many_and_which() {
+    let regions = || vec![cluster("eu-1 region=eu"), cluster("eu-2 region=eu"), cluster("us-1 region=us")];
+    let by = |spec| Case::new(deployment(6), regions()).by(policy(1, "p", spec));
+    check("one, when it says nothing", &by(json!({})), "eu-1");
+    check("as many as it says", &by(json!({"count": 2})), "eu-1 eu-2");
+    check("all", &by(json!({"count": "All"})), "eu-1 eu-2 us-1");
+    check("none keeps it from running", &by(json!({"count": 0})), "");
+    assert_eq!(by(json!({"count": 0})).decide().outcome, Outcome::Stopped);
+    check("all that are named", &by(json!({"clusters": {"names": ["us-1", "eu-2"]}})), "eu-2 us-1");
+    check(
+        "exclude wins over names",
+        &by(json!({"clusters": {"names": ["us-1", "eu-2"], "exclude": ["us-1"]}})),
+        "eu-2",
+    );
+    check("spread over regions", &by(json!({"count": 2, "spread": [{"topologyKey": "region"}]})), "eu-1 us-1");
+    let fallback = json!({"clusters": {"selector": {"matchLabels": {"region": "ap"}}, "fallback": [{"names": ["us-1"]}, {"names": ["eu-1"]}]}});
+    check("the first fallback that fits", &by(fallback.clone()), "us-1");
+    let down = vec![cluster("eu-1 region=eu"), cluster("us-1 region=us").down()];
+    check("the next fallback", &Case::new(deployment(1), down).by(policy(1, "p", fallback.clone())), "eu-1");
+    check("a fallback that is used is kept", &by(fallback).on("eu-1"), "eu-1");
+    check("what is there is kept", &by(json!({"count": 2})).on("us-1"), "eu-1 us-1");
+    check(
+        "the spread is restored",
+        &by(json!({"count": 2, "spread": [{"topologyKey": "region"}]})).on("eu-1 eu-2"),
+        "eu-1 us-1",
+    );
+    check(
+        "a pin chooses in place of the policy",
+        &by(json!({"count": 2, "clusters": {"names": ["eu-1"]}})).pinned("us-1"),
+        "us-1",
+    );
+    let partly = by(json!({"count": 4})).decide();
+    assert_eq!(partly.outcome, Outcome::Partly("only 3 of 4 physical clusters fit".into()));
+}
+
+#[test]
+fn replicas_are_divided_or_not() {
+    let three = || clusters(&["a", "b", "c"]);
+    let by = |replicas: i64, spec| {
+        Case::new(deployment(replicas), three()).by(policy(1, "p", json!({"count": "All", "replicas": spec})))
+    };
+    check(
+        "duplicated when nothing is said",
+        &Case::new(deployment(6), three()).by(policy(1, "p", json!({"count": 2}))),
+        "a b",
+    );
+    check("equal shares", &by(7, json!({"mode": "Divide"})), "a*3 b*2 c*2");
+    check("the odd one stays", &by(7, json!({"mode": "Divide"})).on("a*2 b*3 c*2"), "a*2 b*3 c*2");
+    let weights =
+        json!({"mode": "Divide", "by": "Weight", "weights": [{"selector": {"matchLabels": {"x": "y"}}, "weight": 4}]});
+    let weighted = vec![cluster("a"), cluster("b x=y"), cluster("c")];
+    check(
+        "by weight",
+        &Case::new(deployment(6), weighted).by(policy(1, "p", json!({"count": "All", "replicas": weights}))),
+        "a*1 b*4 c*1",
+    );
+    let capacity = || vec![cluster("a").holding("2"), cluster("b").holding("6")];
+    let by_capacity = policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide", "by": "Capacity"}}));
+    check("by what is free", &Case::new(deployment(4), capacity()).by(by_capacity.clone()), "a*1 b*3");
+    let grown = Case::new(deployment(5), capacity()).by(by_capacity.clone()).on("a*1 b*3");
+    check("only growth is shared out by what is free", &grown, "a*1 b*4");
+    check(
+        "nothing moves for what is free alone",
+        &Case::new(deployment(4), capacity()).by(by_capacity).on("a*3 b*1"),
+        "a*3 b*1",
+    );
+    let bounded = || vec![cluster("a").bounded("2"), cluster("b"), cluster("c")];
+    let two = policy(1, "p", json!({"count": 2, "replicas": {"mode": "Divide"}}));
+    check("bounds hold", &Case::new(deployment(6), bounded()).by(two), "a*2 b*4");
+    let full = || vec![cluster("a").bounded("2"), cluster("b").bounded("3"), cluster("c")];
+    let two = policy(1, "p", json!({"count": 2, "replicas": {"mode": "Divide"}}));
+    check("what is over spills to further ones", &Case::new(deployment(6), full()).by(two), "a*2 b*2 c*2");
+}
+
+#[test]
+fn growth_over_the_bounds_spills_and_what_runs_stays() {
+    let mut question = Case::new(deployment(5), vec![cluster("a").bounded("3").using("2"), cluster("b")]).on("a");
+    question.ready = [(crate::fixtures::uid("a"), 2)].into();
+    question.clusters[0].used.insert("cpu".into(), "5".parse().unwrap());
+    check("without a policy the rest goes elsewhere", &question, "a*3 b*2");
+    let smaller = vec![cluster("a").bounded("1").using("4"), cluster("b")];
+    let divided = policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide"}}));
+    check(
+        "a bound that is lowered stops nothing",
+        &Case::new(deployment(8), smaller).by(divided).on("a*4 b*4"),
+        "a*4 b*4",
+    );
+}
+
+#[test]
+fn who_decides_among_policies() {
+    let two = || clusters(&["east", "west"]);
+    let names = |name: &str| json!({"clusters": {"names": [name]}});
+    let web = || Case::new(deployment(1), two());
+    let older = |mut p: LeveledPolicy| {
+        p.created = "2025-01-01T00:00:00Z".into();
+        p
+    };
+    let urgent = |name: &str| json!({"clusters": {"names": [name]}, "priority": 7});
+    check(
+        "the namespace before the workspace",
+        &web().by(policy(1, "a", urgent("east"))).by(policy(0, "b", names("west"))),
+        "west",
+    );
+    check(
+        "the workspace before the root",
+        &web().by(policy(2, "a", names("east"))).by(policy(1, "b", names("west"))),
+        "west",
+    );
+    check("the higher priority", &web().by(policy(1, "a", names("east"))).by(policy(1, "b", urgent("west"))), "west");
+    check("the older one", &web().by(policy(1, "a", names("east"))).by(older(policy(1, "b", names("west")))), "west");
+    check(
+        "a constraint bounds the proposal",
+        &web().by(policy(1, "a", json!({"count": "All"}))).by(constraint(2, "c", names("west"))),
+        "west",
+    );
+    check(
+        "constraints are intersected",
+        &web().by(constraint(2, "c", names("west"))).by(constraint(1, "d", names("east"))),
+        "",
+    );
+    check(
+        "their count is a maximum",
+        &web().by(policy(0, "a", json!({"count": "All"}))).by(constraint(2, "c", json!({"count": 1}))),
+        "east",
+    );
+    check("a pin stays within constraints", &web().by(constraint(2, "c", names("west"))).pinned("east"), "");
+    let tainted = || vec![cluster("east").tainted("gpu", "NoSchedule", 0)];
+    let tolerates = json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]});
+    let gpu = || Case::new(deployment(1), tainted());
+    check("the winner's tolerations count", &gpu().by(policy(1, "a", tolerates.clone())), "east");
+    check(
+        "but with a constraint only its own",
+        &gpu().by(policy(1, "a", tolerates.clone())).by(constraint(2, "c", json!({}))),
+        "",
+    );
+    check("which may tolerate", &gpu().by(constraint(2, "c", tolerates)), "east");
+}
+
+#[test]
+fn taints_that_are_tolerated_for_a_time() {
+    let seconds =
+        json!({"tolerations": [{"key": "bad", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]});
+    let at = |since: i64| {
+        let both = vec![cluster("east").tainted("bad", "NoExecute", since), cluster("west")];
+        Case::new(deployment(1), both).by(policy(1, "p", seconds.clone())).on("east")
+    };
+    check("not yet", &at(990), "east");
+    assert_eq!(at(990).decide().recheck_in, Some(50));
+    check("the time is over", &at(940), "west");
+    let untolerated = vec![cluster("east").tainted("bad", "NoExecute", 0), cluster("west")];
+    check("never tolerated", &Case::new(deployment(1), untolerated).on("east"), "west");
+    let no_schedule = vec![cluster("east").tainted("bad", "NoSchedule", 0), cluster("west")];
+    check("NoSchedule keeps what is there", &Case::new(deployment(1), no_schedule).on("east"), "east");
+}
+
+#[test]
+fn what_must_not_run_twice_moves_only_by_wish() {
+    let set = || workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}}));
+    let elsewhere = || policy(1, "p", json!({"clusters": {"names": ["west"]}}));
+    let held = Case::new(set(), clusters(&["east", "west"])).by(elsewhere()).on("east");
+    check("a policy does not move a stateful set", &held, "east");
+    assert_eq!(held.decide().held.len(), 1);
+    check("a pin does", &Case::new(set(), clusters(&["east", "west"])).pinned("west").on("east"), "west");
+    let drained = vec![cluster("east").deleting(), cluster("west")];
+    check("so does the end of its physical cluster", &Case::new(set(), drained.clone()).on("east"), "west");
+    let job = || {
+        workload("batch", "Job", json!({"metadata": {"name": "j"}, "status": {"startTime": "2026-01-01T00:00:00Z"}}))
+    };
+    check("a started job stays", &Case::new(job(), drained).on("east"), "east");
+    check(
+        "unless it is pinned itself",
+        &Case::new(job(), clusters(&["east", "west"])).pinned("west").on("east"),
+        "west",
+    );
+    let done = workload("batch", "Job", json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}));
+    check(
+        "a finished job is not run again",
+        &Case::new(done.clone(), clusters(&["east", "west"])).pinned("west").on("east"),
+        "east",
+    );
+    check("nor is one that has lost its place", &Case::new(done, clusters(&["east"])), "");
+    let cron = workload("batch", "CronJob", json!({"metadata": {"name": "c"}}));
+    check(
+        "a cron job is on one",
+        &Case::new(cron, clusters(&["a", "b"])).by(policy(1, "p", json!({"count": "All"}))),
+        "a",
+    );
+}
+
+#[test]
+fn siblings_stay_together() {
+    let mut pod = workload("", "Pod", json!({"metadata": {"name": "db-1"}, "spec": {"containers": [{}]}}));
+    pod.siblings = vec![crate::fixtures::uid("west")];
+    check("with the same controller", &Case::new(pod, clusters(&["east", "west"])).home("east"), "west");
+}
+
+/// A random case of up to seven physical clusters in three regions.
+fn any_case() -> impl Strategy<Value = Case> {
+    let part = (0_u8..8, any::<bool>(), any::<bool>(), proptest::option::of(0_i64..12), 0_i64..12);
+    let spec = (0_usize..9, any::<bool>(), 0_usize..4, any::<bool>());
+    (proptest::collection::vec(part, 0..7), spec, 0_i64..20, any::<u8>()).prop_map(|(parts, spec, replicas, here)| {
+        let of = |(at, (region, cordoned, down, bound, used)): (usize, (u8, bool, bool, Option<i64>, i64))| {
+            let mut c = cluster(&format!("c{at} region=r{}", region % 3)).using(&used.to_string());
+            c = if cordoned && down { c.cordoned() } else { c };
+            c = if down && !cordoned { c.down() } else { c };
+            bound.map_or(c.clone(), |b| c.bounded(&b.to_string()))
+        };
+        let clusters: Vec<_> = parts.into_iter().enumerate().map(of).collect();
+        let (count, spread, split, with) = spec;
+        let count = if count == 8 { json!("All") } else { json!(count) };
+        let by = ["Equal", "Weight", "Capacity"].get(split).map(|by| json!({"mode": "Divide", "by": by}));
+        let spread = if spread { json!([{"topologyKey": "region"}]) } else { json!([]) };
+        let mut spec = json!({"count": count, "spread": spread});
+        by.into_iter().for_each(|by| spec["replicas"] = by);
+        let mut case = Case::new(deployment(replicas), clusters);
+        if with {
+            case =
+                case.by(policy(1, "p", spec)).by(policy(2, "q", json!({}))).by(constraint(2, "c", json!({"count": 5})));
+        }
+        let on: Vec<_> =
+            (0..case.clusters.len()).filter(|at| here & (1 << at) != 0).map(|at| format!("c{at}*2")).collect();
+        case.on(&on.join(" "))
+    })
+}
+
+proptest! {
+    #[test]
+    fn equal_facts_in_any_order_give_an_equal_answer(case in any_case(), turn in 0_usize..7, flip in any::<bool>()) {
+        let mut turned = case.clone();
+        let n = turned.clusters.len().max(1);
+        turned.clusters.rotate_left(turn % n);
+        if flip {
+            turned.clusters.reverse();
+            turned.policies.reverse();
+        }
+        prop_assert_eq!(case.decide(), turned.decide());
+    }
+
+    #[test]
+    fn a_decision_is_complete_bounded_and_final(case in any_case()) {
+        let decision = case.decide();
+        if decision.outcome != Outcome::Stopped {
+            prop_assert_eq!(decision.chosen.len() + decision.rejected.len(), case.clusters.len());
+        }
+        let divided: Vec<i64> = decision.chosen.iter().filter_map(|c| c.replicas).collect();
+        prop_assert!(divided.iter().sum::<i64>() <= case.workload.replicas.unwrap());
+        if matches!(decision.outcome, Outcome::Placed) && !divided.is_empty() {
+            prop_assert_eq!(divided.iter().sum::<i64>(), case.workload.replicas.unwrap());
+        }
+        // Asked again where it went, it goes nowhere else.
+        let on: Vec<_> = decision.chosen.iter().map(|c| format!("{}{}", c.name, c.replicas.map(|n| format!("*{n}")).unwrap_or_default())).collect();
+        let again = case.clone().on(&on.join(" "));
+        if case.previous.clusters.is_empty() && case.clusters.iter().all(|c| c.info.bounds.is_empty()) {
+            prop_assert_eq!(chosen(&again.decide()), chosen(&decision));
+        }
+    }
+
+    #[test]
+    fn another_physical_cluster_moves_nothing(case in any_case()) {
+        let placed = case.clone().decide();
+        let on: Vec<_> = placed.chosen.iter().map(|c| format!("{}{}", c.name, c.replicas.map(|n| format!("*{n}")).unwrap_or_default())).collect();
+        let mut more = case.clone().on(&on.join(" "));
+        // What is placed is used.
+        for copy in &placed.chosen {
+            let cluster = more.clusters.iter_mut().find(|c| c.info.uid == copy.uid).unwrap();
+            let own = case.workload.requests["cpu"].times(copy.replicas.unwrap_or(case.workload.pods));
+            cluster.used.insert("cpu".into(), cluster.used["cpu"] + own);
+        }
+        more.clusters.push(cluster("a-new-one region=r0"));
+        let after = more.decide();
+        let spread = case.policies.iter().any(|p| !p.policy.spec.spread.is_empty());
+        if !spread && case.previous.clusters.is_empty() {
+            for before in &placed.chosen {
+                prop_assert!(after.chosen.iter().any(|c| c.uid == before.uid), "{} left", before.name);
+            }
+        }
+    }
+}

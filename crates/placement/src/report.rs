@@ -1,0 +1,167 @@
+//! The `Placement` that explains a record, derived from it.
+
+use portolan_types::{
+    Uid, object,
+    placement::{
+        Condition, GROUP, ObjectReference, Phase, PlacementCopyStatus, PlacementRecord, PlacementSpec, PlacementStatus,
+        Transition, VERSION,
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{
+    decide::{Decision, Outcome},
+    transition::Step,
+};
+
+/// Transitions that are kept.
+const MAX_TRANSITIONS: usize = 10;
+
+/// Which object a `Placement` is about, and what a new one needs.
+#[derive(Clone, Debug)]
+pub struct About<'a> {
+    /// Name of the `Placement`.
+    pub name: &'a str,
+    /// Namespace of both.
+    pub namespace: &'a str,
+    /// The object.
+    pub object: ObjectReference,
+    /// `metadata.uid` if the `Placement` is new.
+    pub new_uid: Uid,
+    /// The present moment, RFC 3339.
+    pub now: &'a str,
+}
+
+/// What changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// The record before.
+    pub previous: &'a PlacementRecord,
+    /// The step that is taken in the same transaction.
+    pub step: &'a Step,
+    /// The decision; `None` for an object that follows others.
+    pub decision: Option<&'a Decision>,
+}
+
+/// The `Placement` after a step. `current` is the one that is there; one about an object of another uid starts anew.
+pub fn placement_object(current: Option<&Value>, about: &About, report: &Report) -> Value {
+    let current = current.filter(|p| p.pointer("/spec/object/uid").and_then(Value::as_str) == Some(&about.object.uid));
+    let before = current.and_then(|p| p.get("status")).cloned().unwrap_or_default();
+    let before: PlacementStatus = serde_json::from_value(before).unwrap_or_default();
+    let status = status_after(&before, about, report);
+    let mut placement = current.cloned().unwrap_or_else(|| new_placement(about));
+    if let Some(fields) = placement.as_object_mut() {
+        object::child_mut(fields, "metadata").remove("resourceVersion");
+        fields.insert("status".into(), serde_json::to_value(status).unwrap_or_default());
+    }
+    placement
+}
+
+fn new_placement(about: &About) -> Value {
+    let object = &about.object;
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "Placement",
+        "metadata": {
+            "name": about.name,
+            "namespace": about.namespace,
+            "uid": about.new_uid.as_str(),
+            "generation": 1,
+            "creationTimestamp": about.now,
+            "ownerReferences": [{
+                "apiVersion": object.api_version, "kind": object.kind, "name": object.name, "uid": object.uid,
+            }],
+        },
+        "spec": PlacementSpec { object: object.clone() },
+    })
+}
+
+fn status_after(before: &PlacementStatus, about: &About, report: &Report) -> PlacementStatus {
+    let record = &report.step.record;
+    PlacementStatus {
+        clusters: copy_statuses(record, report.previous, &before.clusters),
+        policy: report.decision.map_or_else(|| record.policy.clone(), |d| d.policy.clone()),
+        rejected: report
+            .decision
+            .map(Decision::counts)
+            .into_iter()
+            .flatten()
+            .map(|(r, n)| (r.word().into(), n))
+            .collect(),
+        conditions: conditions(before, about, report),
+        transitions: transitions(before, about, report),
+    }
+}
+
+/// The copies of a record as a `Placement` shows them. What was reported of a copy stays while its stay lasts.
+pub fn copy_statuses(
+    record: &PlacementRecord,
+    previous: &PlacementRecord,
+    before: &[PlacementCopyStatus],
+) -> Vec<PlacementCopyStatus> {
+    let copies = record.clusters.iter().filter(|c| c.phase != Phase::Projected);
+    let status = |copy: &portolan_types::placement::PlacedCopy| {
+        let stays = previous.on(&copy.uid).is_some_and(|was| was.epoch == copy.epoch);
+        let known = before.iter().find(|s| stays && s.name == copy.name);
+        PlacementCopyStatus {
+            name: copy.name.clone(),
+            phase: if copy.phase == Phase::Leaving { "Leaving" } else { "Active" }.into(),
+            replicas: copy.replicas,
+            ready: known.map_or(0, |s| s.ready),
+            message: known.map(|s| s.message.clone()).unwrap_or_default(),
+        }
+    };
+    copies.map(status).collect()
+}
+
+fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<Condition> {
+    let (status, reason, message) = placed(report);
+    let last = before.conditions.iter().find(|c| c.kind == "Placed");
+    let since = last.filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
+    let placed = Condition {
+        kind: "Placed".into(),
+        status: status.into(),
+        reason: reason.into(),
+        message,
+        last_transition_time: since.unwrap_or_else(|| about.now.to_owned()),
+        observed_generation: 0,
+    };
+    let others = before.conditions.iter().filter(|c| c.kind != "Placed").cloned();
+    std::iter::once(placed).chain(others).collect()
+}
+
+/// Status, reason and message of the condition `Placed`.
+fn placed(report: &Report) -> (&'static str, &'static str, String) {
+    let is_somewhere = report.step.record.active().next().is_some();
+    let status = if is_somewhere { "True" } else { "False" };
+    let Some(decision) = report.decision else {
+        let reason = if is_somewhere { "Follows" } else { "NotNeeded" };
+        return (status, reason, String::new());
+    };
+    let mut message = decision.summary();
+    decision.held.iter().chain(&report.step.waiting).for_each(|line| {
+        message.push_str("; ");
+        message.push_str(line);
+    });
+    let reason = match &decision.outcome {
+        Outcome::Unplaced if decision.rejected.is_empty() => "NoClusterInReach",
+        Outcome::Unplaced => "NoClusterFits",
+        Outcome::Stopped => "Stopped",
+        Outcome::Placed | Outcome::Partly(_) if report.step.waiting.is_some() => "Moving",
+        Outcome::Placed => "Placed",
+        Outcome::Partly(_) => "PartlyPlaced",
+    };
+    (status, reason, message)
+}
+
+fn transitions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<Transition> {
+    let names = |record: &PlacementRecord| record.active().map(|c| c.name.as_str()).collect::<Vec<_>>().join(",");
+    let (from, to) = (names(report.previous), names(&report.step.record));
+    let new = report.step.cause.as_ref().filter(|_| from != to).map(|cause| Transition {
+        time: about.now.to_owned(),
+        from,
+        to,
+        cause: cause.clone(),
+    });
+    new.into_iter().chain(before.transitions.iter().cloned()).take(MAX_TRANSITIONS).collect()
+}

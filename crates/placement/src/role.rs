@@ -1,0 +1,109 @@
+//! What an object is to placement: something that runs, something that follows what runs, or neither.
+
+use portolan_types::{annotations, object, placement::PlacementRecord};
+use serde_json::Value;
+
+/// What an object is to placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It runs pods and shares its namespace's default decision.
+    Workload,
+    /// ConfigMap, Secret, ServiceAccount: follows the pod templates that name it.
+    Content,
+    /// PersistentVolumeClaim: follows as content does, but what it holds never leaves by following.
+    Claim,
+    /// Service, Ingress, NetworkPolicy, PodDisruptionBudget, HorizontalPodAutoscaler: wherever the namespace has a workload.
+    Network,
+    /// Placed only by a policy that selects it; its controllers run above.
+    Explicit,
+    /// Never placed: why.
+    Never(&'static str),
+}
+
+impl Role {
+    /// Whether it goes where others go.
+    pub fn follows(self) -> bool {
+        matches!(self, Self::Content | Self::Claim | Self::Network)
+    }
+}
+
+/// Whether a kind runs pods by controllers that live on the physical cluster.
+pub fn is_workload_kind(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "Pod" | "ReplicationController")
+            | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+            | ("batch", "Job" | "CronJob")
+    )
+}
+
+/// The role of an object of a kind. Who is the object's controller counts, whether that is placed does not.
+pub fn role_of(group: &str, kind: &str, object: &Value) -> Role {
+    if object::label(object, annotations::PROJECTED_FROM).is_some()
+        || PlacementRecord::of(object).is_some_and(|r| r.is_projected())
+    {
+        return Role::Never("it is shown from a physical cluster");
+    }
+    let name = object::name(object);
+    match (group, kind) {
+        _ if is_workload_kind(group, kind) => match controller_runs_below(object) {
+            true => Role::Never("its controller goes down in its place"),
+            false => Role::Workload,
+        },
+        ("", "ConfigMap") if name == "kube-root-ca.crt" => Role::Never("every namespace has its own"),
+        ("", "ServiceAccount") if name == "default" => Role::Never("every namespace has its own"),
+        ("", "Service") if name == "kubernetes" && object::namespace(object) == "default" => {
+            Role::Never("it is the address of the API server")
+        }
+        ("", "Secret") if is_token(object) => Role::Never("it is a token for this API server"),
+        ("", "ConfigMap" | "Secret" | "ServiceAccount") => Role::Content,
+        ("", "PersistentVolumeClaim") => Role::Claim,
+        ("", "Service")
+        | ("networking.k8s.io", "Ingress" | "NetworkPolicy")
+        | ("policy", "PodDisruptionBudget")
+        | ("autoscaling", "HorizontalPodAutoscaler") => Role::Network,
+        ("portolan.dev" | "tenancy.kcp.io" | "core.kcp.io", _) => Role::Never("it belongs to the control plane"),
+        ("", "Event") | ("events.k8s.io", "Event") => Role::Never("it is a report"),
+        _ => Role::Explicit,
+    }
+}
+
+fn controller_runs_below(object: &Value) -> bool {
+    let Some(owner) = object::controller_of(object) else { return false };
+    let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    is_workload_kind(group, text("kind"))
+}
+
+fn is_token(secret: &Value) -> bool {
+    let kind = secret.get("type").and_then(Value::as_str).unwrap_or_default();
+    matches!(kind, "kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_an_object_is_to_placement() {
+        let owned = json!({"metadata": {"name": "web-1", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}]}});
+        let made_by_operator = json!({"metadata": {"name": "db-0", "ownerReferences": [{"apiVersion": "db.io/v1", "kind": "Cluster", "name": "db", "uid": "u", "controller": true}]}});
+        let named = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}});
+        let projected = json!({"metadata": {"name": "web-1", "labels": {"portolan.dev/cluster": "east"}}});
+        let never = |role: Role| matches!(role, Role::Never(_));
+        assert_eq!(role_of("apps", "Deployment", &named("web")), Role::Workload);
+        assert_eq!(role_of("", "Pod", &made_by_operator), Role::Workload, "what operators make runs");
+        assert!(never(role_of("", "Pod", &owned)), "what controllers below make is theirs");
+        assert!(never(role_of("", "Pod", &projected)));
+        assert_eq!(role_of("", "ConfigMap", &named("web")), Role::Content);
+        assert!(never(role_of("", "ConfigMap", &named("kube-root-ca.crt"))));
+        assert!(never(role_of("", "ServiceAccount", &named("default"))));
+        assert!(never(role_of("", "Service", &named("kubernetes"))));
+        assert!(never(role_of("", "Secret", &json!({"type": "kubernetes.io/service-account-token"}))));
+        assert_eq!(role_of("", "Service", &named("web")), Role::Network);
+        assert_eq!(role_of("", "PersistentVolumeClaim", &named("data")), Role::Claim);
+        assert_eq!(role_of("coordination.k8s.io", "Lease", &named("x")), Role::Explicit);
+        assert_eq!(role_of("db.io", "Cluster", &named("x")), Role::Explicit);
+    }
+}

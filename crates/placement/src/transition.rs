@@ -1,0 +1,274 @@
+//! From where an object is to where it should be, in legal steps: none → A, A → A+B, A+B → B, A → none, and A → none → B
+//! for what must not run twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portolan_types::{
+    Uid,
+    placement::{Phase, PlacedCopy, PlacementRecord},
+};
+
+use crate::{
+    decide::{Decision, Outcome},
+    role::Role,
+    workload::Workload,
+};
+
+/// What is known of the copies when a step is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Health<'a> {
+    /// Ready pods per copy, or 1 for a synced object without any.
+    pub ready: &'a BTreeMap<Uid, i64>,
+    /// Physical clusters that answer.
+    pub up: &'a BTreeSet<Uid>,
+    /// Physical clusters that are proven not to exist any more: nobody can delete copies there, or ever will.
+    pub gone: &'a BTreeSet<Uid>,
+    /// Epoch of copies that arrive in this step: larger than any before.
+    pub epoch: u64,
+}
+
+impl Health<'_> {
+    /// Whether a copy does its part.
+    pub fn is_healthy(&self, workload: &Workload, copy: &PlacedCopy) -> bool {
+        let ready = self.ready.get(&copy.uid).copied().unwrap_or(0);
+        self.up.contains(&copy.uid) && ready >= workload.needed(copy.replicas)
+    }
+}
+
+/// The next legal record on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The record; equal to the one before when nothing is to be done.
+    pub record: PlacementRecord,
+    /// What changed, in a few words; `None` when nothing did.
+    pub cause: Option<String>,
+    /// What the next step waits for.
+    pub waiting: Option<String>,
+}
+
+/// The next step from `previous` towards `decision`. Nothing arrives and leaves in the same step; a copy leaves only when the
+/// rest is healthy, or when a policy stops the object, or when two must not run at once.
+pub fn transition(workload: &Workload, previous: &PlacementRecord, decision: &Decision, health: &Health) -> Step {
+    if previous.is_projected() {
+        return Step { record: previous.clone(), cause: None, waiting: None };
+    }
+    let mut walk =
+        Walk { workload, decision, health, copies: previous.clusters.clone(), causes: Vec::new(), waiting: None };
+    walk.drop_gone();
+    walk.arrive_and_leave();
+    walk.share_out(previous);
+    walk.finish(previous)
+}
+
+struct Walk<'a> {
+    workload: &'a Workload,
+    decision: &'a Decision,
+    health: &'a Health<'a>,
+    copies: Vec<PlacedCopy>,
+    causes: Vec<String>,
+    waiting: Option<String>,
+}
+
+impl Walk<'_> {
+    /// Force: a physical cluster that does not exist keeps nobody waiting.
+    fn drop_gone(&mut self) {
+        let gone = self.health.gone;
+        if drop_gone(&mut self.copies, gone) {
+            self.causes.push("its physical cluster is gone".into());
+        }
+    }
+
+    fn is_wanted(&self, uid: &Uid) -> bool {
+        self.decision.chosen.iter().any(|c| c.uid == *uid)
+    }
+
+    fn arrive_and_leave(&mut self) {
+        let is_active = |uid: &Uid| self.copies.iter().any(|c| c.uid == *uid && c.phase == Phase::Active);
+        let arriving: Vec<_> = self.decision.chosen.iter().filter(|c| !is_active(&c.uid)).cloned().collect();
+        let leaves = |c: &&PlacedCopy| c.phase == Phase::Active && !self.is_wanted(&c.uid);
+        let departing: Vec<Uid> = self.copies.iter().filter(leaves).map(|c| c.uid.clone()).collect();
+        let leaving = |c: &PlacedCopy| c.phase == Phase::Leaving && !self.is_wanted(&c.uid);
+        let still_there = self.copies.iter().any(leaving);
+        match (self.decision.outcome == Outcome::Stopped, departing.is_empty(), arriving.is_empty()) {
+            (true, false, _) => self.leave(&departing, "stopped"),
+            // Having nowhere else to go is no reason to leave.
+            (false, false, true) if self.decision.chosen.is_empty() => {
+                self.waiting = Some("waiting for a physical cluster that fits".into());
+            }
+            (false, false, _) if self.workload.moves.one_at_a_time() => {
+                self.leave(&departing, "moved");
+                self.wait_for_the_end();
+            }
+            (false, false, true) => self.leave_when_healthy(&departing),
+            (false, _, false) if self.workload.moves.one_at_a_time() && still_there => {
+                self.wait_for_the_end();
+            }
+            (false, no_move, false) => self.arrive(&arriving, no_move),
+            (_, true, _) => {}
+        }
+    }
+
+    fn arrive(&mut self, arriving: &[crate::decide::Chosen], is_new: bool) {
+        for chosen in arriving {
+            self.copies.retain(|c| c.uid != chosen.uid);
+            self.copies.push(PlacedCopy {
+                name: chosen.name.clone(),
+                uid: chosen.uid.clone(),
+                phase: Phase::Active,
+                replicas: chosen.replicas,
+                epoch: self.health.epoch,
+            });
+        }
+        let by = &self.decision.by;
+        self.causes.push(if is_new { format!("placed {by}") } else { format!("moving {by}") });
+        if !is_new {
+            let names: Vec<_> = arriving.iter().map(|c| c.name.as_str()).collect();
+            self.waiting = Some(format!("waiting for {} to be ready", names.join(",")));
+        }
+    }
+
+    fn wait_for_the_end(&mut self) {
+        self.waiting = Some(format!("waiting for {} to be gone", self.names(|c| c.phase == Phase::Leaving)));
+    }
+
+    fn leave_when_healthy(&mut self, departing: &[Uid]) {
+        // The rest must bear what it will have, not what it has.
+        let will_have = |c: &PlacedCopy| {
+            let part =
+                self.decision.chosen.iter().find(|chosen| chosen.uid == c.uid).and_then(|chosen| chosen.replicas);
+            PlacedCopy { replicas: part, ..c.clone() }
+        };
+        let rest = |c: &PlacedCopy| c.phase == Phase::Active && !departing.contains(&c.uid);
+        let weak = |c: &PlacedCopy| rest(c) && !self.health.is_healthy(self.workload, &will_have(c));
+        if !self.copies.iter().any(weak) {
+            return self.leave(departing, "moved");
+        }
+        self.waiting = Some(format!("waiting for {} to be ready", self.names(weak)));
+    }
+
+    fn leave(&mut self, departing: &[Uid], what: &str) {
+        for copy in self.copies.iter_mut().filter(|c| departing.contains(&c.uid)) {
+            copy.phase = Phase::Leaving;
+        }
+        self.causes.push(format!("{what} {}", self.decision.by));
+    }
+
+    fn names(&self, of: impl Fn(&PlacedCopy) -> bool) -> String {
+        let mut names: Vec<_> = self.copies.iter().filter(|c| of(c)).map(|c| c.name.as_str()).collect();
+        names.sort_unstable();
+        names.join(",")
+    }
+
+    /// Gives each staying copy its part. One that shrinks keeps as many ready replicas as the others still lack.
+    fn share_out(&mut self, previous: &PlacementRecord) {
+        let goal: BTreeMap<&Uid, Option<i64>> = self.decision.chosen.iter().map(|c| (&c.uid, c.replicas)).collect();
+        let ready = |uid: &Uid| self.health.ready.get(uid).copied().unwrap_or(0);
+        let all = self.workload.replicas.unwrap_or(0);
+        let will_serve: i64 = goal.iter().map(|(uid, part)| ready(uid).min(part.unwrap_or(all))).sum();
+        let mut lacking = (all - will_serve).max(0);
+        for copy in self.copies.iter_mut().filter(|c| c.phase == Phase::Active) {
+            let Some(part) = goal.get(&copy.uid) else { continue };
+            let had = previous.on(&copy.uid).filter(|c| c.phase == Phase::Active).map(|c| c.replicas.unwrap_or(all));
+            let surplus = match (had, part) {
+                (Some(had), Some(part)) => had.min(ready(&copy.uid)) - part,
+                _ => 0,
+            };
+            let kept = surplus.clamp(0, lacking);
+            lacking -= kept;
+            copy.replicas = part.map(|part| part + kept);
+            if kept > 0 {
+                self.waiting.get_or_insert_with(|| format!("waiting to take {kept} replicas off {}", copy.name));
+            }
+        }
+    }
+
+    fn finish(mut self, previous: &PlacementRecord) -> Step {
+        self.copies.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
+        let policy = if self.copies.is_empty() { None } else { self.decision.policy.clone() };
+        if self.copies == previous.clusters && policy == previous.policy {
+            return Step { record: previous.clone(), cause: None, waiting: self.waiting };
+        }
+        if self.causes.is_empty() {
+            let divided = self.copies.iter().any(|c| c.replicas.is_some());
+            self.causes.push(if divided {
+                "replicas divided anew".into()
+            } else {
+                format!("kept {}", self.decision.by)
+            });
+        }
+        let record = PlacementRecord { clusters: self.copies, policy, generation: self.decision.generation };
+        Step { record, cause: Some(self.causes.join(", ")), waiting: self.waiting }
+    }
+}
+
+fn drop_gone(copies: &mut Vec<PlacedCopy>, gone: &BTreeSet<Uid>) -> bool {
+    let before = copies.len();
+    copies.retain(|c| !gone.contains(&c.uid));
+    copies.len() < before
+}
+
+/// Where a follower is needed.
+#[derive(Clone, Debug, Default)]
+pub struct Demand {
+    /// Physical clusters where something that names it is, or where a policy wants it, by uid.
+    pub needed: BTreeMap<Uid, String>,
+    /// Physical clusters where its namespace has a workload, leaving ones included.
+    pub inhabited: BTreeSet<Uid>,
+    /// Physical clusters whose deletion has been asked for.
+    pub deleting: BTreeSet<Uid>,
+    /// It is pinned, and `needed` is the pin.
+    pub pinned: bool,
+}
+
+/// The next record of an object that goes where others go. It comes with what needs it, and leaves after that has left:
+/// content when the namespace has no workload there any more, network objects when it has one elsewhere, and volume claims,
+/// which hold data, only by a pin of their own.
+pub fn follow(role: Role, previous: &PlacementRecord, demand: &Demand, health: &Health) -> Step {
+    let mut copies = previous.clusters.clone();
+    let mut causes = Vec::new();
+    if previous.is_projected() {
+        return Step { record: previous.clone(), cause: None, waiting: None };
+    }
+    if drop_gone(&mut copies, health.gone) {
+        causes.push("its physical cluster is gone");
+    }
+    let active = |copies: &[PlacedCopy], uid: &Uid| copies.iter().any(|c| c.uid == *uid && c.phase == Phase::Active);
+    let arriving: Vec<_> = demand.needed.iter().filter(|(uid, _)| !active(&copies, uid)).collect();
+    if arriving.is_empty() {
+        let leaves = |c: &PlacedCopy| c.phase == Phase::Active && may_leave(role, demand, &c.uid);
+        for copy in copies.iter_mut().filter(|c| leaves(c)) {
+            copy.phase = Phase::Leaving;
+            causes.push("nothing needs it there any more");
+        }
+    } else {
+        causes.push("follows what needs it");
+    }
+    for (uid, name) in arriving {
+        copies.retain(|c| c.uid != *uid);
+        let (name, uid) = (name.clone(), uid.clone());
+        copies.push(PlacedCopy { name, uid, phase: Phase::Active, replicas: None, epoch: health.epoch });
+    }
+    copies.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
+    causes.dedup();
+    let cause = (!causes.is_empty()).then(|| causes.join(", "));
+    let record = match cause {
+        Some(_) => PlacementRecord { clusters: copies, ..previous.clone() },
+        None => previous.clone(),
+    };
+    Step { record, cause, waiting: None }
+}
+
+fn may_leave(role: Role, demand: &Demand, uid: &Uid) -> bool {
+    let elsewhere = || !demand.inhabited.is_empty() || demand.deleting.contains(uid);
+    let unused = !demand.needed.contains_key(uid) && !demand.inhabited.contains(uid);
+    unused
+        && match role {
+            Role::Content => true,
+            Role::Network => elsewhere(),
+            Role::Claim => demand.pinned,
+            Role::Workload | Role::Explicit | Role::Never(_) => false,
+        }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    Grounds, check_grounds,
+    fixtures::{Case, cluster, clusters, deployment, policy, record, uid, words, workload},
+    is_legal,
+};
+
+/// `a=3` is three ready pods on a; every physical cluster answers but those in `down`.
+fn step(case: &Case, ready: &str, down: &str, epoch: u64) -> Step {
+    let ready = ready.split_whitespace().filter_map(|w| w.split_once('='));
+    let ready: BTreeMap<Uid, i64> = ready.map(|(name, n)| (uid(name), n.parse().unwrap())).collect();
+    let up = case.clusters.iter().filter(|c| !down.split(' ').any(|d| d == c.info.name));
+    let up: BTreeSet<Uid> = up.map(|c| c.info.uid.clone()).collect();
+    let health = Health { ready: &ready, up: &up, gone: &BTreeSet::new(), epoch };
+    let decision = case.decide();
+    let step = transition(&case.workload, &case.previous, &decision, &health);
+    let grounds = Grounds { workload: &case.workload, health: &health, stopped: decision.outcome == Outcome::Stopped };
+    assert_eq!(check_grounds(&case.previous, &step.record, &grounds), Ok(()));
+    step
+}
+
+#[test]
+fn a_rolling_workload_moves_make_before_break() {
+    let to_west = |on: &str| Case::new(deployment(3), clusters(&["east", "west"])).pinned("west").on(on);
+    for (case, on, ready, down, expected, waiting) in [
+        ("none to A", "", "", "", "west", None),
+        ("A to A+B", "east", "east=3", "", "east west", Some("waiting for west to be ready")),
+        ("A+B waits for B", "east west", "east=3 west=2", "", "east west", Some("waiting for west to be ready")),
+        (
+            "B that does not answer is not ready",
+            "east west",
+            "east=3 west=3",
+            "west",
+            "east west",
+            Some("waiting for west to be ready"),
+        ),
+        ("A+B to B", "east west", "east=3 west=3", "", "east- west", None),
+        ("the entry stays until the copy is gone", "east- west", "west=3", "", "east- west", None),
+        ("B alone", "west", "west=3", "", "west", None),
+    ] {
+        let step = step(&to_west(on), ready, down, 7);
+        assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
+    }
+}
+
+#[test]
+fn what_must_not_run_twice_breaks_first() {
+    let set = || workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}}));
+    let to_west = |on: &str| Case::new(set(), clusters(&["east", "west"])).pinned("west").on(on);
+    for (case, on, expected, waiting) in [
+        ("A is asked to leave first", "east", "east-", Some("waiting for east to be gone")),
+        ("nothing comes before it is gone", "east-", "east-", Some("waiting for east to be gone")),
+        ("then B", "", "west", None),
+    ] {
+        let step = step(&to_west(on), "east=1", "", 7);
+        assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
+    }
+    let nowhere = Case::new(set(), vec![cluster("east"), cluster("west").cordoned()]).pinned("west").on("east");
+    assert_eq!(words(&step(&nowhere, "", "", 7).record), "east", "a move to where nothing fits does not start");
+}
+
+#[test]
+fn nothing_leaves_for_lack_of_a_place_but_a_policy_can_stop_it() {
+    let nowhere = Case::new(deployment(1), clusters(&["east"])).pinned("west").on("east");
+    let stays = step(&nowhere, "east=1", "", 7);
+    assert_eq!(words(&stays.record), "east");
+    assert_eq!(stays.waiting.as_deref(), Some("waiting for a physical cluster that fits"));
+    let stop = Case::new(deployment(1), clusters(&["east"])).by(policy(1, "p", json!({"count": 0}))).on("east");
+    assert_eq!(words(&step(&stop, "east=1", "", 7).record), "east-");
+}
+
+#[test]
+fn a_move_that_is_called_off_comes_back_as_a_new_arrival() {
+    let back = Case::new(deployment(1), clusters(&["east", "west"])).pinned("east").on("east- west");
+    let step = step(&back, "west=1", "", 7);
+    assert_eq!(words(&step.record), "east west");
+    assert_eq!(step.record.on(&uid("east")).map(|c| c.epoch), Some(7));
+}
+
+#[test]
+fn replicas_move_only_as_fast_as_they_get_ready() {
+    let divided = || policy(1, "p", json!({"count": "All", "replicas": {"mode": "Divide"}}));
+    let case = |replicas, on: &str| Case::new(deployment(replicas), clusters(&["a", "b"])).by(divided()).on(on);
+    for (name, replicas, on, ready, expected) in [
+        ("the new copy gets its part, the old one keeps all", 6, "a*6", "a=6", "a*6 b*3"),
+        ("as one gets ready there, one goes here", 6, "a*6 b*3", "a=6 b=1", "a*5 b*3"),
+        ("and then all", 6, "a*5 b*3", "a=5 b=3", "a*3 b*3"),
+        ("scaling down takes from both", 4, "a*3 b*3", "a=3 b=3", "a*2 b*2"),
+        ("but not what a broken copy lacks", 4, "a*3 b*3", "a=3 b=0", "a*3 b*2"),
+        ("what is not ready is not held", 6, "a*6", "a=0", "a*3 b*3"),
+        ("scaling to nothing holds nothing", 0, "a*3 b*3", "a=3 b=0", "a*0 b*0"),
+    ] {
+        assert_eq!(words(&step(&case(replicas, on), ready, "", 7).record), expected, "{name}");
+    }
+}
+
+#[test]
+fn copies_on_a_physical_cluster_that_is_gone_are_dropped() {
+    let case = Case::new(deployment(1), clusters(&["west"])).on("east");
+    let (ready, up, gone) = (BTreeMap::new(), BTreeSet::from([uid("west")]), BTreeSet::from([uid("east")]));
+    let health = Health { ready: &ready, up: &up, gone: &gone, epoch: 7 };
+    let step = transition(&case.workload, &case.previous, &case.decide(), &health);
+    assert_eq!(words(&step.record), "west");
+    assert!(step.cause.is_some_and(|c| c.contains("gone")));
+}
+
+fn demand(needed: &str, inhabited: &str) -> Demand {
+    Demand {
+        needed: needed.split_whitespace().map(|n| (uid(n), n.to_owned())).collect(),
+        inhabited: inhabited.split_whitespace().map(uid).collect(),
+        ..Demand::default()
+    }
+}
+
+#[test]
+fn followers_come_with_what_needs_them_and_leave_after_it() {
+    let (ready, up, gone) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+    let health = Health { ready: &ready, up: &up, gone: &gone, epoch: 7 };
+    use Role::{Claim, Content, Network};
+    for (case, role, on, needed, inhabited, expected) in [
+        ("content comes", Content, "", "a", "a", "a"),
+        ("to where the workload goes too", Content, "a", "a b", "a b", "a b"),
+        ("stays while the old copy is there", Content, "a b", "b", "a b", "a b"),
+        ("leaves after it", Content, "a b", "b", "b", "a- b"),
+        (
+            "a name that is dropped from a template leaves it there: old pods may still need it",
+            Content,
+            "a",
+            "",
+            "a",
+            "a",
+        ),
+        ("content leaves with the last workload", Content, "a", "", "", "a-"),
+        ("a service leaves after a move", Network, "a b", "b", "b", "a- b"),
+        ("a service stays when there is no workload at all", Network, "a", "", "", "a"),
+        ("a volume claim stays with its data", Claim, "a b", "b", "b", "a b"),
+    ] {
+        let previous = record(on);
+        let step = follow(role, &previous, &demand(needed, inhabited), &health);
+        assert_eq!(words(&step.record), expected, "{case}");
+        assert_eq!(is_legal(&previous, &step.record), Ok(()), "{case}");
+    }
+    let pinned = Demand { pinned: true, ..demand("b", "b") };
+    assert_eq!(words(&follow(Claim, &record("a b"), &pinned, &health).record), "a- b", "a pinned claim leaves");
+}
+
+#[test]
+fn illegal_steps_are_told() {
+    for (case, before, after, error) in [
+        ("A to B at once", "a", "b", "the copy on a vanished from the record without leaving"),
+        ("coming and going at once", "a", "a- b", "b arrives while a leaves, in one step"),
+        ("twice", "", "a a", "a is named twice"),
+    ] {
+        let mut after = record(after);
+        after.clusters.iter_mut().filter(|c| record(before).on(&c.uid).is_none()).for_each(|c| c.epoch = 2);
+        assert_eq!(is_legal(&record(before), &after).map_err(|e| e.to_string()), Err(error.to_owned()), "{case}");
+    }
+    let again = record("a");
+    assert!(
+        matches!(is_legal(&record("a-"), &again), Err(crate::IllegalStep::Epoch { .. })),
+        "a return needs a new epoch"
+    );
+    assert_eq!(is_legal(&record("a-"), &record("")), Ok(()));
+}
+
+/// What happens to the world between two steps.
+#[derive(Clone, Debug)]
+enum Turn {
+    Pin(u8),
+    Unpin,
+    Cordon(u8, bool),
+    Down(u8, bool),
+    Scale(u8),
+    Policy(u8),
+    Ready(u8),
+    Unready(u8),
+    Gone,
+}
+
+fn any_turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        (0_u8..4).prop_map(Turn::Pin),
+        Just(Turn::Unpin),
+        (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Cordon(at, on)),
+        (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Down(at, on)),
+        (0_u8..6).prop_map(Turn::Scale),
+        (0_u8..5).prop_map(Turn::Policy),
+        (0_u8..4).prop_map(Turn::Ready),
+        (0_u8..4).prop_map(Turn::Unready),
+        Just(Turn::Gone),
+    ]
+}
+
+struct World {
+    case: Case,
+    ready: BTreeMap<Uid, i64>,
+    epoch: u64,
+}
+
+impl World {
+    fn turn(&mut self, turn: &Turn) {
+        let name = |at: u8| format!("c{at}");
+        match turn {
+            Turn::Pin(at) => self.case = self.case.clone().pinned(&name(*at)),
+            Turn::Unpin => self.case.workload.pin = None,
+            Turn::Cordon(at, on) => {
+                let c = self.case.clusters[usize::from(*at)].clone();
+                self.case.clusters[usize::from(*at)] = c.with(|c| c.unschedulable = *on);
+            }
+            Turn::Down(at, on) => {
+                let c = self.case.clusters[usize::from(*at)].clone();
+                let readiness = if *on { crate::Readiness::NotReady("x".into()) } else { crate::Readiness::Ready };
+                self.case.clusters[usize::from(*at)] = c.with(|c| c.readiness = readiness);
+            }
+            Turn::Scale(n) => self.case.workload.replicas = self.case.workload.replicas.map(|_| i64::from(*n)),
+            Turn::Policy(n) => {
+                let spec = match n {
+                    0 => json!({"count": 2}),
+                    1 => json!({"count": "All", "replicas": {"mode": "Divide"}}),
+                    2 => json!({"count": 1, "clusters": {"exclude": ["c0"]}}),
+                    3 => json!({"count": 0}),
+                    _ => json!({"count": 3, "replicas": {"mode": "Divide", "by": "Capacity"}}),
+                };
+                self.case.policies = vec![policy(1, "p", spec)];
+            }
+            Turn::Ready(at) => drop(self.ready.insert(uid(&name(*at)), 9)),
+            Turn::Unready(at) => drop(self.ready.remove(&uid(&name(*at)))),
+            Turn::Gone => self.case.previous.clusters.retain(|c| c.phase != Phase::Leaving),
+        }
+    }
+
+    /// One step; whether anything changed.
+    fn step(&mut self) -> Result<bool, TestCaseError> {
+        self.epoch += 1;
+        let up: BTreeSet<Uid> =
+            self.case.clusters.iter().filter(|c| c.info.is_ready()).map(|c| c.info.uid.clone()).collect();
+        let health = Health { ready: &self.ready, up: &up, gone: &BTreeSet::new(), epoch: self.epoch };
+        let decision = self.case.decide();
+        let step = transition(&self.case.workload, &self.case.previous, &decision, &health);
+        let stopped = decision.outcome == Outcome::Stopped;
+        let grounds = Grounds { workload: &self.case.workload, health: &health, stopped };
+        prop_assert_eq!(check_grounds(&self.case.previous, &step.record, &grounds), Ok(()));
+        let served = self.case.previous.active().any(|c| health.is_healthy(&self.case.workload, c));
+        let serves = step.record.active().any(|c| health.is_healthy(&self.case.workload, c));
+        let one = self.case.workload.moves.one_at_a_time();
+        // Divided copies have each a part only, so health of one says nothing of the whole there.
+        let parts = |record: &PlacementRecord| record.clusters.iter().any(|c| c.replicas.is_some());
+        let divided = parts(&step.record) || parts(&self.case.previous);
+        prop_assert!(!served || serves || stopped || one || divided, "the last healthy copy left");
+        let changed = step.record != self.case.previous;
+        prop_assert_eq!(changed, step.cause.is_some());
+        self.case.previous = step.record;
+        Ok(changed)
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_step_is_legal_and_the_walk_ends_where_it_should(turns in proptest::collection::vec(any_turn(), 1..40), stateful in any::<bool>()) {
+        let web = match stateful {
+            true => workload("apps", "StatefulSet", json!({"metadata": {"name": "db"}, "spec": {"replicas": 1}})),
+            false => deployment(2),
+        };
+        let mut world = World { case: Case::new(web, clusters(&["c0", "c1", "c2", "c3"])), ready: BTreeMap::new(), epoch: 1 };
+        for turn in &turns {
+            world.turn(turn);
+            world.step()?;
+        }
+        // Left alone, with everything up and ready and the syncer doing its work, it settles on its decision.
+        for at in 0..4 {
+            world.turn(&Turn::Down(at, false));
+            world.turn(&Turn::Ready(at));
+        }
+        for _ in 0..12 {
+            world.step()?;
+            world.turn(&Turn::Gone);
+        }
+        prop_assert!(!world.step()?, "it never settles: {}", words(&world.case.previous));
+        let decision = world.case.decide();
+        if decision.outcome != Outcome::Unplaced {
+            let wanted: Vec<_> = decision.chosen.iter().map(|c| (&c.uid, c.replicas)).collect();
+            let got: Vec<_> = world.case.previous.clusters.iter().map(|c| (&c.uid, c.replicas)).collect();
+            prop_assert_eq!(got, wanted);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `portolan check`: what could keep a server from running here, found before it is started.
+
+use std::{
+    fs::File,
+    io::Write as _,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use super::progress::human;
+
+/// An fsync slower than this makes every write slow.
+const SLOW_SYNC: Duration = Duration::from_millis(20);
+/// Open files that a server with many watches needs.
+const FILES_WANTED: u64 = 4096;
+
+/// Look whether this machine can run a server, before starting one.
+#[derive(Args)]
+pub(crate) struct Check {
+    /// Data directory that the server would use.
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// Address that the server would use.
+    #[arg(long, default_value = "127.0.0.1:6443")]
+    bind_address: SocketAddr,
+}
+
+/// The outcome of one check.
+enum Finding {
+    Good(String),
+    Warning(String),
+    Bad(String),
+}
+
+impl Check {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let findings = [
+            ("data directory", data_directory(&self.data_dir)),
+            ("sync to disk", sync_to_disk(&self.data_dir)),
+            ("address", address(self.bind_address)),
+            ("open files", open_files()),
+        ];
+        let mut bad = 0;
+        for (name, finding) in findings {
+            let (mark, text) = match finding {
+                Finding::Good(text) => ("ok", text),
+                Finding::Warning(text) => ("warning", text),
+                Finding::Bad(text) => {
+                    bad += 1;
+                    ("failed", text)
+                }
+            };
+            println!("{name:<16}{mark:<9}{text}");
+        }
+        if bad > 0 {
+            bail!("{bad} of 4 checks failed");
+        }
+        Ok(())
+    }
+}
+
+/// The directory itself, or the nearest one above that exists.
+fn existing(dir: &Path) -> &Path {
+    dir.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."))
+}
+
+fn data_directory(dir: &Path) -> Finding {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = existing(dir);
+    let mode = place.metadata().map(|m| m.permissions().mode() & 0o777);
+    if place == dir && mode.as_ref().is_ok_and(|mode| mode & 0o077 != 0) {
+        return Finding::Bad(format!("{} is open to other users; fix: chmod 700 {}", dir.display(), dir.display()));
+    }
+    match tempfile_in(place) {
+        Ok(_) if place == dir => Finding::Good(format!("{} is there and can be written", dir.display())),
+        Ok(_) => Finding::Good(format!("{} will be made", dir.display())),
+        Err(error) => Finding::Bad(format!("{} cannot be written: {error}", place.display())),
+    }
+}
+
+/// A file that is gone with its handle.
+fn tempfile_in(dir: &Path) -> std::io::Result<File> {
+    let path = dir.join(format!(".portolan-check-{}", std::process::id()));
+    let file = File::create_new(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn sync_to_disk(dir: &Path) -> Finding {
+    let measure = || -> anyhow::Result<Duration> {
+        let mut file = tempfile_in(existing(dir)).context("no file can be made")?;
+        let mut times = Vec::new();
+        for _ in 0..20 {
+            file.write_all(&[0; 4096]).context("write failed")?;
+            let started = Instant::now();
+            file.sync_data().context("fdatasync failed")?;
+            times.push(started.elapsed());
+        }
+        times.sort();
+        Ok(times[times.len() / 2])
+    };
+    match measure() {
+        Ok(time) if time > SLOW_SYNC => {
+            Finding::Warning(format!("fdatasync takes {}; writes wait for it", human(time)))
+        }
+        Ok(time) => Finding::Good(format!("fdatasync takes {} µs", time.as_micros())),
+        Err(error) => Finding::Bad(format!("{error:#}")),
+    }
+}
+
+fn address(address: SocketAddr) -> Finding {
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::Good(format!("{address} is free")),
+        Err(error) => Finding::Bad(format!("cannot listen on {address}: {error}")),
+    }
+}
+
+fn open_files() -> Finding {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3)).and_then(|n| n.parse::<u64>().ok());
+    match soft {
+        Some(limit) if limit < FILES_WANTED => Finding::Warning(format!(
+            "{limit} allowed; {FILES_WANTED} are good for many watches; fix: ulimit -n {FILES_WANTED}"
+        )),
+        Some(limit) => Finding::Good(format!("{limit} allowed")),
+        None => Finding::Warning("the limit is not known on this system".into()),
+    }
+}

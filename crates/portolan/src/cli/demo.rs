@@ -1,0 +1,257 @@
+//! `portolan demo`: the whole plane in one process, with simulated physical clusters and a sample app.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use portolan_store::Engine;
+use portolan_types::{LogicalClusterPath, placement::PlacementRecord};
+use serde_json::Value;
+
+use super::{
+    apply::Workspace,
+    kubeconfig::for_workspace,
+    progress::{Steps, human},
+    server::{init_logging, stop_signal},
+};
+use crate::control_plane::{self, Config, ControlPlane};
+
+const MANIFESTS: [&str; 5] = [
+    include_str!("../../../../manifests/demo/40-policy.yaml"),
+    include_str!("../../../../manifests/demo/00-config.yaml"),
+    include_str!("../../../../manifests/demo/10-web.yaml"),
+    include_str!("../../../../manifests/demo/20-db.yaml"),
+    include_str!("../../../../manifests/demo/30-migrate.yaml"),
+];
+const WORKSPACE: &str = "shop";
+/// How long the sample app may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Run everything in one process, with simulated physical clusters and a sample app.
+#[derive(Args)]
+pub(crate) struct Demo {
+    /// Number of simulated physical clusters.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
+    members: u8,
+    /// Where objects, keys and kubeconfigs are kept.
+    #[arg(long, default_value = "./portolan-demo")]
+    data_dir: PathBuf,
+    /// Keep the data directory when the demo ends.
+    #[arg(long)]
+    keep: bool,
+    /// Address and port to serve on.
+    #[arg(long, default_value = "127.0.0.1:6443")]
+    bind_address: SocketAddr,
+}
+
+impl Demo {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        init_logging("error");
+        super::runtime()?.block_on(self.demonstrate())
+    }
+
+    async fn demonstrate(self) -> anyhow::Result<()> {
+        let fresh = !self.data_dir.exists();
+        if !fresh && !self.data_dir.join("admin.kubeconfig").exists() && self.data_dir.read_dir()?.next().is_some() {
+            bail!("{} is there and not from a demo; name another one with --data-dir", self.data_dir.display());
+        }
+        let fate = if self.keep { "kept" } else { "deleted on exit; --keep to keep" };
+        println!("portolan {}  data: {} ({fate})", super::version::PORTOLAN, self.data_dir.display());
+        let result = self.steps().await;
+        if !self.keep {
+            std::fs::remove_dir_all(&self.data_dir)
+                .with_context(|| format!("{} could not be deleted", self.data_dir.display()))?;
+        }
+        result
+    }
+
+    async fn steps(&self) -> anyhow::Result<()> {
+        let mut steps = Steps::new(6);
+        steps.waiting("opening the store");
+        let config = Config {
+            data_dir: self.data_dir.clone(),
+            bind_address: self.bind_address,
+            engine: Engine::Redb,
+            tls_sans: Vec::new(),
+        };
+        let opened = control_plane::open(config).await?;
+        steps.done("store opened");
+        steps.waiting("starting the API server");
+        let mut plane = opened.start().await?;
+        steps.done(&format!("API server ready  https://{}", plane.address));
+        let shown = tokio::select! {
+            shown = self.show(&plane, &mut steps) => shown,
+            stop = stop_signal() => stop,
+        };
+        let ended = match shown {
+            Err(error) => Err(error),
+            Ok(()) => tokio::select! {
+                stop = stop_signal() => stop,
+                () = plane.failed() => Err(anyhow::anyhow!("a part of the control plane failed")),
+            },
+        };
+        steps.finish();
+        println!("stopping");
+        plane.stop().await;
+        ended
+    }
+
+    async fn show(&self, plane: &ControlPlane, steps: &mut Steps) -> anyhow::Result<()> {
+        let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+        let names = member_names(self.members);
+        steps.waiting("joining simulated physical clusters");
+        root.apply(&member_manifests(&names)).await?;
+        wait_for("the simulated physical clusters to be ready", || members_ready(&root)).await?;
+        steps.done(&format!("{} simulated physical clusters joined: {}", names.len(), names.join(" ")));
+        steps.waiting("making the workspace");
+        let manifest =
+            format!("apiVersion: tenancy.kcp.io/v1alpha1\nkind: Workspace\nmetadata: {{name: {WORKSPACE}}}\n");
+        root.apply(&manifest).await?;
+        let path = LogicalClusterPath::root().child(WORKSPACE)?;
+        self.write_kubeconfig(&path)?;
+        steps.done(&format!("workspace {path} ready"));
+        let shop = Workspace::new(&plane.api, &path);
+        steps.waiting("applying the sample app");
+        for manifest in MANIFESTS {
+            shop.apply(manifest).await?;
+        }
+        steps.done("sample app applied: deployment/web (6 replicas), policy \"spread-by-region\"");
+        steps.waiting("waiting for the sample app to be placed and ready");
+        wait_for("the sample app to be ready", || app_ready(&shop)).await?;
+        let placed = placed_line(&shop).await?;
+        steps.done(&placed);
+        steps.finish();
+        self.say_what_next(steps.elapsed(), &names[1]);
+        Ok(())
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.join(format!("{WORKSPACE}.kubeconfig"))
+    }
+
+    fn write_kubeconfig(&self, path: &LogicalClusterPath) -> anyhow::Result<()> {
+        use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
+        let admin = std::fs::read_to_string(self.data_dir.join("admin.kubeconfig"))?;
+        let file = self.kubeconfig();
+        let mut options = std::fs::OpenOptions::new();
+        let mut out = options.write(true).create(true).truncate(true).mode(0o600).open(&file)?;
+        out.write_all(for_workspace(&admin, path)?.as_bytes())?;
+        Ok(())
+    }
+
+    fn say_what_next(&self, took: Duration, pin_to: &str) {
+        println!("\nReady in {}. All physical clusters and pods here are simulated.", human(took));
+        println!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig()));
+        println!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig")));
+        println!("\nTry, in a second terminal:");
+        for (command, what) in commands(&self.kubeconfig(), pin_to) {
+            println!("  {command:<66}# {what}");
+        }
+        println!("Ctrl-C stops{}.", if self.keep { "" } else { " and cleans up" });
+    }
+}
+
+/// The commands to try; an end-to-end test runs each of them.
+fn commands(kubeconfig: &Path, pin_to: &str) -> Vec<(String, &'static str)> {
+    let export = format!("export KUBECONFIG={}", shown(kubeconfig));
+    let mut commands = vec![(export, "the workspace root:shop")];
+    let pin = format!("kubectl annotate deploy/web portolan.dev/pin={pin_to} --overwrite");
+    let fixed = [
+        ("kubectl get deploy,sts,job -o wide", "the CLUSTERS column says where"),
+        ("kubectl get pods -L portolan.dev/cluster", "pods, with the physical cluster of each"),
+        ("kubectl get placements", "what was decided, and how it stands"),
+        ("kubectl rollout status deploy/web", "as on any cluster"),
+        ("kubectl scale deploy/web --replicas=9", "the new ones are shared out too"),
+        (pin.as_str(), "move it with one attribute"),
+        ("kubectl get deploy web -o wide -w", "watch it move"),
+    ];
+    commands.extend(fixed.map(|(command, what)| (command.to_owned(), what)));
+    commands
+}
+
+/// The path as it can be pasted in another terminal.
+fn shown(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+fn member_names(count: u8) -> Vec<String> {
+    let in_eu = count.div_ceil(2);
+    let eu = (1..=in_eu).map(|n| format!("eu-{n}"));
+    let us = (1..=count - in_eu).map(|n| format!("us-{n}"));
+    eu.chain(us).collect()
+}
+
+fn member_manifests(names: &[String]) -> String {
+    let manifest = |name: &String| {
+        let region = &name[..2];
+        format!(
+            "apiVersion: portolan.dev/v1alpha1\nkind: PhysicalCluster\nmetadata:\n  name: {name}\n  labels: {{region: {region}, \
+             zone: {name}, mode: simulated}}\nspec:\n  connection: {{simulated: {{nodes: 2}}}}\n"
+        )
+    };
+    names.iter().map(manifest).collect::<Vec<_>>().join("\n---\n")
+}
+
+async fn wait_for<F: Future<Output = anyhow::Result<bool>>>(what: &str, check: impl Fn() -> F) -> anyhow::Result<()> {
+    let waiting = async {
+        while !check().await? {
+            tokio::time::sleep(POLL).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.with_context(|| format!("waited {} for {what}", human(PATIENCE)))?
+}
+
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn has_condition(object: &Value, kind: &str) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| c["type"] == kind && c["status"] == "True")
+}
+
+async fn members_ready(root: &Workspace) -> anyhow::Result<bool> {
+    let members = root.get("/apis/portolan.dev/v1alpha1/physicalclusters").await?;
+    Ok(items(&members).iter().all(|member| has_condition(member, "Ready")))
+}
+
+async fn app_ready(shop: &Workspace) -> anyhow::Result<bool> {
+    let number = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let web = shop.get("/apis/apps/v1/namespaces/default/deployments/web").await?;
+    let db = shop.get("/apis/apps/v1/namespaces/default/statefulsets/db").await?;
+    let migrate = shop.get("/apis/batch/v1/namespaces/default/jobs/migrate").await?;
+    Ok(number(&web, "/status/readyReplicas") == number(&web, "/spec/replicas")
+        && number(&db, "/status/readyReplicas") == number(&db, "/spec/replicas")
+        && has_condition(&migrate, "Complete"))
+}
+
+/// `placed: eu-1=3 us-1=3   6/6 ready`.
+async fn placed_line(shop: &Workspace) -> anyhow::Result<String> {
+    let web = shop.get("/apis/apps/v1/namespaces/default/deployments/web").await?;
+    let replicas = web["spec"]["replicas"].as_i64().unwrap_or(0);
+    let record = PlacementRecord::of(&web).unwrap_or_default();
+    let shares: BTreeMap<&str, i64> =
+        record.active().map(|copy| (copy.name.as_str(), copy.replicas.unwrap_or(replicas))).collect();
+    let shares: Vec<String> = shares.into_iter().map(|(name, share)| format!("{name}={share}")).collect();
+    let ready = web["status"]["readyReplicas"].as_i64().unwrap_or(0);
+    Ok(format!("placed: {}   {ready}/{replicas} ready", shares.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_span_two_regions() {
+        assert_eq!(member_names(3), ["eu-1", "eu-2", "us-1"]);
+        assert_eq!(member_names(5), ["eu-1", "eu-2", "eu-3", "us-1", "us-2"]);
+        assert_eq!(member_names(2), ["eu-1", "us-1"]);
+    }
+}

@@ -1,0 +1,76 @@
+//! The command line: a file per command.
+
+mod apply;
+mod check;
+mod demo;
+mod kubeconfig;
+mod progress;
+mod server;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A logical-cluster control plane: thousands of isolated Kubernetes APIs, placed on physical clusters.
+#[derive(Parser)]
+#[command(name = "portolan", version = version::PORTOLAN, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything in one process, with simulated physical clusters and a sample app.
+    Demo(demo::Demo),
+    /// Run the control plane.
+    Server(server::Server),
+    /// Look whether this machine can run a server, before starting one.
+    Check(check::Check),
+    /// Print a kubeconfig for a workspace.
+    Kubeconfig(kubeconfig::Kubeconfig),
+    /// Print the version.
+    Version(version::Version),
+}
+
+/// Exit code of a failure; 2 is clap's, for usage.
+const FAILED: u8 = 1;
+
+/// Runs the command that the arguments name.
+pub(crate) fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(command) => command.run(),
+        Command::Server(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Kubeconfig(command) => command.run(),
+        Command::Version(command) => command.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", explain(&error));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// What failed, then why, one line each.
+fn explain(error: &anyhow::Error) -> String {
+    let mut lines = vec![error.to_string()];
+    let mut last = lines[0].clone();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !last.contains(&cause) {
+            lines.push(format!("  why:  {cause}"));
+        }
+        last = cause;
+    }
+    lines.join("\n")
+}
+
+/// The runtime of long-running commands.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    use anyhow::Context as _;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().build().context("the asynchronous runtime does not start")
+}

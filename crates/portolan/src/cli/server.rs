@@ -1,0 +1,102 @@
+//! `portolan server`.
+
+use std::{net::SocketAddr, path::PathBuf, time::Instant};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use portolan_store::Engine;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::progress::human;
+use crate::control_plane::{self, Config};
+
+/// Run the control plane.
+#[derive(Args)]
+pub(crate) struct Server {
+    /// Where objects, keys and admin.kubeconfig are kept; made when missing, readable by its owner only.
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// Address and port to serve on.
+    #[arg(long, default_value = "127.0.0.1:6443")]
+    bind_address: SocketAddr,
+    /// Storage engine.
+    #[arg(long, value_enum, default_value_t = StoreEngine::Redb)]
+    store: StoreEngine,
+    /// Further name or address for the server's certificate; may be repeated.
+    #[arg(long = "tls-san")]
+    tls_sans: Vec<String>,
+}
+
+/// Storage engines, as named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreEngine {
+    /// One file, durable, small; the default.
+    Redb,
+    /// A log-structured tree in a folder.
+    Sled,
+    /// Nothing survives a stop.
+    Memory,
+}
+
+impl From<StoreEngine> for Engine {
+    fn from(engine: StoreEngine) -> Self {
+        match engine {
+            StoreEngine::Redb => Self::Redb,
+            StoreEngine::Sled => Self::Sled,
+            StoreEngine::Memory => Self::Memory,
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        init_logging("info");
+        super::runtime()?.block_on(self.serve())
+    }
+
+    async fn serve(self) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let config = Config {
+            data_dir: self.data_dir,
+            bind_address: self.bind_address,
+            engine: self.store.into(),
+            tls_sans: self.tls_sans,
+        };
+        let kubeconfig = config.data_dir.join("admin.kubeconfig");
+        let mut plane = control_plane::open(config).await?.start().await?;
+        tracing::info!(
+            address = %plane.address,
+            kubeconfig = %kubeconfig.display(),
+            duration = human(started.elapsed()),
+            "ready"
+        );
+        tokio::select! {
+            stop = stop_signal() => stop?,
+            () = plane.failed() => {
+                plane.stop().await;
+                anyhow::bail!("a part of the control plane failed, see the log");
+            }
+        }
+        tracing::info!("stopping");
+        plane.stop().await;
+        Ok(())
+    }
+}
+
+/// Resolves on the first of SIGINT and SIGTERM.
+pub(super) async fn stop_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt.context("SIGINT cannot be handled"),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Logs to standard error; `PORTOLAN_LOG` takes the filter syntax of tracing, such as `portolan_syncer=debug,info`.
+pub(super) fn init_logging(default: &str) {
+    use std::io::IsTerminal as _;
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("PORTOLAN_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
+}

@@ -1,0 +1,34 @@
+//! `portolan version`.
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+/// Version of this program.
+pub(crate) const PORTOLAN: &str = env!("CARGO_PKG_VERSION");
+
+/// Print the version.
+#[derive(Args)]
+pub(crate) struct Version {
+    /// Output format.
+    #[arg(short, long, value_enum)]
+    output: Option<Format>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Json,
+    Yaml,
+}
+
+impl Version {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let kubernetes = portolan_machinery::kinds::KindTable::builtin().version();
+        let value = json!({"portolan": PORTOLAN, "kubernetes": kubernetes});
+        match self.output {
+            None => println!("portolan {PORTOLAN}, serving the API of Kubernetes {kubernetes}"),
+            Some(Format::Json) => println!("{}", serde_json::to_string_pretty(&value)?),
+            Some(Format::Yaml) => print!("{}", serde_saphyr::to_string(&value)?),
+        }
+        Ok(())
+    }
+}

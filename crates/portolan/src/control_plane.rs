@@ -1,0 +1,146 @@
+//! All parts of a control plane, put together.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use portolan_apiserver::{ApiServer, ApiServerConfig};
+use portolan_controllers::{Plane, run, workspaces};
+use portolan_machinery::kinds::KindTable;
+use portolan_store::{DynStore, Engine, StoreConfig, StoreError};
+use portolan_types::{BoxFuture, LogicalClusterId, Seams};
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    members::{Members, Simulations},
+    placements::Placing,
+    upstream::StoreUpstream,
+};
+
+/// History is kept this long, so that watches can be resumed.
+const HISTORY: Duration = Duration::from_secs(5 * 60);
+/// How long requests under way may take when the server stops.
+const DRAIN: Duration = Duration::from_secs(8);
+
+/// What a control plane is told at its start.
+pub(crate) struct Config {
+    /// Where the store, keys and `admin.kubeconfig` are.
+    pub(crate) data_dir: PathBuf,
+    /// Where it listens.
+    pub(crate) bind_address: SocketAddr,
+    /// The storage engine.
+    pub(crate) engine: Engine,
+    /// Further names and addresses for the server's certificate.
+    pub(crate) tls_sans: Vec<String>,
+}
+
+/// A running control plane.
+pub(crate) struct ControlPlane {
+    pub(crate) api: Arc<ApiServer>,
+    pub(crate) address: SocketAddr,
+    store: DynStore,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+/// A store that is open, before anything runs on it.
+pub(crate) struct Opened {
+    store: DynStore,
+    seams: Seams,
+    config: Config,
+}
+
+/// Opens the store: the first step, apart so that its time can be told.
+pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
+    let seams = Seams::system();
+    let store_config = StoreConfig::new(config.engine, Some(config.data_dir.join("store")));
+    let opening = {
+        let seams = seams.clone();
+        tokio::task::spawn_blocking(move || portolan_store::open(store_config, seams))
+    };
+    let store = opening.await.context("opening the store panicked")?;
+    let store = store.with_context(|| format!("the store in {} cannot be opened", config.data_dir.display()))?;
+    Ok(Opened { store, seams, config })
+}
+
+impl Opened {
+    /// Starts everything. The API answers when this returns.
+    pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
+        let Self { store, seams, config } = self;
+        let listener = TcpListener::bind(config.bind_address)
+            .await
+            .with_context(|| format!("cannot listen on {}", config.bind_address))?;
+        let address = listener.local_addr().context("the listening address is unknown")?;
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let placing = Placing::default();
+        let mut api_config = ApiServerConfig::in_directory(config.data_dir, seams.clone());
+        api_config.bind_address = address;
+        api_config.tls_sans = config.tls_sans;
+        placing.hook_into(&mut api_config.hooks);
+        let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
+        let plane = Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams.clone()));
+        portolan_controllers::spawn_all(&plane, &api.pki().ca, &shutdown, &mut tasks);
+        let directory = Arc::new(ApiDirectory(api.clone()));
+        let workspaces = workspaces::Workspaces::new(plane.clone(), directory);
+        tasks.spawn(run(plane.clone(), workspaces, shutdown.clone()));
+        placing.start(&api, &store, &seams, &shutdown, &mut tasks);
+        let upstream = Arc::new(StoreUpstream::new(plane.clone()));
+        let simulations = Arc::new(Simulations::new(seams.clone(), shutdown.clone()));
+        let members = Members::new(plane.clone(), upstream, simulations, shutdown.clone());
+        tasks.spawn(run(plane.clone(), members, shutdown.clone()));
+        tasks.spawn(forget_history(store.clone(), shutdown.clone()));
+        let (server, stop) = (api.clone(), shutdown.clone());
+        tasks.spawn(async move {
+            if let Err(error) = server.serve(listener, stop).await {
+                tracing::error!(%error, "the API server stopped");
+            }
+        });
+        Ok(ControlPlane { api, address, store, shutdown, tasks })
+    }
+}
+
+impl ControlPlane {
+    /// Ends once any part ended by itself, which none should.
+    pub(crate) async fn failed(&mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a part of the control plane failed");
+                return;
+            }
+        }
+    }
+
+    /// Stops in order: readiness first, then requests, loops, and last the store.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.cancel();
+        let drained = tokio::time::timeout(DRAIN, async { while self.tasks.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
+            tracing::warn!("some parts did not stop in time and were ended");
+            self.tasks.shutdown().await;
+        }
+        self.api.stop().await;
+        self.store.close().await;
+    }
+}
+
+/// Compacts until `shutdown`, or until the store takes no writes any more.
+async fn forget_history(store: DynStore, shutdown: CancellationToken) {
+    tokio::select! {
+        error = portolan_store::keep_history(store, HISTORY) => tracing::warn!(%error, "history is not compacted any more"),
+        () = shutdown.cancelled() => {}
+    }
+}
+
+/// The API server's directory, as the workspace loop needs it.
+struct ApiDirectory(Arc<ApiServer>);
+
+impl workspaces::Directory for ApiDirectory {
+    fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.0.directory().mark_deleting(cluster))
+    }
+
+    fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.0.directory().remove(cluster))
+    }
+}

@@ -1,0 +1,109 @@
+//! How physical clusters are reached. The one place that looks at which kind of connection it is.
+
+use std::{collections::HashMap, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_apiserver::{ApiServer, User};
+use portolan_controllers::{Plane, PlaneError};
+use portolan_simulator::{SimulatedCluster, SimulationConfig};
+use portolan_syncer::{ConnectError, Connector, DirectConnector};
+use portolan_types::{
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams,
+    placement::{Connection, SecretKeyRef},
+};
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// The key of a Secret that is taken when none is named.
+const DEFAULT_KEY: &str = "kubeconfig";
+const DEFAULT_NODES: u32 = 2;
+
+/// The kubeconfig of a direct connection, `None` for the others; the inner error says what is wrong with the reference.
+pub(super) async fn kubeconfig(
+    plane: &Plane,
+    cluster: LogicalClusterId,
+    connection: &Connection,
+) -> Result<Result<Option<String>, String>, PlaneError> {
+    let Some(direct) = &connection.direct else { return Ok(Ok(None)) };
+    let reference = &direct.kubeconfig_secret_ref;
+    let place = format!("Secret {}/{}", reference.namespace, reference.name);
+    let (Ok(namespace), Ok(name)) = (reference.namespace.parse(), reference.name.parse()) else {
+        return Ok(Err(format!("{place} is no name of a Secret")));
+    };
+    let key = ObjectKey::namespaced(cluster, GroupResource::new("", "secrets"), namespace, name);
+    let Some(secret) = plane.get(&key).await? else { return Ok(Err(format!("{place} does not exist"))) };
+    Ok(text_of(&secret.object, reference)
+        .map(Some)
+        .ok_or_else(|| format!("{place} has no text under the key {:?}", key_of(reference))))
+}
+
+fn key_of(reference: &SecretKeyRef) -> &str {
+    if reference.key.is_empty() { DEFAULT_KEY } else { &reference.key }
+}
+
+fn text_of(secret: &Value, reference: &SecretKeyRef) -> Option<String> {
+    let encoded = secret.get("data")?.get(key_of(reference))?.as_str()?;
+    String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
+}
+
+/// The simulated clusters of this process, by name; they live as long as it does.
+pub(crate) struct Simulations {
+    running: Mutex<HashMap<String, Arc<SimulatedCluster>>>,
+    seams: Seams,
+    shutdown: CancellationToken,
+}
+
+impl Simulations {
+    pub(crate) fn new(seams: Seams, shutdown: CancellationToken) -> Self {
+        Self { running: Mutex::default(), seams, shutdown }
+    }
+
+    /// The connector of a physical cluster; an error is a sentence for its `Ready` condition.
+    pub(super) async fn connector(
+        &self,
+        name: &str,
+        connection: &Connection,
+        kubeconfig: Option<&str>,
+    ) -> Result<Arc<dyn Connector>, String> {
+        match (connection, kubeconfig) {
+            (Connection { direct: Some(_), .. }, Some(text)) => {
+                let direct = DirectConnector::from_kubeconfig(text).map_err(|error| error.to_string())?;
+                Ok(Arc::new(direct))
+            }
+            (Connection { simulated: Some(simulated), .. }, _) => {
+                let nodes = if simulated.nodes == 0 { DEFAULT_NODES } else { simulated.nodes };
+                let config = SimulationConfig { nodes, ..SimulationConfig::named(name) };
+                Ok(Arc::new(InProcessConnector(self.start(config).await?.api().clone())))
+            }
+            _ => Err("the connection names neither a kubeconfig nor a simulated cluster".into()),
+        }
+    }
+
+    async fn start(&self, config: SimulationConfig) -> Result<Arc<SimulatedCluster>, String> {
+        let mut running = self.running.lock().await;
+        if let Some(cluster) = running.get(&config.name) {
+            return Ok(cluster.clone());
+        }
+        let name = config.name.clone();
+        let started = SimulatedCluster::start(config, self.seams.clone(), &self.shutdown).await;
+        let cluster = Arc::new(started.map_err(|error| error.to_string())?);
+        running.insert(name, cluster.clone());
+        Ok(cluster)
+    }
+}
+
+/// Reaches an API server in this process, without a socket.
+struct InProcessConnector(Arc<ApiServer>);
+
+impl Connector for InProcessConnector {
+    fn connect(&self) -> BoxFuture<'_, Result<kube::Client, ConnectError>> {
+        let user = User {
+            name: "portolan-syncer".into(),
+            groups: vec![portolan_machinery::rbac::MASTERS.into()],
+            ..User::default()
+        };
+        let service = self.0.service_as(user);
+        Box::pin(async move { Ok(kube::Client::new(service, "default")) })
+    }
+}

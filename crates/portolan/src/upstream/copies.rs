@@ -1,0 +1,110 @@
+//! The state of each copy, kept beside the object, and the `.status` above that is merged from all of them.
+
+use std::sync::Arc;
+
+use portolan_store::{Expect, Transaction, Write};
+use portolan_syncer::status::{self, CopyStatus};
+use portolan_types::{
+    GroupResource, ObjectKey, Record, ResourceVersion, object,
+    placement::{PlacedCopy, PlacementRecord},
+    upstream::{CopyReport, CopyState, UpstreamError},
+};
+use serde_json::{Value, json};
+
+use super::{StoreUpstream, failed, release::Leaving};
+use crate::placements;
+
+/// The states of all copies of one object, as read.
+struct Copies {
+    key: ObjectKey,
+    revision: Option<ResourceVersion>,
+    states: Vec<CopyStatus>,
+}
+
+impl Copies {
+    async fn read(upstream: &StoreUpstream, of: &ObjectKey, object: &Value) -> Result<Self, UpstreamError> {
+        let key = ObjectKey {
+            resource: GroupResource::new("internal.portolan.dev", "copies"),
+            name: object::meta_text(object, "uid").parse().map_err(|error| failed(&error))?,
+            ..of.clone()
+        };
+        let Some((stored, revision)) = upstream.read(&key).await? else {
+            return Ok(Self { key, revision: None, states: Vec::new() });
+        };
+        let states = serde_json::from_value(stored["copies"].clone()).map_err(|error| failed(&error))?;
+        Ok(Self { key, revision: Some(revision), states })
+    }
+
+    /// Takes in what one copy reports.
+    fn update(&mut self, placed: &PlacedCopy, state: CopyState, now: &str) {
+        let at = self.states.iter().position(|known| known.uid == placed.uid).unwrap_or_else(|| {
+            self.states.push(CopyStatus::unreported(&placed.name, placed.uid.clone(), placed.replicas));
+            self.states.len() - 1
+        });
+        let known = &mut self.states[at];
+        known.replicas = placed.replicas;
+        known.update(state, now);
+    }
+
+    fn write(self) -> Option<Write> {
+        let expect = self.revision.map_or(Expect::Absent, Expect::At);
+        let object = json!({
+            "metadata": {"name": &*self.key.name},
+            "copies": serde_json::to_value(&self.states).expect("trees serialize"),
+        });
+        let record = (!self.states.is_empty()).then(|| Record::of(&object));
+        (record.is_some() || self.revision.is_some()).then_some(Write { key: self.key, expect, record })
+    }
+}
+
+/// Stores one copy's state and the merged status. A report about another object of the name, or an earlier stay, is dropped.
+pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) -> Result<(), UpstreamError> {
+    let Some((mut current, revision)) = upstream.read(&report.key).await? else { return Ok(()) };
+    let record = PlacementRecord::of(&current).unwrap_or_default();
+    let placed = record.on(&report.physical).filter(|copy| copy.epoch == report.epoch);
+    let (Some(placed), true) = (placed, object::uid(&current).as_ref() == Some(&report.uid)) else { return Ok(()) };
+    let mut copies = Copies::read(upstream, &report.key, &current).await?;
+    copies.update(placed, report.state.clone(), &upstream.plane.seams().now_text());
+    copies.states.retain(|known| record.on(&known.uid).is_some());
+    let mut txn = Transaction::default();
+    if merge(upstream, &report.key, &mut current, &copies.states) {
+        let write = Write { key: report.key.clone(), expect: Expect::At(revision), record: Some(Record::of(&current)) };
+        txn.writes.push(write);
+    } else {
+        txn.checks.push((report.key.clone(), Expect::At(revision)));
+    }
+    txn.writes
+        .extend(placements::with_states(&upstream.plane, &report.key, &copies.states).await.map_err(|e| failed(&e))?);
+    txn.writes.extend(copies.write());
+    upstream.commit(txn).await
+}
+
+/// Takes a copy's state away and merges what is left into `current`.
+pub(super) async fn forget(
+    upstream: &StoreUpstream,
+    current: &mut Value,
+    leaving: Leaving<'_>,
+    txn: &mut Transaction,
+) -> Result<(), UpstreamError> {
+    let mut copies = Copies::read(upstream, leaving.key, current).await?;
+    copies.states.retain(|known| known.uid != *leaving.physical);
+    if !copies.states.is_empty() {
+        merge(upstream, leaving.key, current, &copies.states);
+    }
+    let placement = placements::with_states(&upstream.plane, leaving.key, &copies.states).await;
+    txn.writes.extend(placement.map_err(|error| failed(&error))?);
+    txn.writes.extend(copies.write());
+    Ok(())
+}
+
+/// Sets `.status` from the copies; whether that changed anything.
+fn merge(upstream: &StoreUpstream, key: &ObjectKey, object: &mut Value, states: &[CopyStatus]) -> bool {
+    let Some(kind) = upstream.plane.stored_kind(&key.resource) else { return false };
+    let merged = status::merge(&kind.gvk.group_kind(), object, states);
+    let current = object.get("status").unwrap_or(&Value::Null);
+    if merged.is_null() || *current == merged {
+        return false;
+    }
+    object["status"] = merged;
+    true
+}

@@ -1,0 +1,103 @@
+//! Debts: copies that are still to be deleted on physical clusters that could not be reached, kept among Portolan's own
+//! bookkeeping until they are paid.
+
+use std::sync::Arc;
+
+use portolan_store::{Expect, RangeScope, Transaction, Write};
+use portolan_types::{
+    GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Scope, Uid, upstream::Debt,
+    upstream::UpstreamError,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{StoreUpstream, failed, release};
+
+/// How a debt is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    physical: Uid,
+    cluster: String,
+    group: String,
+    resource: String,
+    namespace: Option<String>,
+    name: String,
+    version: String,
+    kind: String,
+    uid: Uid,
+    epoch: u64,
+}
+
+fn resource() -> GroupResource {
+    GroupResource::new("internal.portolan.dev", "debts")
+}
+
+fn key(physical: &Uid, debt: &Debt) -> Result<ObjectKey, UpstreamError> {
+    let name = format!("{physical}.{}.{}", debt.uid, debt.epoch);
+    let name = name.parse().map_err(|error| failed(&error))?;
+    Ok(ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, resource(), name))
+}
+
+impl Stored {
+    fn of(physical: &Uid, debt: &Debt) -> Self {
+        Self {
+            physical: physical.clone(),
+            cluster: debt.key.cluster.to_string(),
+            group: debt.key.resource.group.to_string(),
+            resource: debt.key.resource.resource.to_string(),
+            namespace: debt.key.namespace().map(ToString::to_string),
+            name: debt.key.name.to_string(),
+            version: debt.kind.version.to_string(),
+            kind: debt.kind.kind.to_string(),
+            uid: debt.uid.clone(),
+            epoch: debt.epoch,
+        }
+    }
+
+    fn into_debt(self) -> Option<Debt> {
+        let namespace = match self.namespace {
+            Some(text) => Some(text.parse().ok()?),
+            None => None,
+        };
+        let key = ObjectKey {
+            cluster: self.cluster.parse().ok()?,
+            resource: GroupResource::new(self.group.as_str(), self.resource),
+            scope: Scope::from(namespace),
+            name: self.name.parse().ok()?,
+        };
+        let kind = GroupVersionKind::new(self.group, self.version, self.kind);
+        Some(Debt { key, kind, uid: self.uid, epoch: self.epoch })
+    }
+}
+
+/// The debts of one physical cluster.
+pub(super) async fn list(upstream: &StoreUpstream, physical: &Uid) -> Result<Vec<Debt>, UpstreamError> {
+    let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, resource());
+    let found = upstream.plane.list(scope).await.map_err(|error| failed(&error))?;
+    let parse = |object: &Value| serde_json::from_value::<Stored>(object["debt"].clone()).ok();
+    let own = found.iter().filter_map(|found| parse(&found.object)).filter(|debt| debt.physical == *physical);
+    Ok(own.filter_map(Stored::into_debt).collect())
+}
+
+/// Takes a paid debt off the books.
+pub(super) async fn settle(upstream: &StoreUpstream, physical: &Uid, debt: &Debt) -> Result<(), UpstreamError> {
+    let key = key(physical, debt)?;
+    match upstream.commit(Transaction::one(key, Expect::Anything, None)).await {
+        Err(UpstreamError::Conflict) => Ok(()), // settled already
+        other => other,
+    }
+}
+
+/// Notes a debt and takes the copy off the record, in one transaction.
+pub(super) async fn record(upstream: &StoreUpstream, physical: &Uid, debt: Arc<Debt>) -> Result<(), UpstreamError> {
+    let key = key(physical, &debt)?;
+    let stored = serde_json::to_value(Stored::of(physical, &debt)).map_err(|error| failed(&error))?;
+    let object = json!({"metadata": {"name": &*key.name}, "debt": stored});
+    let mut txn = Transaction::default();
+    if upstream.read(&key).await?.is_none() {
+        txn.writes.push(Write { key, expect: Expect::Absent, record: Some(Record::of(&object)) });
+    }
+    let leaving = release::Leaving { key: &debt.key, uid: &debt.uid, physical, epoch: debt.epoch };
+    release::release(upstream, leaving, txn).await
+}

@@ -1,0 +1,233 @@
+//! The syncer's `Upstream`, over the store: every answer is limited to what is placed on the physical cluster that asks, and
+//! every report is one transaction.
+
+mod copies;
+mod debts;
+mod projection;
+mod release;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, RwLock},
+};
+
+use portolan_controllers::Plane;
+use portolan_store::{
+    EventStream, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope,
+};
+use portolan_types::{
+    BoxFuture, ObjectKey, Record, ResourceVersion, Status, Uid,
+    placement::{Condition, PhysicalClusterStatus},
+    seams::seconds_text,
+    upstream::{
+        ChangeStream, Changes, ClusterReport, CopyReport, Debt, Projection, Snapshot, Upstream, UpstreamError,
+        UpstreamObject,
+    },
+};
+use serde_json::Value;
+
+/// How often a report is tried again when others write the same object.
+const ATTEMPTS: usize = 8;
+
+/// The logical side of all physical clusters.
+pub(crate) struct StoreUpstream {
+    plane: Arc<Plane>,
+    /// Where each physical cluster is registered.
+    registered: RwLock<HashMap<Uid, ObjectKey>>,
+}
+
+impl StoreUpstream {
+    pub(crate) fn new(plane: Arc<Plane>) -> Self {
+        Self { plane, registered: RwLock::default() }
+    }
+
+    /// Tells where `physical` is registered, so that its state can be written there.
+    pub(crate) fn register(&self, physical: Uid, key: ObjectKey) {
+        self.registered.write().expect("no code panics under this lock").insert(physical, key);
+    }
+
+    fn upstream_object(&self, stored: &StoredObject) -> Result<Option<UpstreamObject>, UpstreamError> {
+        let Some(kind) = self.plane.stored_kind(&stored.key.resource) else { return Ok(None) };
+        let object = stored.record.to_value(stored.revision).map_err(|error| failed(&error))?;
+        let (key, revision) = (stored.key.clone(), stored.revision);
+        Ok(Some(UpstreamObject { key, revision, kind: kind.gvk.clone(), object }))
+    }
+
+    async fn read(&self, key: &ObjectKey) -> Result<Option<(Value, ResourceVersion)>, UpstreamError> {
+        let Some(stored) = self.plane.store().get(key).await.map_err(store_failed)? else { return Ok(None) };
+        let object = stored.record.to_value(stored.revision).map_err(|error| failed(&error))?;
+        Ok(Some((object, stored.revision)))
+    }
+
+    async fn commit(&self, txn: Transaction) -> Result<(), UpstreamError> {
+        if txn.writes.is_empty() {
+            return Ok(());
+        }
+        self.plane.store().commit(txn).await.map(drop).map_err(store_failed)
+    }
+
+    /// Runs one read-then-commit step until nobody else got in between.
+    async fn retried<'a>(
+        &'a self,
+        step: impl Fn() -> BoxFuture<'a, Result<(), UpstreamError>> + Send,
+    ) -> Result<(), UpstreamError> {
+        for _ in 1..ATTEMPTS {
+            match step().await {
+                Err(UpstreamError::Conflict) => {}
+                other => return other,
+            }
+        }
+        step().await
+    }
+
+    async fn write_cluster(&self, physical: &Uid, report: &ClusterReport) -> Result<(), UpstreamError> {
+        let key = self.registered.read().expect("no code panics under this lock").get(physical).cloned();
+        let Some(key) = key else { return Ok(()) };
+        let Some((mut object, revision)) = self.read(&key).await? else { return Ok(()) };
+        if portolan_types::object::uid(&object).as_ref() != Some(physical) {
+            return Ok(());
+        }
+        let now = seconds_text(self.plane.seams().clock.now());
+        let before: PhysicalClusterStatus =
+            object.get("status").and_then(|s| serde_json::from_value(s.clone()).ok()).unwrap_or_default();
+        let after = cluster_status(&before, report, &now);
+        if after == before {
+            return Ok(());
+        }
+        object["status"] = serde_json::to_value(after).map_err(|error| failed(&error))?;
+        self.commit(Transaction::one(key, Expect::At(revision), Some(Record::of(&object)))).await
+    }
+}
+
+/// The status after a report; what a report does not know stays.
+fn cluster_status(before: &PhysicalClusterStatus, report: &ClusterReport, now: &str) -> PhysicalClusterStatus {
+    let (status, reason, message) = match &report.ready {
+        Ok(()) => ("True", "Reachable".to_owned(), "the API server answers".to_owned()),
+        Err((reason, message)) => ("False", reason.clone(), message.clone()),
+    };
+    let mut after = before.clone();
+    let since = before.conditions.iter().find(|c| c.kind == "Ready" && c.status == status);
+    let ready = Condition {
+        kind: "Ready".into(),
+        status: status.into(),
+        reason,
+        message,
+        last_transition_time: since.map_or_else(|| now.to_owned(), |c| c.last_transition_time.clone()),
+        observed_generation: 0,
+    };
+    after.conditions.retain(|c| c.kind != "Ready");
+    after.conditions.push(ready);
+    after.version = report.version.clone().unwrap_or(after.version);
+    after.capacity = report.capacity.clone().unwrap_or(after.capacity);
+    after.allocatable = report.allocatable.clone().unwrap_or(after.allocatable);
+    after
+}
+
+fn failed(error: &dyn std::fmt::Display) -> UpstreamError {
+    UpstreamError::Failed(Status::internal(error))
+}
+
+fn store_failed(error: StoreError) -> UpstreamError {
+    match error {
+        StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } | StoreError::NotFound { .. } => {
+            UpstreamError::Conflict
+        }
+        StoreError::Compacted { .. } => UpstreamError::Expired,
+        other => failed(&other),
+    }
+}
+
+struct StoreChanges(Box<dyn EventStream>);
+
+impl ChangeStream for StoreChanges {
+    fn next(&mut self) -> BoxFuture<'_, Result<Changes, UpstreamError>> {
+        Box::pin(async move {
+            let batch = self.0.next().await.map_err(store_failed)?;
+            let keys = batch.events.iter().map(|event| event.key.clone()).collect();
+            Ok(Changes { revision: batch.revision, keys })
+        })
+    }
+}
+
+impl Upstream for StoreUpstream {
+    fn snapshot<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>> {
+        Box::pin(async move {
+            let request = RangeRequest::all(RangeScope::PlacedOn(physical.to_string()));
+            let page = self.plane.store().range(request).await.map_err(store_failed)?;
+            let objects = page.objects.iter().map(|stored| self.upstream_object(stored));
+            let objects = objects.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+            Ok(Snapshot { revision: page.revision, objects })
+        })
+    }
+
+    fn changes<'a>(
+        &'a self,
+        physical: &'a Uid,
+        after: ResourceVersion,
+    ) -> BoxFuture<'a, Result<Box<dyn ChangeStream>, UpstreamError>> {
+        Box::pin(async move {
+            let scope = WatchScope::PlacedOn(physical.to_string());
+            let events = self.plane.store().watch(scope, Some(after)).await.map_err(store_failed)?;
+            Ok(Box::new(StoreChanges(events)) as Box<dyn ChangeStream>)
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>> {
+        Box::pin(async move {
+            let stored = self.plane.store().get(key).await.map_err(store_failed)?;
+            stored.map_or(Ok(None), |stored| self.upstream_object(&stored))
+        })
+    }
+
+    fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            let report = Arc::new(report);
+            self.retried(|| Box::pin(copies::report(self, report.clone()))).await
+        })
+    }
+
+    fn confirm_gone<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        uid: &'a Uid,
+        physical: &'a Uid,
+        epoch: u64,
+    ) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        let leaving = release::Leaving { key, uid, physical, epoch };
+        Box::pin(self.retried(move || Box::pin(release::release(self, leaving, Transaction::default()))))
+    }
+
+    fn project<'a>(&'a self, physical: &'a Uid, projection: Projection) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(projection::project(self, physical, projection))
+    }
+
+    fn debts<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Vec<Debt>, UpstreamError>> {
+        Box::pin(debts::list(self, physical))
+    }
+
+    fn settle<'a>(&'a self, physical: &'a Uid, debt: &'a Debt) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(debts::settle(self, physical, debt))
+    }
+
+    fn record_debt<'a>(&'a self, physical: &'a Uid, debt: Debt) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            let debt = Arc::new(debt);
+            self.retried(|| Box::pin(debts::record(self, physical, debt.clone()))).await
+        })
+    }
+
+    fn report_cluster<'a>(
+        &'a self,
+        physical: &'a Uid,
+        report: ClusterReport,
+    ) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            let report = Arc::new(report);
+            self.retried(|| {
+                let report = report.clone();
+                Box::pin(async move { self.write_cluster(physical, &report).await })
+            })
+            .await
+        })
+    }
+}

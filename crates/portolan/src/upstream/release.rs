@@ -1,0 +1,42 @@
+//! A copy that is proven gone, or written off, leaves the record; with the last one a deleting object goes.
+
+use portolan_machinery::lifecycle;
+use portolan_store::{Expect, Transaction, Write};
+use portolan_types::{ObjectKey, Record, Uid, object, placement::PlacementRecord, upstream::UpstreamError};
+
+use super::{StoreUpstream, copies};
+
+/// One copy of one object.
+#[derive(Clone, Copy)]
+pub(super) struct Leaving<'a> {
+    pub(super) key: &'a ObjectKey,
+    pub(super) uid: &'a Uid,
+    pub(super) physical: &'a Uid,
+    pub(super) epoch: u64,
+}
+
+/// Adds to `txn` what takes the copy off the record, and commits it. A record that names the copy no more, or a later stay,
+/// is left alone.
+pub(super) async fn release(
+    upstream: &StoreUpstream,
+    leaving: Leaving<'_>,
+    mut txn: Transaction,
+) -> Result<(), UpstreamError> {
+    if let Some((mut current, revision)) = upstream.read(leaving.key).await? {
+        let same = object::uid(&current).as_ref() == Some(leaving.uid);
+        let mut record = PlacementRecord::of(&current).unwrap_or_default();
+        let before = record.clusters.len();
+        record.clusters.retain(|copy| copy.uid != *leaving.physical || copy.epoch != leaving.epoch);
+        if same && record.clusters.len() != before {
+            record.write_to(&mut current);
+            copies::forget(upstream, &mut current, leaving, &mut txn).await?;
+            let gone = lifecycle::is_removable(&current);
+            txn.writes.push(Write {
+                key: leaving.key.clone(),
+                expect: Expect::At(revision),
+                record: (!gone).then(|| Record::of(&current)),
+            });
+        }
+    }
+    upstream.commit(txn).await
+}

@@ -1,0 +1,192 @@
+//! What the scheduler keeps in memory: physical clusters, policies, and sums of what is placed. All of it follows from
+//! watched events, and is bounded by the number of physical clusters and policies.
+
+mod usage;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy};
+use portolan_types::{
+    GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Uid, object,
+    placement::{PhysicalClusterSpec, PhysicalClusterStatus, PlacementPolicySpec, PlacementRecord, PolicyRef, Taint},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::seams::UseRights;
+
+pub(crate) use usage::{Amounts, Usage};
+
+/// A physical cluster and where it is registered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Physical {
+    pub(crate) key: ObjectKey,
+    pub(crate) info: Arc<ClusterInfo>,
+}
+
+/// A policy and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+struct KnownPolicy {
+    policy: Arc<Policy>,
+    created: String,
+}
+
+/// Facts of all logical clusters.
+#[derive(Default)]
+pub(crate) struct Facts {
+    physical: BTreeMap<Uid, Physical>,
+    homes: BTreeMap<LogicalClusterId, BTreeSet<Uid>>,
+    policies: BTreeMap<LogicalClusterId, BTreeMap<ObjectKey, KnownPolicy>>,
+    pub(crate) usage: Usage,
+    /// Custom resources that are watched.
+    pub(crate) fed: BTreeSet<GroupResource>,
+}
+
+/// A logical cluster and its ancestors, itself first.
+pub(crate) struct Reach {
+    pub(crate) lineage: Vec<(LogicalClusterId, LogicalClusterPath)>,
+}
+
+/// How a record names a policy.
+pub(crate) fn reference(key: &ObjectKey, path: &LogicalClusterPath) -> PolicyRef {
+    let kind = if key.namespace().is_some() { "PlacementPolicy" } else { "ClusterPlacementPolicy" };
+    PolicyRef {
+        kind: kind.into(),
+        workspace: path.to_string(),
+        namespace: key.namespace().map(ToString::to_string),
+        name: key.name.to_string(),
+    }
+}
+
+impl Facts {
+    /// Takes in a physical cluster as it is now. Returns whether anything that placement looks at changed.
+    pub(crate) fn put_physical(&mut self, key: &ObjectKey, object: &Value, now: i64) -> bool {
+        let Some(uid) = object::uid(object) else { return false };
+        let known = self.physical.get(&uid);
+        let since = |taint: &Taint| {
+            let before = known.and_then(|p| p.info.taints.iter().find(|fact| fact.taint == *taint));
+            before.map_or(now, |fact| fact.since)
+        };
+        let spec: PhysicalClusterSpec = part(object, "spec");
+        let status: PhysicalClusterStatus = part(object, "status");
+        let mut info = ClusterInfo::new(object::name(object), uid.clone(), spec, status, since);
+        info.labels = labels(object);
+        info.deleting = object::is_deleting(object);
+        let physical = Physical { key: key.clone(), info: Arc::new(info) };
+        let changed = known != Some(&physical);
+        self.homes.entry(key.cluster).or_default().insert(uid.clone());
+        self.physical.insert(uid, physical);
+        changed
+    }
+
+    /// Forgets a physical cluster that has been deleted.
+    pub(crate) fn remove_physical(&mut self, key: &ObjectKey, uid: &Uid) {
+        self.physical.remove(uid);
+        if let Some(home) = self.homes.get_mut(&key.cluster) {
+            home.remove(uid);
+            if home.is_empty() {
+                self.homes.remove(&key.cluster);
+            }
+        }
+    }
+
+    /// Forgets all physical clusters, before they are listed.
+    pub(crate) fn clear_physicals(&mut self) {
+        self.physical.clear();
+        self.homes.clear();
+    }
+
+    /// Forgets all policies of one of the two kinds, before they are listed.
+    pub(crate) fn clear_policies(&mut self, resource: &GroupResource) {
+        self.policies.values_mut().for_each(|known| known.retain(|key, _| key.resource != *resource));
+    }
+
+    /// A physical cluster, wherever it is registered.
+    pub(crate) fn physical(&self, uid: &Uid) -> Option<&Physical> {
+        self.physical.get(uid)
+    }
+
+    /// Takes in a policy as it is now. Returns whether what it says changed; its status is not part of that.
+    pub(crate) fn put_policy(&mut self, key: &ObjectKey, object: &Value) -> bool {
+        let spec: PlacementPolicySpec = part(object, "spec");
+        let created = object::meta_text(object, "creationTimestamp").to_owned();
+        let known = self.policies.entry(key.cluster).or_default();
+        if known.get(key).is_some_and(|p| p.policy.spec == spec && p.created == created) {
+            return false;
+        }
+        known.insert(key.clone(), KnownPolicy { policy: Arc::new(Policy::compile(spec)), created });
+        true
+    }
+
+    /// Forgets a policy.
+    pub(crate) fn remove_policy(&mut self, key: &ObjectKey) -> bool {
+        let Some(known) = self.policies.get_mut(&key.cluster) else { return false };
+        let removed = known.remove(key).is_some();
+        if known.is_empty() {
+            self.policies.remove(&key.cluster);
+        }
+        removed
+    }
+
+    /// All policies, with their keys.
+    pub(crate) fn all_policies(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<Policy>)> {
+        self.policies.values().flatten().map(|(key, known)| (key, &known.policy))
+    }
+
+    /// The physical clusters that a logical cluster reaches, and those that `record` names besides.
+    pub(crate) fn clusters(
+        &self,
+        reach: &Reach,
+        rights: &dyn UseRights,
+        record: &PlacementRecord,
+    ) -> Vec<ClusterFacts> {
+        let Some((own, _)) = reach.lineage.first() else { return Vec::new() };
+        let homes = reach.lineage.iter().filter_map(|(id, _)| self.homes.get(id));
+        let in_reach: BTreeSet<&Uid> = homes.flatten().collect();
+        let named = record.clusters.iter().map(|c| &c.uid).filter(|uid| !in_reach.contains(uid));
+        let facts = |uid: &Uid, in_reach: bool| {
+            let physical = self.physical.get(uid)?;
+            let may_use = in_reach && rights.may_use(*own, physical.key.cluster, &physical.info.name);
+            Some(ClusterFacts { info: physical.info.clone(), used: self.usage.of(uid), in_reach, may_use })
+        };
+        let near = in_reach.iter().filter_map(|uid| facts(uid, true));
+        near.chain(named.filter_map(|uid| facts(uid, false))).collect()
+    }
+
+    /// The policies that may hold in a namespace.
+    pub(crate) fn policies(&self, reach: &Reach, namespace: &str) -> Vec<LeveledPolicy> {
+        let mut found = Vec::new();
+        for ((id, path), depth) in reach.lineage.iter().zip(1..) {
+            for (key, known) in self.policies.get(id).into_iter().flatten() {
+                let level = match key.namespace() {
+                    None => depth,
+                    Some(own) if depth == 1 && own.as_str() == namespace => 0,
+                    Some(_) => continue,
+                };
+                let (policy, created) = (known.policy.clone(), known.created.clone());
+                found.push(LeveledPolicy { level, reference: reference(key, path), created, policy });
+            }
+        }
+        found
+    }
+
+    /// Whether any policy in sight of `cluster` is about a kind.
+    pub(crate) fn is_kind_selected(&self, reach: &Reach, group: &str, kind: &str) -> bool {
+        let known = reach.lineage.iter().filter_map(|(id, _)| self.policies.get(id));
+        known.flat_map(BTreeMap::values).any(|p| p.policy.is_about_kind(group, kind))
+    }
+}
+
+fn part<T: DeserializeOwned + Default>(object: &Value, key: &str) -> T {
+    let value = object.get(key).cloned().unwrap_or_default();
+    serde_json::from_value(value).unwrap_or_default()
+}
+
+fn labels(object: &Value) -> BTreeMap<String, String> {
+    let labels = object::metadata(object).get("labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}

@@ -1,0 +1,274 @@
+//! Everything that one decision depends on, read from the store and from the facts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portolan_placement::{
+    Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Role, Step, Workload, check_grounds,
+    contribution, place, transition,
+};
+use portolan_store::{RangeRequest, RangeScope, StoreError};
+use portolan_types::{
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ResourceVersion, Uid, object,
+    placement::{PlacementRecord, PlacementStatus, placement_name},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    facts::Reach,
+    kinds,
+    observe::kind_of,
+    scheduler::{Inner, SchedulerError},
+};
+
+/// Objects of one controller that are looked at for where its others are.
+const MAX_SIBLINGS: usize = 64;
+
+/// The default decision of a namespace, as it is kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Home {
+    pub(crate) uids: Vec<Uid>,
+    pub(crate) revision: Option<ResourceVersion>,
+}
+
+/// An object and everything that its decision depends on, but for the facts in memory.
+pub(crate) struct Gathered {
+    pub(crate) key: ObjectKey,
+    pub(crate) namespace: NamespaceName,
+    pub(crate) namespace_uid: String,
+    pub(crate) object: Value,
+    pub(crate) revision: ResourceVersion,
+    pub(crate) workload: Workload,
+    pub(crate) record: PlacementRecord,
+    pub(crate) reach: Reach,
+    pub(crate) home: Home,
+    pub(crate) placement: Option<(Value, ResourceVersion)>,
+    pub(crate) gone: BTreeSet<Uid>,
+}
+
+/// A decision and the next step towards it.
+pub(crate) struct Planned {
+    pub(crate) decision: Decision,
+    pub(crate) step: Step,
+}
+
+impl Inner {
+    /// Reads what a decision about `object` depends on. `None` when it is not placed: its owner goes down in its place, or no
+    /// policy is about its kind, or its namespace or logical cluster ends.
+    pub(crate) async fn gather(
+        &self,
+        key: &ObjectKey,
+        object: Value,
+        revision: ResourceVersion,
+    ) -> Result<Option<Gathered>, SchedulerError> {
+        let (Some(kind), Some(namespace)) = (kind_of(&object), key.namespace().cloned()) else { return Ok(None) };
+        let reach = self.reach(key.cluster);
+        let record = PlacementRecord::of(&object).unwrap_or_default();
+        let mut workload = Workload::of(kind, key.resource.clone(), &object);
+        workload.namespace = namespace.to_string();
+        let selected = self.facts().is_kind_selected(&reach, &workload.kind.group, &workload.kind.kind);
+        let is_placed = !record.clusters.is_empty();
+        let matters = match workload.role {
+            Role::Workload | Role::Content | Role::Claim | Role::Network => true,
+            Role::Explicit => selected || is_placed,
+            Role::Never(_) => false,
+        };
+        if reach.lineage.is_empty() || !matters || self.owner_goes_down(key, &object).await? {
+            return Ok(None);
+        }
+        let found = self.objects.get_value(&namespace_key(key.cluster, &namespace)).await?;
+        let (around, _) = found.unwrap_or((Value::Null, revision));
+        if object::is_deleting(&around) && !is_placed {
+            return Ok(None);
+        }
+        workload.pin = workload.pin.or_else(|| Pin::of(&around, PinOn::Namespace));
+        workload.siblings = self.siblings(key, &object).await?;
+        if workload.moves == Moves::Surge && self.holds_volumes(key, &namespace, &object).await? {
+            workload.moves = Moves::Restart;
+        }
+        let namespace_uid = object::meta_text(&around, "uid").to_owned();
+        let home = self.home(key.cluster, &namespace, &namespace_uid).await?;
+        let placement = self.objects.get_value(&placement_key(key)).await?;
+        let gone = self.gone(&record).await?;
+        let key = key.clone();
+        let gathered = Gathered {
+            key,
+            namespace,
+            namespace_uid,
+            object,
+            revision,
+            workload,
+            record,
+            reach,
+            home,
+            placement,
+            gone,
+        };
+        Ok(Some(gathered))
+    }
+
+    /// Whether the controller of an object is placed itself: then the controller's own controller runs below and makes the
+    /// object there.
+    async fn owner_goes_down(&self, key: &ObjectKey, object: &Value) -> Result<bool, StoreError> {
+        let Some(owner) = object::controller_of(object) else { return Ok(false) };
+        let text = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let (Some(resource), Ok(name)) = (self.resource_of(group, text("kind")), text("name").parse()) else {
+            return Ok(false);
+        };
+        let owner_key = ObjectKey { resource, name, ..key.clone() };
+        let stored = self.objects.store().get(&owner_key).await?;
+        Ok(stored.is_some_and(|s| s.record.header.uid == text("uid") && !s.record.header.placed_on.is_empty()))
+    }
+
+    /// Where the other objects of the same controller are.
+    async fn siblings(&self, key: &ObjectKey, object: &Value) -> Result<Vec<Uid>, StoreError> {
+        let Some(owner) = object::controller_of(object).and_then(|o| o.get("uid")).and_then(Value::as_str) else {
+            return Ok(Vec::new());
+        };
+        let scope = RangeScope::OwnedBy(key.cluster, owner.to_owned());
+        let page =
+            self.objects.store().range(RangeRequest { limit: Some(MAX_SIBLINGS), ..RangeRequest::all(scope) }).await?;
+        let others = page.objects.iter().filter(|s| s.key != *key && s.key.resource == key.resource);
+        let uids: BTreeSet<Uid> =
+            others.flat_map(|s| &s.record.header.placed_on).filter_map(|uid| uid.parse().ok()).collect();
+        Ok(uids.into_iter().collect())
+    }
+
+    /// Whether an object uses a volume that only one node can write at a time: two copies would each have their own.
+    async fn holds_volumes(
+        &self,
+        key: &ObjectKey,
+        namespace: &NamespaceName,
+        object: &Value,
+    ) -> Result<bool, StoreError> {
+        for name in References::of(object).claims {
+            let Ok(name) = name.parse() else { continue };
+            let resource = GroupResource::new("", "persistentvolumeclaims");
+            let claim = ObjectKey::namespaced(key.cluster, resource, namespace.clone(), name);
+            let Some((claim, _)) = self.objects.get_value(&claim).await? else { return Ok(true) };
+            let modes = claim.pointer("/spec/accessModes").and_then(Value::as_array);
+            let shared = |mode: &Value| matches!(mode.as_str(), Some("ReadWriteMany" | "ReadOnlyMany"));
+            if !modes.is_some_and(|modes| modes.iter().any(shared)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn decision_key(&self, cluster: LogicalClusterId, namespace: NamespaceName) -> ObjectKey {
+        let name = "default".parse().expect("the name is a constant");
+        ObjectKey::namespaced(cluster, kinds::decisions(), namespace, name)
+    }
+
+    /// The default decision of a namespace; that of an earlier namespace of the same name does not count.
+    async fn home(&self, cluster: LogicalClusterId, namespace: &NamespaceName, uid: &str) -> Result<Home, StoreError> {
+        let Some((kept, revision)) = self.objects.get_value(&self.decision_key(cluster, namespace.clone())).await?
+        else {
+            return Ok(Home::default());
+        };
+        let valid = kept.get("namespaceUid").and_then(Value::as_str) == Some(uid);
+        let uids = kept.get("physical").and_then(Value::as_array).filter(|_| valid);
+        let uids = uids.into_iter().flatten().filter_map(|uid| uid.as_str()?.parse().ok()).collect();
+        Ok(Home { uids, revision: Some(revision) })
+    }
+
+    /// Of the physical clusters that a record names those that are proven not to exist. Not knowing one is no proof: then the
+    /// store is asked.
+    ///
+    /// # Errors
+    /// When one exists that is not known yet: nothing can be decided until it is.
+    pub(crate) async fn gone(&self, record: &PlacementRecord) -> Result<BTreeSet<Uid>, SchedulerError> {
+        let unknown: BTreeSet<Uid> = {
+            let facts = self.facts();
+            record.clusters.iter().map(|c| &c.uid).filter(|uid| facts.physical(uid).is_none()).cloned().collect()
+        };
+        if unknown.is_empty() {
+            return Ok(unknown);
+        }
+        let all = RangeRequest::all(RangeScope::AllClusters(kinds::physical_clusters()));
+        let page = self.objects.store().range(all).await?;
+        let exists = |uid: &Uid| page.objects.iter().any(|s| s.record.header.uid == uid.as_str());
+        match unknown.iter().any(exists) {
+            true => Err(SchedulerError::Behind),
+            false => Ok(unknown),
+        }
+    }
+
+    /// Decides, takes the next step towards it, and reserves what it takes.
+    ///
+    /// # Errors
+    /// `Illegal` when the step is not legal; it is never taken then.
+    pub(crate) fn plan(&self, gathered: &Gathered) -> Result<Planned, SchedulerError> {
+        let (workload, record) = (&gathered.workload, &gathered.record);
+        let mut facts = self.facts();
+        let policies = facts.policies(&gathered.reach, &gathered.namespace);
+        let clusters = facts.clusters(&gathered.reach, &*self.rights, record);
+        let ready = ready(record, gathered.placement.as_ref().map(|(placement, _)| placement));
+        let question = Question {
+            workload,
+            policies: &policies,
+            clusters: &clusters,
+            previous: record,
+            home: &gathered.home.uids,
+            ready: &ready,
+            now: self.now(),
+        };
+        let mut decision = place(&question);
+        let selected = policies.iter().any(|p| !p.policy.is_constraint() && p.policy.is_about(workload));
+        if workload.role == Role::Explicit && !selected {
+            decision = no_longer_selected(decision);
+        }
+        let up = clusters.iter().filter(|c| c.info.is_ready()).map(|c| c.info.uid.clone()).collect();
+        let health = Health { ready: &ready, up: &up, gone: &gathered.gone, epoch: gathered.revision.get() };
+        let step = transition(workload, record, &decision, &health);
+        let grounds = Grounds { workload, health: &health, stopped: decision.outcome == Outcome::Stopped };
+        check_grounds(record, &step.record, &grounds)
+            .map_err(|step| SchedulerError::Illegal { key: Box::new(gathered.key.clone()), step })?;
+        if step.record.clusters != record.clusters {
+            facts.usage.reserve(&gathered.key, &contribution(workload, record), &contribution(workload, &step.record));
+        }
+        Ok(Planned { decision, step })
+    }
+}
+
+/// A custom resource that went down by a policy comes up again with it.
+fn no_longer_selected(decision: Decision) -> Decision {
+    let outcome = Outcome::Stopped;
+    Decision {
+        chosen: Vec::new(),
+        policy: None,
+        outcome,
+        by: "as no policy selects it".into(),
+        held: Vec::new(),
+        ..decision
+    }
+}
+
+/// What a `Placement` says of ready pods, by the uids of the record that it was derived from.
+pub(crate) fn ready(record: &PlacementRecord, placement: Option<&Value>) -> BTreeMap<Uid, i64> {
+    let status = placement.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
+    let status: PlacementStatus = serde_json::from_value(status).unwrap_or_default();
+    let of = |copy: &portolan_types::placement::PlacedCopy| {
+        let shown = status.clusters.iter().find(|s| s.name == copy.name)?;
+        Some((copy.uid.clone(), shown.ready))
+    };
+    record.clusters.iter().filter_map(of).collect()
+}
+
+pub(crate) fn namespace_key(cluster: LogicalClusterId, namespace: &NamespaceName) -> ObjectKey {
+    let name = namespace.parse().expect("the name of a namespace is the name of an object");
+    ObjectKey::cluster_scoped(cluster, kinds::namespaces(), name)
+}
+
+/// Where the `Placement` of an object is.
+pub(crate) fn placement_key(key: &ObjectKey) -> ObjectKey {
+    let name = placement_name(&key.resource, &key.name);
+    let name = name.parse().expect("the name is made of characters that names may have");
+    ObjectKey { resource: kinds::placements(), name, ..key.clone() }
+}
+
+/// `apiVersion` and `kind` of an object.
+pub(crate) fn api_version(object: &Value) -> (String, String) {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("apiVersion"), text("kind"))
+}

@@ -1,0 +1,78 @@
+//! The built-in resources that are placed.
+
+use portolan_types::{GroupResource, placement::GROUP};
+
+/// A resource that is placed without a policy.
+pub(crate) struct Placeable {
+    pub(crate) group: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) kind: &'static str,
+    /// It goes where others go.
+    pub(crate) follows: bool,
+}
+
+impl Placeable {
+    pub(crate) fn resource(&self) -> GroupResource {
+        GroupResource::new(self.group, self.resource)
+    }
+}
+
+const fn runs(group: &'static str, resource: &'static str, kind: &'static str) -> Placeable {
+    Placeable { group, resource, kind, follows: false }
+}
+
+const fn follows(group: &'static str, resource: &'static str, kind: &'static str) -> Placeable {
+    Placeable { group, resource, kind, follows: true }
+}
+
+/// All of them.
+pub(crate) static PLACEABLE: [Placeable; 17] = [
+    runs("apps", "deployments", "Deployment"),
+    runs("apps", "statefulsets", "StatefulSet"),
+    runs("apps", "daemonsets", "DaemonSet"),
+    runs("apps", "replicasets", "ReplicaSet"),
+    runs("batch", "jobs", "Job"),
+    runs("batch", "cronjobs", "CronJob"),
+    runs("", "pods", "Pod"),
+    runs("", "replicationcontrollers", "ReplicationController"),
+    follows("", "configmaps", "ConfigMap"),
+    follows("", "secrets", "Secret"),
+    follows("", "serviceaccounts", "ServiceAccount"),
+    follows("", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    follows("", "services", "Service"),
+    follows("networking.k8s.io", "ingresses", "Ingress"),
+    follows("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
+    follows("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
+    follows("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
+];
+
+/// Whether objects of a resource go where others go.
+pub(crate) fn is_follower(resource: &GroupResource) -> bool {
+    PLACEABLE.iter().any(|p| p.follows && p.group == &*resource.group && p.resource == &*resource.resource)
+}
+
+/// The built-in resources that follow.
+pub(crate) fn followers() -> impl Iterator<Item = GroupResource> {
+    PLACEABLE.iter().filter(|p| p.follows).map(Placeable::resource)
+}
+
+pub(crate) fn physical_clusters() -> GroupResource {
+    GroupResource::new(GROUP, "physicalclusters")
+}
+
+pub(crate) fn placements() -> GroupResource {
+    GroupResource::new(GROUP, "placements")
+}
+
+pub(crate) fn policies() -> [GroupResource; 2] {
+    [GroupResource::new(GROUP, "placementpolicies"), GroupResource::new(GROUP, "clusterplacementpolicies")]
+}
+
+pub(crate) fn namespaces() -> GroupResource {
+    GroupResource::new("", "namespaces")
+}
+
+/// Where the default decision of a namespace is kept, among Portolan's own bookkeeping.
+pub(crate) fn decisions() -> GroupResource {
+    GroupResource::new("internal.portolan.dev", "decisions")
+}

@@ -1,0 +1,267 @@
+//! From events to facts and tasks.
+
+use portolan_placement::{Workload, contribution};
+use portolan_store::{Change, Event, StoredObject};
+use portolan_types::{GroupKind, GroupResource, GroupVersionKind, ObjectKey, Record, Uid, object};
+use serde_json::Value;
+
+use crate::{
+    facts::Amounts,
+    kinds,
+    peek::{Peek, may_have_pin},
+    queue::Task,
+    rescan::Scope,
+    scheduler::Inner,
+};
+
+/// Group and kind as an object names them.
+pub(crate) fn kind_of(object: &Value) -> Option<GroupKind> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
+    Some(GroupVersionKind::parse(text("apiVersion")?, text("kind")?).ok()?.group_kind())
+}
+
+/// The tree of a stored object; `None` only when it is damaged.
+fn tree(record: &Record) -> Option<Value> {
+    serde_json::from_slice(record.body()).ok()
+}
+
+fn amounts(resource: &GroupResource, record: &Record, peek: &Peek) -> Amounts {
+    if peek.record.clusters.is_empty() {
+        return Amounts::new();
+    }
+    let Some(object) = tree(record) else { return Amounts::new() };
+    let Some(kind) = kind_of(&object) else { return Amounts::new() };
+    contribution(&Workload::of(kind, resource.clone(), &object), &peek.record)
+}
+
+impl Inner {
+    /// Forgets what is known of a resource, before it is listed.
+    pub(crate) fn start_listing(&self, resource: &GroupResource) {
+        let mut facts = self.facts();
+        if *resource == kinds::physical_clusters() {
+            facts.clear_physicals();
+        } else if kinds::policies().contains(resource) {
+            facts.clear_policies(resource);
+        } else {
+            facts.usage.clear(resource);
+        }
+    }
+
+    /// Takes in an object that was there before the watch.
+    pub(crate) fn observe_listed(&self, stored: &StoredObject) {
+        let (key, record) = (&stored.key, &stored.record);
+        if key.resource == kinds::physical_clusters() || kinds::policies().contains(&key.resource) {
+            let event = Event {
+                revision: stored.revision,
+                change: Change::Created,
+                key: key.clone(),
+                record: record.clone(),
+                previous: None,
+            };
+            self.observe(&event);
+        } else if key.resource != kinds::namespaces() && key.resource != kinds::placements() {
+            self.count(key, None, Some(record));
+        }
+    }
+
+    /// Takes in an event: facts first, then what is to be looked at because of it.
+    pub(crate) fn observe(&self, event: &Event) {
+        let resource = &event.key.resource;
+        if *resource == kinds::physical_clusters() {
+            self.observe_physical(event);
+        } else if kinds::policies().contains(resource) {
+            self.observe_policy(event);
+        } else if *resource == kinds::namespaces() {
+            self.observe_namespace(event);
+        } else if *resource == kinds::placements() {
+            self.observe_placement(event);
+        } else if kinds::is_follower(resource) {
+            self.observe_follower(event);
+        } else {
+            self.observe_object(event);
+        }
+    }
+
+    fn observe_physical(&self, event: &Event) {
+        let Some(object) = tree(&event.record) else { return };
+        if event.change == Change::Deleted {
+            let Some(uid) = object::uid(&object) else { return };
+            self.facts().remove_physical(&event.key, &uid);
+            self.rescans.add(Scope::PlacedOn(uid));
+            return;
+        }
+        let changed = self.facts().put_physical(&event.key, &object, self.now());
+        if changed {
+            self.rescans.add(Scope::Subtree(event.key.cluster));
+        }
+        self.queue.add(Task::Physical(event.key.clone()));
+    }
+
+    fn observe_policy(&self, event: &Event) {
+        let changed = match (event.change, tree(&event.record)) {
+            (Change::Deleted, _) => self.facts().remove_policy(&event.key),
+            (_, Some(object)) => self.facts().put_policy(&event.key, &object),
+            (_, None) => false,
+        };
+        if !changed {
+            return;
+        }
+        self.watch_selected_kinds();
+        self.matched_changed.notify_one();
+        self.rescans.add(match event.key.namespace() {
+            Some(namespace) => Scope::Namespace(event.key.cluster, namespace.clone()),
+            None => Scope::Subtree(event.key.cluster),
+        });
+    }
+
+    /// Policies may be about kinds that nobody watched so far.
+    fn watch_selected_kinds(&self) {
+        let facts = self.facts();
+        let named = facts.all_policies().flat_map(|(_, policy)| policy.kinds());
+        let resources = named.filter_map(|(group, kind)| self.kinds.resource_of(group, kind));
+        let new: Vec<_> = resources.filter(|r| !kinds::PLACEABLE.iter().any(|p| p.resource() == *r)).collect();
+        drop(facts);
+        let mut custom = self.custom();
+        let before = custom.len();
+        custom.extend(new);
+        if custom.len() > before {
+            self.custom_changed.notify_one();
+        }
+    }
+
+    fn observe_namespace(&self, event: &Event) {
+        let Ok(namespace) = event.key.name.parse() else { return };
+        match (event.change, &event.previous) {
+            (Change::Deleted, _) => self.queue.add(Task::Forget(self.decision_key(event.key.cluster, namespace))),
+            (_, Some(previous)) if Peek::of(previous).pin != Peek::of(&event.record).pin => {
+                self.rescans.add(Scope::Namespace(event.key.cluster, namespace));
+            }
+            _ => {}
+        }
+    }
+
+    /// What is reported of a copy matters while an object moves.
+    fn observe_placement(&self, event: &Event) {
+        if event.change != Change::Updated {
+            return;
+        }
+        let Some(placement) = tree(&event.record) else { return };
+        let conditions = placement.pointer("/status/conditions").and_then(Value::as_array);
+        let moving = |c: &Value| c.get("type") == Some(&"Placed".into()) && c.get("reason") == Some(&"Moving".into());
+        if !conditions.into_iter().flatten().any(moving) {
+            return;
+        }
+        let text = |path: &str| placement.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let Ok(kind) = GroupVersionKind::parse(text("/spec/object/apiVersion"), text("/spec/object/kind")) else {
+            return;
+        };
+        let resource = self.resource_of(&kind.group, &kind.kind);
+        if let (Some(resource), Ok(name)) = (resource, text("/spec/object/name").parse()) {
+            self.queue.add(Task::Object(ObjectKey { resource, name, ..event.key.clone() }));
+        }
+    }
+
+    /// The resource of a kind, built-in ones first.
+    pub(crate) fn resource_of(&self, group: &str, kind: &str) -> Option<GroupResource> {
+        let builtin = kinds::PLACEABLE.iter().find(|p| p.group == group && p.kind == kind);
+        builtin.map(kinds::Placeable::resource).or_else(|| self.kinds.resource_of(group, kind))
+    }
+
+    fn observe_follower(&self, event: &Event) {
+        let Some(namespace) = event.key.namespace() else { return };
+        let add = |key| self.queue.add_followers(event.key.cluster, namespace, key);
+        match (event.change, event.previous.as_deref()) {
+            (Change::Deleted, previous) => {
+                self.count(&event.key, previous.or(Some(&event.record)), None);
+                self.queue.add(Task::Object(event.key.clone()));
+            }
+            (_, None) => add(Some(event.key.clone())),
+            (_, Some(previous)) => {
+                let (before, after) = (&previous.header, &event.record.header);
+                if before.placed_on != after.placed_on {
+                    self.count(&event.key, Some(previous), Some(&event.record));
+                }
+                let lost = before.placed_on.iter().any(|uid| !after.placed_on.contains(uid));
+                let deleting = before.is_deleting != after.is_deleting;
+                if lost || deleting || before.labels != after.labels || may_have_pin(&event.record) {
+                    add(Some(event.key.clone()));
+                }
+                // A new certificate of an Ingress, a new pull secret of an account: others follow these.
+                if matches!(&*event.key.resource.resource, "ingresses" | "serviceaccounts")
+                    && previous.body() != event.record.body()
+                    && !lost
+                {
+                    self.follow_names(&event.key, Some(previous), &event.record);
+                }
+            }
+        }
+    }
+
+    fn observe_object(&self, event: &Event) {
+        if event.record.header.label(portolan_types::annotations::PROJECTED_FROM).is_some() {
+            return;
+        }
+        let Some(namespace) = event.key.namespace() else { return };
+        if event.change == Change::Deleted {
+            self.count(&event.key, Some(&event.record), None);
+            self.queue.add(Task::Object(event.key.clone()));
+            self.queue.add_followers(event.key.cluster, namespace, None);
+            return;
+        }
+        let Some(previous) = event.previous.as_deref() else {
+            self.count(&event.key, None, Some(&event.record));
+            self.queue.add(Task::Object(event.key.clone()));
+            return;
+        };
+        let (before, after) = (Peek::of(previous), Peek::of(&event.record));
+        let new_spec = before.generation != after.generation;
+        if new_spec || before.record != after.record {
+            self.count(&event.key, Some(previous), Some(&event.record));
+        }
+        let header =
+            |record: &Record| (record.header.labels.clone(), record.header.owners.clone(), record.header.is_deleting);
+        // How a Job or a Pod goes on decides whether it may still move.
+        let by_status = matches!(&*event.key.resource.resource, "jobs" | "pods");
+        let lost = before.lost_copies(&after);
+        if new_spec || by_status || lost || before.pin != after.pin || header(previous) != header(&event.record) {
+            self.queue.add(Task::Object(event.key.clone()));
+        }
+        if before.record.clusters != after.record.clusters {
+            self.queue.add_followers(event.key.cluster, namespace, None);
+        } else if new_spec && !after.record.clusters.is_empty() {
+            self.follow_names(&event.key, Some(previous), &event.record);
+        }
+    }
+
+    /// Adds what an object names now and did not before.
+    fn follow_names(&self, key: &ObjectKey, previous: Option<&Record>, record: &Record) {
+        let names = |record: &Record| tree(record).map(|o| portolan_placement::References::of(&o)).unwrap_or_default();
+        let (before, after) = (previous.map(names).unwrap_or_default(), names(record));
+        let Some(namespace) = key.namespace() else { return };
+        if before != after {
+            self.queue.add_followers(key.cluster, namespace, None);
+        }
+    }
+
+    /// Counts what a write changed: what is taken of physical clusters, and whom policies decide.
+    fn count(&self, key: &ObjectKey, previous: Option<&Record>, record: Option<&Record>) {
+        let peek = |record: Option<&Record>| record.filter(|r| !r.header.placed_on.is_empty()).map(Peek::of);
+        let (before, after) = (peek(previous), peek(record));
+        let taken = |peek: &Option<Peek>, record: Option<&Record>| match (peek, record) {
+            (Some(peek), Some(record)) => amounts(&key.resource, record, peek),
+            _ => Amounts::new(),
+        };
+        let (took, takes) = (taken(&before, previous), taken(&after, record));
+        let policy = |peek: &Option<Peek>| peek.as_ref().and_then(|p| p.record.policy.clone());
+        let mut facts = self.facts();
+        facts.usage.replace(&key.resource, &took, &takes);
+        facts.usage.release(key);
+        if facts.usage.rematch(&key.resource, policy(&before).as_ref(), policy(&after).as_ref()) {
+            self.matched_changed.notify_one();
+        }
+        let stays = |uid: &Uid| after.as_ref().is_some_and(|p| p.record.on(uid).is_some());
+        let left = before.iter().flat_map(|p| &p.record.clusters).map(|c| &c.uid).filter(|uid| !stays(uid));
+        let emptied = left.filter_map(|uid| facts.physical(uid)).filter(|p| p.info.deleting);
+        emptied.for_each(|p| self.queue.add(Task::Physical(p.key.clone())));
+    }
+}

@@ -1,0 +1,80 @@
+//! The status of policies: whether they can be used, and how many objects they decide.
+
+use std::time::Duration;
+
+use portolan_store::{Objects, Step, StoreError};
+use portolan_types::{
+    ObjectKey, object,
+    placement::{Condition, PlacementPolicyStatus},
+};
+use serde_json::json;
+use tracing::warn;
+
+use crate::{facts::reference, scheduler::Inner};
+
+/// What the status of a policy should say.
+struct Wanted {
+    key: ObjectKey,
+    matched: u64,
+    fault: Option<String>,
+}
+
+impl Inner {
+    /// Writes the status of policies whose count has changed, after waiting for more to come.
+    pub(crate) async fn keep_policy_status(&self, delay: Duration) {
+        loop {
+            self.matched_changed.notified().await;
+            tokio::time::sleep(delay).await;
+            for wanted in self.policy_statuses() {
+                match write(&self.objects, &wanted, &self.seams.now_text()).await {
+                    Ok(()) | Err(StoreError::NotFound { .. } | StoreError::ClusterGone { .. }) => {}
+                    Err(error) => {
+                        warn!(policy = %wanted.key, %error, "could not write the status of a policy");
+                        self.matched_changed.notify_one();
+                    }
+                }
+            }
+        }
+    }
+
+    fn policy_statuses(&self) -> Vec<Wanted> {
+        let facts = self.facts();
+        let of = |(key, policy): (&ObjectKey, &std::sync::Arc<portolan_placement::Policy>)| {
+            let path = self.tree.lineage(key.cluster).into_iter().next()?.1;
+            let matched = facts.usage.matched(&reference(key, &path));
+            Some(Wanted { key: key.clone(), matched, fault: policy.fault().map(str::to_owned) })
+        };
+        facts.all_policies().filter_map(of).collect()
+    }
+}
+
+async fn write(objects: &Objects, wanted: &Wanted, now: &str) -> Result<(), StoreError> {
+    let change = |policy: &mut serde_json::Value| {
+        let before = policy.get("status").cloned().unwrap_or_default();
+        let known: PlacementPolicyStatus = serde_json::from_value(before).unwrap_or_default();
+        let status = status(&known, wanted, object::generation(policy), now);
+        if known == status {
+            return Step::Keep;
+        }
+        policy["status"] = json!(status);
+        Step::Write
+    };
+    objects.modify(&wanted.key, change).await.map(drop)
+}
+
+fn status(known: &PlacementPolicyStatus, wanted: &Wanted, generation: i64, now: &str) -> PlacementPolicyStatus {
+    let (status, reason, message) = match &wanted.fault {
+        None => ("True", "Accepted", String::new()),
+        Some(fault) => ("False", "Invalid", fault.clone()),
+    };
+    let last = known.conditions.iter().find(|c| c.kind == "Accepted" && c.status == status);
+    let accepted = Condition {
+        kind: "Accepted".into(),
+        status: status.into(),
+        reason: reason.into(),
+        message,
+        last_transition_time: last.map_or_else(|| now.to_owned(), |c| c.last_transition_time.clone()),
+        observed_generation: generation,
+    };
+    PlacementPolicyStatus { conditions: vec![accepted], matched: wanted.matched }
+}

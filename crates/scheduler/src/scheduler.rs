@@ -1,0 +1,211 @@
+//! The scheduler as a whole: its parts, its tasks, and how they start and end.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use portolan_store::{DynStore, Objects, StoreError};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams};
+use tokio::{sync::Notify, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::{
+    facts::{Facts, Reach},
+    kinds,
+    queue::{Queue, Task},
+    rescan::Rescans,
+    seams::{ClusterTree, KindCatalog, UseRights},
+};
+
+/// Tasks that work on the queue at once: enough to keep the store's batches filled.
+const WORKERS: usize = 16;
+/// How long the writers of policy status wait for more to come.
+const POLICY_STATUS_DELAY: Duration = Duration::from_millis(300);
+
+/// What a scheduler is made of.
+pub struct Parts {
+    /// Where everything is.
+    pub store: DynStore,
+    /// Time and randomness.
+    pub seams: Seams,
+    /// The tree of logical clusters.
+    pub tree: Arc<dyn ClusterTree>,
+    /// Who may use which physical cluster.
+    pub rights: Arc<dyn UseRights>,
+    /// Resources of kinds that policies name.
+    pub kinds: Arc<dyn KindCatalog>,
+}
+
+/// Why the scheduler could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum SchedulerError {
+    /// The store did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An object names a physical cluster that exists and has not been seen yet. It is tried again.
+    #[error("a physical cluster is not known yet")]
+    Behind,
+    /// A step was about to be taken that must not be.
+    #[error("{key}: {step}")]
+    Illegal {
+        /// Of which object.
+        key: Box<ObjectKey>,
+        /// Which rule does not hold.
+        step: portolan_placement::IllegalStep,
+    },
+}
+
+/// Places objects. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Scheduler {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) objects: Objects,
+    pub(crate) seams: Seams,
+    pub(crate) tree: Arc<dyn ClusterTree>,
+    pub(crate) rights: Arc<dyn UseRights>,
+    pub(crate) kinds: Arc<dyn KindCatalog>,
+    facts: Mutex<Facts>,
+    pub(crate) queue: Queue,
+    pub(crate) rescans: Rescans,
+    /// Custom resources that policies name and that are watched, or are to be.
+    custom: Mutex<BTreeSet<GroupResource>>,
+    pub(crate) custom_changed: Notify,
+    pub(crate) matched_changed: Notify,
+}
+
+impl Scheduler {
+    /// A scheduler that does nothing until it runs.
+    pub fn new(parts: Parts) -> Self {
+        let inner = Inner {
+            objects: Objects::new(parts.store),
+            seams: parts.seams,
+            tree: parts.tree,
+            rights: parts.rights,
+            kinds: parts.kinds,
+            facts: Mutex::default(),
+            queue: Queue::default(),
+            rescans: Rescans::default(),
+            custom: Mutex::default(),
+            custom_changed: Notify::new(),
+            matched_changed: Notify::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Places until `shutdown` is cancelled. Failures are logged and tried again.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(self.run_tasks(&shutdown)).await;
+    }
+
+    async fn run_tasks(&self, shutdown: &CancellationToken) {
+        let inner = &self.inner;
+        let mut tasks = JoinSet::new();
+        // Facts come first, so that the first decisions are made with all of them.
+        let facts = [kinds::physical_clusters(), kinds::namespaces()].into_iter().chain(kinds::policies());
+        let placeable = kinds::PLACEABLE.iter().map(kinds::Placeable::resource);
+        for resource in facts.chain(placeable).chain([kinds::placements()]) {
+            self.start_feed(&mut tasks, resource).await;
+        }
+        for _ in 0..WORKERS {
+            let (inner, stop) = (inner.clone(), shutdown.clone());
+            tasks.spawn(async move {
+                stop.run_until_cancelled(inner.work()).await;
+            });
+        }
+        inner.rescans.everything();
+        let (rescans, status, stop) = (inner.clone(), inner.clone(), shutdown.clone());
+        tasks.spawn(async move { rescans.run_rescans().await });
+        tasks.spawn(async move {
+            stop.run_until_cancelled(status.keep_policy_status(POLICY_STATUS_DELAY)).await;
+        });
+        loop {
+            let wanted: Vec<_> = inner.custom().iter().cloned().collect();
+            for resource in wanted {
+                self.start_feed_once(&mut tasks, resource).await;
+            }
+            inner.custom_changed.notified().await;
+        }
+    }
+
+    async fn start_feed(&self, tasks: &mut JoinSet<()>, resource: GroupResource) {
+        // Of these only changes matter.
+        let only_changes = resource == kinds::namespaces() || resource == kinds::placements();
+        let after = match only_changes {
+            true => self.inner.objects.store().current(),
+            false => self.inner.list_until_done(&resource).await,
+        };
+        let inner = self.inner.clone();
+        tasks.spawn(async move { inner.feed(resource, after).await });
+    }
+
+    async fn start_feed_once(&self, tasks: &mut JoinSet<()>, resource: GroupResource) {
+        if self.inner.facts().fed.insert(resource.clone()) {
+            self.start_feed(tasks, resource).await;
+            self.inner.rescans.everything();
+        }
+    }
+
+    /// Waits until everything that is known to be looked at has been. For tests and tools; new work may come any time.
+    pub async fn settled(&self) {
+        self.inner.queue.wait_idle().await;
+    }
+}
+
+impl Inner {
+    /// The facts. Held while a decision is made, never across an await.
+    pub(crate) fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().expect("no code panics under this lock")
+    }
+
+    pub(crate) fn custom(&self) -> MutexGuard<'_, BTreeSet<GroupResource>> {
+        self.custom.lock().expect("no code panics under this lock")
+    }
+
+    pub(crate) fn reach(&self, cluster: LogicalClusterId) -> Reach {
+        Reach { lineage: self.tree.lineage(cluster) }
+    }
+
+    /// Seconds since the epoch.
+    pub(crate) fn now(&self) -> i64 {
+        self.seams.clock.now().as_second()
+    }
+
+    async fn work(&self) {
+        loop {
+            let task = self.queue.next().await;
+            let started = tokio::time::Instant::now();
+            let done = match &task {
+                Task::Object(key) => self.place_object(key).await,
+                Task::Followers(cluster, namespace) => self.place_followers(*cluster, namespace).await,
+                Task::Physical(key) => self.tend_physical(key).await,
+                Task::Forget(key) => self.forget(key).await,
+            };
+            match done {
+                Ok(()) => self.queue.done(&task),
+                Err(error) => {
+                    log_failure(&task, &error);
+                    self.queue.failed(&task);
+                }
+            }
+            debug!(?task, duration_us = started.elapsed().as_micros() as u64, "looked at");
+        }
+    }
+}
+
+/// Others being faster is no news: the task comes again.
+fn log_failure(task: &Task, error: &SchedulerError) {
+    use StoreError::{AlreadyExists, ClusterGone, Conflict, NotFound};
+    match error {
+        SchedulerError::Store(Conflict { .. } | AlreadyExists { .. } | NotFound { .. } | ClusterGone { .. }) => {
+            debug!(?task, %error, "somebody was faster");
+        }
+        SchedulerError::Behind => debug!(?task, %error, "not yet"),
+        error => warn!(?task, %error, "could not place"),
+    }
+}

@@ -1,0 +1,487 @@
+//! The loop on the memory store, with a clock that stands still: the tests play client, syncer and physical clusters.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use portolan_store::{
+    DynStore, Expect, Modified, Objects, RangeScope, Step, StoreError, Transaction, WatchScope, memory,
+};
+use portolan_types::{
+    GroupResource, GroupVersionKind, LogicalClusterId, LogicalClusterPath, ObjectKey, ResourceVersion, Scope, Seams,
+    object,
+    placement::{Phase, PlacementRecord, placement_name},
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{BuiltinKinds, ClusterTree, KindCatalog, Parts, Scheduler, UseByAll};
+
+const SHOP: LogicalClusterId = LogicalClusterId::new(7);
+
+/// `root` and `root:shop`.
+struct Tree;
+
+impl ClusterTree for Tree {
+    fn lineage(&self, cluster: LogicalClusterId) -> Vec<(LogicalClusterId, LogicalClusterPath)> {
+        let root = (LogicalClusterId::ROOT, LogicalClusterPath::root());
+        match cluster {
+            LogicalClusterId::ROOT => vec![root],
+            SHOP => vec![(SHOP, "root:shop".parse().unwrap()), root],
+            _ => Vec::new(),
+        }
+    }
+
+    fn subtree(&self, cluster: LogicalClusterId) -> Vec<LogicalClusterId> {
+        if cluster == LogicalClusterId::ROOT { vec![LogicalClusterId::ROOT, SHOP] } else { vec![cluster] }
+    }
+}
+
+struct Kinds;
+
+impl KindCatalog for Kinds {
+    fn resource_of(&self, group: &str, kind: &str) -> Option<GroupResource> {
+        let custom = || (group == "db.io" && kind == "Cluster").then(|| GroupResource::new("db.io", "clusters"));
+        BuiltinKinds.resource_of(group, kind).or_else(custom)
+    }
+}
+
+struct World {
+    store: DynStore,
+    objects: Objects,
+    scheduler: Scheduler,
+    stop: CancellationToken,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn resource(text: &str) -> GroupResource {
+    let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+    GroupResource::new(group, resource)
+}
+
+/// `deployments.apps/shop/web`, or `namespaces/shop` for cluster scope.
+fn key(cluster: LogicalClusterId, text: &str) -> ObjectKey {
+    let parts: Vec<&str> = text.split('/').collect();
+    let scope = if parts.len() == 3 { Scope::Namespace(parts[1].parse().unwrap()) } else { Scope::Cluster };
+    ObjectKey { cluster, resource: resource(parts[0]), scope, name: parts.last().unwrap().parse().unwrap() }
+}
+
+fn shop(text: &str) -> ObjectKey {
+    key(SHOP, text)
+}
+
+impl World {
+    /// A namespace `shop` in `root:shop`, physical clusters in root, and a scheduler that runs.
+    async fn new(physical: &[&str]) -> Self {
+        let store = memory();
+        let parts = Parts {
+            store: store.clone(),
+            seams: Seams::seeded(1, jiff::Timestamp::from_second(1_800_000_000).unwrap()),
+            tree: Arc::new(Tree),
+            rights: Arc::new(UseByAll),
+            kinds: Arc::new(Kinds),
+        };
+        let world = Self {
+            objects: Objects::new(store.clone()),
+            store,
+            scheduler: Scheduler::new(parts),
+            stop: CancellationToken::new(),
+        };
+        world.create(shop("namespaces/shop"), "v1", "Namespace", json!({})).await;
+        for name in physical {
+            world.physical(name, json!({}), true).await;
+        }
+        let (scheduler, stop) = (world.scheduler.clone(), world.stop.clone());
+        tokio::spawn(async move { scheduler.run(stop).await });
+        world
+    }
+
+    async fn create(&self, key: ObjectKey, api_version: &str, kind: &str, mut object: Value) -> ResourceVersion {
+        object["apiVersion"] = api_version.into();
+        object["kind"] = kind.into();
+        let metadata = object::metadata_mut(&mut object);
+        metadata.insert("name".into(), (&*key.name).into());
+        metadata.insert("uid".into(), format!("{}-{}", key.resource.resource, key.name).into());
+        metadata.insert("generation".into(), 1.into());
+        metadata.insert("creationTimestamp".into(), "2026-01-01T00:00:00Z".into());
+        if let Some(namespace) = key.namespace() {
+            metadata.insert("namespace".into(), (&**namespace).into());
+        }
+        self.objects.create(&key, &object).await.unwrap()
+    }
+
+    async fn physical(&self, name: &str, spec: Value, ready: bool) {
+        let status = json!({"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }, "message": "no answer"}]});
+        let key = key(LogicalClusterId::ROOT, &format!("physicalclusters.portolan.dev/{name}"));
+        self.create(key, "portolan.dev/v1alpha1", "PhysicalCluster", json!({"spec": spec, "status": status})).await;
+    }
+
+    async fn deployment(&self, name: &str, pod: Value) {
+        let template = json!({"spec": {"replicas": 2, "template": {"spec": pod}}});
+        self.create(shop(&format!("deployments.apps/shop/{name}")), "apps/v1", "Deployment", template).await;
+    }
+
+    async fn policy(&self, cluster: LogicalClusterId, name: &str, spec: Value) {
+        let key = key(cluster, &format!("clusterplacementpolicies.portolan.dev/{name}"));
+        self.create(key, "portolan.dev/v1alpha1", "ClusterPlacementPolicy", json!({"spec": spec})).await;
+    }
+
+    async fn get(&self, key: &ObjectKey) -> Option<Value> {
+        self.objects.get_value(key).await.unwrap().map(|(object, _)| object)
+    }
+
+    async fn change(&self, key: &ObjectKey, mut change: impl FnMut(&mut Value) + Send) {
+        let write = |object: &mut Value| {
+            change(object);
+            Step::Write
+        };
+        assert!(matches!(self.objects.modify(key, write).await.unwrap(), Modified::Written(..)));
+    }
+
+    async fn pin(&self, key: &ObjectKey, to: &str) {
+        self.change(key, |object| object::set_annotation(object, "portolan.dev/pin", Some(to.into()))).await;
+    }
+
+    /// Waits until `holds` of the object. The clock jumps ahead when nothing goes on, so a wait in vain fails at once.
+    async fn until(&self, what: &str, key: &ObjectKey, holds: impl Fn(Option<&Value>) -> bool) {
+        let scope = WatchScope::Resource(key.resource.clone(), None);
+        let mut stream = self.store.watch(scope, None).await.unwrap();
+        loop {
+            let now = self.get(key).await;
+            if holds(now.as_ref()) {
+                return;
+            }
+            let next = tokio::time::timeout(Duration::from_secs(60), stream.next()).await;
+            assert!(next.is_ok(), "{what}: it never comes; {key} is {now:#?}");
+        }
+    }
+
+    /// Waits until the record reads so: `east west-` is active on east and leaving west.
+    async fn placed(&self, key: &ObjectKey, expected: &str) {
+        self.until(expected, key, |object| words(object) == expected).await;
+    }
+
+    async fn placement(&self, key: &ObjectKey) -> Option<Value> {
+        self.get(&placement_of(key)).await
+    }
+
+    /// What the syncer reports of a copy.
+    async fn ready(&self, key: &ObjectKey, physical: &str, pods: i64) {
+        self.change(&placement_of(key), |placement| {
+            let copies = placement["status"]["clusters"].as_array_mut().unwrap();
+            copies.iter_mut().filter(|c| c["name"] == physical).for_each(|c| c["ready"] = pods.into());
+        })
+        .await;
+    }
+
+    /// The syncer has proof that the leaving copies are gone.
+    async fn confirm_gone(&self, key: &ObjectKey) {
+        self.change(key, |object| {
+            let mut record = PlacementRecord::of(object).unwrap();
+            record.clusters.retain(|c| c.phase != Phase::Leaving);
+            record.write_to(object);
+        })
+        .await;
+    }
+
+    /// Until nothing is left to be done, the writers of status included.
+    async fn settle(&self) {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        self.scheduler.settled().await;
+    }
+}
+
+fn placement_of(key: &ObjectKey) -> ObjectKey {
+    let name = placement_name(&key.resource, &key.name).parse().unwrap();
+    ObjectKey { resource: resource("placements.portolan.dev"), name, ..key.clone() }
+}
+
+fn words(object: Option<&Value>) -> String {
+    let record = object.and_then(PlacementRecord::of).unwrap_or_default();
+    let word = |c: &portolan_types::placement::PlacedCopy| match (c.phase, c.replicas) {
+        (Phase::Leaving, _) => format!("{}-", c.name),
+        (_, Some(n)) => format!("{}*{n}", c.name),
+        _ => c.name.clone(),
+    };
+    record.clusters.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn condition(placement: &Value) -> (String, String) {
+    let placed = &placement["status"]["conditions"][0];
+    (placed["reason"].as_str().unwrap().into(), placed["message"].as_str().unwrap().into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_and_what_it_names_go_to_one_physical_cluster_and_say_so() {
+    let world = World::new(&["east", "west"]).await;
+    for name in ["settings", "unused", "kube-root-ca.crt"] {
+        world.create(shop(&format!("configmaps/shop/{name}")), "v1", "ConfigMap", json!({})).await;
+    }
+    world.create(shop("secrets/shop/pull"), "v1", "Secret", json!({"type": "Opaque"})).await;
+    world
+        .create(
+            shop("serviceaccounts/shop/robot"),
+            "v1",
+            "ServiceAccount",
+            json!({"imagePullSecrets": [{"name": "pull"}]}),
+        )
+        .await;
+    world.create(shop("services/shop/web"), "v1", "Service", json!({"spec": {}})).await;
+    world.deployment("web", json!({"serviceAccountName": "robot", "containers": [{"envFrom": [{"configMapRef": {"name": "settings"}}]}]})).await;
+    let web = shop("deployments.apps/shop/web");
+    world.placed(&web, "east").await;
+    for follower in ["configmaps/shop/settings", "serviceaccounts/shop/robot", "secrets/shop/pull", "services/shop/web"]
+    {
+        world.placed(&shop(follower), "east").await;
+    }
+    world.settle().await;
+    for stays in ["configmaps/shop/unused", "configmaps/shop/kube-root-ca.crt"] {
+        assert_eq!(words(world.get(&shop(stays)).await.as_ref()), "", "{stays}");
+    }
+    let (object, placement) = (world.get(&web).await.unwrap(), world.placement(&web).await.unwrap());
+    assert_eq!(object::annotation(&object, "portolan.dev/clusters"), Some("east"));
+    assert_eq!(condition(&placement), ("Placed".into(), "placed on east by its namespace's default".into()));
+    let revision = |object: &Value| object::meta_text(object, "resourceVersion").parse::<u64>().unwrap();
+    assert_eq!(revision(&placement), revision(&object) + 1, "both were written in one transaction");
+    assert_eq!(placement["status"]["transitions"][0]["to"], "east");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_of_a_namespace_goes_where_the_first_went() {
+    let world = World::new(&["east", "west"]).await;
+    world.deployment("first", json!({"containers": [{"name": "c"}]})).await;
+    world.placed(&shop("deployments.apps/shop/first"), "east").await;
+    for name in ["a", "b", "c"] {
+        world.deployment(name, json!({"containers": []})).await;
+        world.placed(&shop(&format!("deployments.apps/shop/{name}")), "east").await;
+    }
+    let east = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east");
+    world.change(&east, |east| east["spec"]["unschedulable"] = true.into()).await;
+    world.settle().await;
+    world.deployment("later", json!({"containers": []})).await;
+    world.placed(&shop("deployments.apps/shop/later"), "west").await;
+    world.settle().await;
+    assert_eq!(
+        words(world.get(&shop("deployments.apps/shop/a")).await.as_ref()),
+        "east",
+        "a cordon keeps what is there"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pin_moves_make_before_break_and_followers_leave_last() {
+    let world = World::new(&["east", "west"]).await;
+    let (web, service) = (shop("deployments.apps/shop/web"), shop("services/shop/web"));
+    world.create(service.clone(), "v1", "Service", json!({})).await;
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&service, "east").await;
+    world.pin(&web, "west").await;
+    world.placed(&web, "east west").await;
+    world.placed(&service, "east west").await;
+    world.settle().await;
+    let moving = condition(&world.placement(&web).await.unwrap());
+    assert_eq!(moving, ("Moving".into(), "placed on west by its pin; waiting for west to be ready".into()));
+    world.ready(&web, "west", 1).await;
+    world.settle().await;
+    assert_eq!(words(world.get(&web).await.as_ref()), "east west", "one of two is not enough");
+    world.ready(&web, "west", 2).await;
+    world.placed(&web, "east- west").await;
+    world.settle().await;
+    assert_eq!(words(world.get(&service).await.as_ref()), "east west", "pods still run there");
+    world.confirm_gone(&web).await;
+    world.placed(&service, "east- west").await;
+    world.settle().await;
+    let placement = world.placement(&web).await.unwrap();
+    let transitions: Vec<_> = placement["status"]["transitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| format!("{}>{}", t["from"].as_str().unwrap(), t["to"].as_str().unwrap()))
+        .collect();
+    assert_eq!(transitions, ["east,west>west", "east>east,west", ">east"]);
+    assert_eq!(placement["status"]["clusters"], json!([{"name": "west", "phase": "Active", "ready": 2}]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_not_run_twice_comes_after_the_proof() {
+    let world = World::new(&["east", "west"]).await;
+    let db = shop("statefulsets.apps/shop/db");
+    world
+        .create(
+            db.clone(),
+            "apps/v1",
+            "StatefulSet",
+            json!({"spec": {"replicas": 1, "template": {"spec": {"containers": []}}}}),
+        )
+        .await;
+    world.placed(&db, "east").await;
+    world.pin(&db, "west").await;
+    world.placed(&db, "east-").await;
+    world.settle().await;
+    assert_eq!(words(world.get(&db).await.as_ref()), "east-");
+    let epoch = |object: &Value| PlacementRecord::of(object).unwrap().clusters[0].epoch;
+    let before = epoch(&world.get(&db).await.unwrap());
+    world.confirm_gone(&db).await;
+    world.placed(&db, "west").await;
+    assert!(epoch(&world.get(&db).await.unwrap()) > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_place_an_object_says_why_until_there_is_one() {
+    let world = World::new(&[]).await;
+    world.physical("east", json!({"unschedulable": true}), true).await;
+    world.physical("west", json!({}), false).await;
+    world.settle().await;
+    let web = shop("deployments.apps/shop/web");
+    let deployment = GroupVersionKind::new("apps", "v1", "Deployment");
+    let object = json!({"metadata": {"name": "web", "namespace": "shop", "annotations": {"portolan.dev/pin": "wast"}}, "spec": {"template": {"spec": {"containers": []}}}});
+    assert_eq!(
+        world.scheduler.preview(SHOP, &deployment, &object),
+        [
+            "portolan.dev/pin: physical cluster \"wast\" is not in reach; did you mean \"east\"?",
+            "deployment/web has no place to run: 0/2 physical clusters fit: 2 not the pinned one",
+        ]
+    );
+    world.deployment("web", json!({"containers": []})).await;
+    let said = |placement: Option<&Value>| placement.is_some_and(|p| p["status"]["conditions"][0]["status"] == "False");
+    world.until("a Placement that says no", &placement_of(&web), said).await;
+    let why = condition(&world.placement(&web).await.unwrap());
+    assert_eq!(why, ("NoClusterFits".into(), "0/2 physical clusters fit: 1 not ready, 1 cordoned".into()));
+    let event = world.get(&shop("events/shop/web.placement-noclusterfits")).await.unwrap();
+    assert_eq!(event["type"], "Warning");
+    let explained = world.scheduler.explain_object(&web).await.unwrap().unwrap();
+    assert_eq!(explained["clusters"][1]["reason"], "NotReady");
+    let west = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/west");
+    world.change(&west, |west| west["status"]["conditions"][0]["status"] = "True".into()).await;
+    world.placed(&web, "west").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_of_ancestors_hold_below_and_count_whom_they_decide() {
+    let world = World::new(&["east", "north", "west"]).await;
+    let web = shop("deployments.apps/shop/web");
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&web, "east").await;
+    let about = json!([{"apiGroup": "apps", "kinds": ["Deployment"]}]);
+    world.policy(SHOP, "two", json!({"resources": about, "count": 2, "replicas": {"mode": "Divide"}})).await;
+    world.placed(&web, "east*1 north*1").await;
+    world.settle().await;
+    let policy = world.get(&shop("clusterplacementpolicies.portolan.dev/two")).await.unwrap();
+    assert_eq!(
+        (&policy["status"]["matched"], &policy["status"]["conditions"][0]["reason"]),
+        (&json!(1), &json!("Accepted"))
+    );
+    let constraint = json!({"resources": about, "clusters": {"names": ["west"]}, "enforcement": "Constraint"});
+    world.policy(LogicalClusterId::ROOT, "only-west", constraint).await;
+    world.placed(&web, "east*1 north*1 west*2").await;
+    world.ready(&web, "west", 2).await;
+    world.placed(&web, "east- north- west*2").await;
+    let placement = world.placement(&web).await.unwrap();
+    assert_eq!(placement["status"]["rejected"], json!({"PolicyConstraint": 2}));
+    assert_eq!(placement["status"]["policy"]["name"], "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_a_physical_cluster_is_a_drain() {
+    let world = World::new(&["east", "west"]).await;
+    let (web, east) =
+        (shop("deployments.apps/shop/web"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east"));
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&web, "east").await;
+    let held = |object: Option<&Value>| object.is_some_and(|o| object::finalizers(o).any(|f| f == crate::FINALIZER));
+    world.until("the finalizer", &east, held).await;
+    world
+        .change(&east, |east| {
+            object::metadata_mut(east).insert("deletionTimestamp".into(), "2026-01-01T00:00:00Z".into());
+        })
+        .await;
+    world.placed(&web, "east west").await;
+    let drained = |object: Option<&Value>| {
+        object.unwrap()["status"]["conditions"][1]["message"] == "1 objects are still here: deployments/web"
+    };
+    world.until("what is left", &east, drained).await;
+    world.ready(&web, "west", 2).await;
+    world.placed(&web, "east- west").await;
+    assert!(world.get(&east).await.is_some(), "unreachable is not proof");
+    world.confirm_gone(&web).await;
+    world.until("its end", &east, |object| object.is_none()).await;
+    world.settle().await;
+    assert_eq!(words(world.get(&web).await.as_ref()), "west");
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_let_go_of_a_physical_cluster_that_does_not_exist_any_more() {
+    let world = World::new(&["east", "west"]).await;
+    let web = shop("deployments.apps/shop/web");
+    let pod = shop("pods/shop/web-1");
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&web, "east").await;
+    let record = r#"{"clusters":[{"name":"east","uid":"physicalclusters-east","phase":"Projected","epoch":1}]}"#;
+    let projected = json!({"metadata": {"labels": {"portolan.dev/cluster": "east"}, "annotations": {"portolan.dev/placement": record}}});
+    world.create(pod.clone(), "v1", "Pod", projected).await;
+    world.settle().await;
+    let east = key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east");
+    world.store.commit(Transaction::one(east, Expect::Present, None)).await.unwrap();
+    world.placed(&web, "west").await;
+    world.until("its end", &pod, |pod| pod.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_resources_go_down_by_explicit_policy_only() {
+    let world = World::new(&["east"]).await;
+    let db = shop("clusters.db.io/shop/main");
+    world.create(db.clone(), "db.io/v1", "Cluster", json!({"spec": {}})).await;
+    let owner = json!({"apiVersion": "db.io/v1", "kind": "Cluster", "name": "main", "uid": "clusters-main", "controller": true});
+    let pod = shop("pods/shop/main-0");
+    world.settle().await;
+    assert_eq!(words(world.get(&db).await.as_ref()), "");
+    world
+        .create(pod.clone(), "v1", "Pod", json!({"metadata": {"ownerReferences": [owner]}, "spec": {"containers": []}}))
+        .await;
+    world.placed(&pod, "east").await;
+    world.policy(SHOP, "dbs", json!({"resources": [{"apiGroup": "db.io", "kinds": ["Cluster"]}]})).await;
+    world.placed(&db, "east").await;
+    let policy = shop("clusterplacementpolicies.portolan.dev/dbs");
+    world.store.commit(Transaction::one(policy, Expect::Present, None)).await.unwrap();
+    world.placed(&db, "east-").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_explanation_goes_with_the_object_and_a_deleting_object_is_left_to_the_syncer() {
+    let world = World::new(&["east"]).await;
+    let web = shop("deployments.apps/shop/web");
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&web, "east").await;
+    world
+        .change(&web, |web| {
+            object::metadata_mut(web).insert("deletionTimestamp".into(), "2026-01-01T00:00:00Z".into());
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(words(world.get(&web).await.as_ref()), "east");
+    world.store.commit(Transaction::one(web.clone(), Expect::Present, None)).await.unwrap();
+    world.until("its end", &placement_of(&web), |placement| placement.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bounds_hold_also_when_many_come_at_once() {
+    let world = World::new(&[]).await;
+    world.physical("east", json!({"bounds": {"cpu": "10"}}), true).await;
+    world.physical("west", json!({}), true).await;
+    world.settle().await;
+    let pod = json!({"containers": [{"resources": {"requests": {"cpu": "1"}}}]});
+    let names: Vec<String> = (0..20).map(|n| format!("web-{n}")).collect();
+    futures::future::join_all(names.iter().map(|name| world.deployment(name, pod.clone()))).await;
+    let mut on: BTreeMap<String, usize> = BTreeMap::new();
+    for name in &names {
+        let web = shop(&format!("deployments.apps/shop/{name}"));
+        world.until("a place", &web, |web| !words(web).is_empty()).await;
+        *on.entry(words(world.get(&web).await.as_ref())).or_default() += 1;
+    }
+    assert!(on["east"] <= 5, "{on:?}");
+    let page = world.objects.list(RangeScope::AllClusters(resource("placements.portolan.dev"))).await;
+    assert_eq!(page.map(|(all, _)| all.len()).map_err(|e: StoreError| e.to_string()), Ok(20));
+}

@@ -1,0 +1,88 @@
+//! One simulated cluster: its API server, and all loops on it.
+
+use std::{sync::Arc, time::Duration};
+
+use portolan_apiserver::{ApiServer, ApiServerConfig};
+use portolan_controllers::Plane;
+use portolan_machinery::kinds::KindTable;
+use portolan_types::Seams;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::{kubelet::Kubelet, network, nodes, storage, workloads};
+
+/// What a simulated cluster is made of.
+#[derive(Clone, Debug)]
+pub struct SimulationConfig {
+    /// Name of the physical cluster; nodes are named after it.
+    pub name: String,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// From bound to running.
+    pub pod_start: Duration,
+    /// From deleted to gone.
+    pub pod_stop: Duration,
+    /// How long a container of a Job runs.
+    pub job_run: Duration,
+}
+
+impl SimulationConfig {
+    /// Two nodes that are quick.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            nodes: 2,
+            pod_start: Duration::from_millis(150),
+            pod_stop: Duration::from_millis(100),
+            job_run: Duration::from_millis(300),
+        }
+    }
+}
+
+/// Why a simulated cluster did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its API server did not.
+    #[error("the API server of the simulated cluster did not start")]
+    ApiServer(#[from] portolan_apiserver::StartError),
+    /// Its first objects could not be written.
+    #[error("the nodes of the simulated cluster could not be made")]
+    Nodes(#[from] portolan_controllers::PlaneError),
+}
+
+/// A running simulated cluster. Its loops end after the token it was started with, or when it is dropped.
+pub struct SimulatedCluster {
+    api: Arc<ApiServer>,
+    _tasks: JoinSet<()>,
+}
+
+impl SimulatedCluster {
+    /// Starts one. Ready when this returns: its nodes are.
+    ///
+    /// # Errors
+    /// When the API server does not start.
+    pub async fn start(
+        config: SimulationConfig,
+        seams: Seams,
+        shutdown: &CancellationToken,
+    ) -> Result<Self, StartError> {
+        let store = portolan_store::memory();
+        let config_of_api = ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
+        let api = ApiServer::new(store.clone(), config_of_api).await?;
+        let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams));
+        nodes::create(&plane, &config).await?;
+        storage::create_classes(&plane).await?;
+        let mut tasks = JoinSet::new();
+        portolan_controllers::spawn_all(&plane, &api.pki().ca, shutdown, &mut tasks);
+        workloads::spawn_all(&plane, shutdown, &mut tasks);
+        tasks.spawn(portolan_controllers::run(plane.clone(), Kubelet::new(plane.clone(), config), shutdown.clone()));
+        network::spawn_all(&plane, shutdown, &mut tasks);
+        tasks.spawn(portolan_controllers::run(plane.clone(), storage::Binder::new(plane.clone()), shutdown.clone()));
+        Ok(Self { api, _tasks: tasks })
+    }
+
+    /// Its API, reached without a socket.
+    pub fn api(&self) -> &Arc<ApiServer> {
+        &self.api
+    }
+}

@@ -1,0 +1,417 @@
+//! The one thread that writes: it collects what waits into a batch, and while that syncs the next one fills.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError};
+use parking_lot::Mutex;
+use portolan_types::{LogicalClusterId, ResourceVersion};
+use tokio::sync::oneshot;
+
+use crate::{
+    StoreError,
+    core::{Answer, Core, closed},
+    kv::failed,
+    plan::{Plan, PreparedTransaction},
+    read::backend,
+    upkeep::Progress,
+};
+
+/// Most transactions that wait.
+pub(crate) const QUEUE_TRANSACTIONS: usize = 8192;
+/// Most bytes of transactions that wait.
+pub(crate) const QUEUE_BYTES: usize = 64 << 20;
+/// Most transactions of one batch.
+const BATCH_TRANSACTIONS: usize = 1024;
+/// Most bytes of one batch, give or take a transaction.
+const BATCH_BYTES: usize = 8 << 20;
+/// After this time without a write, the engine prepares for a quick start.
+const IDLE: Duration = Duration::from_millis(200);
+
+type Reply<T> = oneshot::Sender<T>;
+
+/// What the thread is asked to do.
+pub(crate) enum Request {
+    Commit(PreparedTransaction, Reply<Answer>),
+    DeleteCluster(LogicalClusterId, Reply<Answer>),
+    Compact(ResourceVersion, Reply<Result<(), StoreError>>),
+    Close(Reply<()>),
+}
+
+/// The way to the thread. Dropping it finishes what was accepted and ends the thread.
+pub(crate) struct Committer {
+    queue: Option<Sender<Request>>,
+    queued_bytes: Arc<AtomicUsize>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    core: Arc<Core>,
+}
+
+impl Committer {
+    /// Starts the thread. `sweeps` are logical clusters whose deletion goes on; `lock` is released at the end.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn start(core: Arc<Core>, sweeps: Vec<LogicalClusterId>, lock: Option<File>) -> std::io::Result<Self> {
+        let (queue, requests) = crossbeam_channel::bounded(QUEUE_TRANSACTIONS);
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let upkeep = Upkeep { sweeps: sweeps.into(), ..Upkeep::default() };
+        let worker = Worker {
+            core: core.clone(),
+            requests,
+            queued_bytes: queued_bytes.clone(),
+            upkeep,
+            next: None,
+            untidy: true,
+            _lock: lock,
+        };
+        let thread = std::thread::Builder::new().name("store-committer".into()).spawn(move || worker.run())?;
+        Ok(Self { queue: Some(queue), queued_bytes, thread: Mutex::new(Some(thread)), core })
+    }
+
+    /// Hands a transaction over.
+    ///
+    /// # Errors
+    /// `Overloaded` when too much waits already; `Backend` when no write is taken any more. Nothing was written then.
+    pub(crate) fn commit(&self, txn: PreparedTransaction) -> Result<oneshot::Receiver<Answer>, StoreError> {
+        let bytes = txn.bytes();
+        if self.queued_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > QUEUE_BYTES {
+            self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            self.core.metrics.overloaded.inc();
+            return Err(StoreError::Overloaded);
+        }
+        let (reply, answer) = oneshot::channel();
+        let sent = self.send(Request::Commit(txn, reply));
+        if sent.is_err() {
+            self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        sent.map(|()| answer)
+    }
+
+    /// Hands a request over.
+    ///
+    /// # Errors
+    /// As for [`Committer::commit`].
+    pub(crate) fn send(&self, request: Request) -> Result<(), StoreError> {
+        self.core.check_open()?;
+        let queue = self.queue.as_ref().ok_or_else(closed)?;
+        match queue.try_send(request) {
+            Ok(()) => {
+                self.core.metrics.queued.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
+                Ok(())
+            }
+            Err(TrySendError::Full(_)) => {
+                self.core.metrics.overloaded.inc();
+                Err(StoreError::Overloaded)
+            }
+            Err(TrySendError::Disconnected(_)) => Err(closed()),
+        }
+    }
+
+    /// Asks the thread to finish what it accepted and end, however full the queue is.
+    pub(crate) async fn close(&self) {
+        let (reply, done) = oneshot::channel();
+        let Some(queue) = self.queue.clone() else { return };
+        let mut request = Request::Close(reply);
+        loop {
+            match queue.try_send(request) {
+                Ok(()) => break,
+                Err(TrySendError::Disconnected(_)) => return,
+                Err(TrySendError::Full(back)) => request = back,
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // An error means that the thread has ended already.
+        let _ = done.await;
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's committer panicked");
+        }
+    }
+}
+
+/// Work that is done in slices between or beside other writes.
+#[derive(Default)]
+struct Upkeep {
+    compaction: Option<u64>,
+    waiting: Vec<Reply<Result<(), StoreError>>>,
+    sweeps: VecDeque<LogicalClusterId>,
+}
+
+impl Upkeep {
+    fn is_idle(&self) -> bool {
+        self.compaction.is_none() && self.sweeps.is_empty()
+    }
+
+    /// Adds a slice to a batch.
+    fn slice(&mut self, core: &Core, plan: &mut Plan<'_>) -> Result<(), StoreError> {
+        if let Some(cluster) = self.sweeps.front()
+            && plan.sweep(&core.resources, *cluster)? == Progress::Done
+        {
+            self.sweeps.pop_front();
+        }
+        if let Some(upto) = self.compaction
+            && plan.compact(upto)? == Progress::Done
+        {
+            self.compaction = None;
+        }
+        Ok(())
+    }
+
+    /// Answers those who wait for a compaction, when it is over.
+    fn answer(&mut self, outcome: Result<(), StoreError>) {
+        if outcome.is_err() {
+            self.compaction = None;
+            self.sweeps.clear();
+        }
+        if self.compaction.is_none() {
+            for reply in self.waiting.drain(..) {
+                let _ = reply.send(outcome.clone());
+            }
+        }
+    }
+}
+
+struct Worker {
+    core: Arc<Core>,
+    requests: Receiver<Request>,
+    queued_bytes: Arc<AtomicUsize>,
+    upkeep: Upkeep,
+    /// A request that was taken from the queue but did not belong to the batch.
+    next: Option<Request>,
+    /// Whether something was written since the engine last prepared for a quick start.
+    untidy: bool,
+    _lock: Option<File>,
+}
+
+/// What the queue had.
+enum Taken {
+    Request(Request),
+    Nothing,
+    Over,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let closing = loop {
+            match self.take() {
+                Taken::Request(Request::Close(reply)) => break Some(reply),
+                Taken::Over => break None,
+                Taken::Request(request) => self.guarded(|worker| worker.serve(request)),
+                Taken::Nothing => self.guarded(|worker| worker.batch(Vec::new())),
+            }
+        };
+        self.core.stop(failed("the store is closed"));
+        self.upkeep.answer(Err(closed()));
+        if let Err(error) = self.core.kv.tidy() {
+            tracing::error!(error = %error, "the store could not be prepared for a quick start");
+        }
+        self.core.hub.close();
+        self.core.kv.close();
+        self.requests.try_iter().for_each(refuse);
+        // Dropping the lock lets the next process in.
+        drop(self);
+        if let Some(reply) = closing {
+            let _ = reply.send(());
+        }
+    }
+
+    /// Only a damaged file makes an engine panic; then no write is taken any more, and reads go on as far as they can.
+    fn guarded(&mut self, step: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| step(self))).is_err() {
+            self.core.stop(failed("the engine panicked: the store is damaged"));
+        }
+        self.untidy = true;
+    }
+
+    fn take(&mut self) -> Taken {
+        if let Some(request) = self.next.take() {
+            return Taken::Request(request);
+        }
+        if !self.upkeep.is_idle() && self.core.check_open().is_ok() {
+            return match self.requests.try_recv() {
+                Ok(request) => Taken::Request(request),
+                Err(TryRecvError::Empty) => Taken::Nothing,
+                Err(TryRecvError::Disconnected) => Taken::Over,
+            };
+        }
+        if self.untidy {
+            match self.requests.recv_timeout(IDLE) {
+                Ok(request) => return Taken::Request(request),
+                Err(RecvTimeoutError::Disconnected) => return Taken::Over,
+                Err(RecvTimeoutError::Timeout) => self.tidy(),
+            }
+        }
+        self.requests.recv().map_or(Taken::Over, Taken::Request)
+    }
+
+    fn tidy(&mut self) {
+        if self.core.check_open().is_ok()
+            && let Err(error) = self.core.kv.tidy()
+        {
+            self.core.stop(error);
+        }
+        self.untidy = false;
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::Commit(txn, reply) => {
+                let batch = self.collect(txn, reply);
+                self.batch(batch);
+            }
+            Request::DeleteCluster(cluster, reply) => self.delete_cluster(cluster, reply),
+            Request::Compact(upto, reply) => self.compact(upto, reply),
+            Request::Close(_) => {}
+        }
+    }
+
+    /// Takes the transactions that wait, up to the bounds of a batch.
+    fn collect(&mut self, txn: PreparedTransaction, reply: Reply<Answer>) -> Vec<(PreparedTransaction, Reply<Answer>)> {
+        let mut bytes = txn.bytes();
+        let mut batch = vec![(txn, reply)];
+        while batch.len() < BATCH_TRANSACTIONS && bytes < BATCH_BYTES {
+            match self.requests.try_recv() {
+                Ok(Request::Commit(txn, reply)) => {
+                    bytes += txn.bytes();
+                    batch.push((txn, reply));
+                }
+                Ok(other) => {
+                    self.next = Some(other);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        let waiting = self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
+        self.core.metrics.queued_bytes.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.core.metrics.queued.set(i64::try_from(self.requests.len()).unwrap_or(i64::MAX));
+        batch
+    }
+
+    /// Commits transactions, and a slice of the upkeep with them.
+    fn batch(&mut self, transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
+        let (transactions, replies): (Vec<_>, Vec<_>) = transactions.into_iter().unzip();
+        let (core, upkeep) = (&self.core, &mut self.upkeep);
+        let committed = core.commit(|plan| {
+            let answers = transactions.into_iter().map(|txn| plan.transaction(txn)).collect();
+            (answers, upkeep.slice(core, plan))
+        });
+        match committed {
+            Ok((answers, upkept)) => {
+                for (reply, answer) in replies.into_iter().zip(answers) {
+                    let _ = reply.send(answer);
+                }
+                self.upkeep.answer(upkept.and(self.core.check_open()));
+            }
+            Err(error) => {
+                for reply in replies {
+                    let _ = reply.send(Err(error.clone()));
+                }
+                self.upkeep.answer(Err(error));
+            }
+        }
+    }
+
+    fn delete_cluster(&mut self, cluster: LogicalClusterId, reply: Reply<Answer>) {
+        let (answer, progress) = delete_cluster(&self.core, cluster);
+        if progress == Progress::More && answer.is_ok() {
+            self.upkeep.sweeps.push_back(cluster);
+        }
+        let _ = reply.send(answer);
+    }
+
+    fn compact(&mut self, upto: ResourceVersion, reply: Reply<Result<(), StoreError>>) {
+        if let Err(error) = self.core.hub.marks().check_happened(upto.get()) {
+            let _ = reply.send(Err(error));
+            return;
+        }
+        self.upkeep.compaction = self.upkeep.compaction.max(Some(upto.get()));
+        self.upkeep.waiting.push(reply);
+    }
+}
+
+/// Answers what came after the store was closed.
+fn refuse(request: Request) {
+    // An error means that nobody waits any more.
+    match request {
+        Request::Commit(_, reply) | Request::DeleteCluster(_, reply) => drop(reply.send(Err(closed()))),
+        Request::Compact(_, reply) => drop(reply.send(Err(closed()))),
+        Request::Close(reply) => drop(reply.send(())),
+    }
+}
+
+/// Marks a logical cluster as gone, in a batch of its own, and tells whether objects of it are left.
+pub(crate) fn delete_cluster(core: &Core, cluster: LogicalClusterId) -> (Answer, Progress) {
+    let committed = core.commit(|plan| match plan.delete_cluster(&core.resources, cluster) {
+        Ok((committed, progress)) => (vec![Ok(committed)], progress),
+        Err(error) => (vec![Err(error)], Progress::Done),
+    });
+    match committed {
+        Ok((mut answers, progress)) => (answers.pop().unwrap_or_else(|| Err(StoreError::Unknown)), progress),
+        Err(error) => (Err(error), Progress::Done),
+    }
+}
+
+/// The committer of a store that never waits: each call commits on its own, in the caller's thread, so that a simulation
+/// runs in one order.
+#[derive(Default)]
+pub(crate) struct Inline(Mutex<()>);
+
+impl Inline {
+    pub(crate) fn commit(&self, core: &Core, txn: PreparedTransaction) -> Answer {
+        let _one = self.0.lock();
+        let (mut answers, ()) = core.commit(|plan| (vec![plan.transaction(txn)], ()))?;
+        answers.pop().unwrap_or_else(|| Err(StoreError::Unknown))
+    }
+
+    pub(crate) fn delete_cluster(&self, core: &Core, cluster: LogicalClusterId) -> Answer {
+        let _one = self.0.lock();
+        let (answer, mut progress) = delete_cluster(core, cluster);
+        while progress == Progress::More {
+            let (_, swept) = core.commit(|plan| (Vec::new(), plan.sweep(&core.resources, cluster)))?;
+            progress = swept?;
+        }
+        answer
+    }
+
+    pub(crate) fn compact(&self, core: &Core, upto: ResourceVersion) -> Result<(), StoreError> {
+        let _one = self.0.lock();
+        core.hub.marks().check_happened(upto.get())?;
+        loop {
+            let (_, compacted) = core.commit(|plan| (Vec::new(), plan.compact(upto.get())))?;
+            if compacted? == Progress::Done {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn close(&self, core: &Core) {
+        let _one = self.0.lock();
+        core.stop(failed("the store is closed"));
+        core.hub.close();
+    }
+}
+
+/// The answer of a thread that ended before it answered.
+pub(crate) fn no_answer(core: &Core) -> StoreError {
+    match core.check_open() {
+        Ok(()) => backend(failed("the store's committer is gone")),
+        Err(error) => error,
+    }
+}

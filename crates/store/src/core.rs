@@ -1,0 +1,88 @@
+//! What all parts of an embedded store share: the engine, the resources' numbers, the watch hub, and the one step that makes
+//! a batch durable and then visible.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::{
+    BackendError, Committed, Durable, StoreError,
+    hub::Hub,
+    kv::{KvResult, OrderedKv, View, failed, read},
+    metrics::Metrics,
+    plan::{Plan, Planned},
+    read::backend,
+    resources::Resources,
+};
+
+/// The shared part of an embedded store.
+pub(crate) struct Core {
+    pub(crate) kv: Box<dyn OrderedKv>,
+    pub(crate) resources: Resources,
+    pub(crate) hub: Hub,
+    pub(crate) metrics: Metrics,
+    /// Why no write is taken any more.
+    pub(crate) stopped: OnceLock<Arc<BackendError>>,
+}
+
+/// The answer to one transaction.
+pub(crate) type Answer = Result<Durable<Committed>, StoreError>;
+
+impl Core {
+    /// Reads one state. Views of one thread must not be nested.
+    pub(crate) fn view<T>(&self, reader: impl FnOnce(&dyn View) -> T) -> KvResult<T> {
+        read(&*self.kv, reader)
+    }
+
+    /// # Errors
+    /// When no write is taken any more.
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        self.stopped.get().map_or(Ok(()), |why| Err(StoreError::Backend(why.clone())))
+    }
+
+    /// Takes no write any more.
+    pub(crate) fn stop(&self, why: BackendError) {
+        let _ = self.stopped.set(Arc::new(why));
+    }
+
+    /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at
+    /// a time. This is the only place where a [`Durable`] is made.
+    ///
+    /// After a failed sync the outcome of what was planned is unknown, and no further write is taken.
+    pub(crate) fn commit<T>(
+        &self,
+        plan: impl FnOnce(&mut Plan<'_>) -> (Vec<Result<Committed, StoreError>>, T),
+    ) -> Result<(Vec<Answer>, T), StoreError> {
+        self.check_open()?;
+        let (planned, answers, more) = self
+            .view(|view| {
+                let mut batch = Plan::new(view, &self.resources)?;
+                let (answers, more) = plan(&mut batch);
+                Ok::<_, StoreError>((batch.finish(), answers, more))
+            })
+            .map_err(backend)??;
+        match self.sync(planned) {
+            Ok(()) => Ok((answers.into_iter().map(|answer| answer.map(Durable::after_sync)).collect(), more)),
+            Err(error) => {
+                tracing::error!(error = %error, "a batch may not be durable, the store takes no write any more");
+                self.stop(error);
+                Ok((answers.into_iter().map(|answer| answer.and(Err(StoreError::Unknown))).collect(), more))
+            }
+        }
+    }
+
+    fn sync(&self, planned: Planned) -> KvResult<()> {
+        if planned.batch.is_empty() {
+            return Ok(());
+        }
+        self.metrics.time_sync(planned.events.len(), || self.kv.commit(planned.batch))?;
+        for (resource, id) in planned.new_resources {
+            self.resources.add(id, resource);
+        }
+        self.hub.publish(planned.events, planned.marks, || self.kv.publish());
+        Ok(())
+    }
+}
+
+/// The answer of a store that was closed.
+pub(crate) fn closed() -> StoreError {
+    backend(failed("the store is closed"))
+}

@@ -1,0 +1,251 @@
+//! The watch hub: per watched resource, and per watched physical cluster, one ring of recent events; a watcher is a cursor
+//! into it. Publishing appends and wakes whoever waits, once; it never waits for a watcher and never touches a slow one.
+
+mod cursor;
+mod ring;
+mod slots;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use parking_lot::Mutex;
+use portolan_types::{GroupResource, LogicalClusterId};
+use prometheus::IntGauge;
+
+pub(crate) use self::cursor::Cursor;
+use self::{
+    ring::Ring,
+    slots::{SlotId, Slots},
+};
+use crate::{
+    Event, EventBatch, StoreError, WatchScope, history,
+    read::{Marks, revision},
+};
+
+/// Least bytes that a ring keeps, however many rings there are.
+const MIN_RING_BYTES: usize = 64 * 1024;
+
+/// Bounds of the hub's memory, in bytes of events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingBudget {
+    /// Of one ring.
+    pub(crate) each: usize,
+    /// Of all rings; each gets its share, but never less than 64 KiB.
+    pub(crate) all: usize,
+}
+
+/// An event and the boundary of its transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    pub(crate) event: Arc<Event>,
+    pub(crate) boundary: u64,
+}
+
+/// What a ring is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Topic {
+    Resource(GroupResource),
+    PlacedOn(String),
+}
+
+impl Topic {
+    fn of(scope: &WatchScope) -> (Self, Option<LogicalClusterId>) {
+        match scope {
+            WatchScope::Resource(resource, cluster) => (Self::Resource(resource.clone()), *cluster),
+            WatchScope::PlacedOn(uid) => (Self::PlacedOn(uid.clone()), None),
+        }
+    }
+}
+
+/// A ring with those who wait for it.
+struct Watched {
+    ring: Ring,
+    watchers: usize,
+    waiting: Slots,
+}
+
+struct State {
+    topics: HashMap<Topic, Watched>,
+    resources: usize,
+    placements: usize,
+    next_slot: SlotId,
+    closed: bool,
+}
+
+/// Recent events, and who waits for the next ones.
+pub(crate) struct Hub {
+    state: Mutex<State>,
+    last: AtomicU64,
+    floor: AtomicU64,
+    budget: RingBudget,
+    watchers: IntGauge,
+}
+
+/// What a cursor finds.
+enum Next {
+    Batch(EventBatch),
+    /// It fell off the ring: read the history.
+    CatchUp,
+    Closed,
+}
+
+impl Hub {
+    pub(crate) fn new(marks: Marks, budget: RingBudget, watchers: IntGauge) -> Self {
+        let state = State { topics: HashMap::new(), resources: 0, placements: 0, next_slot: 0, closed: false };
+        Self { state: Mutex::new(state), last: marks.last.into(), floor: marks.floor.into(), budget, watchers }
+    }
+
+    /// Where the store stands.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks { floor: self.floor.load(Ordering::Acquire), last: self.last.load(Ordering::Acquire) }
+    }
+
+    /// Makes a synced batch visible: to readers by `show`, and to its watchers. Runs inside the committer, so it only
+    /// appends and wakes.
+    pub(crate) fn publish(&self, events: Vec<Published>, marks: Marks, show: impl FnOnce()) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = self.state.lock();
+            show();
+            let before = self.last.swap(marks.last, Ordering::AcqRel);
+            self.floor.store(marks.floor, Ordering::Release);
+            let limit = (self.budget.all / state.topics.len().max(1)).max(MIN_RING_BYTES).min(self.budget.each);
+            for published in events {
+                state.append(&published, before, limit, &mut wakers);
+            }
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends all watches.
+    pub(crate) fn close(&self) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.closed = true;
+            let before = self.last.load(Ordering::Acquire);
+            state.topics.values_mut().for_each(|watched| watched.waiting.wake_all(before, &mut wakers));
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Registers a watcher of what comes after `after`, or of what comes from now on.
+    fn enter(&self, scope: &WatchScope, after: Option<u64>) -> Result<(SlotId, u64), StoreError> {
+        let mut state = self.state.lock();
+        let marks = self.marks();
+        let after = after.unwrap_or(marks.last);
+        marks.check_happened(after)?;
+        marks.check_kept(after)?;
+        let (topic, _) = Topic::of(scope);
+        state.enter(topic, marks.last);
+        state.next_slot += 1;
+        self.watchers.inc();
+        Ok((state.next_slot, after))
+    }
+
+    fn leave(&self, scope: &WatchScope, slot: SlotId) {
+        let mut state = self.state.lock();
+        let (topic, cluster) = Topic::of(scope);
+        self.watchers.dec();
+        let Some(watched) = state.topics.get_mut(&topic) else { return };
+        watched.waiting.remove(slot, cluster);
+        watched.watchers -= 1;
+        if watched.watchers == 0 {
+            state.topics.remove(&topic);
+            state.count(&topic, -1);
+        }
+    }
+
+    /// How far a watcher has been served that reached `at`: while it waits, up to the present.
+    fn progress(&self, scope: &WatchScope, slot: SlotId, at: u64) -> u64 {
+        let state = self.state.lock();
+        let (topic, cluster) = Topic::of(scope);
+        match state.topics.get(&topic).and_then(|watched| watched.waiting.standing(slot, cluster)) {
+            Some(slots::Standing::Waiting) => self.last.load(Ordering::Acquire),
+            Some(slots::Standing::WokenAfter(before)) => before.max(at),
+            None => at,
+        }
+    }
+
+    /// What comes after `at` for a watcher, which waits when that is nothing yet. `at` moves along.
+    fn next(&self, scope: &WatchScope, slot: SlotId, at: &mut u64, context: &mut Context<'_>) -> Poll<Next> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Poll::Ready(Next::Closed);
+        }
+        let last = self.last.load(Ordering::Acquire);
+        let (topic, cluster) = Topic::of(scope);
+        let Some(watched) = state.topics.get_mut(&topic) else { return Poll::Ready(Next::Closed) };
+        match watched.waiting.standing(slot, cluster) {
+            Some(slots::Standing::Waiting) => {
+                watched.waiting.wait(slot, cluster, context.waker().clone());
+                return Poll::Pending;
+            }
+            Some(slots::Standing::WokenAfter(before)) => {
+                *at = before.max(*at);
+                watched.waiting.remove(slot, cluster);
+            }
+            None => {}
+        }
+        if *at < watched.ring.floor() {
+            return Poll::Ready(Next::CatchUp);
+        }
+        let found = watched.ring.after(*at, last, |event| history::concerns(scope, event));
+        *at = found.upto;
+        match (found.events.is_empty(), revision(found.upto)) {
+            (false, Ok(revision)) => Poll::Ready(Next::Batch(EventBatch { events: found.events, revision })),
+            _ => {
+                watched.waiting.wait(slot, cluster, context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl State {
+    fn enter(&mut self, topic: Topic, last: u64) {
+        if let Some(watched) = self.topics.get_mut(&topic) {
+            watched.watchers += 1;
+            return;
+        }
+        self.count(&topic, 1);
+        self.topics.insert(topic, Watched { ring: Ring::new(last), watchers: 1, waiting: Slots::default() });
+    }
+
+    fn count(&mut self, topic: &Topic, change: isize) {
+        let counter = match topic {
+            Topic::Resource(_) => &mut self.resources,
+            Topic::PlacedOn(_) => &mut self.placements,
+        };
+        *counter = counter.saturating_add_signed(change);
+    }
+
+    /// Appends an event to the rings that it belongs to, and collects who waits for it.
+    fn append(&mut self, published: &Published, before: u64, limit: usize, wakers: &mut Vec<Waker>) {
+        let event = &published.event;
+        if self.resources > 0 {
+            self.append_to(&Topic::Resource(event.key.resource.clone()), published, before, limit, wakers);
+        }
+        if self.placements > 0 {
+            let mut uids: Vec<&String> = history::placed_on(event).collect();
+            uids.sort_unstable();
+            uids.dedup();
+            for uid in uids {
+                self.append_to(&Topic::PlacedOn(uid.clone()), published, before, limit, wakers);
+            }
+        }
+    }
+
+    fn append_to(&mut self, topic: &Topic, published: &Published, before: u64, limit: usize, wakers: &mut Vec<Waker>) {
+        if let Some(watched) = self.topics.get_mut(topic) {
+            watched.ring.push(published.clone(), limit);
+            watched.waiting.wake(published.event.key.cluster, before, wakers);
+        }
+    }
+}

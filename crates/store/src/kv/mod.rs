@@ -1,0 +1,94 @@
+//! What the shared layout needs of an embedded engine: ordered bytes, atomic durable batches, consistent reads.
+
+mod memory;
+mod redb;
+mod sled;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+pub(crate) use self::{memory::MemoryKv, redb::RedbKv, sled::SledKv};
+use crate::BackendError;
+
+pub(crate) type KvResult<T> = Result<T, BackendError>;
+
+/// Puts (`Some`) and removals (`None`), in key order: engines are fastest that way.
+pub(crate) type Batch = BTreeMap<Vec<u8>, Option<Bytes>>;
+
+/// An ordered map on disk. One thread writes, any number read.
+pub(crate) trait OrderedKv: Send + Sync {
+    /// Calls `read` once, with the state of the last published batch, which does not change meanwhile.
+    /// Views of one thread must not be nested.
+    ///
+    /// # Errors
+    /// When the engine is closed or failed; `read` was not called then.
+    fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()>;
+
+    /// Makes all of `batch` durable or nothing of it. No view shows it before [`OrderedKv::publish`].
+    ///
+    /// # Errors
+    /// When it may not be durable. The engine takes no further batch then, but views go on.
+    fn commit(&self, batch: Batch) -> KvResult<()>;
+
+    /// Shows the last committed batch to views.
+    fn publish(&self);
+
+    /// Called when nothing has been written for a while: prepares for a quick start.
+    ///
+    /// # Errors
+    /// As for [`OrderedKv::commit`].
+    fn tidy(&self) -> KvResult<()>;
+
+    /// Releases files and locks. Views fail afterwards.
+    fn close(&self);
+
+    /// Whether all data is in memory, so that no read ever waits.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+}
+
+/// One consistent state.
+pub(crate) trait View {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>>;
+
+    /// The pairs from `from` (included) to `to` (excluded).
+    fn scan<'v>(&'v self, from: &[u8], to: &[u8]) -> KvResult<Box<dyn Cursor + 'v>>;
+}
+
+/// A place in a scan.
+pub(crate) trait Cursor {
+    /// The key here; `None` at the end.
+    fn key(&self) -> Option<&[u8]>;
+    /// The value here; empty at the end.
+    fn value(&self) -> &[u8];
+    /// The value here, to keep.
+    fn value_bytes(&self) -> Bytes {
+        Bytes::copy_from_slice(self.value())
+    }
+    /// Goes to the next pair.
+    fn advance(&mut self) -> KvResult<()>;
+}
+
+/// Reads one state.
+pub(crate) fn read<T>(kv: &dyn OrderedKv, reader: impl FnOnce(&dyn View) -> T) -> KvResult<T> {
+    let (mut reader, mut answer) = (Some(reader), None);
+    kv.view(&mut |view| answer = reader.take().map(|reader| reader(view)))?;
+    answer.ok_or_else(|| BackendError { context: "the engine showed no state".into(), source: None })
+}
+
+/// A failure with the engine's own words.
+pub(crate) fn failure<E>(context: &str) -> impl FnOnce(E) -> BackendError
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let context = context.to_owned();
+    move |source| BackendError { context: format!("{context}: {source}"), source: Some(Box::new(source)) }
+}
+
+/// A failure in our own words.
+pub(crate) fn failed(context: impl Into<String>) -> BackendError {
+    BackendError { context: context.into(), source: None }
+}

@@ -1,0 +1,189 @@
+//! A disk that stops at its first failure.
+//!
+//! After a failed write or sync, what the disk holds is unknown, and trying again would only look like success. So the file
+//! is frozen as it is for the next start to recover from, and whatever redb still writes stays in memory: redb itself sees
+//! no failure, so that its readers go on, and the engine asks [`Failures`] before it calls anything durable.
+
+use std::{
+    io,
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use ::redb::{BackendError, StorageBackend};
+use parking_lot::Mutex;
+
+/// Tells whether the disk has failed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    frozen: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    first: Option<String>,
+    overlay: Overlay,
+}
+
+impl Failures {
+    /// What the disk said when it first failed.
+    pub(super) fn first(&self) -> Option<String> {
+        if self.is_frozen() { self.0.state.lock().first.clone() } else { None }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.0.frozen.load(Ordering::Acquire)
+    }
+}
+
+/// What was written since the failure.
+#[derive(Debug, Default)]
+struct Overlay {
+    len: u64,
+    writes: Vec<(u64, Vec<u8>)>,
+}
+
+/// A disk that stops at its first failure.
+#[derive(Debug)]
+pub(super) struct FailSafe<D> {
+    disk: D,
+    failures: Failures,
+}
+
+impl<D: StorageBackend> FailSafe<D> {
+    pub(super) fn new(disk: D) -> (Self, Failures) {
+        let failures = Failures::default();
+        (Self { disk, failures: failures.clone() }, failures)
+    }
+
+    /// Does `real` while the disk is sound, `instead` once it is frozen.
+    fn change(
+        &self,
+        what: &str,
+        real: impl FnOnce(&D) -> io::Result<()>,
+        instead: impl FnOnce(&mut Overlay),
+    ) -> io::Result<()> {
+        let mut state = self.failures.0.state.lock();
+        if state.first.is_none() {
+            let Err(error) = real(&self.disk) else { return Ok(()) };
+            tracing::error!(what, error = %error, "the disk failed, the store takes no write any more");
+            state.overlay.len = self.disk.len()?;
+            state.first = Some(format!("{what}: {error}"));
+            self.failures.0.frozen.store(true, Ordering::Release);
+        }
+        instead(&mut state.overlay);
+        Ok(())
+    }
+}
+
+impl<D: StorageBackend> StorageBackend for FailSafe<D> {
+    fn len(&self) -> io::Result<u64> {
+        match self.failures.is_frozen() {
+            true => Ok(self.failures.0.state.lock().overlay.len),
+            false => self.disk.len(),
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self.failures.is_frozen() {
+            true => read_overlaid(&self.disk, &self.failures.0.state.lock().overlay, offset, out),
+            false => self.disk.read(offset, out),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change("resizing the file", |disk| disk.set_len(len), |overlay| overlay.len = len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.change("syncing the file", StorageBackend::sync_data, |_| {})
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let keep = |overlay: &mut Overlay| overlay.writes.push((offset, data.to_vec()));
+        self.change("writing the file", |disk| disk.write(offset, data), keep)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.disk.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.disk.try_lock_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.disk.unlock_range(start, end)
+    }
+}
+
+fn read_overlaid<D: StorageBackend>(disk: &D, overlay: &Overlay, offset: u64, out: &mut [u8]) -> io::Result<()> {
+    let available = disk.len()?.saturating_sub(offset).min(out.len() as u64);
+    let (on_disk, beyond) = out.split_at_mut(usize::try_from(available).unwrap_or(usize::MAX).min(out.len()));
+    if !on_disk.is_empty() {
+        disk.read(offset, on_disk)?;
+    }
+    beyond.fill(0);
+    let end = offset + out.len() as u64;
+    for (at, data) in &overlay.writes {
+        let (from, to) = ((*at).max(offset), (at + data.len() as u64).min(end));
+        if from < to {
+            let (source, target) =
+                ((from - at) as usize..(to - at) as usize, (from - offset) as usize..(to - offset) as usize);
+            out[target].copy_from_slice(&data[source]);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redb::backends::InMemoryBackend;
+
+    use super::*;
+
+    #[test]
+    fn after_a_failure_the_disk_stays_as_it_was_and_reads_see_the_rest() {
+        #[derive(Debug)]
+        struct FailsToSync(InMemoryBackend);
+        impl StorageBackend for FailsToSync {
+            fn len(&self) -> io::Result<u64> {
+                self.0.len()
+            }
+            fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+                self.0.read(offset, out)
+            }
+            fn set_len(&self, len: u64) -> io::Result<()> {
+                self.0.set_len(len)
+            }
+            fn sync_data(&self) -> io::Result<()> {
+                Err(io::Error::other("EIO"))
+            }
+            fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+                self.0.write(offset, data)
+            }
+        }
+        let (disk, failures) = FailSafe::new(FailsToSync(InMemoryBackend::new()));
+        disk.set_len(8).unwrap();
+        disk.write(0, b"abcdefgh").unwrap();
+        assert_eq!(failures.first(), None);
+        disk.sync_data().unwrap();
+        assert!(failures.first().unwrap().contains("EIO"));
+        disk.write(2, b"XY").unwrap();
+        disk.set_len(12).unwrap();
+        disk.write(7, b"12").unwrap();
+        let mut out = [9; 12];
+        disk.read(0, &mut out).unwrap();
+        assert_eq!(&out, b"abXYefg12\0\0\0");
+        let mut below = [0; 8];
+        disk.disk.read(0, &mut below).unwrap();
+        assert_eq!((&below, disk.disk.len().unwrap(), disk.len().unwrap()), (b"abcdefgh", 8, 12));
+    }
+}

@@ -1,0 +1,224 @@
+//! The default engine: one file, a copy-on-write tree, one fdatasync per batch.
+
+#[cfg(test)]
+mod crash;
+mod fail_safe;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use ::redb::{
+    AccessGuard, Builder, Database, Range, ReadOnlyTable, ReadableDatabase as _, StorageBackend, TableDefinition,
+    backends::FileBackend,
+};
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use self::fail_safe::{FailSafe, Failures};
+use super::{Batch, Cursor, KvResult, OrderedKv, View, failed, failure};
+use crate::keys::meta;
+
+type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("portolan");
+const CLOSED: &str = "the store is closed";
+
+/// A redb database.
+///
+/// redb may panic on a damaged file. Everything therefore happens behind `catch_unwind`: a panic is an error of the read, or
+/// counts as a failed disk.
+pub(crate) struct RedbKv {
+    database: Mutex<Option<Database>>,
+    failures: Failures,
+    /// What views see.
+    shown: RwLock<Option<Arc<Table>>>,
+    /// What they will see after `publish`.
+    committed: Mutex<Option<Arc<Table>>>,
+    /// Whether something was written since the last quick-repair commit.
+    untidy: AtomicBool,
+    broken: AtomicBool,
+}
+
+impl RedbKv {
+    /// Opens or makes the database in `path`.
+    ///
+    /// # Errors
+    /// When the file is in use, damaged, or of a format that this redb does not know.
+    pub(crate) fn open(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path).map_err(failure("opening the store's file"))?;
+        Self::on(FileBackend::new(file).map_err(failure("opening the store's file"))?, cache_bytes)
+    }
+
+    /// Opens or makes the database on `disk`.
+    pub(crate) fn on(disk: impl StorageBackend, cache_bytes: usize) -> KvResult<Self> {
+        let (disk, failures) = FailSafe::new(disk);
+        let database = guarded("opening the store", || {
+            let mut builder = Builder::new();
+            builder.set_cache_size(cache_bytes).set_repair_callback(|session| {
+                tracing::info!(progress = session.progress(), "the store was not closed cleanly, checking it");
+            });
+            let database = builder.create_with_backend(disk).map_err(failure("opening the store"))?;
+            if open_table(&database).is_err() {
+                let write = database.begin_write().map_err(failure("preparing the store"))?;
+                write.open_table(TABLE).map_err(failure("preparing the store"))?;
+                write.commit().map_err(failure("preparing the store"))?;
+            }
+            Ok(database)
+        })?;
+        let shown = guarded("opening the store", || open_table(&database))?;
+        if let Some(what) = failures.first() {
+            return Err(failed(what));
+        }
+        Ok(Self {
+            database: Mutex::new(Some(database)),
+            failures,
+            shown: RwLock::new(Some(Arc::new(shown))),
+            committed: Mutex::new(None),
+            untidy: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        })
+    }
+
+    fn write(&self, batch: Batch, quick_repair: bool) -> KvResult<Table> {
+        let database = self.database.lock();
+        let database = database.as_ref().ok_or_else(|| failed(CLOSED))?;
+        let mut write = database.begin_write().map_err(failure("beginning a commit"))?;
+        write.set_quick_repair(quick_repair);
+        {
+            let mut table = write.open_table(TABLE).map_err(failure("beginning a commit"))?;
+            for (key, value) in batch {
+                match value {
+                    Some(value) => table.insert(key.as_slice(), &*value).map_err(failure("writing"))?,
+                    None => table.remove(key.as_slice()).map_err(failure("writing"))?,
+                };
+            }
+        }
+        write.commit().map_err(failure("committing"))?;
+        open_table(database)
+    }
+
+    fn write_checked(&self, batch: Batch, quick_repair: bool) -> KvResult<Table> {
+        if self.broken.load(Ordering::Acquire) {
+            return Err(failed("the store takes no write after a failure"));
+        }
+        let written = guarded("writing the store", || self.write(batch, quick_repair));
+        let written = match self.failures.first() {
+            Some(what) => Err(failed(what)),
+            None => written,
+        };
+        if written.is_err() {
+            self.broken.store(true, Ordering::Release);
+        }
+        written
+    }
+}
+
+impl OrderedKv for RedbKv {
+    fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
+        let table = self.shown.read().clone().ok_or_else(|| failed(CLOSED))?;
+        guarded("reading the store", || {
+            read(&RedbView(table));
+            Ok(())
+        })
+    }
+
+    fn commit(&self, batch: Batch) -> KvResult<()> {
+        let table = self.write_checked(batch, false)?;
+        self.untidy.store(true, Ordering::Release);
+        *self.committed.lock() = Some(Arc::new(table));
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let committed = self.committed.lock().take();
+        if committed.is_some() {
+            *self.shown.write() = committed;
+        }
+    }
+
+    fn tidy(&self) -> KvResult<()> {
+        if self.untidy.swap(false, Ordering::AcqRel) {
+            let mark = Batch::from([(meta::TIDY.to_vec(), Some(Bytes::new()))]);
+            *self.committed.lock() = Some(Arc::new(self.write_checked(mark, true)?));
+            self.publish();
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        *self.shown.write() = None;
+        *self.committed.lock() = None;
+        let database = self.database.lock().take();
+        if guarded("closing the store", move || {
+            drop(database);
+            Ok(())
+        })
+        .is_err()
+        {
+            self.broken.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Turns a panic of redb, which only a damaged file can cause, into an error.
+fn guarded<T>(what: &str, action: impl FnOnce() -> KvResult<T>) -> KvResult<T> {
+    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|_| Err(failed(format!("{what}: the file is damaged"))))
+}
+
+fn open_table(database: &Database) -> KvResult<Table> {
+    let read = database.begin_read().map_err(failure("opening a snapshot"))?;
+    read.open_table(TABLE).map_err(failure("opening a snapshot"))
+}
+
+struct RedbView(Arc<Table>);
+
+impl View for RedbView {
+    fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        let value = self.0.get(key).map_err(failure("reading"))?;
+        Ok(value.map(|guard| Bytes::copy_from_slice(guard.value())))
+    }
+
+    fn scan<'v>(&'v self, from: &[u8], to: &[u8]) -> KvResult<Box<dyn Cursor + 'v>> {
+        let mut cursor = RedbCursor { here: None, rest: None };
+        if from < to {
+            cursor.rest = Some(self.0.range::<&[u8]>(from..to).map_err(failure("reading"))?);
+            cursor.advance()?;
+        }
+        Ok(Box::new(cursor))
+    }
+}
+
+type Guard = AccessGuard<'static, &'static [u8]>;
+
+struct RedbCursor {
+    here: Option<(Guard, Guard)>,
+    rest: Option<Range<'static, &'static [u8], &'static [u8]>>,
+}
+
+impl Cursor for RedbCursor {
+    fn key(&self) -> Option<&[u8]> {
+        self.here.as_ref().map(|(key, _)| key.value())
+    }
+
+    fn value(&self) -> &[u8] {
+        self.here.as_ref().map_or(&[], |(_, value)| value.value())
+    }
+
+    fn advance(&mut self) -> KvResult<()> {
+        self.here = match &mut self.rest {
+            Some(rest) => rest.next().transpose().map_err(failure::<::redb::StorageError>("reading"))?,
+            None => None,
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! The sled engine, with what sled 0.34.7 does not do by itself.
+//!
+//! - Values are kept in chunks of at most 4 KiB, so that nothing reaches the `blobs` folder, which sled never syncs.
+//! - sled's log is written by `sync_file_range`, which neither syncs the file's length nor the disk's cache: a batch counts
+//!   as durable after `flush` and an `fdatasync` of `db` through a second descriptor.
+//! - sled has no snapshots. Views hold a lock that a batch needs to be applied; while an applied batch is not yet published,
+//!   they see through it by what it replaced. So no view waits for a sync.
+//! - A snapshot file that a killed process was still writing is removed before opening: sled would refuse to start.
+
+mod chunks;
+mod files;
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    ops::Bound,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use ::sled::{Db, IVec};
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use super::{Batch, Cursor, KvResult, OrderedKv, View, failed, failure};
+
+/// What the keys of an unpublished batch were before it.
+type Replaced = BTreeMap<Vec<u8>, Option<IVec>>;
+
+const CLOSED: &str = "the store is closed";
+
+/// A sled database and the descriptor through which it is synced.
+struct Open {
+    db: Db,
+    file: File,
+}
+
+/// A sled database.
+pub(crate) struct SledKv {
+    open: RwLock<Option<Open>>,
+    /// Held for writing while a batch is applied, for reading as long as a view lasts.
+    replaced: RwLock<Replaced>,
+    /// One batch at a time.
+    writing: Mutex<()>,
+    broken: AtomicBool,
+}
+
+impl SledKv {
+    /// Opens or makes the database in the folder `path`.
+    ///
+    /// # Errors
+    /// When the folder is damaged or cannot be used.
+    pub(crate) fn open(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+        files::remove_unfinished_snapshots(path).map_err(failure("removing unfinished snapshots"))?;
+        let db = guarded("opening the store", || files::open(path, cache_bytes))?;
+        files::sync(path).map_err(failure("syncing the store's files"))?;
+        let file = File::open(path.join("db")).map_err(failure("opening the store's file"))?;
+        Ok(Self {
+            open: RwLock::new(Some(Open { db, file })),
+            replaced: RwLock::default(),
+            writing: Mutex::default(),
+            broken: AtomicBool::new(false),
+        })
+    }
+
+    fn write(&self, batch: &Batch) -> KvResult<()> {
+        let open = self.open.read();
+        let Open { db, file } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+        let (mut raw, mut before) = (::sled::Batch::default(), Replaced::new());
+        for (key, value) in batch {
+            chunks::write(db, key, value.as_ref(), |key, value| {
+                before.insert(key.clone(), db.get(&key)?);
+                match value {
+                    Some(value) => raw.insert(key, value),
+                    None => raw.remove(key),
+                }
+                Ok(())
+            })
+            .map_err(failure("reading"))?;
+        }
+        {
+            let mut replaced = self.replaced.write();
+            *replaced = before;
+            db.apply_batch(raw).map_err(failure("writing"))?;
+        }
+        db.flush().map_err(failure("syncing"))?;
+        file.sync_data().map_err(failure("syncing"))
+    }
+}
+
+impl OrderedKv for SledKv {
+    fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
+        let open = self.open.read();
+        let Open { db, .. } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+        guarded("reading the store", || {
+            read(&SledView { db, replaced: self.replaced.read() });
+            Ok(())
+        })
+    }
+
+    fn commit(&self, batch: Batch) -> KvResult<()> {
+        let _one = self.writing.lock();
+        if self.broken.load(Ordering::Acquire) {
+            return Err(failed("the store takes no write after a failure"));
+        }
+        let written = guarded("writing the store", || self.write(&batch));
+        // What a failed batch replaced stays, so that views never see it.
+        self.broken.store(written.is_err(), Ordering::Release);
+        written
+    }
+
+    fn publish(&self) {
+        if !self.broken.load(Ordering::Acquire) {
+            self.replaced.write().clear();
+        }
+    }
+
+    fn tidy(&self) -> KvResult<()> {
+        Ok(())
+    }
+
+    fn close(&self) {
+        let open = self.open.write().take();
+        if guarded("closing the store", move || {
+            drop(open);
+            Ok(())
+        })
+        .is_err()
+        {
+            self.broken.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Turns a panic of sled into an error.
+fn guarded<T>(what: &str, action: impl FnOnce() -> KvResult<T>) -> KvResult<T> {
+    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|_| Err(failed(format!("{what}: the files are damaged"))))
+}
+
+struct SledView<'a> {
+    db: &'a Db,
+    replaced: RwLockReadGuard<'a, Replaced>,
+}
+
+impl SledView<'_> {
+    fn raw(&self, key: &[u8]) -> ::sled::Result<Option<IVec>> {
+        match self.replaced.get(key) {
+            Some(before) => Ok(before.clone()),
+            None => self.db.get(key),
+        }
+    }
+
+    fn value(&self, key: &[u8], head: &IVec) -> KvResult<Bytes> {
+        chunks::join(key, head, |key| self.raw(key).map_err(failure("reading")))
+    }
+}
+
+impl View for SledView<'_> {
+    fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        let head = self.raw(key).map_err(failure("reading"))?;
+        head.map(|head| self.value(key, &head)).transpose()
+    }
+
+    fn scan<'v>(&'v self, from: &[u8], to: &[u8]) -> KvResult<Box<dyn Cursor + 'v>> {
+        let bounds = (Bound::Included(from), Bound::Excluded(to.max(from)));
+        let mut cursor = SledCursor {
+            view: self,
+            here: None,
+            stored: (from < to).then(|| self.db.range::<&[u8], _>(bounds)),
+            replaced: self.replaced.range::<[u8], _>(bounds),
+            next_stored: None,
+            next_replaced: None,
+        };
+        cursor.next_stored = cursor.read_stored()?;
+        cursor.next_replaced = cursor.replaced.next();
+        cursor.advance()?;
+        Ok(Box::new(cursor))
+    }
+}
+
+struct SledCursor<'v> {
+    view: &'v SledView<'v>,
+    here: Option<(Vec<u8>, Bytes)>,
+    stored: Option<::sled::Iter>,
+    replaced: std::collections::btree_map::Range<'v, Vec<u8>, Option<IVec>>,
+    next_stored: Option<(IVec, IVec)>,
+    next_replaced: Option<(&'v Vec<u8>, &'v Option<IVec>)>,
+}
+
+impl SledCursor<'_> {
+    fn read_stored(&mut self) -> KvResult<Option<(IVec, IVec)>> {
+        let next = self.stored.as_mut().and_then(Iterator::next);
+        next.transpose().map_err(failure("reading"))
+    }
+
+    /// The next pair of the state that views see: what was replaced hides what is stored.
+    fn next_raw(&mut self) -> KvResult<Option<(Vec<u8>, IVec)>> {
+        loop {
+            let stored_first = match (&self.next_stored, &self.next_replaced) {
+                (None, None) => return Ok(None),
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some((stored, _)), Some((replaced, _))) => {
+                    if stored.as_ref() == replaced.as_slice() {
+                        self.next_stored = self.read_stored()?;
+                        continue;
+                    }
+                    stored.as_ref() < replaced.as_slice()
+                }
+            };
+            if stored_first {
+                let next = self.read_stored()?;
+                let pair = std::mem::replace(&mut self.next_stored, next);
+                return Ok(pair.map(|(key, value)| (key.to_vec(), value)));
+            }
+            let next = self.replaced.next();
+            if let Some((key, Some(value))) = std::mem::replace(&mut self.next_replaced, next) {
+                return Ok(Some((key.clone(), value.clone())));
+            }
+        }
+    }
+}
+
+impl Cursor for SledCursor<'_> {
+    fn key(&self) -> Option<&[u8]> {
+        self.here.as_ref().map(|(key, _)| key.as_slice())
+    }
+
+    fn value(&self) -> &[u8] {
+        self.here.as_ref().map_or(&[], |(_, value)| value)
+    }
+
+    fn value_bytes(&self) -> Bytes {
+        self.here.as_ref().map_or_else(Bytes::new, |(_, value)| value.clone())
+    }
+
+    fn advance(&mut self) -> KvResult<()> {
+        self.here = match self.next_raw()? {
+            Some((key, head)) => {
+                let value = self.view.value(&key, &head)?;
+                Some((key, value))
+            }
+            None => None,
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::read;
+
+    fn opened() -> (tempfile::TempDir, SledKv) {
+        let dir = tempfile::tempdir().unwrap();
+        let kv = SledKv::open(&dir.path().join("s"), 1 << 20).unwrap();
+        (dir, kv)
+    }
+
+    fn put(key: &str, value: Option<Vec<u8>>) -> (Vec<u8>, Option<Bytes>) {
+        (key.as_bytes().to_vec(), value.map(Bytes::from))
+    }
+
+    fn pairs(kv: &SledKv) -> Vec<(String, usize)> {
+        read(kv, |view| {
+            let mut cursor = view.scan(b"a", b"z").unwrap();
+            let mut pairs = Vec::new();
+            while let Some(key) = cursor.key() {
+                let name = String::from_utf8(key.to_vec()).unwrap();
+                assert_eq!(view.get(key).unwrap().unwrap(), cursor.value());
+                pairs.push((name, cursor.value().len()));
+                cursor.advance().unwrap();
+            }
+            pairs
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn views_do_not_see_a_batch_before_it_is_published() {
+        let (_dir, kv) = opened();
+        kv.commit(Batch::from([put("a", Some(vec![1])), put("c", Some(vec![2; 9000]))])).unwrap();
+        assert_eq!(pairs(&kv), []);
+        kv.publish();
+        let before = [("a".into(), 1), ("c".into(), 9000)];
+        assert_eq!(pairs(&kv), before);
+        kv.commit(Batch::from([put("a", None), put("b", Some(vec![3; 5000])), put("c", Some(vec![4; 10]))])).unwrap();
+        assert_eq!(pairs(&kv), before);
+        kv.publish();
+        assert_eq!(pairs(&kv), [("b".into(), 5000), ("c".into(), 10)]);
+    }
+
+    #[test]
+    fn large_values_leave_the_blobs_folder_empty_and_no_chunks_behind() {
+        let (dir, kv) = opened();
+        for round in 0..3u8 {
+            let batch = (0..40).map(|n| put(&format!("k{n:02}"), Some(vec![round; 700_000 >> (n % 8)])));
+            kv.commit(batch.collect()).unwrap();
+            kv.publish();
+        }
+        assert_eq!(std::fs::read_dir(dir.path().join("s/blobs")).unwrap().count(), 0);
+        kv.commit((0..40).map(|n| put(&format!("k{n:02}"), None)).collect()).unwrap();
+        kv.publish();
+        assert_eq!(kv.open.read().as_ref().unwrap().db.len(), 0);
+        assert_eq!(std::fs::read_dir(dir.path().join("s/blobs")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_snapshot_that_was_being_written_does_not_keep_the_store_from_opening() {
+        let (dir, kv) = opened();
+        kv.commit(Batch::from([put("a", Some(vec![1]))])).unwrap();
+        kv.close();
+        let unfinished = dir.path().join("s/snap.00000000000000FF.generating");
+        std::fs::write(&unfinished, b"half").unwrap();
+        let kv = SledKv::open(&dir.path().join("s"), 1 << 20).unwrap();
+        assert_eq!(pairs(&kv), [("a".into(), 1)]);
+        assert!(!unfinished.exists());
+    }
+}

@@ -1,0 +1,66 @@
+//! What the store tells about itself. Series are per store, never per logical cluster.
+
+use std::time::Instant;
+
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Registry};
+
+/// Counters and gauges of one store.
+pub(crate) struct Metrics {
+    /// Transactions that wait for the committer.
+    pub(crate) queued: IntGauge,
+    /// Their bytes.
+    pub(crate) queued_bytes: IntGauge,
+    /// Transactions that were refused because the queue was full.
+    pub(crate) overloaded: IntCounter,
+    /// Watches that are open.
+    pub(crate) watchers: IntGauge,
+    writes: IntCounter,
+    sync_seconds: Histogram,
+}
+
+impl Metrics {
+    /// Registers them, where there is a registry. A second store in one registry keeps its figures to itself.
+    pub(crate) fn new(registry: Option<&Registry>) -> prometheus::Result<Self> {
+        let buckets = prometheus::exponential_buckets(0.000_05, 2.0, 16)?;
+        let sync = HistogramOpts::new("portolan_store_sync_seconds", "Time to make a batch of writes durable.");
+        let metrics = Self {
+            queued: IntGauge::new("portolan_store_queued_transactions", "Transactions that wait for the committer.")?,
+            queued_bytes: IntGauge::new("portolan_store_queued_bytes", "Bytes of transactions that wait.")?,
+            overloaded: IntCounter::new("portolan_store_overloaded_total", "Transactions refused by a full queue.")?,
+            watchers: IntGauge::new("portolan_store_watchers", "Watches that are open.")?,
+            writes: IntCounter::new("portolan_store_object_writes_total", "Objects written.")?,
+            sync_seconds: Histogram::with_opts(sync.buckets(buckets))?,
+        };
+        if let Some(registry) = registry {
+            metrics.register(registry);
+        }
+        Ok(metrics)
+    }
+
+    fn register(&self, registry: &Registry) {
+        let collectors: [Box<dyn prometheus::core::Collector>; 6] = [
+            Box::new(self.queued.clone()),
+            Box::new(self.queued_bytes.clone()),
+            Box::new(self.overloaded.clone()),
+            Box::new(self.watchers.clone()),
+            Box::new(self.writes.clone()),
+            Box::new(self.sync_seconds.clone()),
+        ];
+        for collector in collectors {
+            if let Err(error) = registry.register(collector) {
+                tracing::debug!(error = %error, "a metric of the store is registered already");
+            }
+        }
+    }
+
+    /// Measures a commit of `writes` objects.
+    pub(crate) fn time_sync<T, E>(&self, writes: usize, sync: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let start = Instant::now();
+        let done = sync();
+        self.sync_seconds.observe(start.elapsed().as_secs_f64());
+        if done.is_ok() {
+            self.writes.inc_by(writes as u64);
+        }
+        done
+    }
+}

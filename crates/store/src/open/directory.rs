@@ -1,0 +1,146 @@
+//! The data directory: one process at a time, one engine, and a file that exists is a whole one.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use portolan_types::Seams;
+
+use super::{Engine, OpenError, StoreConfig, initialize};
+use crate::{
+    BackendError,
+    kv::{KvResult, OrderedKv, RedbKv, SledKv, failed},
+};
+
+/// Held locked as long as a process has the store open.
+const LOCK: &str = "store.lock";
+/// redb's file.
+const REDB: &str = "store.redb";
+/// sled's folder.
+const SLED: &str = "store.sled";
+/// Follows the name while a store is made.
+const NEW: &str = ".new";
+
+/// An engine that this process alone has open.
+pub(super) struct Locked {
+    pub(super) kv: Box<dyn OrderedKv>,
+    pub(super) lock: Option<File>,
+    pub(super) dir: PathBuf,
+}
+
+/// Locks the data directory and opens the engine's files in it.
+pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<Locked, OpenError> {
+    let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
+    make_private(&dir).map_err(io_error("making the data directory", &dir))?;
+    let lock = lock(&dir)?;
+    refuse_other_engine(&dir, config.engine)?;
+    let opener = match config.engine {
+        Engine::Redb => Opener { name: REDB, open: open_redb, data: "" },
+        Engine::Sled => Opener { name: SLED, open: open_sled, data: "db" },
+        Engine::Memory => return Err(OpenError::NoDirectory(config.engine)),
+    };
+    let kv = opener.open(&dir, config.cache_bytes, seams)?;
+    Ok(Locked { kv, lock: Some(lock), dir })
+}
+
+fn make_private(dir: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+fn lock(dir: &Path) -> Result<File, OpenError> {
+    let path = dir.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(&path).map_err(io_error("opening the lock", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(io_error("locking", &path)(error)),
+    }
+}
+
+fn refuse_other_engine(dir: &Path, engine: Engine) -> Result<(), OpenError> {
+    let found = match engine {
+        Engine::Redb if dir.join(SLED).exists() => Engine::Sled,
+        Engine::Sled if dir.join(REDB).exists() => Engine::Redb,
+        Engine::Redb | Engine::Sled | Engine::Memory => return Ok(()),
+    };
+    Err(OpenError::OtherEngine { dir: dir.to_owned(), found })
+}
+
+/// How to open the files of an engine.
+struct Opener {
+    name: &'static str,
+    open: fn(&Path, usize) -> KvResult<Box<dyn OrderedKv>>,
+    /// The file, within the engine's folder if it has one, that holds the data and is never empty.
+    data: &'static str,
+}
+
+impl Opener {
+    /// Opens the engine. New files are made under another name and moved in place when they are whole, so that empty or
+    /// half-made ones under their own name can only mean damage.
+    fn open(&self, dir: &Path, cache_bytes: usize, seams: &Seams) -> Result<Box<dyn OrderedKv>, OpenError> {
+        let damaged = |error| refused(dir, error);
+        let (path, new) = (dir.join(self.name), dir.join(format!("{}{NEW}", self.name)));
+        if !path.exists() {
+            remove_if_there(&new).map_err(io_error("removing", &new))?;
+            let kv = (self.open)(&new, cache_bytes).map_err(damaged)?;
+            initialize(&*kv, seams).map_err(damaged)?;
+            kv.close();
+            wait_until_released(&self.data_in(&new)).map_err(io_error("closing", &new))?;
+            fs::rename(&new, &path).map_err(io_error("moving the new store in place", &path))?;
+            File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("syncing", dir))?;
+        }
+        let data = self.data_in(&path);
+        if fs::metadata(&data).map_or(0, |data| data.len()) == 0 {
+            return Err(damaged(failed(format!("{} is empty or missing", data.display()))));
+        }
+        (self.open)(&path, cache_bytes).map_err(damaged)
+    }
+
+    fn data_in(&self, path: &Path) -> PathBuf {
+        if self.data.is_empty() { path.to_owned() } else { path.join(self.data) }
+    }
+}
+
+/// What the system refuses is no damage.
+fn refused(dir: &Path, error: BackendError) -> OpenError {
+    match error.source.map(|source| source.downcast::<io::Error>()) {
+        Some(Ok(source)) => OpenError::Io { what: format!("using the store in {}", dir.display()), source: *source },
+        Some(Err(_)) | None => OpenError::Damaged { dir: dir.to_owned(), what: error.context },
+    }
+}
+
+fn open_redb(path: &Path, cache_bytes: usize) -> KvResult<Box<dyn OrderedKv>> {
+    Ok(Box::new(RedbKv::open(path, cache_bytes)?))
+}
+
+fn open_sled(path: &Path, cache_bytes: usize) -> KvResult<Box<dyn OrderedKv>> {
+    Ok(Box::new(SledKv::open(path, cache_bytes)?))
+}
+
+/// Waits until an engine's own threads have let go of a file that it had locked.
+fn wait_until_released(path: &Path) -> io::Result<()> {
+    File::open(path)?.lock()
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn io_error(what: &str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let what = format!("{what} {}", path.display());
+    move |source| OpenError::Io { what, source }
+}

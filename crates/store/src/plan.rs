@@ -1,0 +1,321 @@
+//! What a batch writes: the pure part of the committer. Every transaction is checked against the state after those before it
+//! in the batch, gets its own revisions, and fails alone.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion, record::RecordHeader};
+
+use crate::{
+    Change, Committed, Event, Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OBJECTS, StoreError, Transaction,
+    history::{Entry, What},
+    hub::Published,
+    keys::{self, Suffix, meta},
+    kv::{Batch, View},
+    read::{Marks, backend, damaged, marks, revision},
+    resources::{self, Resources},
+    value::{Damage, Prepared, Version, decode},
+};
+
+/// A transaction with its objects encoded, which the caller's thread did.
+pub(crate) struct PreparedTransaction {
+    checks: Vec<(ObjectKey, Expect)>,
+    writes: Vec<PreparedWrite>,
+    bytes: usize,
+}
+
+struct PreparedWrite {
+    key: ObjectKey,
+    expect: Expect,
+    record: Option<Prepared>,
+}
+
+impl PreparedTransaction {
+    /// # Errors
+    /// `TooLarge` for more objects or bytes than a transaction may have, and for a key that is written twice.
+    pub(crate) fn new(txn: Transaction) -> Result<Self, StoreError> {
+        let count = txn.writes.len();
+        if count > MAX_TRANSACTION_OBJECTS {
+            let what = format!("{count} objects, at most {MAX_TRANSACTION_OBJECTS} are possible");
+            return Err(StoreError::TooLarge { what });
+        }
+        let mut keys: Vec<&ObjectKey> = txn.writes.iter().map(|write| &write.key).collect();
+        keys.sort_unstable();
+        if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(StoreError::TooLarge { what: format!("it writes {} twice", twice[0]) });
+        }
+        let prepare = |write: crate::Write| PreparedWrite {
+            key: write.key,
+            expect: write.expect,
+            record: write.record.map(Prepared::new),
+        };
+        let writes: Vec<PreparedWrite> = txn.writes.into_iter().map(prepare).collect();
+        let bytes = writes.iter().map(|write| 64 + write.record.as_ref().map_or(0, Prepared::len)).sum();
+        if bytes > MAX_TRANSACTION_BYTES {
+            let what = format!("{bytes} bytes, at most {MAX_TRANSACTION_BYTES} are possible");
+            return Err(StoreError::TooLarge { what });
+        }
+        Ok(Self { checks: txn.checks, writes, bytes })
+    }
+
+    /// Bytes that it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A batch in the making.
+pub(crate) struct Plan<'a> {
+    pub(super) view: &'a dyn View,
+    resources: &'a Resources,
+    pub(super) batch: Batch,
+    events: Vec<Published>,
+    new_resources: HashMap<GroupResource, u32>,
+    pub(super) before: Marks,
+    pub(super) now: Marks,
+    gone: HashMap<LogicalClusterId, bool>,
+}
+
+/// A batch that is ready to be committed.
+pub(crate) struct Planned {
+    pub(crate) batch: Batch,
+    pub(crate) events: Vec<Published>,
+    pub(crate) marks: Marks,
+    pub(crate) new_resources: HashMap<GroupResource, u32>,
+}
+
+/// What a write meets.
+struct Before {
+    suffix: Option<Suffix>,
+    state: Option<State>,
+}
+
+/// The state of an object, as bytes and taken apart.
+#[derive(Clone)]
+pub(super) struct State {
+    value: Bytes,
+    version: Version,
+}
+
+impl State {
+    pub(super) fn decode(value: Bytes) -> Result<Self, StoreError> {
+        let version = decode(&value).map_err(damaged)?;
+        Ok(Self { value, version })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.value.len()
+    }
+}
+
+/// A place in a transaction.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) revision: u64,
+    pub(super) boundary: u64,
+}
+
+impl Place {
+    fn remaining(self) -> u16 {
+        u16::try_from(self.boundary - self.revision).unwrap_or(u16::MAX)
+    }
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(view: &'a dyn View, resources: &'a Resources) -> Result<Self, StoreError> {
+        let before = marks(view)?;
+        Ok(Self {
+            view,
+            resources,
+            batch: Batch::new(),
+            events: Vec::new(),
+            new_resources: HashMap::new(),
+            before,
+            now: before,
+            gone: HashMap::new(),
+        })
+    }
+
+    /// The batch with the marks in it.
+    pub(crate) fn finish(mut self) -> Planned {
+        for (key, before, now) in
+            [(meta::LAST, self.before.last, self.now.last), (meta::FLOOR, self.before.floor, self.now.floor)]
+        {
+            if now != before {
+                self.put(key.to_vec(), now.to_le_bytes().to_vec());
+            }
+        }
+        Planned { batch: self.batch, events: self.events, marks: self.now, new_resources: self.new_resources }
+    }
+
+    /// Adds a transaction, or leaves the batch as it is.
+    pub(crate) fn transaction(&mut self, txn: PreparedTransaction) -> Result<Committed, StoreError> {
+        for (key, expect) in &txn.checks {
+            let before = self.before(key)?;
+            check(key, *expect, before.state.as_ref())?;
+        }
+        let mut befores = Vec::with_capacity(txn.writes.len());
+        for write in &txn.writes {
+            if self.is_gone(write.key.cluster)? {
+                return Err(StoreError::ClusterGone { cluster: write.key.cluster });
+            }
+            let before = self.before(&write.key)?;
+            check(&write.key, write.expect, before.state.as_ref())?;
+            if write.record.is_none() && before.state.is_none() {
+                return Err(StoreError::NotFound { key: write.key.clone() });
+            }
+            befores.push(before);
+        }
+        let (first, boundary) = (self.now.last + 1, self.now.last + txn.writes.len() as u64);
+        let places = (first..=boundary).map(|revision| Place { revision, boundary });
+        for ((write, before), place) in txn.writes.into_iter().zip(befores).zip(places) {
+            let suffix = match before.suffix {
+                Some(suffix) => suffix,
+                None => self.new_suffix(&write.key),
+            };
+            match (write.record, before.state) {
+                (Some(record), state) => self.write(write.key, &suffix, record, state, place)?,
+                (None, Some(state)) => self.delete(write.key, &suffix, state, place)?,
+                (None, None) => {}
+            }
+        }
+        self.now.last = boundary;
+        Ok(Committed { first: revision(first.min(boundary))?, last: revision(boundary)? })
+    }
+
+    /// Whether a logical cluster takes no writes any more.
+    pub(super) fn is_gone(&mut self, cluster: LogicalClusterId) -> Result<bool, StoreError> {
+        if let Some(gone) = self.gone.get(&cluster) {
+            return Ok(*gone);
+        }
+        let gone = self.get(&meta::tombstone(cluster))?.is_some();
+        self.gone.insert(cluster, gone);
+        Ok(gone)
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        match self.batch.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => self.view.get(key).map_err(backend),
+        }
+    }
+
+    pub(super) fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
+        self.batch.insert(key, Some(value.into()));
+    }
+
+    pub(super) fn remove(&mut self, key: Vec<u8>) {
+        self.batch.insert(key, None);
+    }
+
+    fn before(&self, key: &ObjectKey) -> Result<Before, StoreError> {
+        let id = self.new_resources.get(&key.resource).copied().or_else(|| self.resources.id(&key.resource));
+        let Some(id) = id else { return Ok(Before { suffix: None, state: None }) };
+        let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
+        let state = self.get(&suffix.object())?.map(State::decode).transpose()?;
+        Ok(Before { suffix: Some(suffix), state })
+    }
+
+    /// The suffix of a key whose resource had no number when the transaction was checked.
+    fn new_suffix(&mut self, key: &ObjectKey) -> Suffix {
+        let id = match self.new_resources.get(&key.resource) {
+            Some(id) => *id,
+            None => {
+                let id = self.resources.next() + u32::try_from(self.new_resources.len()).unwrap_or(u32::MAX);
+                self.put(meta::resource(id), resources::encode(&key.resource));
+                self.new_resources.insert(key.resource.clone(), id);
+                id
+            }
+        };
+        Suffix::new(key.cluster, id, &key.scope, &key.name)
+    }
+
+    fn write(
+        &mut self,
+        key: ObjectKey,
+        suffix: &Suffix,
+        record: Prepared,
+        before: Option<State>,
+        place: Place,
+    ) -> Result<(), StoreError> {
+        let this = revision(place.revision)?;
+        let created = before.as_ref().map_or(this, |state| state.version.created);
+        self.reindex(suffix, before.as_ref().map(|state| &state.version.record.header), Some(record.header()));
+        let (value, version) = record.seal(this, created);
+        self.put(suffix.object(), value);
+        let (change, previous) = match before {
+            None => (Change::Created, None),
+            Some(state) => {
+                self.put(suffix.version(place.revision), state.value);
+                (Change::Updated, Some(state.version.record))
+            }
+        };
+        self.record(suffix, place, Event { revision: this, change, key, record: version.record, previous });
+        Ok(())
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        key: ObjectKey,
+        suffix: &Suffix,
+        before: State,
+        place: Place,
+    ) -> Result<(), StoreError> {
+        self.reindex(suffix, Some(&before.version.record.header), None);
+        self.remove(suffix.object());
+        self.put(suffix.version(place.revision), before.value);
+        let (revision, record) = (revision(place.revision)?, before.version.record);
+        self.record(suffix, place, Event { revision, change: Change::Deleted, key, record, previous: None });
+        Ok(())
+    }
+
+    /// Adds an event to the history and to what is published.
+    fn record(&mut self, suffix: &Suffix, place: Place, event: Event) {
+        let what = What::Object(event.change, suffix.as_bytes());
+        let placed = crate::history::placed_on(&event).next().is_some();
+        self.put(keys::history(place.revision), Entry { what, remaining: place.remaining(), placed }.encode());
+        self.events.push(Published { event: Arc::new(event), boundary: place.boundary });
+    }
+
+    pub(super) fn record_cluster_gone(&mut self, cluster: LogicalClusterId, place: Place) {
+        let what = What::ClusterGone(cluster);
+        self.put(keys::history(place.revision), Entry { what, remaining: place.remaining(), placed: false }.encode());
+        self.gone.insert(cluster, true);
+    }
+
+    /// Changes the indexes by what differs between two headers.
+    fn reindex(&mut self, suffix: &Suffix, before: Option<&RecordHeader>, after: Option<&RecordHeader>) {
+        let owners = |header: Option<&RecordHeader>| index_keys(header.map(|h| &h.owners), |uid| suffix.owner(uid));
+        let placed = |header: Option<&RecordHeader>| index_keys(header.map(|h| &h.placed_on), |uid| suffix.placed(uid));
+        for (old, new) in [(owners(before), owners(after)), (placed(before), placed(after))] {
+            old.iter().filter(|key| !new.contains(key)).for_each(|key| self.remove(key.clone()));
+            new.into_iter().filter(|key| !old.contains(key)).for_each(|key| self.put(key, Bytes::new()));
+        }
+    }
+}
+
+fn index_keys(uids: Option<&Vec<String>>, key: impl Fn(&str) -> Option<Vec<u8>>) -> Vec<Vec<u8>> {
+    uids.into_iter().flatten().filter_map(|uid| key(uid)).collect()
+}
+
+fn check(key: &ObjectKey, expect: Expect, state: Option<&State>) -> Result<(), StoreError> {
+    let actual = state.map(|state| state.version.revision);
+    match (expect, actual) {
+        (Expect::Anything, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => Ok(()),
+        (Expect::At(expected), Some(actual)) if expected == actual => Ok(()),
+        (Expect::At(expected), Some(actual)) => Err(conflict(key, expected, actual)),
+        (Expect::Absent, Some(_)) => Err(StoreError::AlreadyExists { key: key.clone() }),
+        (Expect::Present | Expect::At(_), None) => Err(StoreError::NotFound { key: key.clone() }),
+    }
+}
+
+fn conflict(key: &ObjectKey, expected: ResourceVersion, actual: ResourceVersion) -> StoreError {
+    StoreError::Conflict { key: key.clone(), expected, actual }
+}
+
+/// Bytes of bookkeeping that are two numbers.
+pub(super) fn two_numbers(bytes: &[u8]) -> Result<(u64, u64), StoreError> {
+    let (first, rest) = bytes.split_first_chunk::<8>().ok_or(Damage::Key).map_err(damaged)?;
+    let second = rest.try_into().map_err(|_| damaged(Damage::Key))?;
+    Ok((u64::from_le_bytes(*first), u64::from_le_bytes(second)))
+}

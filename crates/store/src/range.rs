@@ -1,0 +1,253 @@
+//! Reading many objects at one state, in key order.
+
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Scope};
+
+use crate::{
+    RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
+    history::{Entry, object_key},
+    keys::{self, Parts, Suffix},
+    kv::View,
+    merge::{Found, Merge},
+    read::{Marks, backend, damaged, marks, revision},
+    resources::Resources,
+    value::{Damage, Stored},
+};
+
+/// How far `remaining` is counted; beyond it, counting is not cheap.
+const MAX_COUNTED: usize = 20_000;
+
+/// How many objects a read may look at before it should rather run on a thread for blocking.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget(pub(crate) usize);
+
+impl Budget {
+    pub(crate) const UNLIMITED: Self = Self(usize::MAX);
+}
+
+/// Reads a page; `None` when the budget did not suffice.
+pub(crate) fn range(
+    view: &dyn View,
+    resources: &Resources,
+    request: &RangeRequest,
+    budget: Budget,
+) -> Result<Option<RangePage>, StoreError> {
+    let marks = marks(view)?;
+    let at = state(view, marks, request)?;
+    let mut reader = Reader { view, resources, request, marks, at, budget: budget.0, objects: Vec::new(), last: None };
+    let end = match &request.scope {
+        RangeScope::AllClusters(resource) => reader.all_clusters(resource),
+        RangeScope::Cluster(cluster, resource) => reader.resource(*cluster, resource, None),
+        RangeScope::Namespace(cluster, resource, namespace) => reader.resource(*cluster, resource, Some(namespace)),
+        RangeScope::Everything(cluster) => reader.segment(&keys::cluster_prefix(*cluster)),
+        RangeScope::PlacedOn(uid) => reader.index(keys::placed_prefix(uid), keys::placed_suffix),
+        RangeScope::OwnedBy(cluster, uid) => reader.index(keys::owner_prefix(*cluster, uid), keys::owner_suffix),
+    }?;
+    let (more, remaining) = match end {
+        End::Reached => (false, None),
+        End::Limit { remaining } => (true, remaining),
+        End::Budget => return Ok(None),
+    };
+    Ok(Some(RangePage { revision: revision(at)?, objects: reader.objects, more, remaining }))
+}
+
+/// The state to read: the boundary of the transaction that `request.at` belongs to.
+fn state(view: &dyn View, marks: Marks, request: &RangeRequest) -> Result<u64, StoreError> {
+    let Some(at) = request.at.map(|at| at.get()) else { return Ok(marks.last) };
+    marks.check_happened(at)?;
+    marks.check_kept(at)?;
+    if at == marks.last || at == marks.floor {
+        return Ok(at);
+    }
+    let entry = view.get(&keys::history(at)).map_err(backend)?.ok_or(Damage::Key).map_err(damaged)?;
+    Ok(at + u64::from(Entry::decode(&entry).map_err(damaged)?.remaining))
+}
+
+/// How a part of a read ended.
+enum End {
+    Reached,
+    Limit { remaining: Option<u64> },
+    Budget,
+}
+
+struct Reader<'a> {
+    view: &'a dyn View,
+    resources: &'a Resources,
+    request: &'a RangeRequest,
+    marks: Marks,
+    at: u64,
+    budget: usize,
+    objects: Vec<StoredObject>,
+    /// Resource and namespace of the last object: neighbours share them.
+    last: Option<(u32, GroupResource, Scope)>,
+}
+
+impl Reader<'_> {
+    fn is_latest(&self) -> bool {
+        self.at == self.marks.last
+    }
+
+    fn is_full(&self) -> bool {
+        self.request.limit.is_some_and(|limit| self.objects.len() >= limit)
+    }
+
+    fn resource(
+        &mut self,
+        cluster: LogicalClusterId,
+        resource: &GroupResource,
+        namespace: Option<&NamespaceName>,
+    ) -> Result<End, StoreError> {
+        match self.resources.id(resource) {
+            Some(id) => self.segment(&keys::resource_prefix(cluster, id, namespace)),
+            None => Ok(End::Reached),
+        }
+    }
+
+    /// The key after which to start, without its letter.
+    fn after(&self) -> Option<Suffix> {
+        let after = self.request.after.as_ref()?;
+        let resource = self.resources.id(&after.resource)?;
+        Some(Suffix::new(after.cluster, resource, &after.scope, &after.name))
+    }
+
+    /// Reads the objects whose keys begin with `prefix`.
+    fn segment(&mut self, prefix: &[u8]) -> Result<End, StoreError> {
+        let mut from = prefix.to_vec();
+        if let Some(after) = self.after() {
+            from = from.max(just_after(&after));
+        }
+        let mut merge = Merge::new(self.view, &from, &keys::end_of(prefix), self.at, self.is_latest())?;
+        while let Some(found) = merge.next()? {
+            if self.is_full() {
+                drop(found);
+                return self.count_rest(merge);
+            }
+            if self.budget == 0 {
+                return Ok(End::Budget);
+            }
+            self.budget -= 1;
+            self.take(&found)?;
+        }
+        Ok(End::Reached)
+    }
+
+    /// How many follow; the one that showed that there are more is among them.
+    fn count_rest(&self, mut merge: Merge<'_>) -> Result<End, StoreError> {
+        let whole = !matches!(self.request.scope, RangeScope::AllClusters(_)) && self.request.labels.is_everything();
+        let (bound, mut count) = (MAX_COUNTED.min(self.budget), 1);
+        while whole && count <= bound && merge.skip_one()? {
+            count += 1;
+        }
+        Ok(match (whole, count > bound) {
+            (true, false) => End::Limit { remaining: Some(count as u64) },
+            (true, true) if bound < MAX_COUNTED => End::Budget,
+            _ => End::Limit { remaining: None },
+        })
+    }
+
+    fn take(&mut self, found: &Found<'_>) -> Result<(), StoreError> {
+        let stored = Stored::check(found.value()).map_err(damaged)?;
+        if !stored.matches(&self.request.labels).map_err(damaged)? {
+            return Ok(());
+        }
+        let version = stored.decode(&found.value_bytes()).map_err(damaged)?;
+        let parts = keys::parts(found.suffix()).ok_or(Damage::Key).map_err(damaged)?;
+        let key = self.key(parts)?;
+        let (revision, created, record) = (version.revision, version.created, version.record);
+        self.objects.push(StoredObject { key, revision, created, record });
+        Ok(())
+    }
+
+    /// The address of an object, sharing what it has in common with the one before.
+    fn key(&mut self, parts: Parts<'_>) -> Result<ObjectKey, StoreError> {
+        if let Some((id, resource, scope)) = &self.last
+            && *id == parts.resource
+            && scope.namespace().map_or("", NamespaceName::as_str) == parts.namespace
+        {
+            let name: ObjectName = parts.name.parse().map_err(|_| damaged(Damage::Key))?;
+            return Ok(ObjectKey { cluster: parts.cluster, resource: resource.clone(), scope: scope.clone(), name });
+        }
+        let key = object_key(self.resources, parts)?;
+        self.last = Some((parts.resource, key.resource.clone(), key.scope.clone()));
+        Ok(key)
+    }
+
+    /// Reads a resource cluster by cluster, leaping over what lies between.
+    fn all_clusters(&mut self, resource: &GroupResource) -> Result<End, StoreError> {
+        let Some(id) = self.resources.id(resource) else { return Ok(End::Reached) };
+        let mut next = self.request.after.as_ref().map_or(Some(0), |after| Some(after.cluster.get()));
+        while let Some(cluster) = next {
+            let Some(cluster) = self.next_cluster(cluster, id)? else { break };
+            match self.segment(&keys::resource_prefix(cluster, id, None))? {
+                End::Reached => {}
+                end => return Ok(end),
+            }
+            next = cluster.get().checked_add(1);
+        }
+        Ok(End::Reached)
+    }
+
+    /// The first logical cluster from `from` on that may have objects of the resource.
+    fn next_cluster(&self, from: u64, resource: u32) -> Result<Option<LogicalClusterId>, StoreError> {
+        let latest = self.next_cluster_among(b'o', from, resource)?;
+        if self.is_latest() {
+            return Ok(latest);
+        }
+        let superseded = self.next_cluster_among(b'v', from, resource)?;
+        Ok(latest.into_iter().chain(superseded).min())
+    }
+
+    fn next_cluster_among(&self, letter: u8, from: u64, resource: u32) -> Result<Option<LogicalClusterId>, StoreError> {
+        let mut cluster = from;
+        loop {
+            let seek = keys::joined(letter, &[&keys::resource_prefix(LogicalClusterId::new(cluster), resource, None)]);
+            let cursor = self.view.scan(&seek, &[letter + 1]).map_err(backend)?;
+            let Some(key) = cursor.key() else { return Ok(None) };
+            let (found, rest) = key[1..].split_first_chunk::<8>().ok_or(Damage::Key).map_err(damaged)?;
+            let found_resource = rest.first_chunk::<4>().ok_or(Damage::Key).map_err(damaged)?;
+            let (found, found_resource) = (u64::from_be_bytes(*found), u32::from_be_bytes(*found_resource));
+            cluster = match found_resource.cmp(&resource) {
+                std::cmp::Ordering::Equal => return Ok(Some(LogicalClusterId::new(found))),
+                std::cmp::Ordering::Less => found,
+                std::cmp::Ordering::Greater => match found.checked_add(1) {
+                    Some(next) => next,
+                    None => return Ok(None),
+                },
+            };
+        }
+    }
+
+    /// Reads the objects that an index names. Only the latest state has indexes.
+    fn index(
+        &mut self,
+        prefix: Option<Vec<u8>>,
+        suffix_of: impl Fn(&[u8], &[u8]) -> Option<Suffix>,
+    ) -> Result<End, StoreError> {
+        let Some(prefix) = prefix else { return Ok(End::Reached) };
+        if !self.is_latest() {
+            return Err(StoreError::Compacted { asked: revision(self.at)?, oldest: revision(self.marks.last)? });
+        }
+        let after = self.after();
+        let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
+        while let Some(key) = cursor.key() {
+            let suffix = suffix_of(key, &prefix).ok_or(Damage::Key).map_err(damaged)?;
+            if after.as_ref().is_none_or(|after| suffix > *after) {
+                if self.is_full() {
+                    return Ok(End::Limit { remaining: None });
+                }
+                if self.budget == 0 {
+                    return Ok(End::Budget);
+                }
+                self.budget -= 1;
+                let value = self.view.get(&suffix.object()).map_err(backend)?.ok_or(Damage::Key).map_err(damaged)?;
+                self.take(&Found::latest(suffix.as_bytes(), value))?;
+            }
+            cursor.advance().map_err(backend)?;
+        }
+        Ok(End::Reached)
+    }
+}
+
+/// Lies after all keys of an object, its superseded states included, and before those of any other.
+fn just_after(suffix: &Suffix) -> Vec<u8> {
+    [suffix.as_bytes(), &[u8::MAX; 9]].concat()
+}

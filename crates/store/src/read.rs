@@ -1,0 +1,86 @@
+//! Reading one state: an object, the store's marks, and the two failures that any read can have.
+
+use std::sync::Arc;
+
+use portolan_types::{ObjectKey, ResourceVersion};
+
+use crate::{
+    BackendError, StoreError, StoredObject,
+    keys::{Suffix, meta},
+    kv::View,
+    resources::Resources,
+    value::{Damage, decode},
+};
+
+/// Where a state stands in the order of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// The last revision that was handed out: a transaction's boundary.
+    pub(crate) last: u64,
+    /// All events after it are kept: a transaction's boundary.
+    pub(crate) floor: u64,
+}
+
+impl Marks {
+    /// # Errors
+    /// `Compacted` when events after `after` are gone.
+    pub(crate) fn check_kept(self, after: u64) -> Result<(), StoreError> {
+        match after < self.floor {
+            true => Err(StoreError::Compacted { asked: revision(after)?, oldest: revision(self.floor)? }),
+            false => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// `FutureRevision` when `asked` has not happened.
+    pub(crate) fn check_happened(self, asked: u64) -> Result<(), StoreError> {
+        match asked > self.last {
+            true => Err(StoreError::FutureRevision { asked: revision(asked)?, current: revision(self.last)? }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The marks of a state.
+pub(crate) fn marks(view: &dyn View) -> Result<Marks, StoreError> {
+    Ok(Marks { last: number(view, meta::LAST)?, floor: number(view, meta::FLOOR)? })
+}
+
+fn number(view: &dyn View, key: &[u8]) -> Result<u64, StoreError> {
+    let value = view.get(key).map_err(backend)?.ok_or(Damage::Key).map_err(damaged)?;
+    value.as_ref().try_into().map(u64::from_le_bytes).map_err(|_| damaged(Damage::Key))
+}
+
+/// The latest state of an object.
+pub(crate) fn get(view: &dyn View, resources: &Resources, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
+    let Some(resource) = resources.id(&key.resource) else { return Ok(None) };
+    let suffix = Suffix::new(key.cluster, resource, &key.scope, &key.name);
+    let Some(value) = view.get(&suffix.object()).map_err(backend)? else { return Ok(None) };
+    let version = decode(&value).map_err(damaged)?;
+    Ok(Some(StoredObject {
+        key: key.clone(),
+        revision: version.revision,
+        created: version.created,
+        record: version.record,
+    }))
+}
+
+/// A number as a revision; only damage makes it zero.
+pub(crate) fn revision(number: u64) -> Result<ResourceVersion, StoreError> {
+    ResourceVersion::new(number).ok_or_else(|| damaged(Damage::Key))
+}
+
+/// A number as a revision that is known to be one.
+pub(crate) fn as_revision(number: u64) -> ResourceVersion {
+    ResourceVersion::new(number).unwrap_or(ResourceVersion::FIRST)
+}
+
+/// An engine's failure.
+pub(crate) fn backend(error: BackendError) -> StoreError {
+    StoreError::Backend(Arc::new(error))
+}
+
+/// Bytes that are not what was written.
+pub(crate) fn damaged(damage: Damage) -> StoreError {
+    backend(BackendError { context: format!("the store is damaged: {damage}"), source: Some(Box::new(damage)) })
+}

@@ -1,0 +1,64 @@
+//! Resources as numbers, so that keys are short. A number is given at a resource's first write and never again.
+
+use std::collections::HashMap;
+
+use parking_lot::RwLock;
+use portolan_types::GroupResource;
+
+/// All resources that were ever written.
+#[derive(Debug, Default)]
+pub(crate) struct Resources(RwLock<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    ids: HashMap<GroupResource, u32>,
+    names: HashMap<u32, GroupResource>,
+    last: u32,
+}
+
+impl Resources {
+    pub(crate) fn id(&self, resource: &GroupResource) -> Option<u32> {
+        self.0.read().ids.get(resource).copied()
+    }
+
+    pub(crate) fn name(&self, id: u32) -> Option<GroupResource> {
+        self.0.read().names.get(&id).cloned()
+    }
+
+    /// The number after the highest that was given.
+    pub(crate) fn next(&self) -> u32 {
+        self.0.read().last + 1
+    }
+
+    /// Called with what is on disk, before any view shows a key with it.
+    pub(crate) fn add(&self, id: u32, resource: GroupResource) {
+        let mut inner = self.0.write();
+        inner.last = inner.last.max(id);
+        inner.ids.insert(resource.clone(), id);
+        inner.names.insert(id, resource);
+    }
+}
+
+/// A resource as it stands on disk: the group, a zero byte, the resource.
+pub(crate) fn encode(resource: &GroupResource) -> Vec<u8> {
+    [resource.group.as_bytes(), &[0], resource.resource.as_bytes()].concat()
+}
+
+/// A resource as it stood on disk; `None` for bytes that are none.
+pub(crate) fn decode(bytes: &[u8]) -> Option<GroupResource> {
+    let (group, resource) = std::str::from_utf8(bytes).ok()?.split_once('\0')?;
+    Some(GroupResource::new(group, resource))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_comes_back_as_it_went() {
+        for resource in [GroupResource::new("", "pods"), GroupResource::new("apps", "deployments")] {
+            assert_eq!(decode(&encode(&resource)), Some(resource));
+        }
+        assert_eq!(decode(b"pods"), None);
+    }
+}

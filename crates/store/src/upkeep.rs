@@ -1,0 +1,133 @@
+//! Removing in slices what is no longer wanted: history that was compacted, and the objects of deleted logical clusters.
+//! A slice rides in a batch with other writes, so that neither delays them for long.
+
+use portolan_types::LogicalClusterId;
+
+use crate::{
+    Change, Committed, StoreError,
+    history::{Entry, What, object_key},
+    keys::{self, Suffix, meta},
+    plan::{Place, Plan, State, two_numbers},
+    read::{backend, damaged, revision},
+    resources::Resources,
+    value::Damage,
+};
+
+/// Entries of the history that one slice of a compaction removes.
+const COMPACTION_SLICE: usize = 2048;
+/// Objects that one slice removes of a deleted logical cluster: fewer than the history can count in a transaction.
+const SWEEP_OBJECTS: usize = 512;
+/// Bytes of objects that one slice removes, give or take an object.
+const SWEEP_BYTES: usize = 2 << 20;
+
+/// Whether there is more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Done,
+    More,
+}
+
+impl Plan<'_> {
+    /// Forgets a slice of the history up to the last boundary that is not after `upto`. The floor is raised in the same
+    /// batch, so that a crash leaves either all of the slice or none.
+    pub(crate) fn compact(&mut self, upto: u64) -> Result<Progress, StoreError> {
+        // Nothing of this batch can be forgotten by it.
+        let (from, upto) = (self.now.floor + 1, upto.min(self.before.last));
+        if from > upto {
+            return Ok(Progress::Done);
+        }
+        let (mut removals, mut transaction, mut floor) = (Vec::new(), Vec::new(), self.now.floor);
+        let mut cursor = self.view.scan(&keys::history(from), &keys::history(upto + 1)).map_err(backend)?;
+        while let Some(key) = cursor.key() {
+            let at = keys::history_revision(key).ok_or(Damage::Key).map_err(damaged)?;
+            let entry = Entry::decode(cursor.value()).map_err(damaged)?;
+            transaction.push(key.to_vec());
+            if let What::Object(Change::Updated | Change::Deleted, suffix) = entry.what {
+                transaction.push(Suffix::from_bytes(suffix).version(at));
+            }
+            if entry.remaining == 0 {
+                floor = at;
+                removals.append(&mut transaction);
+                if removals.len() >= COMPACTION_SLICE {
+                    break;
+                }
+            }
+            cursor.advance().map_err(backend)?;
+        }
+        let more = cursor.key().is_some();
+        drop(cursor);
+        removals.into_iter().for_each(|key| self.remove(key));
+        self.now.floor = floor;
+        Ok(if more { Progress::More } else { Progress::Done })
+    }
+
+    /// Marks a logical cluster as gone, and removes the first slice of its objects with it. In a batch of its own.
+    ///
+    /// A cluster that is gone already answers as it did the first time.
+    pub(crate) fn delete_cluster(
+        &mut self,
+        resources: &Resources,
+        cluster: LogicalClusterId,
+    ) -> Result<(Committed, Progress), StoreError> {
+        let tombstone = meta::tombstone(cluster);
+        if let Some(value) = self.get(&tombstone)? {
+            let (first, last) = two_numbers(&value)?;
+            return Ok((Committed { first: revision(first)?, last: revision(last)? }, Progress::Done));
+        }
+        let (objects, progress) = self.slice(cluster)?;
+        let first = self.now.last + 1;
+        let boundary = first + objects.len() as u64;
+        self.record_cluster_gone(cluster, Place { revision: first, boundary });
+        self.delete_all(resources, objects, boundary)?;
+        self.put(tombstone, [first.to_le_bytes(), boundary.to_le_bytes()].concat());
+        if progress == Progress::More {
+            self.put(meta::sweep(cluster), Vec::new());
+        }
+        Ok((Committed { first: revision(first)?, last: revision(boundary)? }, progress))
+    }
+
+    /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch.
+    pub(crate) fn sweep(&mut self, resources: &Resources, cluster: LogicalClusterId) -> Result<Progress, StoreError> {
+        let (objects, progress) = self.slice(cluster)?;
+        let boundary = self.now.last + objects.len() as u64;
+        self.delete_all(resources, objects, boundary)?;
+        if progress == Progress::Done {
+            self.remove(meta::sweep(cluster));
+        }
+        Ok(progress)
+    }
+
+    fn slice(&self, cluster: LogicalClusterId) -> Result<(Vec<(Suffix, State)>, Progress), StoreError> {
+        let prefix = keys::joined(b'o', &[&keys::cluster_prefix(cluster)]);
+        let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
+        let (mut objects, mut bytes) = (Vec::new(), 0);
+        while let Some(key) = cursor.key() {
+            if objects.len() >= SWEEP_OBJECTS || bytes >= SWEEP_BYTES {
+                return Ok((objects, Progress::More));
+            }
+            let state = State::decode(cursor.value_bytes())?;
+            bytes += state.bytes();
+            objects.push((Suffix::from_bytes(&key[1..]), state));
+            cursor.advance().map_err(backend)?;
+        }
+        Ok((objects, Progress::Done))
+    }
+
+    /// Deletes objects as the last writes of the transaction that ends at `boundary`.
+    fn delete_all(
+        &mut self,
+        resources: &Resources,
+        objects: Vec<(Suffix, State)>,
+        boundary: u64,
+    ) -> Result<(), StoreError> {
+        let mut at = boundary - objects.len() as u64;
+        for (suffix, state) in objects {
+            at += 1;
+            let parts = keys::parts(suffix.as_bytes()).ok_or(Damage::Key).map_err(damaged)?;
+            let key = object_key(resources, parts)?;
+            self.delete(key, &suffix, state, Place { revision: at, boundary })?;
+        }
+        self.now.last = boundary;
+        Ok(())
+    }
+}

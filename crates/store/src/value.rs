@@ -1,0 +1,283 @@
+//! How an object lies on disk: a checked header, then the body's bytes as they came.
+//!
+//! `format u8 | checksum u32 | revision u64 | created u64 | splice u32 | body at u32 | flags u8 | uid | labels | owners |
+//! placed on | body`, numbers little-endian, texts and lists with their length in front. The checksum is CRC-32 over all that
+//! follows the two numbers, then the two numbers: so handlers prepare everything, and the committer only adds its numbers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use portolan_types::{LabelSelector, Record, ResourceVersion, record::RecordHeader};
+
+/// The version of this layout, in every value.
+const FORMAT: u8 = 1;
+const CHECKSUM: std::ops::Range<usize> = 1..5;
+const NUMBERS: std::ops::Range<usize> = 5..21;
+const REST: usize = 21;
+const FINALIZERS: u8 = 1;
+const DELETING: u8 = 2;
+
+/// Bytes that are no stored object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Damage {
+    #[error("the checksum of a stored object does not match")]
+    Checksum,
+    #[error("a stored object has format {0}, which this version does not know")]
+    Format(u8),
+    #[error("a stored object is cut off")]
+    CutOff,
+    #[error("a key or bookkeeping entry is malformed")]
+    Key,
+    #[error("the body of a stored object is no JSON")]
+    Body,
+}
+
+/// An object that lacks only its place in the order of writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    header: RecordHeader,
+    value: Vec<u8>,
+    body_at: usize,
+    splice_at: u32,
+    checksum: u32,
+}
+
+/// An object as of one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) revision: ResourceVersion,
+    pub(crate) created: ResourceVersion,
+    pub(crate) record: Arc<Record>,
+}
+
+impl Prepared {
+    pub(crate) fn new(record: Record) -> Self {
+        let (body, splice_at) = (record.body().clone(), record.splice_at());
+        let header = record.header;
+        let mut value = Vec::with_capacity(REST + 192 + body.len());
+        value.push(FORMAT);
+        value.resize(REST, 0);
+        push_number(&mut value, splice_at as usize);
+        push_number(&mut value, 0);
+        value.push(u8::from(header.has_finalizers) * FINALIZERS + u8::from(header.is_deleting) * DELETING);
+        push_text(&mut value, &header.uid);
+        push_number(&mut value, header.labels.len());
+        for (key, text) in &header.labels {
+            push_text(&mut value, key);
+            push_text(&mut value, text);
+        }
+        for list in [&header.owners, &header.placed_on] {
+            push_number(&mut value, list.len());
+            list.iter().for_each(|text| push_text(&mut value, text));
+        }
+        let body_at = value.len();
+        value[REST + 4..REST + 8].copy_from_slice(&as_u32(body_at).to_le_bytes());
+        value.extend_from_slice(&body);
+        let checksum = crc32fast::hash(&value[REST..]);
+        Self { header, value, body_at, splice_at, checksum }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.value.len()
+    }
+
+    pub(crate) fn header(&self) -> &RecordHeader {
+        &self.header
+    }
+
+    /// Adds its place in the order of writes: the bytes to store, and the same object sharing them.
+    pub(crate) fn seal(mut self, revision: ResourceVersion, created: ResourceVersion) -> (Bytes, Version) {
+        self.value[5..13].copy_from_slice(&revision.get().to_le_bytes());
+        self.value[13..21].copy_from_slice(&created.get().to_le_bytes());
+        let checksum = with_numbers(self.checksum, &self.value[NUMBERS]);
+        self.value[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
+        let value = Bytes::from(self.value);
+        let body = value.slice(self.body_at..);
+        let record = Record::from_parts(self.header, body, self.splice_at).expect("the offset came with these bytes");
+        (value, Version { revision, created, record: Arc::new(record) })
+    }
+}
+
+/// A stored object whose checksum holds, not yet taken apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored<'a>(&'a [u8]);
+
+impl<'a> Stored<'a> {
+    /// Checks format and checksum.
+    pub(crate) fn check(value: &'a [u8]) -> Result<Self, Damage> {
+        match value.first() {
+            Some(&FORMAT) => {}
+            Some(other) => return Err(Damage::Format(*other)),
+            None => return Err(Damage::CutOff),
+        }
+        let rest = value.get(REST..).ok_or(Damage::CutOff)?;
+        let expected = with_numbers(crc32fast::hash(rest), &value[NUMBERS]);
+        match value[CHECKSUM] == expected.to_le_bytes() {
+            true => Ok(Self(value)),
+            false => Err(Damage::Checksum),
+        }
+    }
+
+    /// The revision alone.
+    pub(crate) fn revision(self) -> Result<ResourceVersion, Damage> {
+        revision_at(self.0, 5)
+    }
+
+    /// Whether the labels satisfy `selector`.
+    pub(crate) fn matches(self, selector: &LabelSelector) -> Result<bool, Damage> {
+        if selector.is_everything() {
+            return Ok(true);
+        }
+        let mut reader = Reader { bytes: self.0, at: REST + 9 };
+        reader.text()?;
+        let pairs = (0..reader.number()?).map(|_| Ok((reader.text()?, reader.text()?)));
+        let labels = pairs.collect::<Result<Vec<_>, Damage>>()?;
+        Ok(selector.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)))
+    }
+
+    /// Takes it apart; `value` are the same bytes, shared.
+    pub(crate) fn decode(self, value: &Bytes) -> Result<Version, Damage> {
+        let mut reader = Reader { bytes: self.0, at: REST };
+        let (splice_at, body_at) = (reader.number()?, reader.number()?);
+        let flags = reader.byte()?;
+        let uid = reader.text()?.to_owned();
+        let labels = (0..reader.number()?).map(|_| Ok((reader.text()?.to_owned(), reader.text()?.to_owned())));
+        let labels = labels.collect::<Result<_, Damage>>()?;
+        let header = RecordHeader {
+            uid,
+            labels,
+            owners: reader.list()?,
+            placed_on: reader.list()?,
+            has_finalizers: flags & FINALIZERS != 0,
+            is_deleting: flags & DELETING != 0,
+        };
+        if body_at > value.len() || reader.at != body_at {
+            return Err(Damage::CutOff);
+        }
+        let record = Record::from_parts(header, value.slice(body_at..), as_u32(splice_at)).ok_or(Damage::CutOff)?;
+        Ok(Version { revision: self.revision()?, created: revision_at(self.0, 13)?, record: Arc::new(record) })
+    }
+}
+
+/// Checks bytes and takes them apart.
+pub(crate) fn decode(value: &Bytes) -> Result<Version, Damage> {
+    Stored::check(value)?.decode(value)
+}
+
+fn with_numbers(checksum: u32, numbers: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
+    hasher.update(numbers);
+    hasher.finalize()
+}
+
+fn revision_at(value: &[u8], at: usize) -> Result<ResourceVersion, Damage> {
+    let bytes = value.get(at..at + 8).and_then(|b| b.try_into().ok()).ok_or(Damage::CutOff)?;
+    ResourceVersion::new(u64::from_le_bytes(bytes)).ok_or(Damage::Key)
+}
+
+fn as_u32(number: usize) -> u32 {
+    u32::try_from(number).expect("objects are smaller than 4 GiB")
+}
+
+fn push_number(out: &mut Vec<u8>, number: usize) {
+    out.extend_from_slice(&as_u32(number).to_le_bytes());
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    push_number(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Reads what the checksum has vouched for, and still never past the end.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], Damage> {
+        let end = self.at.checked_add(n).ok_or(Damage::CutOff)?;
+        let taken = self.bytes.get(self.at..end).ok_or(Damage::CutOff)?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, Damage> {
+        self.take(1).map(|b| b[0])
+    }
+
+    fn number(&mut self) -> Result<usize, Damage> {
+        let bytes = self.take(4)?.try_into().map_err(|_| Damage::CutOff)?;
+        Ok(u32::from_le_bytes(bytes) as usize)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Damage> {
+        let n = self.number()?;
+        std::str::from_utf8(self.take(n)?).map_err(|_| Damage::CutOff)
+    }
+
+    fn list(&mut self) -> Result<Vec<String>, Damage> {
+        (0..self.number()?).map(|_| self.text().map(str::to_owned)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(text: &str) -> Record {
+        Record::of(&json!({"metadata": {
+            "name": "a", "uid": text, "labels": {"app": "web", "b": text}, "finalizers": ["x/y"],
+            "ownerReferences": [{"uid": "o1"}, {"uid": "o2"}],
+        }, "data": {"k": text}}))
+    }
+
+    fn sealed(record: Record) -> (Bytes, Version) {
+        Prepared::new(record).seal(ResourceVersion::new(9).unwrap(), ResourceVersion::new(7).unwrap())
+    }
+
+    #[test]
+    fn an_object_comes_back_as_it_went() {
+        let (value, version) = sealed(record("u"));
+        assert_eq!(decode(&value).unwrap(), version);
+        assert_eq!((version.revision.get(), version.created.get(), &*version.record), (9, 7, &record("u")));
+    }
+
+    #[test]
+    fn selectors_are_answered_from_the_header() {
+        let (value, _) = sealed(record("u"));
+        for (selector, expected) in [("app=web", true), ("app=api", false), ("!x", true), ("b in (u,v)", true)] {
+            let selector = LabelSelector::parse(selector).unwrap();
+            assert_eq!(Stored::check(&value).unwrap().matches(&selector), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        let (value, _) = sealed(record("u"));
+        let mut bytes = value.to_vec();
+        bytes[0] = 2;
+        assert_eq!(decode(&bytes.into()), Err(Damage::Format(2)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_changed_bit_is_found(text in ".{0,40}", at in any::<prop::sample::Index>(), bit in 0..8u8) {
+            let (value, _) = sealed(record(&text));
+            let mut bytes = value.to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert!(decode(&bytes.into()).is_err());
+        }
+
+        #[test]
+        fn any_cut_is_found(keep in any::<prop::sample::Index>()) {
+            let (value, _) = sealed(record("u"));
+            prop_assert!(decode(&value.slice(..keep.index(value.len()))).is_err());
+        }
+    }
+}

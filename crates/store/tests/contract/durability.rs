@@ -1,0 +1,233 @@
+//! What outlives the process, and what is refused.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use portolan_store::{DynStore, Engine, Expect, OpenError, RangeScope, StoreConfig, StoredObject, Transaction, open};
+use portolan_types::Seams;
+
+use crate::scene::{Scene, cluster, pod, pods, record, role, text};
+
+const ON_DISK: [Engine; 2] = [Engine::Redb, Engine::Sled];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_comes_back_whole_and_gives_no_revision_twice() {
+    for engine in ON_DISK {
+        let mut scene = Scene::new(engine);
+        for round in 0..3u64 {
+            for n in 0..20 {
+                scene.put(&pod(1, &format!("p{n}")), &format!("{round}.{n}")).await;
+            }
+            scene.put(&role(round + 1, "r"), &"x".repeat(100_000)).await;
+            let last = scene.delete(&pod(1, "p0")).await;
+            if round > 0 {
+                scene.store.compact(last).await.unwrap();
+            }
+            let (pods_before, floor) = (scene.list(RangeScope::AllClusters(pods())).await, scene.store.oldest());
+            if round == 1 {
+                scene.store.close().await;
+            }
+            scene.reopen();
+            assert_eq!((scene.store.current(), scene.store.oldest()), (last, floor), "{engine:?} {round}");
+            assert_eq!(scene.list(RangeScope::AllClusters(pods())).await, pods_before);
+            let large = scene.store.get(&role(round + 1, "r")).await.unwrap().unwrap();
+            assert_eq!(text(&large.record).len(), 100_000);
+            assert_eq!(scene.put(&pod(1, "p0"), "again").await, last.plus(1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_in_use_or_of_another_engine_is_refused() {
+    for (engine, other) in [(Engine::Redb, Engine::Sled), (Engine::Sled, Engine::Redb)] {
+        let mut scene = Scene::new(engine);
+        let refused = scene.try_open_again().err().unwrap();
+        assert!(matches!(refused, OpenError::InUse(_)), "{refused}");
+        assert!(refused.to_string().contains("in use by another process"));
+        scene.reopen();
+        scene.store.close().await;
+        scene.config.engine = other;
+        let refused = scene.try_open_again().err().unwrap();
+        assert!(matches!(refused, OpenError::OtherEngine { found, .. } if found == engine), "{refused}");
+    }
+    let nowhere = open(StoreConfig::new(Engine::Redb, None), Seams::system()).err().unwrap();
+    assert!(matches!(nowhere, OpenError::NoDirectory(Engine::Redb)));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scene = Scene::new(Engine::Redb);
+    for (path, mode) in [("", 0o700), ("store.redb", 0o600), ("store.lock", 0o600)] {
+        let permissions = std::fs::metadata(scene.data().join(path)).unwrap().permissions();
+        assert_eq!(permissions.mode() & 0o777, mode, "{path}");
+    }
+}
+
+/// A store of 300 objects, closed or as a killed process leaves it, and what was in it.
+async fn sample(closed: bool) -> (tempfile::TempDir, Vec<StoredObject>) {
+    let scene = Scene::new(Engine::Redb);
+    for n in 0..300 {
+        scene.put(&pod(1, &format!("p{n}")), &format!("{n}").repeat(50)).await;
+    }
+    let objects = scene.list(RangeScope::Cluster(cluster(1), pods())).await;
+    if closed {
+        scene.store.close().await;
+    }
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(scene.data().join("store.redb"), copy.path().join("store.redb")).unwrap();
+    (copy, objects)
+}
+
+/// Opens a damaged copy: it is refused in clear words, or what it shows is what was written.
+async fn check_damaged(
+    case: &str,
+    original: &Path,
+    objects: &[StoredObject],
+    damage: impl FnOnce(&mut Vec<u8>),
+) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = std::fs::read(original.join("store.redb")).unwrap();
+    damage(&mut bytes);
+    std::fs::write(dir.path().join("store.redb"), bytes).unwrap();
+    match open(StoreConfig::new(Engine::Redb, Some(dir.path().to_owned())), Seams::system()) {
+        Err(OpenError::Damaged { what, .. }) => {
+            assert!(!what.is_empty(), "{case}");
+            false
+        }
+        Err(other) => panic!("{case}: {other}"),
+        Ok(store) => {
+            for expected in objects {
+                match store.get(&expected.key).await {
+                    Ok(Some(found)) => assert_eq!(found, *expected, "{case}"),
+                    Ok(None) => panic!("{case}: {} is missing, and nothing says why", expected.key),
+                    Err(_) => {}
+                }
+            }
+            true
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cut_off_file_opens_at_its_last_commit_or_is_refused() {
+    for closed in [true, false] {
+        let (dir, objects) = sample(closed).await;
+        let len = std::fs::metadata(dir.path().join("store.redb")).unwrap().len() as usize;
+        assert!(check_damaged("whole", dir.path(), &objects, |_| {}).await);
+        for keep in (0..=12).map(|part| len * part / 13).chain([1, 100, 4096, 8192, len - 1]) {
+            check_damaged(&format!("cut to {keep} of {len}"), dir.path(), &objects, |bytes| bytes.truncate(keep)).await;
+        }
+        assert!(!check_damaged("emptied", dir.path(), &objects, Vec::clear).await);
+        assert!(!check_damaged("zeroed", dir.path(), &objects, |bytes| bytes.fill(0)).await);
+    }
+}
+
+#[tokio::test]
+async fn no_flipped_bit_is_served() {
+    let (dir, objects) = sample(true).await;
+    let len = std::fs::metadata(dir.path().join("store.redb")).unwrap().len() as usize;
+    let mut place = 7usize;
+    for _ in 0..60 {
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (place >> 16) % len.min(400_000);
+        check_flipped(&format!("bit of byte {at}"), dir.path(), &objects, at).await;
+    }
+}
+
+/// A flipped bit may hide objects, when it lies where redb looks for them; it never changes one.
+async fn check_flipped(case: &str, original: &Path, objects: &[StoredObject], at: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = std::fs::read(original.join("store.redb")).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(dir.path().join("store.redb"), bytes).unwrap();
+    let Ok(store) = open(StoreConfig::new(Engine::Redb, Some(dir.path().to_owned())), Seams::system()) else { return };
+    for expected in objects {
+        if let Ok(Some(found)) = store.get(&expected.key).await {
+            assert_eq!(found, *expected, "{case}");
+        }
+    }
+}
+
+const CHILD_DIR: &str = "PORTOLAN_STORE_TEST_DIR";
+const CHILD_ENGINE: &str = "PORTOLAN_STORE_TEST_ENGINE";
+
+/// Not a test of its own: the process that the next test kills. Says what was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_that_writes_until_it_is_killed() {
+    let (Ok(dir), Ok(engine)) = (std::env::var(CHILD_DIR), std::env::var(CHILD_ENGINE)) else { return };
+    let engine = if engine == "Sled" { Engine::Sled } else { Engine::Redb };
+    let store = open(StoreConfig::new(engine, Some(dir.into())), Seams::system()).unwrap();
+    let first = store.current().get();
+    let write = |writer: u64, store: DynStore| async move {
+        for n in 0.. {
+            let key = pod(1, &format!("p{first}.{writer}.{n}"));
+            let both = role(1, &format!("r{first}.{writer}.{n}"));
+            let (pod_record, role_record) = (record(&key, "x"), record(&both, "y"));
+            let txn = Transaction::one(key.clone(), Expect::Absent, Some(pod_record));
+            let committed = store.commit(txn.and(both, Expect::Absent, Some(role_record))).await.unwrap().into_inner();
+            println!("\nacked {} {}", key.name, committed.first);
+        }
+    };
+    let writers: Vec<_> = (0..8).map(|writer| tokio::spawn(write(writer, store.clone()))).collect();
+    futures::future::join_all(writers).await;
+}
+
+/// Runs the child for `time` after its start, kills it, and returns what it had acknowledged.
+fn run_and_kill(dir: &Path, engine: Engine, time: Duration) -> Vec<(String, u64)> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "durability::child_that_writes_until_it_is_killed", "--nocapture"])
+        .env(CHILD_DIR, dir)
+        .env(CHILD_ENGINE, format!("{engine:?}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        let acked = lines.filter_map(|line| {
+            let (name, revision) = line.strip_prefix("acked ")?.split_once(' ')?;
+            Some((name.to_owned(), revision.parse().ok()?))
+        });
+        acked.collect()
+    });
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_outlives_a_kill_at_any_moment() {
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let data: PathBuf = dir.path().join("data");
+        let (mut acked, mut highest) = (Vec::new(), 0);
+        for millis in [3, 40, 10, 300, 25, 60, 150, 8] {
+            acked.extend(run_and_kill(&data, engine, Duration::from_millis(millis)));
+            let store = open(StoreConfig::new(engine, Some(data.clone())), Seams::system()).unwrap();
+            for (name, revision) in &acked {
+                let found = store.get(&pod(1, name)).await.unwrap().unwrap_or_else(|| panic!("{name} is lost"));
+                assert_eq!(found.revision.get(), *revision, "{engine:?} {name}");
+            }
+            let all = |resource| portolan_store::RangeRequest::all(RangeScope::Cluster(cluster(1), resource));
+            let pods_there = store.range(all(pods())).await.unwrap().objects;
+            let roles_there = store.range(all(crate::scene::roles())).await.unwrap().objects;
+            assert_eq!(pods_there.len(), roles_there.len(), "transactions are whole");
+            let last = pods_there.iter().chain(&roles_there).map(|object| object.revision.get()).max().unwrap_or(1);
+            assert_eq!(store.current().get(), last, "the last revision is that of the last write");
+            assert!(last >= highest, "revisions never go back");
+            highest = last;
+        }
+        assert!(!acked.is_empty(), "{engine:?}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Random histories, compared with the model state by state and event by event.
+
+use portolan_store::{Engine, RangeRequest, RangeScope, StoreError, WatchScope};
+use portolan_types::ResourceVersion;
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::{Config, TestRunner},
+};
+
+use crate::{
+    model::{Model, Step, history, in_scope, seen},
+    scene::{Scene, cluster, events_until, pods, roles},
+};
+
+/// Random histories, the same in each run; fewer where each write costs a sync.
+fn histories(engine: Engine) -> Vec<Vec<Vec<Step>>> {
+    let count = if engine == Engine::Memory { 24 } else { 5 };
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        proptest::test_runner::TestRng::deterministic_rng(Default::default()),
+    );
+    (0..count).map(|_| history().new_tree(&mut runner).unwrap().current()).collect()
+}
+
+fn range_scopes() -> Vec<RangeScope> {
+    let namespace = |n: &str| RangeScope::Namespace(cluster(1), pods(), n.parse().unwrap());
+    vec![
+        RangeScope::AllClusters(pods()),
+        RangeScope::AllClusters(roles()),
+        RangeScope::Cluster(cluster(1), pods()),
+        RangeScope::Cluster(cluster(2), roles()),
+        namespace("n0"),
+        namespace("n1"),
+        RangeScope::Everything(cluster(1)),
+    ]
+}
+
+fn watch_scopes() -> Vec<WatchScope> {
+    vec![
+        WatchScope::Resource(pods(), None),
+        WatchScope::Resource(pods(), Some(cluster(1))),
+        WatchScope::Resource(roles(), Some(cluster(2))),
+        WatchScope::PlacedOn("east".into()),
+    ]
+}
+
+fn rv(number: u64) -> ResourceVersion {
+    ResourceVersion::new(number).unwrap()
+}
+
+async fn check_states(scene: &Scene, model: &Model, from: u64) {
+    for at in from..=model.latest().0 {
+        let (boundary, state) = model.at(at);
+        for scope in range_scopes() {
+            let expected = in_scope(state, &scope);
+            for limit in [None, Some(1 + at as usize % 3)] {
+                let pages = read_in_pages(scene, &scope, at, limit).await;
+                assert!(pages.iter().all(|page| page.0 == rv(boundary)), "{scope:?} at {at}");
+                let mut objects: Vec<_> = pages.into_iter().flat_map(|page| page.1).collect();
+                if matches!(scope, RangeScope::Everything(_)) {
+                    objects.sort_by(|a, b| a.0.cmp(&b.0));
+                }
+                assert_eq!(objects, expected, "{scope:?} at {at}, limit {limit:?}");
+            }
+        }
+    }
+}
+
+type Page = (ResourceVersion, Vec<(portolan_types::ObjectKey, crate::model::Seen)>);
+
+async fn read_in_pages(scene: &Scene, scope: &RangeScope, at: u64, limit: Option<usize>) -> Vec<Page> {
+    let mut request = RangeRequest { at: Some(rv(at)), limit, ..RangeRequest::all(scope.clone()) };
+    let mut pages = Vec::new();
+    loop {
+        let page = scene.store.range(request.clone()).await.unwrap();
+        request.after = page.objects.last().map(|object| object.key.clone());
+        pages.push((page.revision, seen(&page.objects)));
+        if !page.more {
+            return pages;
+        }
+    }
+}
+
+async fn check_indexes(scene: &Scene, model: &Model) {
+    let (_, state) = model.latest();
+    let owned = |n, uid: &str| RangeScope::OwnedBy(cluster(n), uid.into());
+    let placed = |uid: &str| RangeScope::PlacedOn(uid.into());
+    for scope in [owned(1, "o1"), owned(2, "o2"), placed("east"), placed("west"), placed("nowhere")] {
+        let mut objects = seen(&scene.list(scope.clone()).await);
+        objects.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(objects, in_scope(state, &scope), "{scope:?}");
+    }
+}
+
+async fn check_watches(scene: &Scene, model: &Model, from: u64) {
+    let last = model.latest().0;
+    for scope in watch_scopes() {
+        for after in from..=last {
+            let mut stream = scene.watch(scope.clone(), Some(rv(after))).await;
+            let events = events_until(&mut *stream, rv(last)).await;
+            assert_eq!(events, model.events_after(&scope, after), "{scope:?} after {after}");
+        }
+    }
+}
+
+pub(crate) async fn every_state_and_every_watch_equals_the_model(scene: Scene) {
+    for (n, history) in histories(scene.engine()).into_iter().enumerate() {
+        let scene = if n % 2 == 0 { Scene::new(scene.engine()) } else { scene.with_tiny_ring() };
+        let first = scene.store.current();
+        let mut model = Model::new(first);
+        let mut live = Vec::new();
+        for scope in watch_scopes() {
+            live.push((scope.clone(), scene.watch(scope, None).await));
+        }
+        for steps in history {
+            model.commit(&scene, steps).await;
+        }
+        let last = rv(model.latest().0);
+        for (scope, mut stream) in live {
+            let events = events_until(&mut *stream, last).await;
+            assert_eq!(events, model.events_after(&scope, first.get()), "live {scope:?}");
+        }
+        check_states(&scene, &model, first.get()).await;
+        check_indexes(&scene, &model).await;
+        check_watches(&scene, &model, first.get()).await;
+    }
+}
+
+pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
+    for history in histories(scene.engine()).into_iter().take(5) {
+        let scene = Scene::new(scene.engine());
+        let mut model = Model::new(scene.store.current());
+        for steps in history {
+            model.commit(&scene, steps).await;
+        }
+        let (first, last) = (scene.store.oldest().get(), model.latest().0);
+        for upto in [first, first + (last - first) / 2, last] {
+            scene.store.compact(rv(upto)).await.unwrap();
+            let floor = scene.store.oldest().get();
+            let expected = model.boundaries.iter().map(|(boundary, _)| *boundary).filter(|b| *b <= upto).max().unwrap();
+            assert_eq!(floor, expected.max(first));
+            if floor > first {
+                let old =
+                    RangeRequest { at: Some(rv(floor - 1)), ..RangeRequest::all(RangeScope::AllClusters(pods())) };
+                assert!(matches!(scene.store.range(old).await, Err(StoreError::Compacted { .. })));
+                let watch = scene.store.watch(WatchScope::Resource(pods(), None), Some(rv(floor - 1))).await;
+                assert!(matches!(watch.err(), Some(StoreError::Compacted { oldest, .. }) if oldest.get() == floor));
+            }
+            check_states(&scene, &model, floor).await;
+            check_indexes(&scene, &model).await;
+            check_watches(&scene, &model, floor).await;
+        }
+        let too_far = scene.store.compact(rv(last + 1)).await;
+        assert!(matches!(too_far, Err(StoreError::FutureRevision { .. })));
+    }
+}

@@ -1,0 +1,45 @@
+//! What every engine promises, held by one suite that runs on each of them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod clusters;
+mod durability;
+mod histories;
+mod model;
+mod reads;
+mod scene;
+mod watches;
+mod writes;
+
+/// Runs each case on each engine.
+macro_rules! on_every_engine {
+    ($($part:ident: $($case:ident),+;)+) => {
+        on_every_engine!(@engine memory Memory, $($part: $($case),+;)+);
+        on_every_engine!(@engine redb Redb, $($part: $($case),+;)+);
+        on_every_engine!(@engine sled Sled, $($part: $($case),+;)+);
+    };
+    (@engine $engine:ident $variant:ident, $($part:ident: $($case:ident),+;)+) => {
+        mod $engine {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    crate::$part::$case(crate::scene::Scene::new(portolan_store::Engine::$variant)).await;
+                }
+            )+)+
+        }
+    };
+}
+
+on_every_engine! {
+    writes: a_write_happens_when_what_it_expects_holds, of_many_who_create_one_name_one_wins,
+        of_many_who_change_one_object_each_succeeds_once, a_transaction_happens_all_or_not_at_all,
+        each_write_has_its_own_revision, a_transaction_has_bounds, a_write_whose_caller_left_still_happens,
+        helpers_try_again_when_somebody_was_faster, a_closed_store_takes_no_write;
+    reads: selectors_limits_and_counts, a_large_list_is_read_whole, pages_show_one_state, indexes_follow_the_latest_state,
+        unknown_revisions_are_refused;
+    histories: every_state_and_every_watch_equals_the_model, compaction_leaves_what_is_above_its_floor;
+    watches: a_list_and_its_watch_have_no_hole, a_watcher_that_fell_off_the_ring_misses_nothing,
+        a_watcher_that_fell_behind_the_floor_is_told, progress_goes_on_while_nothing_matches,
+        a_transaction_is_delivered_in_one_piece, a_dropped_wait_loses_nothing, closing_ends_every_watch;
+    clusters: a_deleted_cluster_is_gone_for_good, deleting_a_large_cluster_is_seen_by_watchers;
+}

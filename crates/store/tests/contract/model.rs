@@ -1,0 +1,142 @@
+//! What a store should hold: all states of a history, as plain maps.
+
+use std::collections::BTreeMap;
+
+use portolan_store::{Change, Event, Expect, RangeScope, StoredObject, Transaction, WatchScope, Write};
+use portolan_types::{ObjectKey, Record, ResourceVersion};
+use proptest::prelude::*;
+
+use crate::scene::{Scene, pod, related, role};
+
+/// An object of a state: body, last write, first write.
+pub(crate) type Seen = (Record, u64, u64);
+type State = BTreeMap<ObjectKey, Seen>;
+
+/// A write of a random history.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    key: ObjectKey,
+    record: Option<Record>,
+}
+
+/// All states after each transaction, and all events.
+pub(crate) struct Model {
+    pub(crate) boundaries: Vec<(u64, State)>,
+    pub(crate) events: Vec<Event>,
+}
+
+/// A random history: transactions of one to three writes on few objects.
+pub(crate) fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
+    let key = (1..3u64, 0..2u8, 0..2u8, 0..3u8).prop_map(|(cluster, resource, namespace, name)| match resource {
+        0 => role(cluster, &format!("r{name}")),
+        _ => pod(cluster, &format!("n{namespace}/p{name}")),
+    });
+    let uids = |names: &'static [&'static str]| prop::sample::subsequence(names.to_vec(), 0..=names.len());
+    let step = (key, prop::option::weighted(0.75, (uids(&["o1", "o2"]), uids(&["east", "west"]))));
+    let step = step.prop_map(|(key, relations)| {
+        let record = relations.map(|(owners, placed)| related(&key, &owners, &placed));
+        Step { key, record }
+    });
+    prop::collection::vec(prop::collection::vec(step, 1..4), 1..40)
+}
+
+impl Model {
+    pub(crate) fn new(current: ResourceVersion) -> Self {
+        Self { boundaries: vec![(current.get(), State::new())], events: Vec::new() }
+    }
+
+    pub(crate) fn latest(&self) -> (u64, &State) {
+        let (revision, state) = self.boundaries.last().unwrap();
+        (*revision, state)
+    }
+
+    /// Does a transaction on the store and on the model, and checks that both answer the same.
+    pub(crate) async fn commit(&mut self, scene: &Scene, mut steps: Vec<Step>) {
+        let mut keys = Vec::new();
+        steps.retain(|step| {
+            !keys.contains(&step.key) && {
+                keys.push(step.key.clone());
+                true
+            }
+        });
+        let (last, state) = self.latest();
+        let (mut state, mut events, mut fails) = (state.clone(), Vec::new(), false);
+        for (step, revision) in steps.iter().zip(last + 1..) {
+            let before = state.get(&step.key).cloned();
+            let (change, record, previous) = match (&step.record, &before) {
+                (Some(record), None) => (Change::Created, record.clone(), None),
+                (Some(record), Some((old, ..))) => (Change::Updated, record.clone(), Some(old.clone())),
+                (None, Some((old, ..))) => (Change::Deleted, old.clone(), None),
+                (None, None) => {
+                    fails = true;
+                    break;
+                }
+            };
+            match &step.record {
+                Some(record) => {
+                    let created = before.map_or(revision, |(_, _, created)| created);
+                    state.insert(step.key.clone(), (record.clone(), revision, created));
+                }
+                None => drop(state.remove(&step.key)),
+            }
+            let revision = ResourceVersion::new(revision).unwrap();
+            let (record, previous) = (record.into(), previous.map(Into::into));
+            events.push(Event { revision, change, key: step.key.clone(), record, previous });
+        }
+        let write = |step: Step| Write { key: step.key, expect: Expect::Anything, record: step.record };
+        let count = steps.len() as u64;
+        let committed =
+            scene.commit(Transaction { checks: vec![], writes: steps.into_iter().map(write).collect() }).await;
+        assert_eq!(committed.is_err(), fails);
+        if let Ok(committed) = committed {
+            assert_eq!((committed.first.get(), committed.last.get()), (last + 1, last + count));
+            self.boundaries.push((last + count, state));
+            self.events.append(&mut events);
+        }
+    }
+
+    /// The state that a read at `revision` shows: that of the transaction it belongs to.
+    pub(crate) fn at(&self, revision: u64) -> (u64, &State) {
+        let (boundary, state) = self.boundaries.iter().find(|(boundary, _)| *boundary >= revision).unwrap();
+        (*boundary, state)
+    }
+
+    /// The events of a watch from `after` on.
+    pub(crate) fn events_after(&self, scope: &WatchScope, after: u64) -> Vec<Event> {
+        let wanted = |event: &&Event| event.revision.get() > after && concerns(scope, event);
+        self.events.iter().filter(wanted).cloned().collect()
+    }
+}
+
+fn concerns(scope: &WatchScope, event: &Event) -> bool {
+    match scope {
+        WatchScope::Resource(resource, cluster) => {
+            event.key.resource == *resource && cluster.is_none_or(|cluster| event.key.cluster == cluster)
+        }
+        WatchScope::PlacedOn(uid) => {
+            let records = [Some(&event.record), event.previous.as_ref()];
+            records.into_iter().flatten().any(|record| record.header.placed_on.contains(uid))
+        }
+    }
+}
+
+/// What a range of a scope shows of a state, in key order where the scope has one resource.
+pub(crate) fn in_scope(state: &State, scope: &RangeScope) -> Vec<(ObjectKey, Seen)> {
+    let wanted = |(key, (record, ..)): &(&ObjectKey, &Seen)| match scope {
+        RangeScope::AllClusters(resource) => key.resource == *resource,
+        RangeScope::Cluster(cluster, resource) => key.cluster == *cluster && key.resource == *resource,
+        RangeScope::Namespace(cluster, resource, namespace) => {
+            key.cluster == *cluster && key.resource == *resource && key.namespace() == Some(namespace)
+        }
+        RangeScope::Everything(cluster) => key.cluster == *cluster,
+        RangeScope::PlacedOn(uid) => record.header.placed_on.contains(uid),
+        RangeScope::OwnedBy(cluster, uid) => key.cluster == *cluster && record.header.owners.contains(uid),
+    };
+    state.iter().filter(wanted).map(|(key, seen)| (key.clone(), seen.clone())).collect()
+}
+
+/// What a store returned, in the same shape.
+pub(crate) fn seen(objects: &[StoredObject]) -> Vec<(ObjectKey, Seen)> {
+    let seen = |o: &StoredObject| (o.key.clone(), ((*o.record).clone(), o.revision.get(), o.created.get()));
+    objects.iter().map(seen).collect()
+}

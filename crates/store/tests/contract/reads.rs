@@ -1,0 +1,109 @@
+//! Reading many objects.
+
+use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, Transaction};
+use portolan_types::LabelSelector;
+
+use crate::scene::{Scene, cluster, pod, pods, record, related, role, roles};
+
+pub(crate) async fn selectors_limits_and_counts(scene: Scene) {
+    for n in 0..20 {
+        scene.put(&pod(1, &format!("p{n:02}")), if n % 2 == 0 { "even" } else { "odd" }).await;
+    }
+    scene.put(&pod(2, "p00"), "even").await;
+    let all = RangeRequest::all(RangeScope::Cluster(cluster(1), pods()));
+    for (case, selector, limit, names, more, remaining) in [
+        ("all", "", None, 20, false, None),
+        ("a first page tells how many follow", "", Some(8), 8, true, Some(12)),
+        ("a page that ends with the list has no more", "", Some(20), 20, false, None),
+        ("a selector reads on until the page is full", "text=odd", Some(3), 3, true, None),
+        ("a selector without limit", "text in (odd)", None, 10, false, None),
+        ("a selector that nothing matches", "text=none", Some(5), 0, false, None),
+    ] {
+        let labels = LabelSelector::parse(selector).unwrap();
+        let page = scene.store.range(RangeRequest { labels, limit, ..all.clone() }).await.unwrap();
+        assert_eq!((page.objects.len(), page.more, page.remaining), (names, more, remaining), "{case}");
+        assert_eq!(page.revision, scene.store.current(), "{case}");
+    }
+    let elsewhere = RangeRequest::all(RangeScope::Cluster(cluster(3), pods()));
+    assert!(scene.store.range(elsewhere).await.unwrap().objects.is_empty());
+    let unknown = RangeRequest::all(RangeScope::AllClusters(roles()));
+    assert!(scene.store.range(unknown).await.unwrap().objects.is_empty());
+    assert_eq!(scene.store.get(&role(1, "none")).await.unwrap(), None);
+}
+
+pub(crate) async fn a_large_list_is_read_whole(scene: Scene) {
+    for batch in 0..12 {
+        let txn = (0..100).fold(Transaction::default(), |txn, n| {
+            let key = pod(1, &format!("p{batch:02}{n:02}"));
+            let record = record(&key, "x");
+            txn.and(key, Expect::Absent, Some(record))
+        });
+        scene.commit(txn).await.unwrap();
+    }
+    let all = RangeRequest::all(RangeScope::AllClusters(pods()));
+    let page = scene.store.range(all.clone()).await.unwrap();
+    assert!(page.objects.is_sorted_by_key(|object| object.key.clone()));
+    assert_eq!(page.objects.len(), 1200);
+    let page = scene.store.range(RangeRequest { limit: Some(500), ..all }).await.unwrap();
+    assert_eq!((page.objects.len(), page.more), (500, true));
+    let one = RangeRequest { limit: Some(100), ..RangeRequest::all(RangeScope::Cluster(cluster(1), pods())) };
+    assert_eq!(scene.store.range(one).await.unwrap().remaining, Some(1100));
+}
+
+pub(crate) async fn pages_show_one_state(scene: Scene) {
+    for n in 0..10 {
+        scene.put(&pod(1, &format!("p{n}")), "old").await;
+    }
+    let mut request = RangeRequest { limit: Some(4), ..RangeRequest::all(RangeScope::Cluster(cluster(1), pods())) };
+    let mut read = Vec::new();
+    loop {
+        let page = scene.store.range(request.clone()).await.unwrap();
+        read.extend(page.objects.iter().map(|o| (o.key.name.to_string(), crate::scene::text(&o.record))));
+        request.at = Some(page.revision);
+        request.after = page.objects.last().map(|object| object.key.clone());
+        if !page.more {
+            break;
+        }
+        for n in 0..10 {
+            scene.put(&pod(1, &format!("p{n}")), "new").await;
+        }
+        scene.delete(&pod(1, "p9")).await;
+        scene.put(&pod(1, "p9x"), "new").await;
+    }
+    let expected: Vec<_> = (0..10).map(|n| (format!("p{n}"), "old".to_owned())).collect();
+    assert_eq!(read, expected);
+}
+
+pub(crate) async fn indexes_follow_the_latest_state(scene: Scene) {
+    let put = |key, owners: &[&str], placed: &[&str]| {
+        let record = related(&key, owners, placed);
+        scene.commit(Transaction::one(key, Expect::Anything, Some(record)))
+    };
+    put(pod(1, "a"), &["o"], &["east", "west"]).await.unwrap();
+    put(pod(2, "a"), &["o"], &["east"]).await.unwrap();
+    let names = |scope| async { scene.list(scope).await.into_iter().map(|o| o.key).collect::<Vec<_>>() };
+    assert_eq!(names(RangeScope::OwnedBy(cluster(1), "o".into())).await, [pod(1, "a")]);
+    assert_eq!(names(RangeScope::PlacedOn("east".into())).await, [pod(1, "a"), pod(2, "a")]);
+    let before = scene.store.current();
+    put(pod(1, "a"), &["p"], &["west"]).await.unwrap();
+    assert_eq!(names(RangeScope::OwnedBy(cluster(1), "o".into())).await, []);
+    assert_eq!(names(RangeScope::PlacedOn("east".into())).await, [pod(2, "a")]);
+    assert_eq!(names(RangeScope::PlacedOn("west".into())).await, [pod(1, "a")]);
+    let old = RangeRequest { at: Some(before), ..RangeRequest::all(RangeScope::PlacedOn("east".into())) };
+    assert!(matches!(scene.store.range(old).await, Err(StoreError::Compacted { .. })));
+    scene.delete(&pod(2, "a")).await;
+    assert_eq!(names(RangeScope::PlacedOn("east".into())).await, []);
+    assert_eq!(names(RangeScope::PlacedOn("eas".into())).await, []);
+}
+
+pub(crate) async fn unknown_revisions_are_refused(scene: Scene) {
+    let current = scene.put(&pod(1, "a"), "x").await;
+    let future = RangeRequest { at: Some(current.plus(1)), ..RangeRequest::all(RangeScope::AllClusters(pods())) };
+    let refused = scene.store.range(future).await;
+    assert!(
+        matches!(refused, Err(StoreError::FutureRevision { asked, current: c }) if asked == c.plus(1) && c == current)
+    );
+    let scope = portolan_store::WatchScope::Resource(pods(), None);
+    let refused = scene.store.watch(scope, Some(current.plus(1))).await.err();
+    assert!(matches!(refused, Some(StoreError::FutureRevision { .. })));
+}

@@ -1,0 +1,144 @@
+//! A store to test, and short ways to say what is in it.
+
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use portolan_store::{
+    Committed, DynStore, Engine, Event, EventStream, Expect, OpenError, RangeRequest, RangeScope, StoreConfig,
+    StoreError, StoredObject, Transaction, WatchScope, open,
+};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Scope, Seams};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A store of an engine, and how to open it again.
+pub(crate) struct Scene {
+    pub(crate) store: DynStore,
+    pub(crate) config: StoreConfig,
+    dir: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self::with(engine, |_| {})
+    }
+
+    pub(crate) fn with(engine: Engine, change: impl FnOnce(&mut StoreConfig)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = StoreConfig::new(engine, Some(dir.path().join("data")));
+        change(&mut config);
+        let store = open(config.clone(), Seams::system()).unwrap();
+        Self { store, config, dir }
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.config.engine
+    }
+
+    /// The same engine with a ring that holds next to nothing.
+    pub(crate) fn with_tiny_ring(&self) -> Self {
+        Self::with(self.engine(), |config| config.ring_bytes = 4096)
+    }
+
+    pub(crate) fn data(&self) -> std::path::PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub(crate) fn try_open_again(&self) -> Result<DynStore, OpenError> {
+        open(self.config.clone(), Seams::system())
+    }
+
+    /// Drops the store without closing it, and opens it again.
+    pub(crate) fn reopen(&mut self) {
+        self.store = portolan_store::memory();
+        self.store = self.try_open_again().unwrap();
+    }
+
+    pub(crate) async fn put(&self, key: &ObjectKey, text: &str) -> ResourceVersion {
+        self.commit(Transaction::one(key.clone(), Expect::Anything, Some(record(key, text)))).await.unwrap().last
+    }
+
+    pub(crate) async fn delete(&self, key: &ObjectKey) -> ResourceVersion {
+        self.commit(Transaction::one(key.clone(), Expect::Anything, None)).await.unwrap().last
+    }
+
+    pub(crate) async fn commit(&self, txn: Transaction) -> Result<Committed, StoreError> {
+        self.store.commit(txn).await.map(portolan_store::Durable::into_inner)
+    }
+
+    pub(crate) async fn list(&self, scope: RangeScope) -> Vec<StoredObject> {
+        self.store.range(RangeRequest::all(scope)).await.unwrap().objects
+    }
+
+    pub(crate) async fn watch(&self, scope: WatchScope, after: Option<ResourceVersion>) -> Box<dyn EventStream> {
+        self.store.watch(scope, after).await.unwrap()
+    }
+}
+
+/// Reads a watch until it has had everything up to `upto`.
+pub(crate) async fn events_until(stream: &mut dyn EventStream, upto: ResourceVersion) -> Vec<Event> {
+    let mut events = Vec::new();
+    loop {
+        // What is ready is taken first; a watch that then waits has had everything.
+        while let Some(batch) = stream.next().now_or_never() {
+            events.extend(batch.unwrap().events.iter().map(|event| Event::clone(event)));
+        }
+        if stream.progress() >= upto {
+            return events;
+        }
+        let next = tokio::time::timeout(Duration::from_secs(20), stream.next()).await;
+        events.extend(next.expect("a watch goes on").unwrap().events.iter().map(|event| Event::clone(event)));
+    }
+}
+
+pub(crate) fn cluster(number: u64) -> LogicalClusterId {
+    LogicalClusterId::new(number)
+}
+
+pub(crate) fn pods() -> GroupResource {
+    GroupResource::new("", "pods")
+}
+
+pub(crate) fn roles() -> GroupResource {
+    GroupResource::new("rbac.authorization.k8s.io", "clusterroles")
+}
+
+/// A pod in namespace `default`, unless `name` has its own in front of a slash.
+pub(crate) fn pod(cluster_number: u64, name: &str) -> ObjectKey {
+    let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+    ObjectKey::namespaced(cluster(cluster_number), pods(), namespace.parse().unwrap(), name.parse().unwrap())
+}
+
+pub(crate) fn role(cluster_number: u64, name: &str) -> ObjectKey {
+    ObjectKey {
+        cluster: cluster(cluster_number),
+        resource: roles(),
+        scope: Scope::Cluster,
+        name: name.parse().unwrap(),
+    }
+}
+
+pub(crate) fn object(key: &ObjectKey, text: &str) -> Value {
+    json!({"kind": "X", "metadata": {"name": &*key.name, "labels": {"text": text}}, "data": text})
+}
+
+pub(crate) fn record(key: &ObjectKey, text: &str) -> Record {
+    Record::of(&object(key, text))
+}
+
+pub(crate) fn text(record: &Record) -> String {
+    let value: Value = serde_json::from_slice(record.body()).unwrap();
+    value["data"].as_str().unwrap().to_owned()
+}
+
+/// An object that is owned by, and placed on, what is named.
+pub(crate) fn related(key: &ObjectKey, owners: &[&str], placed: &[&str]) -> Record {
+    let owners: Vec<Value> = owners.iter().map(|uid| json!({"uid": uid})).collect();
+    let clusters: Vec<Value> =
+        placed.iter().map(|uid| json!({"name": uid, "uid": uid, "phase": "Active", "epoch": 1})).collect();
+    let placement = json!({"clusters": clusters}).to_string();
+    Record::of(&json!({
+        "metadata": {"name": &*key.name, "ownerReferences": owners, "annotations": {"portolan.dev/placement": placement}},
+        "data": "",
+    }))
+}

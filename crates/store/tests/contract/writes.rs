@@ -1,0 +1,201 @@
+//! Committing.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use portolan_store::{
+    Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OBJECTS, Modified, Objects, RangeScope, Step, StoreError,
+    Transaction,
+};
+use portolan_types::ResourceVersion;
+use serde_json::json;
+
+use crate::scene::{Scene, cluster, object, pod, pods, record, role, text};
+
+fn kind(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::NotFound { .. } => "NotFound",
+        StoreError::AlreadyExists { .. } => "AlreadyExists",
+        StoreError::Conflict { .. } => "Conflict",
+        StoreError::TooLarge { .. } => "TooLarge",
+        _ => "another",
+    }
+}
+
+pub(crate) async fn a_write_happens_when_what_it_expects_holds(scene: Scene) {
+    let old = scene.put(&pod(1, "old"), "0").await;
+    let there = scene.put(&pod(1, "there"), "1").await;
+    for (case, name, expect, writes, expected) in [
+        ("creating what is there fails", "there", Expect::Absent, true, Err("AlreadyExists")),
+        ("changing what is not there fails", "absent", Expect::Present, true, Err("NotFound")),
+        ("changing an unknown state of nothing fails", "absent", Expect::At(old), true, Err("NotFound")),
+        ("changing another state fails", "there", Expect::At(old), true, Err("Conflict")),
+        ("deleting another state fails", "there", Expect::At(old), false, Err("Conflict")),
+        ("deleting nothing fails", "absent", Expect::Anything, false, Err("NotFound")),
+        ("deleting the nothing that is expected fails", "absent", Expect::Absent, false, Err("NotFound")),
+        ("changing the state that was read succeeds", "there", Expect::At(there), true, Ok(())),
+        ("changing any state succeeds", "there", Expect::Present, true, Ok(())),
+        ("creating succeeds", "new", Expect::Absent, true, Ok(())),
+        ("writing without looking succeeds", "newer", Expect::Anything, true, Ok(())),
+        ("deleting any state succeeds", "there", Expect::Present, false, Ok(())),
+    ] {
+        let key = pod(1, name);
+        let before = (scene.store.current(), scene.store.get(&key).await.unwrap());
+        let txn = Transaction::one(key.clone(), expect, writes.then(|| record(&key, case)));
+        let committed = scene.commit(txn).await;
+        assert_eq!(committed.as_ref().map(|_| ()).map_err(kind), expected, "{case}");
+        let after = scene.store.get(&key).await.unwrap();
+        match committed {
+            Ok(committed) => {
+                assert_eq!((committed.first, committed.last), (before.0.plus(1), scene.store.current()), "{case}");
+                assert_eq!(after.map(|o| (o.revision, text(&o.record))), writes.then(|| (committed.last, case.into())));
+            }
+            Err(_) => assert_eq!((scene.store.current(), after), before, "{case}"),
+        }
+    }
+}
+
+pub(crate) async fn of_many_who_create_one_name_one_wins(scene: Scene) {
+    let create = |n: usize| {
+        let txn = Transaction::one(pod(1, "a"), Expect::Absent, Some(record(&pod(1, "a"), &n.to_string())));
+        scene.commit(txn)
+    };
+    let answers = join_all((0..64).map(create)).await;
+    let winners: Vec<usize> = (0..64).filter(|n| answers[*n].is_ok()).collect();
+    assert_eq!(winners.len(), 1);
+    assert!(answers.iter().filter_map(|a| a.as_ref().err()).all(|e| kind(e) == "AlreadyExists"));
+    let stored = scene.store.get(&pod(1, "a")).await.unwrap().unwrap();
+    assert_eq!(text(&stored.record), winners[0].to_string());
+}
+
+pub(crate) async fn of_many_who_change_one_object_each_succeeds_once(scene: Scene) {
+    let objects = Objects::new(scene.store.clone());
+    objects.create(&role(1, "counter"), &json!({"metadata": {}, "n": 0})).await.unwrap();
+    let add = |objects: Objects| async move {
+        let (key, mut left) = (role(1, "counter"), 8);
+        while left > 0 {
+            let changed = objects.modify(&key, |object| {
+                object["n"] = json!(object["n"].as_u64().unwrap() + 1);
+                Step::Write
+            });
+            match changed.await {
+                Ok(_) => left -= 1,
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let tasks = (0..8).map(|_| tokio::spawn(add(objects.clone())));
+    join_all(tasks).await.into_iter().for_each(|task| task.unwrap());
+    let (value, _) = objects.get_value(&role(1, "counter")).await.unwrap().unwrap();
+    assert_eq!(value["n"], 64);
+}
+
+pub(crate) async fn a_transaction_happens_all_or_not_at_all(scene: Scene) {
+    let seen = scene.put(&pod(1, "seen"), "1").await;
+    let write = |name: &str| (pod(1, name), Expect::Absent, Some(record(&pod(1, name), "x")));
+    let both = || {
+        let ((a, expect_a, record_a), (b, expect_b, record_b)) = (write("a"), write("b"));
+        Transaction::one(a, expect_a, record_a).and(b, expect_b, record_b)
+    };
+    let mut failing = both().and(pod(1, "seen"), Expect::Absent, None);
+    assert!(scene.commit(failing.clone()).await.is_err());
+    failing = both();
+    failing.checks.push((pod(1, "seen"), Expect::Absent));
+    assert!(scene.commit(failing).await.is_err());
+    assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await.len(), 1);
+    let mut txn = both();
+    txn.checks.push((pod(1, "seen"), Expect::At(seen)));
+    let committed = scene.commit(txn).await.unwrap();
+    assert_eq!((committed.first, committed.last), (seen.plus(1), seen.plus(2)));
+    assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await.len(), 3);
+}
+
+pub(crate) async fn each_write_has_its_own_revision(scene: Scene) {
+    let scene = Arc::new(scene);
+    let before = scene.store.current().get();
+    let tasks = (0..16u64).map(|task| {
+        let scene = scene.clone();
+        tokio::spawn(async move {
+            let mut given = Vec::new();
+            for n in 0..20u64 {
+                let (a, b) = (pod(task, &format!("a{n}")), role(task, &format!("b{n}")));
+                let (record_a, record_b) = (record(&a, "1"), record(&b, "2"));
+                let txn = Transaction::one(a, Expect::Absent, Some(record_a)).and(b, Expect::Absent, Some(record_b));
+                let committed = scene.commit(txn).await.unwrap();
+                assert_eq!(committed.last, committed.first.plus(1));
+                assert!(scene.store.current() >= committed.last, "what is answered is visible");
+                given.extend([committed.first.get(), committed.last.get()]);
+            }
+            assert!(given.is_sorted());
+            given
+        })
+    });
+    let mut given: Vec<u64> = join_all(tasks).await.into_iter().flat_map(|task| task.unwrap()).collect();
+    given.sort_unstable();
+    assert_eq!(given, (before + 1..=before + 640).collect::<Vec<_>>());
+}
+
+pub(crate) async fn a_transaction_has_bounds(scene: Scene) {
+    let many = |n: usize| {
+        (0..n).fold(Transaction::default(), |txn, n| {
+            let key = pod(1, &format!("p{n}"));
+            let record = record(&key, "x");
+            txn.and(key, Expect::Absent, Some(record))
+        })
+    };
+    assert!(scene.commit(many(MAX_TRANSACTION_OBJECTS)).await.is_ok());
+    assert_eq!(kind(&scene.commit(many(MAX_TRANSACTION_OBJECTS + 1)).await.unwrap_err()), "TooLarge");
+    let large =
+        |bytes: usize| Transaction::one(pod(2, "l"), Expect::Anything, Some(record(&pod(2, "l"), &"x".repeat(bytes))));
+    assert_eq!(kind(&scene.commit(large(MAX_TRANSACTION_BYTES)).await.unwrap_err()), "TooLarge");
+    assert!(scene.commit(large(MAX_TRANSACTION_BYTES / 4)).await.is_ok());
+    let stored = scene.store.get(&pod(2, "l")).await.unwrap().unwrap();
+    assert_eq!(text(&stored.record).len(), MAX_TRANSACTION_BYTES / 4);
+    let twice = Transaction::one(pod(3, "a"), Expect::Anything, None).and(pod(3, "a"), Expect::Anything, None);
+    assert_eq!(kind(&scene.commit(twice).await.unwrap_err()), "TooLarge");
+    let nothing = scene.commit(Transaction::default()).await.unwrap();
+    assert_eq!(nothing.last, scene.store.current());
+}
+
+pub(crate) async fn a_write_whose_caller_left_still_happens(scene: Scene) {
+    drop(scene.store.commit(Transaction::one(pod(1, "a"), Expect::Absent, Some(record(&pod(1, "a"), "x")))));
+    let later = scene.put(&pod(1, "b"), "y").await;
+    let stored = scene.store.get(&pod(1, "a")).await.unwrap().unwrap();
+    assert!(stored.revision < later);
+}
+
+pub(crate) async fn helpers_try_again_when_somebody_was_faster(scene: Scene) {
+    let objects = Objects::new(scene.store.clone());
+    let key = pod(1, "a");
+    scene.put(&key, "0").await;
+    let mut interruptions = 3;
+    let modified = objects.modify(&key, |value| {
+        if interruptions > 0 {
+            interruptions -= 1;
+            let faster = Transaction::one(key.clone(), Expect::Anything, Some(record(&key, "faster")));
+            drop(scene.store.commit(faster));
+        }
+        value["data"] = json!("mine");
+        Step::Write
+    });
+    let Modified::Written(value, revision) = modified.await.unwrap() else { panic!("it was written") };
+    assert_eq!(value["metadata"]["resourceVersion"], revision.to_string());
+    let stored = scene.store.get(&key).await.unwrap().unwrap();
+    assert_eq!((text(&stored.record).as_str(), stored.revision), ("mine", revision));
+    assert!(matches!(objects.modify(&key, |_| Step::Keep).await, Ok(Modified::Kept(_, at)) if at == revision));
+    assert_eq!(objects.modify(&key, |_| Step::Delete).await.unwrap(), Modified::Deleted(revision.plus(1)));
+    assert!(matches!(objects.modify(&key, |_| Step::Keep).await, Err(StoreError::NotFound { .. })));
+    let (list, at) = objects.list(RangeScope::Cluster(cluster(1), pods())).await.unwrap();
+    assert_eq!((list, at), (Vec::new(), revision.plus(1)));
+    assert_eq!(objects.create(&key, &object(&key, "new")).await.unwrap(), revision.plus(2));
+}
+
+pub(crate) async fn a_closed_store_takes_no_write(scene: Scene) {
+    scene.put(&pod(1, "a"), "x").await;
+    scene.store.close().await;
+    let refused = scene.commit(Transaction::one(pod(1, "b"), Expect::Absent, Some(record(&pod(1, "b"), "x")))).await;
+    assert!(matches!(refused, Err(StoreError::Backend(_))), "{refused:?}");
+    scene.store.close().await;
+    assert_eq!(scene.store.current(), ResourceVersion::FIRST.plus(1));
+}

@@ -1,0 +1,262 @@
+//! Requests to the API server of one physical cluster, on JSON trees. Every request has a deadline and every answer a bound.
+
+mod discovery;
+mod watch;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+pub(crate) use discovery::{Served, discover};
+pub(crate) use watch::WatchEvent;
+
+use crate::plan::Deletion;
+
+/// Name of our field manager.
+pub(crate) const FIELD_MANAGER: &str = "portolan";
+/// Largest answer that is read, in bytes: a page of a list.
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
+/// Largest error answer that is read, in bytes.
+const MAX_REFUSAL: usize = 256 * 1024;
+/// Objects per page of a list.
+const PAGE: usize = 500;
+
+/// Why a request to a physical cluster failed. None of these proves that an object is gone, but for
+/// [`DownstreamError::is_absent`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DownstreamError {
+    /// No answer came.
+    #[error("the physical cluster cannot be reached: {0}")]
+    Unreachable(String),
+    /// The answer is a failure.
+    #[error("the physical cluster answered {}: {}", .0.code, .0.message)]
+    Refused(Answer),
+    /// The answer is none of Kubernetes.
+    #[error("the answer of the physical cluster makes no sense: {0}")]
+    Garbled(String),
+}
+
+/// A `Status` that says no.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// HTTP status code.
+    pub(crate) code: u16,
+    /// `reason` of the `Status`; empty when the answer was none.
+    pub(crate) reason: String,
+    /// `message` of the `Status`, up to 1 KiB.
+    pub(crate) message: String,
+    /// `details.name` of the `Status`.
+    pub(crate) name: String,
+    /// How long to wait before trying again.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl DownstreamError {
+    /// Positive: the API server itself says that there is no object `name`. A missing path, kind or proxy route is not it.
+    pub(crate) fn is_absent(&self, name: &str) -> bool {
+        matches!(self, Self::Refused(answer) if answer.code == 404 && answer.reason == "NotFound" && answer.name == name)
+    }
+
+    pub(crate) fn is_reason(&self, reason: &str) -> bool {
+        matches!(self, Self::Refused(answer) if answer.reason == reason)
+    }
+
+    pub(crate) fn code(&self) -> u16 {
+        match self {
+            Self::Refused(answer) => answer.code,
+            Self::Unreachable(_) | Self::Garbled(_) => 0,
+        }
+    }
+
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused(answer) => answer.retry_after,
+            Self::Unreachable(_) | Self::Garbled(_) => None,
+        }
+    }
+}
+
+/// A client of one physical cluster.
+#[derive(Clone)]
+pub(crate) struct Api {
+    client: kube::Client,
+    deadline: Duration,
+}
+
+impl Api {
+    pub(crate) fn new(client: kube::Client, deadline: Duration) -> Self {
+        Self { client, deadline }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, DownstreamError> {
+        self.call(Method::GET, path, "application/json", None).await
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.call(Method::POST, &path, "application/json", Some(object)).await
+    }
+
+    /// Server-side apply, forced. `object` carries the uid and resourceVersion that the write is conditional on.
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
+    }
+
+    pub(crate) async fn merge_patch(&self, path: &str, patch: &Value) -> Result<Value, DownstreamError> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.call(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
+    }
+
+    /// Deletes exactly the object, in exactly the state, that was read.
+    pub(crate) async fn delete(
+        &self,
+        path: &str,
+        deletion: &Deletion,
+        propagation: &str,
+    ) -> Result<Value, DownstreamError> {
+        let mut options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+            "preconditions": {"uid": deletion.uid, "resourceVersion": deletion.resource_version},
+        });
+        if let Some(seconds) = deletion.grace {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+        self.call(Method::DELETE, path, "application/json", Some(&options)).await
+    }
+
+    /// All objects under `path` with the label `selector`, and the resourceVersion that they were read at.
+    pub(crate) async fn list(&self, path: &str, selector: &str) -> Result<(Vec<Value>, String), DownstreamError> {
+        let (mut objects, mut token) = (Vec::new(), String::new());
+        loop {
+            let query = format!("{path}?limit={PAGE}&labelSelector={}&continue={}", encode(selector), encode(&token));
+            let mut page = self.get(query.trim_end_matches("&continue=")).await?;
+            let items = check_page(&mut page)?;
+            objects.extend(items);
+            token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            if token.is_empty() {
+                return Ok((objects, page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()));
+            }
+        }
+    }
+
+    /// Whether there is any object under `path`, whatever its labels, that `counts`.
+    pub(crate) async fn any(&self, path: &str, counts: impl Fn(&Value) -> bool) -> Result<bool, DownstreamError> {
+        let (objects, _) = self.list(path, "").await?;
+        Ok(objects.iter().any(counts))
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, DownstreamError> {
+        let request = request(method, path, media, body)?;
+        let answer = async {
+            let response = accepted(self.client.send(request).await).await?;
+            let bytes = read(response, MAX_ANSWER).await?;
+            serde_json::from_slice(&bytes).map_err(|error| DownstreamError::Garbled(error.to_string()))
+        };
+        match tokio::time::timeout(self.deadline, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(DownstreamError::Unreachable(format!("no answer within {} s", self.deadline.as_secs()))),
+        }
+    }
+}
+
+fn request(method: Method, path: &str, media: &str, body: Option<&Value>) -> Result<Request<Body>, DownstreamError> {
+    let bytes = body.map(Value::to_string).map(Bytes::from);
+    let builder = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+    let builder = if bytes.is_some() { builder.header(header::CONTENT_TYPE, media) } else { builder };
+    let request = builder.body(bytes.map_or_else(Body::empty, Body::from));
+    request.map_err(|error| DownstreamError::Garbled(error.to_string()))
+}
+
+/// A list is only believed whole: of the right kind, with items and a resourceVersion.
+fn check_page(page: &mut Value) -> Result<Vec<Value>, DownstreamError> {
+    let kind = page["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
+    let has_version = page["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty());
+    let (Some(kind), true) = (kind, has_version) else {
+        return Err(DownstreamError::Garbled("not a list with a resourceVersion".into()));
+    };
+    let version = page["apiVersion"].clone();
+    let items = match page.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => items,
+        Some(Value::Null) => Vec::new(), // how Go writes an empty list
+        _ => return Err(DownstreamError::Garbled("a list without items".into())),
+    };
+    let whole = items.into_iter().map(|mut item| {
+        let object = item.as_object_mut()?;
+        object.entry("apiVersion").or_insert_with(|| version.clone());
+        object.entry("kind").or_insert_with(|| Value::String(kind.clone()));
+        Some(item)
+    });
+    whole.collect::<Option<_>>().ok_or_else(|| DownstreamError::Garbled("a list with items that are no objects".into()))
+}
+
+/// Lets through what succeeded. Redirects are failures: the credentials are for this server alone.
+async fn accepted(answer: Result<Response<Body>, kube::Error>) -> Result<Response<Body>, DownstreamError> {
+    let response = answer.map_err(|error| DownstreamError::Unreachable(chain(&error)))?;
+    match response.status().is_success() {
+        true => Ok(response),
+        false => Err(refused(response).await),
+    }
+}
+
+async fn refused(response: Response<Body>) -> DownstreamError {
+    let code = response.status();
+    let seconds =
+        response.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+    let body = match read(response, MAX_REFUSAL).await {
+        Ok(bytes) => serde_json::from_slice::<Value>(&bytes).unwrap_or_default(),
+        Err(_) => Value::Null,
+    };
+    let text = |value: &Value| crate::status::bounds_text(value.as_str().unwrap_or_default());
+    let is_status = body["kind"] == "Status";
+    DownstreamError::Refused(Answer {
+        code: code.as_u16(),
+        reason: if is_status { text(&body["reason"]) } else { String::new() },
+        message: if is_status { text(&body["message"]) } else { describe(code) },
+        name: if is_status { text(&body["details"]["name"]) } else { String::new() },
+        retry_after: seconds.map(|seconds: u32| Duration::from_secs(u64::from(seconds.min(300)))),
+    })
+}
+
+fn describe(code: StatusCode) -> String {
+    code.canonical_reason().unwrap_or("an unknown status").to_owned()
+}
+
+async fn read(response: Response<Body>, limit: usize) -> Result<Bytes, DownstreamError> {
+    match Limited::new(response.into_body(), limit).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) => Err(DownstreamError::Unreachable(error.to_string())),
+    }
+}
+
+/// An error with its causes, for people.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut texts = vec![error.to_string()];
+    let mut source = error.source();
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !texts.last().is_some_and(|last| last.contains(&text)) {
+            texts.push(text);
+        }
+        source = error.source();
+    }
+    crate::status::bounds_text(&texts.join(": "))
+}
+
+/// Percent-encodes everything but unreserved characters (RFC 3986).
+pub(crate) fn encode(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}

@@ -1,0 +1,182 @@
+//! How a physical cluster is reached. Nothing else knows, or asks, which way it is.
+
+use std::time::Duration;
+
+use kube::{
+    Client, Config,
+    config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig},
+};
+use portolan_types::BoxFuture;
+
+/// Largest kubeconfig, in bytes.
+const MAX_KUBECONFIG: usize = 256 * 1024;
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// What was given cannot be used; trying again does not help.
+    #[error("the kubeconfig cannot be used: {0}")]
+    Refused(String),
+    /// It did not work this time.
+    #[error("cannot connect: {0}")]
+    Failed(String),
+}
+
+/// Gives clients of one physical cluster.
+pub trait Connector: Send + Sync {
+    /// A client. Called again after the last one stopped answering.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; it proves nothing about what is on the physical cluster.
+    fn connect(&self) -> BoxFuture<'_, Result<Client, ConnectError>>;
+}
+
+/// Reaches an API server by a kubeconfig that says everything itself: nothing is read from files or the environment, nothing
+/// is run, the server must show a certificate of the named authority, and redirects are not followed.
+pub struct DirectConnector {
+    kubeconfig: Kubeconfig,
+}
+
+impl DirectConnector {
+    /// Checks the text of a kubeconfig. It comes from a Secret that users write, so it must not make the server read its
+    /// files or run programs.
+    ///
+    /// # Errors
+    /// `Refused`, with the field that is in the way.
+    pub fn from_kubeconfig(text: &str) -> Result<Self, ConnectError> {
+        if text.len() > MAX_KUBECONFIG {
+            return Err(refused(format!("it is longer than {MAX_KUBECONFIG} bytes")));
+        }
+        let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| refused("it is no kubeconfig in YAML or JSON"))?;
+        check(&kubeconfig)?;
+        Ok(Self { kubeconfig })
+    }
+
+    async fn client(&self) -> Result<Client, ConnectError> {
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(self.kubeconfig.clone(), &options).await;
+        let mut config = config.map_err(|error| refused(error.to_string()))?;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.proxy_url = None; // the environment may name one
+        config.default_retry = false; // the work queue has its own way to try again
+        Client::try_from(config).map_err(|error| ConnectError::Refused(error.to_string()))
+    }
+}
+
+impl Connector for DirectConnector {
+    fn connect(&self) -> BoxFuture<'_, Result<Client, ConnectError>> {
+        Box::pin(self.client())
+    }
+}
+
+fn refused(why: impl Into<String>) -> ConnectError {
+    ConnectError::Refused(why.into())
+}
+
+fn check(kubeconfig: &Kubeconfig) -> Result<(), ConnectError> {
+    let current = kubeconfig.current_context.as_deref().unwrap_or_default();
+    let context = kubeconfig.contexts.iter().find(|c| c.name == current).and_then(|c| c.context.as_ref());
+    let Some(context) = context else { return Err(refused("current-context names none of its contexts")) };
+    let cluster = kubeconfig.clusters.iter().find(|c| c.name == context.cluster).and_then(|c| c.cluster.as_ref());
+    if cluster.is_none() {
+        return Err(refused("the current context names none of its clusters"));
+    }
+    kubeconfig.clusters.iter().filter_map(|c| c.cluster.as_ref()).try_for_each(check_cluster)?;
+    kubeconfig.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()).try_for_each(check_user)
+}
+
+fn check_cluster(cluster: &Cluster) -> Result<(), ConnectError> {
+    let present = [
+        (
+            cluster.insecure_skip_tls_verify == Some(true),
+            "insecure-skip-tls-verify: the server's certificate is always checked",
+        ),
+        (
+            cluster.certificate_authority.is_some(),
+            "certificate-authority is a file path; use certificate-authority-data",
+        ),
+        (cluster.proxy_url.is_some(), "proxy-url is not supported"),
+    ];
+    first_present(&present)?;
+    if !cluster.server.as_deref().is_some_and(|server| server.starts_with("https://")) {
+        return Err(refused("server must be an https:// URL"));
+    }
+    match cluster.certificate_authority_data.as_deref() {
+        None | Some("") => {
+            Err(refused("certificate-authority-data is missing: the server's certificate is checked against it"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn check_user(user: &AuthInfo) -> Result<(), ConnectError> {
+    first_present(&[
+        (user.exec.is_some(), "exec would run a program here; use a token or a client certificate"),
+        (user.auth_provider.is_some(), "auth-provider is not supported; use a token or a client certificate"),
+        (user.token_file.is_some(), "tokenFile is a file path; use token"),
+        (user.client_certificate.is_some(), "client-certificate is a file path; use client-certificate-data"),
+        (user.client_key.is_some(), "client-key is a file path; use client-key-data"),
+    ])
+}
+
+fn first_present(fields: &[(bool, &str)]) -> Result<(), ConnectError> {
+    match fields.iter().find(|(present, _)| *present) {
+        Some((_, why)) => Err(refused(*why)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(cluster: &str, user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+        )
+    }
+
+    #[test]
+    fn only_what_is_inline_is_taken() {
+        const GOOD: &str = "server: 'https://10.0.0.1:6443', certificate-authority-data: QUJD";
+        for (cluster, user, expected) in [
+            (GOOD, "token: secret", ""),
+            (GOOD, "client-certificate-data: QUJD, client-key-data: QUJD", ""),
+            (GOOD, "exec: {command: /bin/sh, apiVersion: client.authentication.k8s.io/v1}", "exec would run"),
+            (GOOD, "auth-provider: {name: gcp}", "auth-provider"),
+            (GOOD, "tokenFile: /etc/shadow", "tokenFile"),
+            (GOOD, "client-certificate: /a, client-key: /b", "client-certificate is a file"),
+            (GOOD, "client-key: /b", "client-key is a file"),
+            ("server: 'https://a', certificate-authority: /ca.crt", "token: x", "certificate-authority is a file"),
+            ("server: 'https://a', insecure-skip-tls-verify: true", "token: x", "insecure-skip-tls-verify"),
+            ("server: 'https://a', certificate-authority-data: QUJD, proxy-url: 'http://p'", "token: x", "proxy-url"),
+            ("server: 'https://a'", "token: x", "certificate-authority-data is missing"),
+            ("server: 'http://a', certificate-authority-data: QUJD", "token: x", "https://"),
+        ] {
+            let answer = DirectConnector::from_kubeconfig(&kubeconfig(cluster, user));
+            match (expected, answer) {
+                ("", answer) => assert!(answer.is_ok(), "{cluster} {user}"),
+                (_, Ok(_)) => panic!("{cluster} {user} was taken"),
+                (text, Err(error)) => assert!(error.to_string().contains(text), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_that_is_none_is_refused() {
+        let text = kubeconfig("server: 'https://a', certificate-authority-data: QUJD", "token: x");
+        for text in [
+            "",
+            "[",
+            "just text",
+            &text.replace("current-context: c", ""),
+            &text.replace("name: k", "name: l"),
+            &" ".repeat(300_000),
+        ] {
+            assert!(matches!(DirectConnector::from_kubeconfig(text), Err(ConnectError::Refused(_))));
+        }
+    }
+}

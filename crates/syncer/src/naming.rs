@@ -1,0 +1,165 @@
+//! Where an upstream namespace is downstream.
+
+use portolan_types::{LogicalClusterId, NamespaceName, Uid, annotations, object, placement::NamespaceMapping};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// Longest readable part of a hashed name: with a dash and 26 characters of hash it fills the 63 of a DNS label.
+const READABLE: usize = 36;
+/// Hashed into every name first, so that another scheme gives other names.
+const DOMAIN: &[u8] = b"portolan.dev/namespace/v1";
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// A namespace that is never synced to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("namespace {0} belongs to the physical cluster itself")]
+pub struct ReservedNamespace(NamespaceName);
+
+/// The namespace on a physical cluster for `namespace` of the logical cluster `cluster`.
+///
+/// Hashed names are `<readable>-<hash>`: the hash is 128 bits over both parts, each with its length before it, and equal on
+/// every physical cluster. The readable part is for people only. No result begins with `kube-`.
+///
+/// # Errors
+/// With `Identity`, for names that Kubernetes keeps to itself.
+pub fn downstream_namespace(
+    mapping: NamespaceMapping,
+    cluster: LogicalClusterId,
+    namespace: &NamespaceName,
+) -> Result<NamespaceName, ReservedNamespace> {
+    match mapping {
+        NamespaceMapping::Identity if namespace.starts_with("kube-") => Err(ReservedNamespace(namespace.clone())),
+        NamespaceMapping::Identity => Ok(namespace.clone()),
+        NamespaceMapping::Hashed => Ok(hashed(&cluster.to_string(), namespace)),
+    }
+}
+
+fn hashed(cluster: &str, namespace: &str) -> NamespaceName {
+    let reserved = if namespace.starts_with("kube-") { "ns-" } else { "" };
+    let readable: String = reserved.chars().chain(namespace.chars()).take(READABLE).collect();
+    let name = format!("{}-{}", readable.trim_end_matches('-'), hash128(&[cluster, namespace]));
+    name.parse().expect("the start of a DNS label, a dash and base 32 make a DNS label of at most 63 bytes")
+}
+
+/// 128 bits of SHA-256 over the parts, each after its length, in 26 base-32 digits.
+fn hash128(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new_with_prefix(DOMAIN);
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part.as_bytes());
+    }
+    base32(&hasher.finalize()[..16])
+}
+
+fn base32(bytes: &[u8]) -> String {
+    let (mut text, mut rest, mut bits) = (String::new(), 0_u32, 0_u32);
+    for byte in bytes {
+        rest = (rest << 8) | u32::from(*byte);
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            text.push(char::from(BASE32[((rest >> bits) & 31) as usize]));
+        }
+        rest &= (1 << bits) - 1;
+    }
+    if bits > 0 {
+        text.push(char::from(BASE32[((rest << (5 - bits)) & 31) as usize]));
+    }
+    text
+}
+
+/// Whose a downstream namespace is: the value of `sync.portolan.dev/identity` on it. A namespace without it, or with
+/// another one, is never used or removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceIdentity {
+    /// Text form of the logical cluster id.
+    pub cluster: String,
+    /// Upstream namespace.
+    pub namespace: String,
+    /// Uid of the `PhysicalCluster` that made it.
+    pub physical: Uid,
+}
+
+impl NamespaceIdentity {
+    /// The identity on a downstream namespace.
+    pub fn of(namespace: &Value) -> Option<Self> {
+        serde_json::from_str(object::annotation(namespace, annotations::DOWN_IDENTITY)?).ok()
+    }
+
+    /// A new downstream namespace of this identity. Pods that reach for the host are refused there by Kubernetes itself too
+    /// (pod security level `baseline`).
+    pub fn to_namespace(&self, name: &NamespaceName) -> Value {
+        let identity = serde_json::to_string(self).expect("strings serialize");
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": name.as_str(),
+                "labels": {
+                    (annotations::DOWN_CLUSTER): self.cluster,
+                    (annotations::DOWN_NAMESPACE): self.namespace,
+                    "pod-security.kubernetes.io/enforce": "baseline",
+                },
+                "annotations": {(annotations::DOWN_IDENTITY): identity},
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(text: &str) -> NamespaceName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn hashed_names_are_readable_and_never_reserved() {
+        let hashed = |ns: &str| {
+            downstream_namespace(NamespaceMapping::Hashed, LogicalClusterId::ROOT, &name(ns)).unwrap().to_string()
+        };
+        for (namespace, start) in [
+            ("default", "default-"),
+            ("kube-system", "ns-kube-system-"),
+            ("a-namespace-that-is-longer-than-the-rea-dable-part-may-be", "a-namespace-that-is-longer-than-the-"),
+        ] {
+            let name = hashed(namespace);
+            assert!(name.starts_with(start), "{name}");
+            assert!(name.len() <= 63 && !name.starts_with("kube-"), "{name}");
+        }
+        assert_eq!(hashed("default"), hashed("default"), "equal on every physical cluster");
+        let other = downstream_namespace(NamespaceMapping::Hashed, LogicalClusterId::new(7), &name("default")).unwrap();
+        assert_ne!(hashed("default"), other.as_str(), "another logical cluster has another namespace");
+    }
+
+    #[test]
+    fn identity_keeps_names_but_not_those_of_kubernetes() {
+        let identity = |ns| downstream_namespace(NamespaceMapping::Identity, LogicalClusterId::ROOT, &name(ns));
+        assert_eq!(identity("shop"), Ok(name("shop")));
+        assert_eq!(identity("kube-system"), Err(ReservedNamespace(name("kube-system"))));
+    }
+
+    #[test]
+    fn base32_is_rfc_4648_in_lower_case_without_padding() {
+        assert_eq!(base32(b"foobar"), "mzxw6ytboi");
+        assert_eq!(base32(&[0xff; 16]).len(), 26);
+    }
+
+    proptest! {
+        #[test]
+        fn every_namespace_maps_to_a_namespace(text in "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", id in 2_u64..) {
+            let mapped = downstream_namespace(NamespaceMapping::Hashed, LogicalClusterId::new(id), &name(&text)).unwrap();
+            prop_assert!(mapped.parse::<NamespaceName>().is_ok());
+        }
+
+        #[test]
+        fn parts_do_not_run_into_each_other(a in "[a-z]{1,5}", b in "[a-z]{1,5}") {
+            prop_assert_ne!(hash128(&[&a, &b]), hash128(&[&format!("{a}{b}"), ""]));
+        }
+    }
+}

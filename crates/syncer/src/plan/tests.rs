@@ -1,0 +1,300 @@
+use portolan_types::{GroupResource, LogicalClusterId, ResourceVersion};
+use serde_json::json;
+
+use super::*;
+
+const EAST: &str = "east-uid";
+
+fn east() -> Uid {
+    EAST.parse().unwrap()
+}
+
+fn key(resource: &str) -> ObjectKey {
+    let (group, resource) = resource.split_once('/').unwrap_or(("", resource));
+    let resource = GroupResource::new(group, resource);
+    ObjectKey::namespaced(LogicalClusterId::ROOT, resource, "default".parse().unwrap(), "web".parse().unwrap())
+}
+
+struct Case {
+    resource: &'static str,
+    kind: GroupVersionKind,
+    upstream: Option<Value>,
+    entry: Option<PlacedCopy>,
+    other: bool,
+    seen: bool,
+    below: Option<Value>,
+    served: bool,
+    autoscaled: bool,
+    syncer_epoch: u64,
+}
+
+fn entry(phase: Phase, epoch: u64) -> PlacedCopy {
+    PlacedCopy { name: "east".into(), uid: east(), phase, replicas: None, epoch }
+}
+
+/// A ConfigMap that is placed here, with nothing below yet.
+fn placed() -> Case {
+    Case {
+        resource: "configmaps",
+        kind: GroupVersionKind::new("", "v1", "ConfigMap"),
+        upstream: Some(
+            json!({"metadata": {"name": "web", "namespace": "default", "uid": "up-1", "generation": 1}, "data": {"a": "1"}}),
+        ),
+        entry: Some(entry(Phase::Active, 1)),
+        other: false,
+        seen: true,
+        below: None,
+        served: true,
+        autoscaled: false,
+        syncer_epoch: 5,
+    }
+}
+
+impl Case {
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The copy that this case would create stands below, as the API server answers it, after `change`.
+    fn below(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        let Decision::Create(mut copy) = self.decide() else { panic!("no copy would be made") };
+        object::metadata_mut(&mut copy).insert("uid".into(), json!("down-1"));
+        object::metadata_mut(&mut copy).insert("resourceVersion".into(), json!("77"));
+        change(&mut copy);
+        self.below = Some(copy);
+        self
+    }
+
+    fn decide(&self) -> Decision {
+        let key = key(self.resource);
+        let upstream = self.upstream.clone().map(|mut object| {
+            let elsewhere =
+                self.other.then(|| PlacedCopy { uid: "west-uid".parse().unwrap(), ..entry(Phase::Active, 1) });
+            let clusters = self.entry.iter().cloned().chain(elsewhere).collect();
+            PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
+            UpstreamObject { key: key.clone(), revision: ResourceVersion::FIRST, kind: self.kind.clone(), object }
+        });
+        let rules = SyncRules::new(&[]);
+        let above = upstream.as_ref().map_or(Above::Removed { seen: self.seen }, Above::Present);
+        plan(
+            &Target { physical: &east(), syncer_epoch: self.syncer_epoch, rules: &rules },
+            &Seen {
+                key: &key,
+                above,
+                below: self.below.as_ref(),
+                namespace: Some("default-x"),
+                served: self.served.then_some((&self.kind, true)),
+                autoscaled: self.autoscaled,
+                settled: false,
+            },
+        )
+    }
+}
+
+/// The decision in a word.
+fn word(decision: &Decision) -> String {
+    match decision {
+        Decision::Delete(deletion) => format!("Delete {:?}", deletion.proof),
+        Decision::Refuse(refusal) => format!("Refuse {}", refusal.reason),
+        Decision::ConfirmGone { epoch, .. } => format!("ConfirmGone {epoch}"),
+        other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
+    }
+}
+
+fn meta(field: &str, value: Value) -> impl FnOnce(&mut Case) + use<'_> {
+    move |case| {
+        object::metadata_mut(case.upstream.as_mut().unwrap()).insert(field.into(), value);
+    }
+}
+
+fn identity(object: &mut Value, change: impl FnOnce(&mut CopyIdentity)) {
+    let mut identity = CopyIdentity::of(object).unwrap();
+    change(&mut identity);
+    object::set_annotation(object, annotations::DOWN_IDENTITY, Some(serde_json::to_string(&identity).unwrap()));
+}
+
+fn check(cases: Vec<(&str, Case, &str)>) {
+    for (name, case, expected) in cases {
+        assert_eq!(word(&case.decide()), expected, "{name}");
+    }
+}
+
+#[test]
+fn copies_are_made_and_kept_up_to_date() {
+    let data = |value: &'static str| move |object: &mut Value| object["data"]["a"] = json!(value);
+    check(vec![
+        ("a new object is created", placed(), "Create"),
+        ("an equal copy is kept", placed().below(|_| ()), "Keep"),
+        ("drift is repaired", placed().below(data("drifted")), "Apply"),
+        ("a change goes down", placed().below(|_| ()).with(|c| data("2")(c.upstream.as_mut().unwrap())), "Apply"),
+        ("a new generation is stamped", placed().below(|_| ()).with(meta("generation", json!(2))), "Apply"),
+        (
+            "a label taken off goes off",
+            placed().with(meta("labels", json!({"a": "b"}))).below(|_| ()).with(meta("labels", json!({}))),
+            "Apply",
+        ),
+        ("a new stay is stamped", placed().below(|_| ()).with(|c| c.entry = Some(entry(Phase::Active, 2))), "Apply"),
+        ("a new syncer writes nothing by itself", placed().below(|_| ()).with(|c| c.syncer_epoch = 6), "Keep"),
+        ("a default of the physical cluster is no drift", placed().below(|o| o["immutable"] = json!(false)), "Keep"),
+        (
+            "a copy that ends is awaited",
+            placed().below(|o| o["metadata"]["deletionTimestamp"] = json!("t")),
+            "AwaitEnd",
+        ),
+        (
+            "an object elsewhere is none of our business",
+            placed().with(|c| (c.entry, c.other) = (None, true)),
+            "Nothing",
+        ),
+        (
+            "projected objects go another way",
+            placed().with(|c| c.entry = Some(entry(Phase::Projected, 0))),
+            "Projected",
+        ),
+    ]);
+    let Decision::Apply(applied) = placed().below(data("drifted")).decide() else { panic!("no apply") };
+    let conditions = (&applied.body["metadata"]["uid"], &applied.body["metadata"]["resourceVersion"]);
+    assert_eq!(conditions, (&json!("down-1"), &json!("77")), "a write is conditional on what was read");
+}
+
+#[test]
+fn copies_are_deleted_on_positive_proof_only() {
+    let deleting = || placed().with(meta("deletionTimestamp", json!("t")));
+    let pod = || {
+        placed().with(|c| {
+            (c.resource, c.kind) = ("pods", GroupVersionKind::new("", "v1", "Pod"));
+            c.upstream.as_mut().unwrap()["spec"] = json!({"containers": [{"name": "c"}]});
+        })
+    };
+    let removed = |seen| move |case: &mut Case| (case.upstream, case.seen) = (None, seen);
+    check(vec![
+        (
+            "the record says leave",
+            placed().below(|_| ()).with(|c| c.entry = Some(entry(Phase::Leaving, 1))),
+            "Delete Leaving",
+        ),
+        (
+            "a deleted object without finalizers",
+            placed().below(|_| ()).with(meta("deletionTimestamp", json!("t"))),
+            "Delete Deleting",
+        ),
+        (
+            "a finalizer upstream runs first",
+            placed()
+                .below(|_| ())
+                .with(meta("finalizers", json!(["example.com/f"])))
+                .with(meta("deletionTimestamp", json!("t"))),
+            "Keep",
+        ),
+        (
+            "foreground deletion does not hold the copy",
+            placed()
+                .below(|_| ())
+                .with(meta("finalizers", json!(["foregroundDeletion"])))
+                .with(meta("deletionTimestamp", json!("t"))),
+            "Delete Deleting",
+        ),
+        (
+            "a Pod goes at its deletionTimestamp",
+            pod()
+                .below(|_| ())
+                .with(meta("finalizers", json!(["example.com/f"])))
+                .with(meta("deletionTimestamp", json!("t"))),
+            "Delete Deleting",
+        ),
+        ("removed after it was seen", placed().below(|_| ()).with(removed(true)), "Delete Tombstone"),
+        ("not there, and never seen", placed().below(|_| ()).with(removed(false)), "Delete NeverSeen"),
+        ("another object of the name", placed().below(|_| ()).with(meta("uid", json!("up-2"))), "Delete Superseded"),
+        ("placed elsewhere", placed().below(|_| ()).with(|c| (c.entry, c.other) = (None, true)), "Delete Unplaced"),
+        ("a lost record proves nothing", placed().below(|_| ()).with(|c| c.entry = None), "Hold"),
+        (
+            "nothing is made for what is being deleted",
+            deleting().with(meta("finalizers", json!(["example.com/f"]))),
+            "Nothing",
+        ),
+        ("what is gone is confirmed", deleting(), "ConfirmGone 1"),
+        ("what left is confirmed", placed().with(|c| c.entry = Some(entry(Phase::Leaving, 3))), "ConfirmGone 3"),
+        (
+            "a second delete is not sent",
+            placed().below(|o| o["metadata"]["deletionTimestamp"] = json!("t")).with(removed(true)),
+            "AwaitEnd",
+        ),
+    ]);
+}
+
+#[test]
+fn what_is_not_ours_is_never_touched() {
+    let foreign =
+        || placed().with(|c| c.below = Some(json!({"metadata": {"name": "web", "uid": "x", "resourceVersion": "1"}})));
+    let leaving = |case: &mut Case| case.entry = Some(entry(Phase::Leaving, 1));
+    let removed = |case: &mut Case| case.upstream = None;
+    let of_west = || placed().below(|o| identity(o, |i| i.physical = "west-uid".parse().unwrap()));
+    let of_other_namespace = || placed().below(|o| identity(o, |i| i.namespace = "other".into()));
+    let made_by_controller =
+        || placed().below(|o| o["metadata"]["ownerReferences"] = json!([{"uid": "d", "controller": true}]));
+    check(vec![
+        ("without identity: a conflict", foreign(), "Refuse Conflict"),
+        ("without identity, leaving: nothing of ours is there", foreign().with(leaving), "ConfirmGone 1"),
+        ("without identity, removed", foreign().with(removed), "Nothing"),
+        ("a copy for another PhysicalCluster of the same cluster", of_west(), "Refuse Conflict"),
+        ("such a copy, removed upstream", of_west().with(removed), "Nothing"),
+        ("a copy of another namespace's object", of_other_namespace(), "Refuse Conflict"),
+        ("such a copy, removed upstream", of_other_namespace().with(removed), "Nothing"),
+        ("what a controller made with our annotations", made_by_controller().with(removed), "Nothing"),
+    ]);
+}
+
+#[test]
+fn a_late_syncer_does_nothing() {
+    check(vec![
+        ("a newer syncer has written", placed().below(|o| identity(o, |i| i.syncer_epoch = 6)), "Fenced"),
+        (
+            "also when it would delete",
+            placed().below(|o| identity(o, |i| i.syncer_epoch = 6)).with(|c| c.upstream = None),
+            "Fenced",
+        ),
+        ("a newer stay is below", placed().below(|o| identity(o, |i| i.epoch = 2)), "Stale"),
+        (
+            "also when the older one leaves",
+            placed().below(|o| identity(o, |i| i.epoch = 2)).with(|c| c.entry = Some(entry(Phase::Leaving, 1))),
+            "Stale",
+        ),
+    ]);
+}
+
+#[test]
+fn what_cannot_go_down_says_why() {
+    let named = |resource: &'static str, group: &'static str, kind: &'static str| {
+        placed().with(|c| (c.resource, c.kind) = (resource, GroupVersionKind::new(group, "v1", kind)))
+    };
+    check(vec![
+        ("RBAC", named("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io", "Role"), "Refuse NotSyncable"),
+        ("a kind that is not allowed", named("example.com/widgets", "example.com", "Widget"), "Refuse NotSyncable"),
+        ("a kind that is not served", placed().with(|c| c.served = false), "Refuse Incompatible"),
+        (
+            "the default ServiceAccount",
+            named("serviceaccounts", "", "ServiceAccount").with(meta("name", json!("default"))),
+            "Local",
+        ),
+        (
+            "it is confirmed gone at once",
+            named("serviceaccounts", "", "ServiceAccount")
+                .with(meta("name", json!("default")))
+                .with(|c| c.entry = Some(entry(Phase::Leaving, 1))),
+            "ConfirmGone 1",
+        ),
+    ]);
+}
+
+#[test]
+fn an_autoscaler_below_keeps_its_replicas() {
+    let case = placed().with(|c| {
+        (c.resource, c.kind) = ("apps/deployments", GroupVersionKind::new("apps", "v1", "Deployment"));
+        c.upstream.as_mut().unwrap()["spec"] = json!({"replicas": 2});
+    });
+    let scaled = case.below(|o| o["spec"]["replicas"] = json!(9));
+    assert_eq!(word(&scaled.decide()), "Apply", "without one, it is drift");
+    let Decision::Apply(applied) = scaled.with(|c| c.autoscaled = true).decide() else { panic!("no apply") };
+    assert_eq!(applied.body["spec"]["replicas"], 9);
+}

@@ -1,0 +1,91 @@
+//! Bringing a projection together with what is stored above, for the implementation of `Upstream::project`.
+
+use portolan_types::{Uid, annotations, object, placement::PlacementRecord};
+use serde_json::Value;
+
+use super::{Source, write_sources};
+
+/// What becomes of a projected object when it is gone on one physical cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Gone {
+    /// It was not from there.
+    Unchanged,
+    /// It is still on others.
+    Changed(Value),
+    /// It is nowhere any more.
+    Removed,
+}
+
+/// The object to store for `put`, from the stored one of its name. Only ReplicaSets are shared by several physical clusters:
+/// they keep their template and status, and their records, sources and replicas are united. `None`: the name is taken by an
+/// object that users made, or that another physical cluster made; nothing is written.
+pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
+    let Some(existing) = existing else { return Some(put) };
+    let old = PlacementRecord::of(existing).filter(PlacementRecord::is_projected)?;
+    let new = PlacementRecord::of(&put)?;
+    let is_elsewhere = old.clusters.iter().any(|copy| new.on(&copy.uid).is_none());
+    let is_shared = put["kind"] == "ReplicaSet";
+    if is_elsewhere && !is_shared {
+        return None;
+    }
+    let kept =
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "finalizers"];
+    for key in kept {
+        if let Some(value) = object::metadata(existing).get(key) {
+            object::metadata_mut(&mut put).insert(key.into(), value.clone());
+        }
+    }
+    if is_shared {
+        put["spec"]["template"] = existing["spec"]["template"].clone();
+        if let Some(status) = existing.get("status") {
+            put["status"] = status.clone();
+        }
+        unite(existing, old, new, &mut put);
+    }
+    Some(put)
+}
+
+fn unite(existing: &Value, old: PlacementRecord, new: PlacementRecord, put: &mut Value) {
+    let mut sources = Source::all(existing);
+    sources.extend(Source::all(put));
+    let mut record = old;
+    for copy in new.clusters {
+        record.clusters.retain(|c| c.uid != copy.uid);
+        record.clusters.push(copy);
+    }
+    record.clusters.sort_by(|a, b| a.name.cmp(&b.name));
+    record.write_to(put);
+    write_sources(put, &sources);
+    set_replicas(&record, put);
+    let revision = "deployment.kubernetes.io/revision";
+    let number = |object: &Value| object::annotation(object, revision).and_then(|text| text.parse::<u64>().ok());
+    if let Some(highest) = number(existing).max(number(put)) {
+        object::set_annotation(put, revision, Some(highest.to_string()));
+    }
+}
+
+/// Shares add up.
+fn set_replicas(record: &PlacementRecord, object: &mut Value) {
+    let shares: Vec<i64> = record.clusters.iter().filter_map(|copy| copy.replicas).collect();
+    if !shares.is_empty() {
+        object["spec"]["replicas"] = shares.iter().fold(0_i64, |sum, n| sum.saturating_add(*n)).into();
+    }
+}
+
+/// Takes the word of `physical` that its part of `existing` is gone.
+pub fn merge_gone(existing: &Value, physical: &Uid) -> Gone {
+    let record = PlacementRecord::of(existing).filter(PlacementRecord::is_projected);
+    let Some(mut record) = record.filter(|record| record.on(physical).is_some()) else { return Gone::Unchanged };
+    record.clusters.retain(|copy| copy.uid != *physical);
+    if record.clusters.is_empty() {
+        return Gone::Removed;
+    }
+    let mut object = existing.clone();
+    let mut sources = Source::all(existing);
+    sources.remove(physical);
+    write_sources(&mut object, &sources);
+    record.write_to(&mut object);
+    set_replicas(&record, &mut object);
+    debug_assert!(object::annotation(&object, annotations::PLACEMENT).is_some());
+    Gone::Changed(object)
+}

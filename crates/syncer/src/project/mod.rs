@@ -1,0 +1,201 @@
+//! What a physical cluster makes from a copy (Pods, ReplicaSets, Jobs, claims), as it is shown above. Pure.
+//!
+//! One ReplicaSet per template of an upstream Deployment appears above, named by the hash of the template as it is written
+//! upstream, so that all physical clusters share it; it owns the Pods of all of them.
+
+mod merge;
+mod replica_sets;
+
+use std::collections::BTreeMap;
+
+use portolan_types::{
+    ObjectKey, Uid, annotations, object,
+    placement::{Phase, PlacedCopy, PlacementRecord},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+pub use merge::{Gone, merge_gone, merge_put};
+pub use replica_sets::{replica_set, replica_set_name};
+
+use crate::{plan, transform};
+
+/// Label by which a Deployment tells its ReplicaSets and Pods apart.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+/// Largest object that is shown, in bytes of JSON.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// Where a projected object is downstream: the value of `sync.portolan.dev/source` has one per uid of a physical cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Source {
+    /// Namespace downstream.
+    pub namespace: String,
+    /// Name downstream.
+    pub name: String,
+    /// Uid downstream.
+    pub uid: String,
+}
+
+impl Source {
+    /// Where the object is downstream, by physical cluster.
+    pub fn all(upstream: &Value) -> BTreeMap<Uid, Self> {
+        let text = object::annotation(upstream, annotations::SOURCE).unwrap_or("{}");
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// Where the object is on one physical cluster. Logs, exec and deletes go there.
+    pub fn on(upstream: &Value, physical: &Uid) -> Option<Self> {
+        Self::all(upstream).remove(physical)
+    }
+
+    fn of(downstream: &Value) -> Self {
+        let text = |key| object::meta_text(downstream, key).to_owned();
+        Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
+    }
+}
+
+/// The physical cluster that a projection comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a Uid,
+}
+
+/// The upstream object that controls a projected one.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Its address.
+    pub key: &'a ObjectKey,
+    /// The object itself, with its uid.
+    pub object: &'a Value,
+}
+
+/// The resource of a kind that controls what it makes.
+pub fn controller_resource(kind: &str) -> Option<(&'static str, &'static str)> {
+    match kind {
+        "Deployment" => Some(("apps", "deployments")),
+        "ReplicaSet" => Some(("apps", "replicasets")),
+        "StatefulSet" => Some(("apps", "statefulsets")),
+        "DaemonSet" => Some(("apps", "daemonsets")),
+        "Job" => Some(("batch", "jobs")),
+        "CronJob" => Some(("batch", "cronjobs")),
+        "ReplicationController" => Some(("", "replicationcontrollers")),
+        _ => None,
+    }
+}
+
+/// Whether a physical cluster made `object` from one of our copies: it has our label, taken from a template, and is no copy.
+pub fn is_made_below(object: &Value, physical: &Uid) -> bool {
+    object::label(object, annotations::DOWN_CLUSTER).is_some() && plan::copy_identity(object, physical).is_none()
+}
+
+/// A Pod, Job or claim as it is shown above, without uid; `None` when it is too large.
+///
+/// Its name is that of below. Only where the owner runs on several physical clusters and gives fixed names (a StatefulSet) is
+/// the cluster's name added.
+pub fn made_below(downstream: &Value, namespace: &str, owner: Option<Owner<'_>>, origin: Origin<'_>) -> Option<Value> {
+    let mut shown = downstream.clone();
+    let template_hash = owner.and_then(|owner| object::label(owner.object, TEMPLATE_HASH));
+    let metadata = shown_metadata(downstream, namespace, owner, template_hash, origin);
+    clean_pod_spec(&mut shown);
+    shown["metadata"] = metadata;
+    if let Some(status) = shown.get_mut("status") {
+        *status = crate::status::bounded(status);
+    }
+    seal(&mut shown, downstream, origin, None);
+    (shown.to_string().len() <= MAX_BYTES).then_some(shown)
+}
+
+/// The name above.
+pub fn shown_name(downstream: &Value, owner: Option<Owner<'_>>, origin: Origin<'_>) -> String {
+    let name = object::name(downstream);
+    let is_fixed = owner.is_some_and(|owner| owner.object["kind"] == "StatefulSet");
+    let clusters = owner.and_then(|owner| PlacementRecord::of(owner.object)).map_or(0, |record| record.clusters.len());
+    if is_fixed && clusters > 1 { format!("{name}-{}", origin.name) } else { name.to_owned() }
+}
+
+fn shown_metadata(
+    downstream: &Value,
+    namespace: &str,
+    owner: Option<Owner<'_>>,
+    template_hash: Option<&str>,
+    origin: Origin<'_>,
+) -> Value {
+    let mut labels = kept(downstream, "labels");
+    labels.insert(annotations::PROJECTED_FROM.into(), json!(origin.name));
+    if let (Some(hash), true) = (template_hash, labels.contains_key(TEMPLATE_HASH)) {
+        labels.insert(TEMPLATE_HASH.into(), json!(hash));
+    }
+    let mut metadata = json!({
+        "name": shown_name(downstream, owner, origin),
+        "namespace": namespace,
+        "labels": labels,
+        "annotations": kept(downstream, "annotations"),
+    });
+    for key in ["generateName", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if let Some(value) = object::metadata(downstream).get(key) {
+            metadata[key] = value.clone();
+        }
+    }
+    if let Some(owner) = owner {
+        metadata["ownerReferences"] = json!([reference(owner)]);
+    }
+    metadata
+}
+
+fn reference(owner: Owner<'_>) -> Value {
+    json!({
+        "apiVersion": owner.object["apiVersion"],
+        "kind": owner.object["kind"],
+        "name": object::name(owner.object),
+        "uid": object::meta_text(owner.object, "uid"),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// Labels or annotations that are not Portolan's own.
+fn kept(downstream: &Value, field: &str) -> Map<String, Value> {
+    let all = object::metadata(downstream).get(field).and_then(Value::as_object);
+    let wanted = all.into_iter().flatten().filter(|(key, value)| !transform::is_our_key(key) && value.is_string());
+    wanted.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Takes the volumes of API tokens off a Pod.
+fn clean_pod_spec(shown: &mut Value) {
+    let Some(spec) = shown.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if let Some(volumes) = spec.get_mut("volumes").and_then(Value::as_array_mut) {
+        volumes.retain(|volume| !transform::is_token_volume(volume));
+    }
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) {
+                mounts.retain(|m| !m["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-")));
+            }
+        }
+    }
+}
+
+/// Writes where it came from, and the record that holds it until it is gone below.
+fn seal(shown: &mut Value, downstream: &Value, origin: Origin<'_>, replicas: Option<i64>) {
+    let sources = BTreeMap::from([(origin.uid.clone(), Source::of(downstream))]);
+    write_sources(shown, &sources);
+    let copy = PlacedCopy {
+        name: origin.name.to_owned(),
+        uid: origin.uid.clone(),
+        phase: Phase::Projected,
+        replicas,
+        epoch: 0,
+    };
+    PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(shown);
+}
+
+fn write_sources(shown: &mut Value, sources: &BTreeMap<Uid, Source>) {
+    let text = serde_json::to_string(sources).expect("strings serialize");
+    object::set_annotation(shown, annotations::SOURCE, (!sources.is_empty()).then_some(text));
+}
+
+#[cfg(test)]
+mod tests;

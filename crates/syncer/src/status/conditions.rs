@@ -1,0 +1,102 @@
+//! The worst of the conditions of all copies.
+
+use portolan_types::GroupKind;
+use serde_json::{Value, json};
+
+use super::{CopyStatus, SYNCED, UNREACHABLE, bounds, kinds};
+
+/// Conditions whose `True` is bad news, or that stay away while all is well.
+const NEGATIVE: [&str; 9] = [
+    "Failed",
+    "FailureTarget",
+    "ReplicaFailure",
+    "Suspended",
+    "ScalingLimited",
+    "Degraded",
+    "Stalled",
+    "Resizing",
+    "DisruptionTarget",
+];
+
+/// Merges by type, in the order in which the types first come.
+pub(super) fn merge(kind: &GroupKind, before: &Value, copies: &[CopyStatus]) -> Vec<Value> {
+    let mut types: Vec<&str> = Vec::new();
+    for condition in copies.iter().flat_map(of) {
+        let name = text(condition, "type");
+        if !name.is_empty() && !types.contains(&name) {
+            types.push(name);
+        }
+    }
+    let mut merged: Vec<Value> = types.iter().filter_map(|name| worst(name, before, copies)).collect();
+    if kinds::has_conditions(kind) {
+        merged.extend(synced(copies));
+    }
+    merged
+}
+
+fn of(copy: &CopyStatus) -> impl Iterator<Item = &Value> {
+    copy.status.get("conditions").and_then(Value::as_array).into_iter().flatten().filter(|c| c.is_object())
+}
+
+fn text<'a>(condition: &'a Value, field: &str) -> &'a str {
+    condition.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The larger, the worse.
+fn badness(name: &str, status: &str) -> u8 {
+    match (status, NEGATIVE.contains(&name)) {
+        ("True", true) | ("False", false) => 2,
+        ("Unknown", _) => 1,
+        _ => 0,
+    }
+}
+
+fn worst(name: &str, before: &Value, copies: &[CopyStatus]) -> Option<Value> {
+    let candidates = copies.iter().filter_map(|copy| Some((copy, seen(name, before, copy)?)));
+    let (copy, mut condition) = candidates.reduce(|worst, next| {
+        let worse = badness(name, text(&next.1, "status")) > badness(name, text(&worst.1, "status"));
+        if worse { next } else { worst }
+    })?;
+    if copies.len() > 1 {
+        let message = format!("{}: {}", copy.name, text(&condition, "message"));
+        condition["message"] = Value::String(bounds::text(&message, 4096));
+    }
+    Some(condition)
+}
+
+/// The condition of one copy: its own, or `Unknown` where the copy cannot be seen or has not got so far.
+fn seen(name: &str, before: &Value, copy: &CopyStatus) -> Option<Value> {
+    let own = of(copy).find(|condition| text(condition, "type") == name).cloned();
+    match (own, &copy.failed) {
+        (_, Some((reason, message))) if reason == UNREACHABLE => {
+            Some(unknown(name, before, copy, "ClusterUnreachable", message))
+        }
+        (Some(condition), _) => Some(condition),
+        (None, _) if NEGATIVE.contains(&name) => None,
+        (None, _) => Some(unknown(name, before, copy, "NotReported", "has not reported it")),
+    }
+}
+
+fn unknown(name: &str, before: &Value, copy: &CopyStatus, reason: &str, message: &str) -> Value {
+    let earlier = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    let same = |c: &&Value| text(c, "type") == name && text(c, "status") == "Unknown";
+    let at = earlier.into_iter().find(same).map(|c| text(c, "lastTransitionTime")).filter(|at| !at.is_empty());
+    condition(name, "Unknown", reason, message, at.unwrap_or(&copy.since))
+}
+
+fn condition(name: &str, status: &str, reason: &str, message: &str, at: &str) -> Value {
+    let mut condition = json!({"type": name, "status": status, "reason": reason, "message": message});
+    if !at.is_empty() {
+        condition["lastTransitionTime"] = Value::String(at.to_owned());
+    }
+    condition
+}
+
+/// Says which copies could not be made or updated; absent while all is well.
+fn synced(copies: &[CopyStatus]) -> Option<Value> {
+    let failed: Vec<_> = copies.iter().filter_map(|copy| Some((copy, copy.failed.as_ref()?))).collect();
+    let (first, (reason, _)) = failed.first()?;
+    let texts: Vec<String> = failed.iter().map(|(copy, (_, message))| format!("{}: {message}", copy.name)).collect();
+    let status = if failed.iter().all(|(copy, _)| copy.is_unreachable()) { "Unknown" } else { "False" };
+    Some(condition(SYNCED, status, reason, &bounds::text(&texts.join("; "), 4096), &first.since))
+}

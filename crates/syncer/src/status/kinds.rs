@@ -1,0 +1,210 @@
+//! What the fields of a status mean, by kind.
+
+use portolan_types::GroupKind;
+use serde_json::{Map, Value, json};
+
+use super::CopyStatus;
+
+/// How the number in a field comes from those of the copies.
+struct Counts {
+    /// Fields that count replicas; absent at 0 unless listed in `always`.
+    fields: &'static [&'static str],
+    /// Fields that are there also at 0.
+    always: &'static [&'static str],
+    /// Always summed, whether or not the copies share replicas.
+    summed: bool,
+    /// The smaller, the worse: decides which copy is the worst.
+    health: &'static [&'static str],
+}
+
+const DEPLOYMENT: Counts = Counts {
+    fields: &[
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+    ],
+    always: &[],
+    summed: false,
+    health: &["availableReplicas", "readyReplicas", "updatedReplicas", "replicas"],
+};
+const REPLICA_SET: Counts = Counts {
+    fields: &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas"],
+    always: &["replicas"],
+    summed: false,
+    health: &["availableReplicas", "readyReplicas", "replicas"],
+};
+const STATEFUL_SET: Counts = Counts {
+    fields: &["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+    always: &["replicas", "availableReplicas"],
+    summed: false,
+    health: &["availableReplicas", "readyReplicas", "updatedReplicas", "replicas"],
+};
+const DAEMON_SET: Counts = Counts {
+    fields: &[
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+    ],
+    always: &["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"],
+    summed: true,
+    health: &["numberAvailable"],
+};
+const JOB: Counts = Counts {
+    fields: &["active", "succeeded", "failed", "ready", "terminating"],
+    always: &[],
+    summed: false,
+    health: &["succeeded", "ready", "active"],
+};
+const AUTOSCALER: Counts = Counts {
+    fields: &["currentReplicas", "desiredReplicas"],
+    always: &["desiredReplicas"],
+    summed: true,
+    health: &["currentReplicas"],
+};
+const DISRUPTION_BUDGET: Counts = Counts {
+    fields: &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"],
+    always: &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"],
+    summed: true,
+    health: &["disruptionsAllowed"],
+};
+
+fn counts_of(kind: &GroupKind) -> Option<&'static Counts> {
+    match (&*kind.group, &*kind.kind) {
+        ("apps", "Deployment") => Some(&DEPLOYMENT),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => Some(&REPLICA_SET),
+        ("apps", "StatefulSet") => Some(&STATEFUL_SET),
+        ("apps", "DaemonSet") => Some(&DAEMON_SET),
+        ("batch", "Job") => Some(&JOB),
+        ("autoscaling", "HorizontalPodAutoscaler") => Some(&AUTOSCALER),
+        ("policy", "PodDisruptionBudget") => Some(&DISRUPTION_BUDGET),
+        _ => None,
+    }
+}
+
+/// Built-in kinds whose status has `observedGeneration` from its controller.
+pub(super) fn observes(kind: &GroupKind) -> bool {
+    counts_of(kind).is_some() && !matches!(&*kind.kind, "Job" | "HorizontalPodAutoscaler")
+}
+
+/// Kinds whose status has no place for conditions.
+pub(super) fn has_conditions(kind: &GroupKind) -> bool {
+    const WITHOUT: [&str; 6] = ["Ingress", "ConfigMap", "Secret", "ServiceAccount", "NetworkPolicy", "CronJob"];
+    let built_in = matches!(&*kind.group, "" | "batch" | "networking.k8s.io");
+    !(built_in && WITHOUT.contains(&&*kind.kind))
+}
+
+/// The status of an object that is nowhere: nothing counts.
+pub(super) fn nowhere(kind: &GroupKind, before: &Value) -> Value {
+    let mut status = Map::new();
+    if let Some(observed) = before.get("observedGeneration") {
+        status.insert("observedGeneration".into(), observed.clone());
+    }
+    match (&*kind.group, &*kind.kind, counts_of(kind)) {
+        (_, "Job", Some(_)) => return before.clone(),
+        (_, _, Some(counts)) => counts.always.iter().for_each(|field| drop(status.insert((*field).into(), 0.into()))),
+        ("", "Service", _) | ("networking.k8s.io", "Ingress", _) => {
+            drop(status.insert("loadBalancer".into(), json!({})))
+        }
+        _ => return before.clone(),
+    }
+    Value::Object(status)
+}
+
+/// Everything but `observedGeneration` and `conditions`. `copies` is not empty.
+pub(super) fn merge(kind: &GroupKind, copies: &[CopyStatus]) -> Map<String, Value> {
+    let counts = counts_of(kind);
+    let worst = worst(counts, copies);
+    let mut status = worst.and_then(|copy| copy.status.as_object()).cloned().unwrap_or_default();
+    if let (Some(counts), Some(worst)) = (counts, worst) {
+        let sum = counts.summed || copies.iter().any(|copy| copy.replicas.is_some());
+        set_counts(counts, sum, worst, copies, &mut status);
+    }
+    match (&*kind.group, &*kind.kind) {
+        ("", "Service") | ("networking.k8s.io", "Ingress") => set_addresses(copies, &mut status),
+        ("batch", "Job") => set_times(copies, &mut status),
+        ("", "PersistentVolumeClaim") => set_phase(copies, &mut status),
+        _ => {}
+    }
+    status
+}
+
+/// The copy that is furthest from well: failed, then behind, then least healthy; the first of equals.
+fn worst<'a>(counts: Option<&Counts>, copies: &'a [CopyStatus]) -> Option<&'a CopyStatus> {
+    let newest = copies.iter().map(|copy| copy.stamp).max().unwrap_or(0);
+    copies.iter().min_by_key(|copy| {
+        let is_behind = copy.stamp < newest || !copy.is_current;
+        let health: Vec<i64> = match counts {
+            Some(counts) => counts.health.iter().map(|field| copy.count(field)).collect(),
+            None => vec![i64::from(is_ready(copy))],
+        };
+        (copy.failed.is_none(), !is_behind, health)
+    })
+}
+
+fn is_ready(copy: &CopyStatus) -> bool {
+    let conditions = copy.status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    conditions.into_iter().all(|c| c["type"] != "Ready" || c["status"] == "True")
+}
+
+fn set_counts(counts: &Counts, sum: bool, worst: &CopyStatus, copies: &[CopyStatus], status: &mut Map<String, Value>) {
+    for field in counts.fields {
+        let total = match sum {
+            true => copies.iter().fold(0_i64, |total, copy| total.saturating_add(copy.count(field))),
+            false => worst.count(field),
+        };
+        match total == 0 && !counts.always.contains(field) {
+            true => drop(status.remove(*field)),
+            false => drop(status.insert((*field).into(), total.into())),
+        }
+    }
+    if copies.len() > 1 {
+        // Counts of hash collisions, and pods not counted yet, mean something on their own physical cluster only.
+        ["collisionCount", "uncountedTerminatedPods", "disruptedPods"]
+            .iter()
+            .for_each(|field| drop(status.remove(*field)));
+    }
+}
+
+/// Where the object can be reached: on every physical cluster that can be seen.
+fn set_addresses(copies: &[CopyStatus], status: &mut Map<String, Value>) {
+    let mut all: Vec<Value> = Vec::new();
+    for copy in copies.iter().filter(|copy| !copy.is_unreachable()) {
+        let list =
+            copy.status.get("loadBalancer").and_then(|balancer| balancer.get("ingress")).and_then(Value::as_array);
+        for address in list.into_iter().flatten() {
+            if !all.contains(address) {
+                all.push(address.clone());
+            }
+        }
+    }
+    let balancer = if all.is_empty() { json!({}) } else { json!({"ingress": all}) };
+    status.insert("loadBalancer".into(), balancer);
+}
+
+/// A Job started when the first copy did, and is complete when the last one is.
+fn set_times(copies: &[CopyStatus], status: &mut Map<String, Value>) {
+    let times =
+        |field: &'static str| copies.iter().filter_map(move |copy| copy.status.get(field)).filter_map(Value::as_str);
+    if let Some(start) = times("startTime").min() {
+        status.insert("startTime".into(), Value::String(start.to_owned()));
+    }
+    let ends: Vec<&str> = times("completionTime").collect();
+    match ends.iter().max().filter(|_| ends.len() == copies.len()) {
+        Some(end) => drop(status.insert("completionTime".into(), Value::String((*end).to_owned()))),
+        None => drop(status.remove("completionTime")),
+    }
+}
+
+/// `Lost` before `Pending` before `Bound`.
+fn set_phase(copies: &[CopyStatus], status: &mut Map<String, Value>) {
+    let phases = || copies.iter().map(|copy| copy.status.get("phase").and_then(Value::as_str).unwrap_or("Pending"));
+    let worst = ["Lost", "Pending"].into_iter().find(|bad| phases().any(|phase| phase == *bad)).unwrap_or("Bound");
+    status.insert("phase".into(), Value::String(worst.to_owned()));
+}

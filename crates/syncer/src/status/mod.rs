@@ -1,0 +1,152 @@
+//! The status of 1 to N copies as one. Pure, and one path for every number of copies.
+//!
+//! - Counts: copies that share the replicas are summed; of copies that each have all, the worst one counts, so that what is
+//!   ready never exceeds what is wanted.
+//! - Conditions: the worst, with the physical cluster's name where there are several. What cannot be seen is `Unknown`.
+//! - `observedGeneration`: the least that all copies have observed, and never lower than before.
+
+mod bounds;
+mod conditions;
+mod kinds;
+
+use portolan_types::{GroupKind, Uid, object, upstream::CopyState};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+pub use bounds::bounded;
+
+/// The reason of a copy whose physical cluster cannot be reached.
+pub const UNREACHABLE: &str = "Unreachable";
+/// Type of the condition that says that a copy could not be made or updated.
+pub const SYNCED: &str = "portolan.dev/Synced";
+
+/// What is known of one copy. Can be stored; the physical cluster's word in it is bounded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CopyStatus {
+    /// Name of the physical cluster.
+    pub name: String,
+    /// Uid of the physical cluster.
+    pub uid: Uid,
+    /// Replicas of this copy, when the copies share them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Upstream generation that the copy was made from; 0 before the first report.
+    pub stamp: i64,
+    /// The physical cluster has acted on what the copy says.
+    pub is_current: bool,
+    /// `.status` there, as last seen.
+    pub status: Value,
+    /// Reason and message, while the copy cannot be made, updated or seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<(String, String)>,
+    /// When `failed` last came or went, RFC 3339.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub since: String,
+}
+
+impl CopyStatus {
+    /// A copy that nothing has been reported of.
+    pub fn unreported(name: impl Into<String>, uid: Uid, replicas: Option<i64>) -> Self {
+        Self {
+            name: name.into(),
+            uid,
+            replicas,
+            stamp: 0,
+            is_current: false,
+            status: Value::Null,
+            failed: None,
+            since: String::new(),
+        }
+    }
+
+    /// Takes in a report that came at `now` (RFC 3339). A failure keeps the status that was seen last.
+    pub fn update(&mut self, state: CopyState, now: &str) {
+        let failed_before = self.failed.take();
+        match state {
+            CopyState::Synced { stamp, is_current, status } => {
+                (self.stamp, self.is_current, self.status) = (stamp, is_current, bounded(&status));
+            }
+            CopyState::Failed { reason, message } => {
+                self.failed = Some((bounds::text(&reason, 64), bounds::text(&message, 1024)));
+            }
+        }
+        let reason = |failed: &Option<(String, String)>| failed.as_ref().map(|(reason, _)| reason.clone());
+        if self.since.is_empty() || reason(&failed_before) != reason(&self.failed) {
+            self.since = now.to_owned();
+        }
+    }
+
+    fn is_reported(&self) -> bool {
+        self.stamp > 0 || self.failed.is_some() || !self.status.is_null()
+    }
+
+    fn is_unreachable(&self) -> bool {
+        self.failed.as_ref().is_some_and(|(reason, _)| reason == UNREACHABLE)
+    }
+
+    /// The upstream generation that the physical cluster has acted on, as far as is known.
+    fn observed(&self) -> i64 {
+        if self.is_current { self.stamp } else { self.stamp - 1 }
+    }
+
+    fn count(&self, field: &str) -> i64 {
+        self.status.get(field).and_then(Value::as_i64).unwrap_or(0)
+    }
+}
+
+/// Whether a downstream object has been acted on: its generation and observedGeneration agree, or its kind has none.
+pub fn is_current(kind: &GroupKind, object: &Value) -> bool {
+    let observed = object.get("status").and_then(|status| status.get("observedGeneration")).and_then(Value::as_i64);
+    match observed {
+        Some(observed) => observed >= object::generation(object),
+        None => !kinds::observes(kind),
+    }
+}
+
+/// `.status` of the upstream object of `copies`, from the one that it has now. Give the copies that should be there (phase
+/// `Active`, or `Projected`); the addresses of those that leave are then gone from it. A copy without a report counts only
+/// for `observedGeneration`.
+pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value {
+    let reported: Vec<CopyStatus> = copies.iter().filter(|copy| copy.is_reported()).map(sanitized).collect();
+    let before = upstream.get("status").cloned().unwrap_or_else(|| json!({}));
+    if reported.is_empty() {
+        return if copies.is_empty() { kinds::nowhere(kind, &before) } else { before };
+    }
+    let mut status = kinds::merge(kind, &reported);
+    set_observed(kind, &before, copies, &reported, &mut status);
+    let conditions = conditions::merge(kind, &before, &reported);
+    match conditions.is_empty() {
+        true => drop(status.remove("conditions")),
+        false => drop(status.insert("conditions".into(), Value::Array(conditions))),
+    }
+    Value::Object(status)
+}
+
+/// The first KiB of a text that a physical cluster sent.
+pub(crate) fn bounds_text(content: &str) -> String {
+    bounds::text(content, 1024)
+}
+
+fn sanitized(copy: &CopyStatus) -> CopyStatus {
+    CopyStatus { status: bounded(&copy.status), ..copy.clone() }
+}
+
+fn set_observed(
+    kind: &GroupKind,
+    before: &Value,
+    copies: &[CopyStatus],
+    reported: &[CopyStatus],
+    status: &mut Map<String, Value>,
+) {
+    let shown = reported.iter().any(|copy| copy.status.get("observedGeneration").is_some());
+    let earlier = before.get("observedGeneration").and_then(Value::as_i64).unwrap_or(0);
+    status.remove("observedGeneration");
+    let observed = copies.iter().map(CopyStatus::observed).min().unwrap_or(0).max(earlier);
+    if (shown || kinds::observes(kind)) && observed > 0 {
+        status.insert("observedGeneration".into(), observed.into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

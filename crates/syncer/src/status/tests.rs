@@ -1,0 +1,185 @@
+use super::*;
+
+fn kind(text: &str) -> GroupKind {
+    let (kind, group) = text.split_once('.').unwrap_or((text, ""));
+    GroupKind { group: group.into(), kind: kind.into() }
+}
+
+fn copy(name: &str, stamp: i64, status: Value) -> CopyStatus {
+    CopyStatus { stamp, is_current: true, status, ..CopyStatus::unreported(name, name.parse().unwrap(), None) }
+}
+
+fn failed(copy: CopyStatus, reason: &str) -> CopyStatus {
+    CopyStatus { failed: Some((reason.into(), "no answer".into())), since: "T1".into(), ..copy }
+}
+
+fn share(copy: CopyStatus, replicas: i64) -> CopyStatus {
+    CopyStatus { replicas: Some(replicas), ..copy }
+}
+
+fn rolled(ready: i64) -> Value {
+    let available = if ready > 0 { "True" } else { "False" };
+    json!({"observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "readyReplicas": ready, "availableReplicas": ready,
+        "conditions": [{"type": "Available", "status": available, "message": format!("{ready} pods")}]})
+}
+
+fn merged(text: &str, before: Value, copies: &[CopyStatus]) -> Value {
+    merge(&kind(text), &json!({"status": before}), copies)
+}
+
+#[test]
+fn one_copy_shows_as_it_is_with_the_upstream_generation() {
+    let status = merged("Deployment.apps", json!({}), &[copy("east", 7, rolled(3))]);
+    assert_eq!(status["observedGeneration"], 7);
+    assert_eq!((&status["readyReplicas"], &status["conditions"][0]["message"]), (&json!(3), &json!("3 pods")));
+}
+
+#[test]
+fn shares_are_summed_and_duplicates_show_the_worst() {
+    let (east, west) = (copy("east", 1, rolled(3)), copy("west", 1, rolled(1)));
+    for (case, copies, replicas, ready) in [
+        ("shares", vec![share(east.clone(), 3), share(west.clone(), 3)], 6, 4),
+        ("duplicates", vec![east.clone(), west.clone()], 3, 1),
+        ("a duplicate that failed is the worst", vec![failed(east.clone(), "Invalid"), west.clone()], 3, 3),
+        (
+            "a duplicate that is behind is the worst",
+            vec![CopyStatus { is_current: false, ..east.clone() }, west.clone()],
+            3,
+            3,
+        ),
+        (
+            "one without report is left out",
+            vec![east, CopyStatus::unreported("north", "n".parse().unwrap(), None)],
+            3,
+            3,
+        ),
+    ] {
+        let status = merged("Deployment.apps", json!({}), &copies);
+        assert_eq!((&status["replicas"], &status["readyReplicas"]), (&json!(replicas), &json!(ready)), "{case}");
+    }
+    let nodes = |n: i64| json!({"desiredNumberScheduled": n, "numberReady": n, "currentNumberScheduled": n, "numberMisscheduled": 0});
+    let daemons = merged("DaemonSet.apps", json!({}), &[copy("a", 1, nodes(2)), copy("b", 1, nodes(3))]);
+    assert_eq!((&daemons["numberReady"], &daemons["numberMisscheduled"]), (&json!(5), &json!(0)), "nodes add up");
+}
+
+#[test]
+fn the_observed_generation_is_the_least_and_never_falls() {
+    let at = |stamp, is_current| CopyStatus { is_current, ..copy("x", stamp, rolled(1)) };
+    for (case, before, copies, expected) in [
+        ("all have observed", 0, vec![at(4, true), at(4, true)], 4),
+        ("one has not got the new generation", 0, vec![at(4, true), at(3, true)], 3),
+        ("one has it but has not acted", 0, vec![at(4, true), at(4, false)], 3),
+        ("never lower than before", 4, vec![at(4, true), at(3, true)], 4),
+        (
+            "a copy that joins does not lower it",
+            4,
+            vec![at(4, true), CopyStatus::unreported("n", "n".parse().unwrap(), None)],
+            4,
+        ),
+        (
+            "a new object waits for all",
+            0,
+            vec![at(1, true), CopyStatus::unreported("n", "n".parse().unwrap(), None)],
+            0,
+        ),
+    ] {
+        let status = merged("Deployment.apps", json!({"observedGeneration": before}), &copies);
+        assert_eq!(status["observedGeneration"].as_i64().unwrap_or(0), expected, "{case}");
+    }
+}
+
+#[test]
+fn conditions_are_the_worst_and_name_the_cluster() {
+    let (good, bad) = (copy("east", 1, rolled(3)), copy("west", 1, rolled(0)));
+    let of = |status: &Value, name: &str| -> (String, String, String) {
+        let all = status["conditions"].as_array().cloned().unwrap_or_default();
+        let c = all.into_iter().find(|c| c["type"] == name).unwrap_or_default();
+        let text = |field: &str| c[field].as_str().unwrap_or_default().to_owned();
+        (text("status"), text("reason"), text("message"))
+    };
+    let both = merged("Deployment.apps", json!({}), &[good.clone(), bad]);
+    assert_eq!(of(&both, "Available"), ("False".into(), String::new(), "west: 0 pods".into()));
+    let lost = merged("Deployment.apps", json!({}), &[good.clone(), failed(good.clone(), UNREACHABLE)]);
+    assert_eq!(of(&lost, "Available").0, "Unknown", "what cannot be seen is unknown");
+    assert_eq!(of(&lost, SYNCED), ("Unknown".into(), UNREACHABLE.into(), "east: no answer".into()));
+    let conflict = merged(
+        "Deployment.apps",
+        json!({}),
+        &[failed(CopyStatus::unreported("east", "e".parse().unwrap(), None), "Conflict")],
+    );
+    assert_eq!(of(&conflict, SYNCED).0, "False");
+    let job = |conditions: Value| copy("x", 1, json!({"conditions": conditions}));
+    let complete = || json!([{"type": "Complete", "status": "True"}]);
+    let jobs = merged("Job.batch", json!({}), &[job(complete()), job(json!([]))]);
+    assert_eq!(of(&jobs, "Complete").0, "Unknown", "one copy still runs");
+    assert_eq!(of(&merged("Job.batch", json!({}), &[job(complete()), job(complete())]), "Complete").0, "True");
+    let one_failed =
+        merged("Job.batch", json!({}), &[job(complete()), job(json!([{"type": "Failed", "status": "True"}]))]);
+    assert_eq!(of(&one_failed, "Failed").0, "True");
+}
+
+#[test]
+fn addresses_of_all_copies_are_shown_but_not_of_unreachable_ones() {
+    let at = |name, ip: &str| copy(name, 1, json!({"loadBalancer": {"ingress": [{"ip": ip}]}}));
+    for (kind, copies, expected) in [
+        (
+            "Service",
+            vec![at("a", "1.1.1.1"), at("b", "2.2.2.2"), at("c", "1.1.1.1")],
+            json!({"ingress": [{"ip": "1.1.1.1"}, {"ip": "2.2.2.2"}]}),
+        ),
+        (
+            "Ingress.networking.k8s.io",
+            vec![at("a", "1.1.1.1"), failed(at("b", "2.2.2.2"), UNREACHABLE)],
+            json!({"ingress": [{"ip": "1.1.1.1"}]}),
+        ),
+        ("Service", vec![], json!({})),
+    ] {
+        assert_eq!(merged(kind, json!({}), &copies)["loadBalancer"], expected, "{kind}");
+    }
+}
+
+#[test]
+fn other_kinds_show_the_worst_copy() {
+    let ready =
+        |name, status: &str| copy(name, 2, json!({"who": name, "conditions": [{"type": "Ready", "status": status}]}));
+    let status = merged("Widget.example.com", json!({}), &[ready("a", "True"), ready("b", "False")]);
+    assert_eq!((&status["who"], &status["conditions"][0]["status"]), (&json!("b"), &json!("False")));
+    assert_eq!(status.get("observedGeneration"), None, "it has none below");
+    let phase = |phase: &str| copy("x", 1, json!({"phase": phase, "capacity": {"storage": "1Gi"}}));
+    let claim = merged("PersistentVolumeClaim", json!({}), &[phase("Bound"), phase("Pending")]);
+    assert_eq!((&claim["phase"], &claim["capacity"]["storage"]), (&json!("Pending"), &json!("1Gi")));
+}
+
+#[test]
+fn an_object_that_is_nowhere_counts_nothing() {
+    let before = json!({"observedGeneration": 3, "replicas": 3, "readyReplicas": 3, "conditions": [{}]});
+    assert_eq!(merged("Deployment.apps", before, &[]), json!({"observedGeneration": 3}));
+}
+
+#[test]
+fn what_comes_from_below_is_bounded() {
+    let deep = (0..100).fold(json!(1), |inner, _| json!({"a": inner}));
+    let long = "x".repeat(400_000);
+    for (case, status, expected) in [
+        ("plain", json!({"replicas": 1}), json!({"replicas": 1})),
+        ("no object", json!([1]), Value::Null),
+        ("too deep", json!({"replicas": 1, "deep": deep}), json!({"replicas": 1})),
+        ("too large", json!({"replicas": 1, "list": [long]}), json!({"replicas": 1})),
+    ] {
+        assert_eq!(bounded(&status), expected, "{case}");
+    }
+    let huge =
+        json!({"conditions": [{"type": "Ready", "status": "True", "message": "y".repeat(300_000), "extra": {}}]});
+    assert_eq!(bounded(&huge)["conditions"][0]["message"].as_str().map(str::len), Some(1024));
+}
+
+#[test]
+fn a_failure_keeps_the_status_that_was_seen() {
+    let mut copy = CopyStatus::unreported("east", "e".parse().unwrap(), None);
+    copy.update(CopyState::Synced { stamp: 1, is_current: true, status: rolled(3) }, "T1");
+    copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout".into() }, "T2");
+    copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout again".into() }, "T3");
+    assert_eq!((copy.status["readyReplicas"].as_i64(), copy.since.as_str()), (Some(3), "T2"));
+    copy.update(CopyState::Synced { stamp: 1, is_current: true, status: rolled(2) }, "T4");
+    assert_eq!((copy.failed, copy.since.as_str()), (None, "T4"));
+}

@@ -1,0 +1,11 @@
+//! An upstream in memory, a tiny physical cluster in memory, and the suite that every kind of physical cluster passes.
+
+mod cluster;
+pub mod suite;
+mod upstream;
+
+#[cfg(test)]
+mod tests;
+
+pub use cluster::{Canned, FakeCluster};
+pub use upstream::{MemoryUpstream, SharedUpstream};

@@ -1,0 +1,393 @@
+//! What every kind of physical cluster must let a syncer do, whether it is simulated or real. Give [`run`] a connector to one with
+//! nothing in it that matters. Times are real unless the runtime's are paused.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::client::Body;
+use portolan_types::{
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, Uid, annotations, object,
+    placement::{NamespaceMapping, Phase, PhysicalClusterSpec},
+    upstream::CopyState,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{MemoryUpstream, SharedUpstream};
+use crate::{
+    ConnectError, Connector, Syncer, SyncerConfig, SyncerHandle,
+    client::{Api, Served},
+    downstream_namespace,
+    plan::{Deletion, Proof},
+};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What went wrong, in a sentence.
+pub type Verdict = Result<(), String>;
+
+/// One worker between an upstream in memory and a physical cluster.
+pub struct Stage {
+    /// The logical side.
+    pub upstream: Arc<MemoryUpstream>,
+    /// The worker.
+    pub handle: SyncerHandle,
+    cluster: LogicalClusterId,
+    api: Api,
+    switch: Arc<Switch>,
+    config: SyncerConfig,
+}
+
+/// A connection that can be cut.
+struct Switch {
+    inner: Arc<dyn Connector>,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Connector for Switch {
+    fn connect(&self) -> BoxFuture<'_, Result<kube::Client, ConnectError>> {
+        Box::pin(async move {
+            let client = self.inner.connect().await?;
+            let is_cut = self.is_cut.clone();
+            let service = tower::service_fn(move |request: http::Request<Body>| {
+                let (client, is_cut) = (client.clone(), is_cut.clone());
+                async move {
+                    if is_cut.load(Ordering::Relaxed) {
+                        return Err(tower::BoxError::from("the line is cut"));
+                    }
+                    client.send(request).await.map_err(tower::BoxError::from)
+                }
+            });
+            Ok(kube::Client::new(service, "default"))
+        })
+    }
+}
+
+impl Stage {
+    /// Starts a worker for the physical cluster `uid` with the quick times of tests. Stages of different numbers do not meet.
+    ///
+    /// # Errors
+    /// When there is no connection.
+    pub async fn start(connector: Arc<dyn Connector>, number: u64) -> Result<Self, String> {
+        let uid: Uid = format!("physical-{number}").parse().map_err(|error| format!("{error}"))?;
+        let upstream = MemoryUpstream::new(uid.clone());
+        let config = SyncerConfig {
+            heartbeat: Duration::from_millis(200),
+            unreachable_after: Duration::from_millis(500),
+            deletion_timeout: Duration::from_secs(1),
+            namespace_linger: Duration::from_millis(200),
+            ..SyncerConfig::new("member", uid, PhysicalClusterSpec::default(), 1)
+        };
+        let client = connector.connect().await.map_err(|error| error.to_string())?;
+        let switch = Arc::new(Switch { inner: connector, is_cut: Arc::default() });
+        let handle = spawn(&config, &upstream, &switch);
+        let api = Api::new(client, Duration::from_secs(10));
+        Ok(Self { upstream, handle, cluster: LogicalClusterId::new(1000 + number), api, switch, config })
+    }
+
+    /// Stops the worker, and starts the next one.
+    #[must_use]
+    pub async fn restarted(self) -> Self {
+        self.handle.stop().await;
+        let config = SyncerConfig { syncer_epoch: self.config.syncer_epoch + 1, ..self.config };
+        let handle = spawn(&config, &self.upstream, &self.switch);
+        Self { handle, config, ..self }
+    }
+
+    /// Cuts the connection, or joins it again.
+    pub fn set_cut(&self, is_cut: bool) {
+        self.switch.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// The address of a ConfigMap or Deployment upstream.
+    pub fn key(&self, resource: &str, name: &str) -> ObjectKey {
+        let group = if resource == "deployments" || resource == "replicasets" { "apps" } else { "" };
+        ObjectKey {
+            cluster: self.cluster,
+            resource: GroupResource::new(group, resource),
+            scope: "shop".parse().ok().into(),
+            name: name.parse().unwrap_or_else(|_| unreachable!("names in this suite are plain")),
+        }
+    }
+
+    /// The namespace downstream.
+    pub fn namespace(&self) -> String {
+        let shop = "shop".parse().map(|shop| downstream_namespace(NamespaceMapping::Hashed, self.cluster, &shop));
+        shop.ok().and_then(Result::ok).map(|name| name.to_string()).unwrap_or_default()
+    }
+
+    fn path(&self, resource: &str, name: Option<&str>) -> String {
+        let key = self.key(resource, "any");
+        let kind = kind_of(resource);
+        Served { resource: key.resource, kind, namespaced: true }.path(Some(&self.namespace()), name)
+    }
+
+    /// Places an object.
+    pub fn place(&self, resource: &str, name: &str, object: Value, phase: Phase) -> ObjectKey {
+        let key = self.key(resource, name);
+        self.upstream.place(&key, &kind_of(resource), object, phase, 1);
+        key
+    }
+
+    /// What stands downstream; `None` when the API server says that nothing does.
+    pub async fn below(&self, resource: &str, name: &str) -> Option<Value> {
+        self.api.get(&self.path(resource, Some(name))).await.ok()
+    }
+
+    /// Makes an object downstream as somebody else.
+    pub async fn intrude(&self, resource: &str, object: &Value) -> Result<Value, String> {
+        self.api.create(&self.path(resource, None), object).await.map_err(|error| error.to_string())
+    }
+
+    /// Changes an object downstream as somebody else.
+    pub async fn tamper(&self, resource: &str, name: &str, patch: &Value) -> Result<Value, String> {
+        self.api.merge_patch(&self.path(resource, Some(name)), patch).await.map_err(|error| error.to_string())
+    }
+
+    /// Takes everything off the physical cluster again, and stops.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub async fn finished(self) -> Verdict {
+        self.upstream.all_keys().iter().for_each(|key| self.upstream.delete(key));
+        self.until("nothing is left above", async |s| s.upstream.all_keys().is_empty()).await?;
+        let namespace = Served::namespaces().path(None, Some(&self.namespace()));
+        self.until("the empty namespace ends", async |s| match s.api.get(&namespace).await {
+            Ok(found) => object::is_deleting(&found),
+            Err(error) => error.is_absent(&s.namespace()),
+        })
+        .await?;
+        self.handle.stop().await;
+        Ok(())
+    }
+
+    /// Waits until `holds`.
+    ///
+    /// # Errors
+    /// With `what`, after 30 s.
+    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) -> Verdict {
+        let waiting = async {
+            while !holds(self).await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.map_err(|_| format!("waited in vain until {what}"))
+    }
+}
+
+fn spawn(config: &SyncerConfig, upstream: &Arc<MemoryUpstream>, switch: &Arc<Switch>) -> SyncerHandle {
+    let shared = Arc::new(SharedUpstream(upstream.clone()));
+    Syncer::spawn(config.clone(), shared, switch.clone(), Seams::system(), &CancellationToken::new())
+}
+
+fn kind_of(resource: &str) -> GroupVersionKind {
+    match resource {
+        "deployments" => GroupVersionKind::new("apps", "v1", "Deployment"),
+        "replicasets" => GroupVersionKind::new("apps", "v1", "ReplicaSet"),
+        "pods" => GroupVersionKind::new("", "v1", "Pod"),
+        _ => GroupVersionKind::new("", "v1", "ConfigMap"),
+    }
+}
+
+fn config_map(value: &str) -> Value {
+    json!({"metadata": {"labels": {"app": "shop"}}, "data": {"color": value}})
+}
+
+/// A Deployment of `replicas`, as it is written upstream.
+pub fn deployment(replicas: i64, image: &str) -> Value {
+    json!({"metadata": {}, "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": {
+        "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": image}]}}}})
+}
+
+fn ensure(holds: bool, what: &str) -> Verdict {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+/// Everything that does not need workload controllers downstream.
+///
+/// # Errors
+/// The first thing that went wrong.
+pub async fn run(connector: Arc<dyn Connector>) -> Verdict {
+    life_of_a_copy(connector.clone()).await?;
+    what_is_not_ours(connector.clone()).await?;
+    leaving(connector.clone()).await?;
+    blind(connector.clone()).await?;
+    out_of_reach(connector).await
+}
+
+/// A copy is made, follows, is repaired, and goes; so does its namespace.
+async fn life_of_a_copy(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 1).await?;
+    let key = stage.place("configmaps", "settings", config_map("red"), Phase::Active);
+    stage.until("the copy is there", async |s| s.below("configmaps", "settings").await.is_some()).await?;
+    stage
+        .until("it is reported", async |s| matches!(s.upstream.last_report(&key), Some(CopyState::Synced { .. })))
+        .await?;
+    stage.place("configmaps", "settings", json!({"data": {"color": "blue", "size": "s"}}), Phase::Active);
+    stage
+        .until("the change is there and the label gone", async |s| {
+            let copy = s.below("configmaps", "settings").await.unwrap_or_default();
+            copy["data"] == json!({"color": "blue", "size": "s"}) && object::label(&copy, "app").is_none()
+        })
+        .await?;
+    stage.place("configmaps", "settings", json!({"data": {"color": "blue"}}), Phase::Active);
+    stage
+        .until("the field taken off is gone", async |s| {
+            s.below("configmaps", "settings").await.unwrap_or_default()["data"] == json!({"color": "blue"})
+        })
+        .await?;
+    stage.tamper("configmaps", "settings", &json!({"data": {"color": "drifted"}})).await?;
+    stage
+        .until("drift is repaired", async |s| {
+            s.below("configmaps", "settings").await.unwrap_or_default()["data"]["color"] == "blue"
+        })
+        .await?;
+    ensure(stage.handle.stats().repairs >= 1, "a repair is counted")?;
+    let stage = stage.restarted().await;
+    stage
+        .tamper("configmaps", "settings", &json!({"metadata": {"labels": {(annotations::DOWN_CLUSTER): null}}}))
+        .await?;
+    stage
+        .until("a label that was taken off is back", async |s| {
+            let copy = s.below("configmaps", "settings").await.unwrap_or_default();
+            object::label(&copy, annotations::DOWN_CLUSTER).is_some()
+        })
+        .await?;
+    stage.upstream.delete(&key);
+    stage.until("the object is gone above", async |s| s.upstream.object(&key).is_none()).await?;
+    ensure(stage.below("configmaps", "settings").await.is_none(), "and its copy below")?;
+    stage.finished().await
+}
+
+/// An object without our identity is neither changed nor deleted, and its owner above is told.
+async fn what_is_not_ours(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 2).await?;
+    stage.place("configmaps", "first", config_map("red"), Phase::Active);
+    stage.until("the namespace is there", async |s| s.below("configmaps", "first").await.is_some()).await?;
+    let foreign = stage
+        .intrude(
+            "configmaps",
+            &json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "taken"}, "data": {"theirs": "1"}}),
+        )
+        .await?;
+    let key = stage.place("configmaps", "taken", config_map("red"), Phase::Active);
+    stage.until("the conflict is told", async |s| {
+        matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "Conflict")
+    }).await?;
+    stage.upstream.delete(&key);
+    stage.until("the object above may go", async |s| s.upstream.object(&key).is_none()).await?;
+    let now = stage.below("configmaps", "taken").await.unwrap_or_default();
+    ensure(
+        object::meta_text(&now, "resourceVersion") == object::meta_text(&foreign, "resourceVersion"),
+        "it was not touched",
+    )?;
+    stage.finished().await
+}
+
+/// The record says that the copy leaves: it goes, and the object stays above.
+async fn leaving(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 3).await?;
+    let key = stage.place("deployments", "web", deployment(0, "registry.example.com/web:1"), Phase::Active);
+    stage.until("the copy is there", async |s| s.below("deployments", "web").await.is_some()).await?;
+    stage.place("deployments", "web", deployment(0, "registry.example.com/web:1"), Phase::Leaving);
+    stage
+        .until("the entry is off the record", async |s| {
+            s.upstream.object(&key).is_some_and(|object| object::annotation(&object, annotations::PLACEMENT).is_none())
+        })
+        .await?;
+    ensure(stage.below("deployments", "web").await.is_none(), "the copy is gone before that")?;
+    stage.finished().await
+}
+
+/// An upstream that fails, or shows nothing, deletes nothing.
+async fn blind(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 4).await?;
+    for name in ["a", "b", "c"] {
+        stage.place("configmaps", name, config_map("red"), Phase::Active);
+    }
+    for name in ["a", "b", "c"] {
+        stage.until("the copies are there", async |s| s.below("configmaps", name).await.is_some()).await?;
+    }
+    stage.upstream.set_failing(true);
+    let stage = stage.restarted().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    ensure(stage.handle.stats().deletes == 0, "an upstream that fails deletes nothing")?;
+    stage.upstream.set_empty(true);
+    stage.upstream.set_failing(false);
+    let stage = stage.restarted().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    ensure(stage.handle.stats().deletes == 0, "an empty view deletes nothing")?;
+    for name in ["a", "b", "c"] {
+        ensure(stage.below("configmaps", name).await.is_some(), "every copy is there")?;
+    }
+    stage.finished().await
+}
+
+/// What should be deleted while the physical cluster is out of reach is a debt, paid on return.
+async fn out_of_reach(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 5).await?;
+    let goes = stage.place("configmaps", "goes", config_map("red"), Phase::Active);
+    let stays = stage.place("configmaps", "stays", config_map("red"), Phase::Active);
+    stage
+        .until("the copies are there", async |s| {
+            s.below("configmaps", "goes").await.is_some() && s.below("configmaps", "stays").await.is_some()
+        })
+        .await?;
+    stage.set_cut(true);
+    stage.upstream.delete(&goes);
+    stage
+        .until("the debt is recorded and the object gone", async |s| {
+            s.upstream.object(&goes).is_none() && s.upstream.recorded_debts().len() == 1
+        })
+        .await?;
+    stage.until("the other is told to be out of reach", async |s| {
+        matches!(s.upstream.last_report(&stays), Some(CopyState::Failed { reason, .. }) if reason == "Unreachable")
+    }).await?;
+    ensure(stage.upstream.cluster().is_some_and(|report| report.ready.is_err()), "the physical cluster is not ready")?;
+    stage.set_cut(false);
+    stage.until("the debt is paid", async |s| s.upstream.recorded_debts().is_empty()).await?;
+    ensure(stage.below("configmaps", "goes").await.is_none(), "the copy is gone")?;
+    stage
+        .until("the other is synced again", async |s| {
+            matches!(s.upstream.last_report(&stays), Some(CopyState::Synced { .. }))
+        })
+        .await?;
+    ensure(stage.below("configmaps", "stays").await.is_some(), "and was there all the time")?;
+    stage.finished().await
+}
+
+/// Needs workload controllers downstream: a Deployment runs, and its ReplicaSet and Pods are seen above.
+///
+/// # Errors
+/// The first thing that went wrong.
+pub async fn run_workloads(connector: Arc<dyn Connector>) -> Verdict {
+    let stage = Stage::start(connector, 6).await?;
+    let key = stage.place("deployments", "web", deployment(2, "registry.example.com/web:1"), Phase::Active);
+    stage
+        .until("both replicas are ready above", async |s| {
+            s.upstream.object(&key).is_some_and(|object| object["status"]["readyReplicas"] == 2)
+        })
+        .await?;
+    stage.until("its Pods are seen above", async |s| s.upstream.keys("pods").len() == 2).await?;
+    ensure(stage.upstream.keys("replicasets").len() == 1, "one ReplicaSet owns them")?;
+    let pod = stage.upstream.keys("pods").pop().ok_or("a pod")?;
+    stage.upstream.delete(&pod);
+    stage.until("a delete above is handed down", async |s| s.upstream.object(&pod).is_none()).await?;
+    stage.until("and another Pod takes its place", async |s| s.upstream.keys("pods").len() == 2).await?;
+    stage.upstream.delete(&key);
+    stage
+        .until("all of it ends", async |s| {
+            s.upstream.object(&key).is_none()
+                && s.upstream.keys("pods").is_empty()
+                && s.upstream.keys("replicasets").is_empty()
+        })
+        .await?;
+    stage.finished().await
+}

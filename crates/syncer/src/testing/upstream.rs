@@ -1,0 +1,336 @@
+//! The logical side in memory, for one physical cluster. It also shows how an implementation of `Upstream` uses the pure parts.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use portolan_types::{
+    BoxFuture, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid, object,
+    placement::{Phase, PlacedCopy, PlacementRecord},
+    upstream::{
+        ChangeStream, Changes, ClusterReport, CopyReport, CopyState, Debt, Projection, Snapshot, Upstream,
+        UpstreamError, UpstreamObject,
+    },
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::{CopyStatus, project, status};
+
+/// Objects in memory with the records of one physical cluster.
+pub struct MemoryUpstream {
+    physical: Uid,
+    inner: Mutex<Inner>,
+    revision: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    objects: BTreeMap<ObjectKey, UpstreamObject>,
+    log: Vec<(u64, ObjectKey)>,
+    copies: HashMap<ObjectKey, CopyStatus>,
+    reports: Vec<CopyReport>,
+    cluster: Option<ClusterReport>,
+    debts: Vec<Debt>,
+    is_failing: bool,
+    is_empty: bool,
+    uids: u64,
+}
+
+impl MemoryUpstream {
+    /// Nothing yet, for the physical cluster `physical`.
+    pub fn new(physical: Uid) -> Arc<Self> {
+        Arc::new(Self { physical, inner: Mutex::default(), revision: watch::Sender::new(1) })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no code panics under this lock")
+    }
+
+    /// Writes an object, placed on the physical cluster as `phase` and `epoch` say; generation and uid are kept or made.
+    pub fn place(&self, key: &ObjectKey, kind: &GroupVersionKind, mut object: Value, phase: Phase, epoch: u64) {
+        let copy = PlacedCopy { name: "member".into(), uid: self.physical.clone(), phase, replicas: None, epoch };
+        PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut object);
+        self.write(key, kind, object);
+    }
+
+    /// Writes an object with the record that it has.
+    pub fn write(&self, key: &ObjectKey, kind: &GroupVersionKind, mut object: Value) {
+        let mut inner = self.inner();
+        let before = inner.objects.get(key).map(|old| old.object.clone());
+        let kept = |field: &str| before.as_ref().and_then(|old| object::metadata(old).get(field)).cloned();
+        inner.uids += 1;
+        let made = json!(format!("up-{}", inner.uids));
+        let generation = kept("generation").and_then(|g| g.as_i64()).unwrap_or(0);
+        let changed = before.as_ref().is_none_or(|old| old["spec"] != object["spec"]);
+        let (uid, is_deleting) = (kept("uid").unwrap_or(made), kept("deletionTimestamp"));
+        let metadata = object::metadata_mut(&mut object);
+        metadata.insert("uid".into(), uid);
+        metadata.insert("generation".into(), (generation + i64::from(changed)).into());
+        metadata.insert("name".into(), json!(key.name.as_str()));
+        if let Some(namespace) = key.namespace() {
+            metadata.insert("namespace".into(), json!(namespace.as_str()));
+        }
+        if let Some(at) = is_deleting {
+            metadata.insert("deletionTimestamp".into(), at);
+        }
+        object["apiVersion"] = json!(kind.group_version().to_string());
+        object["kind"] = json!(&*kind.kind);
+        self.store(&mut inner, key, kind, Some(object));
+    }
+
+    /// Asks for the deletion of an object, as a client does: it is held until its copies are gone.
+    pub fn delete(&self, key: &ObjectKey) {
+        let mut inner = self.inner();
+        let Some(found) = inner.objects.get(key).cloned() else { return };
+        let mut object = found.object;
+        object::metadata_mut(&mut object).insert("deletionTimestamp".into(), json!("2026-01-01T00:00:00Z"));
+        self.store(&mut inner, key, &found.kind, Some(object));
+    }
+
+    /// Removes an object at once, whatever its copies: what a plane should not do, and the syncer must bear.
+    pub fn remove(&self, key: &ObjectKey) {
+        self.store(&mut self.inner(), key, &GroupVersionKind::new("", "", ""), None);
+    }
+
+    fn store(&self, inner: &mut Inner, key: &ObjectKey, kind: &GroupVersionKind, object: Option<Value>) {
+        let revision = *self.revision.borrow() + 1;
+        match object {
+            Some(object) => {
+                let version = ResourceVersion::new(revision).unwrap_or(ResourceVersion::FIRST);
+                let stored = UpstreamObject { key: key.clone(), revision: version, kind: kind.clone(), object };
+                inner.objects.insert(key.clone(), stored);
+            }
+            None => {
+                inner.objects.remove(key);
+                inner.copies.remove(key);
+            }
+        }
+        inner.log.push((revision, key.clone()));
+        self.revision.send_replace(revision);
+    }
+
+    /// Every answer is a failure from now on, or not.
+    pub fn set_failing(&self, is_failing: bool) {
+        self.inner().is_failing = is_failing;
+        self.revision.send_modify(|_| ());
+    }
+
+    /// Snapshots are empty from now on, or not; single reads still tell the truth.
+    pub fn set_empty(&self, is_empty: bool) {
+        self.inner().is_empty = is_empty;
+    }
+
+    /// The object as it is.
+    pub fn object(&self, key: &ObjectKey) -> Option<Value> {
+        self.inner().objects.get(key).map(|found| found.object.clone())
+    }
+
+    /// Keys of all objects of a resource.
+    pub fn keys(&self, resource: &str) -> Vec<ObjectKey> {
+        self.inner().objects.keys().filter(|key| &*key.resource.resource == resource).cloned().collect()
+    }
+
+    /// Keys of all objects.
+    pub fn all_keys(&self) -> Vec<ObjectKey> {
+        self.inner().objects.keys().cloned().collect()
+    }
+
+    /// The last report about an object.
+    pub fn last_report(&self, key: &ObjectKey) -> Option<CopyState> {
+        self.inner().reports.iter().rev().find(|report| report.key == *key).map(|report| report.state.clone())
+    }
+
+    /// The last report about the physical cluster.
+    pub fn cluster(&self) -> Option<ClusterReport> {
+        self.inner().cluster.clone()
+    }
+
+    /// The debts as they are.
+    pub fn recorded_debts(&self) -> Vec<Debt> {
+        self.inner().debts.clone()
+    }
+
+    fn check(&self) -> Result<MutexGuard<'_, Inner>, UpstreamError> {
+        let inner = self.inner();
+        match inner.is_failing {
+            true => Err(UpstreamError::Failed(Status::internal("scripted"))),
+            false => Ok(inner),
+        }
+    }
+
+    fn take_report(&self, report: CopyReport) -> Result<(), UpstreamError> {
+        let mut inner = self.check()?;
+        let Some(found) = inner.objects.get(&report.key).cloned() else { return Ok(()) };
+        let Some(entry) = PlacementRecord::of(&found.object).and_then(|record| record.on(&self.physical).cloned())
+        else {
+            return Ok(());
+        };
+        if object::uid(&found.object).as_ref() != Some(&report.uid) || entry.epoch != report.epoch {
+            return Ok(());
+        }
+        let unreported = CopyStatus::unreported(entry.name, entry.uid, entry.replicas);
+        let copy = inner.copies.entry(report.key.clone()).or_insert(unreported);
+        copy.update(report.state.clone(), "2026-01-01T00:00:00Z");
+        let merged = status::merge(&found.kind.group_kind(), &found.object, std::slice::from_ref(copy));
+        inner.reports.push(report);
+        if found.object.get("status") != Some(&merged) {
+            let mut object = found.object;
+            object["status"] = merged;
+            self.store(&mut inner, &found.key, &found.kind, Some(object));
+        }
+        Ok(())
+    }
+
+    /// Takes the entry off, and the object too when it was only waiting for that.
+    fn drop_entry(&self, inner: &mut Inner, key: &ObjectKey, uid: &Uid) {
+        let Some(found) = inner.objects.get(key).filter(|f| object::uid(&f.object).as_ref() == Some(uid)).cloned()
+        else {
+            return;
+        };
+        let mut object = found.object;
+        PlacementRecord::default().write_to(&mut object);
+        let object = (!object::is_deleting(&object)).then_some(object);
+        self.store(inner, key, &found.kind, object);
+    }
+
+    fn take_projection(&self, projection: Projection) -> Result<(), UpstreamError> {
+        let mut inner = self.check()?;
+        for (key, put) in projection.put {
+            let existing = inner.objects.get(&key).map(|found| found.object.clone());
+            let Some(mut object) = project::merge_put(existing.as_ref(), put) else { continue };
+            if object::uid(&object).is_none() {
+                inner.uids += 1;
+                let uid = format!("up-{}", inner.uids);
+                object::metadata_mut(&mut object).insert("uid".into(), json!(uid));
+            }
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            if let Ok(kind) = GroupVersionKind::parse(&text("apiVersion"), &text("kind")) {
+                self.store(&mut inner, &key, &kind, Some(object));
+            }
+        }
+        for key in projection.gone {
+            let Some(found) = inner.objects.get(&key).cloned() else { continue };
+            match project::merge_gone(&found.object, &self.physical) {
+                project::Gone::Unchanged => {}
+                project::Gone::Changed(object) => self.store(&mut inner, &key, &found.kind, Some(object)),
+                project::Gone::Removed => self.store(&mut inner, &key, &found.kind, None),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Stream {
+    upstream: Arc<MemoryUpstream>,
+    receiver: watch::Receiver<u64>,
+    after: u64,
+}
+
+impl Stream {
+    fn ready(&self) -> Result<Option<Changes>, UpstreamError> {
+        let inner = self.upstream.check()?;
+        let keys: Vec<_> = inner.log.iter().filter(|(at, _)| *at > self.after).map(|(_, key)| key.clone()).collect();
+        let revision = inner.log.last().map(|(at, _)| *at).and_then(ResourceVersion::new);
+        Ok(revision.filter(|_| !keys.is_empty()).map(|revision| Changes { revision, keys }))
+    }
+}
+
+impl ChangeStream for Stream {
+    fn next(&mut self) -> BoxFuture<'_, Result<Changes, UpstreamError>> {
+        Box::pin(async move {
+            loop {
+                if let Some(changes) = self.ready()? {
+                    self.after = changes.revision.get();
+                    return Ok(changes);
+                }
+                if self.receiver.changed().await.is_err() {
+                    return Err(UpstreamError::Expired);
+                }
+            }
+        })
+    }
+}
+
+/// [`MemoryUpstream`] as the worker sees it.
+pub struct SharedUpstream(pub Arc<MemoryUpstream>);
+
+impl Upstream for SharedUpstream {
+    fn snapshot<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>> {
+        Box::pin(async move {
+            let inner = self.0.check()?;
+            let revision = ResourceVersion::new(*self.0.revision.borrow()).unwrap_or(ResourceVersion::FIRST);
+            let objects = if inner.is_empty { Vec::new() } else { inner.objects.values().cloned().collect() };
+            Ok(Snapshot { revision, objects })
+        })
+    }
+
+    fn changes<'a>(
+        &'a self,
+        _physical: &'a Uid,
+        after: ResourceVersion,
+    ) -> BoxFuture<'a, Result<Box<dyn ChangeStream>, UpstreamError>> {
+        Box::pin(async move {
+            drop(self.0.check()?);
+            let (upstream, receiver) = (self.0.clone(), self.0.revision.subscribe());
+            Ok(Box::new(Stream { upstream, receiver, after: after.get() }) as Box<dyn ChangeStream>)
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>> {
+        Box::pin(async move { Ok(self.0.check()?.objects.get(key).cloned()) })
+    }
+
+    fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>> {
+        Box::pin(async move { self.0.take_report(report) })
+    }
+
+    fn confirm_gone<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        uid: &'a Uid,
+        _physical: &'a Uid,
+        _epoch: u64,
+    ) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            self.0.drop_entry(&mut *self.0.check()?, key, uid);
+            Ok(())
+        })
+    }
+
+    fn project<'a>(&'a self, _physical: &'a Uid, projection: Projection) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move { self.0.take_projection(projection) })
+    }
+
+    fn debts<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<Vec<Debt>, UpstreamError>> {
+        Box::pin(async move { Ok(self.0.check()?.debts.clone()) })
+    }
+
+    fn settle<'a>(&'a self, _physical: &'a Uid, debt: &'a Debt) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            self.0.check()?.debts.retain(|known| known != debt);
+            Ok(())
+        })
+    }
+
+    fn record_debt<'a>(&'a self, _physical: &'a Uid, debt: Debt) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            let mut inner = self.0.check()?;
+            self.0.drop_entry(&mut inner, &debt.key, &debt.uid);
+            inner.debts.push(debt);
+            Ok(())
+        })
+    }
+
+    fn report_cluster<'a>(
+        &'a self,
+        _physical: &'a Uid,
+        report: ClusterReport,
+    ) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            self.0.check()?.cluster = Some(report);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! Hashes of JSON trees that do not depend on the order of keys.
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// 80 bits of a hash of `value` in 20 hexadecimal digits; equal for equal trees, whatever the order of their keys.
+pub(crate) fn fingerprint(value: &Value) -> String {
+    let mut hasher = Sha256::new();
+    feed(&mut hasher, value);
+    hasher.finalize()[..10].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Each value with a tag and its length before it, so that no two trees give the same bytes.
+fn feed(hasher: &mut Sha256, value: &Value) {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            head(hasher, b'{', entries.len());
+            for (key, value) in entries {
+                text(hasher, key);
+                feed(hasher, value);
+            }
+        }
+        Value::Array(items) => {
+            head(hasher, b'[', items.len());
+            items.iter().for_each(|item| feed(hasher, item));
+        }
+        Value::String(content) => text(hasher, content),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {
+            head(hasher, b'=', 0);
+            text(hasher, &value.to_string());
+        }
+    }
+}
+
+fn head(hasher: &mut Sha256, tag: u8, len: usize) {
+    hasher.update([tag]);
+    hasher.update((len as u64).to_be_bytes());
+}
+
+fn text(hasher: &mut Sha256, content: &str) {
+    head(hasher, b'"', content.len());
+    hasher.update(content.as_bytes());
+}
+
+/// A downstream object without what changes there by itself: status, resourceVersion, generation and field ownership.
+pub(crate) fn without_volatile(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+            ["resourceVersion", "managedFields", "generation"].iter().for_each(|key| drop(metadata.remove(*key)));
+        }
+    }
+    object
+}

@@ -1,0 +1,106 @@
+//! What goes down of an object, and what never does. Pure.
+
+mod fields;
+mod fingerprint;
+mod metadata;
+mod pods;
+
+use portolan_types::{
+    Uid, annotations, object,
+    placement::{CopyIdentity, PlacedCopy},
+    upstream::UpstreamObject,
+};
+use serde_json::{Map, Value};
+
+pub(crate) use fields::covers;
+pub(crate) use fingerprint::{fingerprint, without_volatile};
+pub(crate) use metadata::{GENERATED_JOB_LABELS, is_ours as is_our_key};
+pub(crate) use pods::is_token_volume;
+
+use crate::rules::Refusal;
+
+/// What a copy depends on besides its upstream object.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyContext<'a> {
+    /// Uid of the `PhysicalCluster`.
+    pub physical: &'a Uid,
+    /// Namespace downstream; `None` at cluster scope.
+    pub namespace: Option<&'a str>,
+    /// The entry of this physical cluster on the object's record.
+    pub entry: &'a PlacedCopy,
+    /// Epoch of this syncer.
+    pub syncer_epoch: u64,
+    /// `spec.replicas` downstream, when an autoscaler there owns it.
+    pub scaled_to: Option<i64>,
+}
+
+/// The copy of `upstream` as it should be downstream, without uid and resourceVersion. Its annotation
+/// `sync.portolan.dev/applied` is a hash of the rest, in which the syncer's epoch and yielded replicas do not count.
+///
+/// # Errors
+/// A [`Refusal`], when the object asks for what a logical cluster must not have: host access, privileges, nodes of the control
+/// plane, other people's addresses.
+pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<Value, Refusal> {
+    let mut copy = Map::new();
+    for (key, value) in upstream.object.as_object().into_iter().flatten() {
+        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status") {
+            copy.insert(key.clone(), value.clone());
+        }
+    }
+    let mut copy = Value::Object(copy);
+    pods::check(&upstream.kind, &copy)?;
+    fields::check(&upstream.kind, &copy)?;
+    fields::strip(&upstream.kind, &mut copy);
+    set_replicas(&mut copy, context.entry.replicas);
+    let template = pods::template_of(&upstream.kind, &upstream.object).map(fingerprint);
+    pods::prepare(&upstream.kind, &mut copy, &upstream.key.cluster.to_string());
+    let identity = identity_of(upstream, context);
+    copy["apiVersion"] = Value::String(upstream.kind.group_version().to_string());
+    copy["kind"] = Value::String(upstream.kind.kind.to_string());
+    copy["metadata"] = metadata::copy_of(upstream, context.namespace, &identity);
+    if let Some(template) = template {
+        object::set_annotation(&mut copy, annotations::DOWN_TEMPLATE, Some(template));
+    }
+    seal(&mut copy, &identity, context.scaled_to);
+    Ok(copy)
+}
+
+fn identity_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> CopyIdentity {
+    CopyIdentity {
+        cluster: upstream.key.cluster.to_string(),
+        uid: object::uid(&upstream.object).unwrap_or_else(|| context.physical.clone()),
+        physical: context.physical.clone(),
+        namespace: upstream.key.namespace().map(ToString::to_string).unwrap_or_default(),
+        name: upstream.key.name.to_string(),
+        generation: object::generation(&upstream.object),
+        epoch: context.entry.epoch,
+        syncer_epoch: context.syncer_epoch,
+    }
+}
+
+/// Gives a copy its share of the replicas, where it has any.
+fn set_replicas(copy: &mut Value, replicas: Option<i64>) {
+    let Some(replicas) = replicas else { return };
+    if let Some(spec) = copy.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("replicas".into(), replicas.into());
+    }
+}
+
+/// Hashes the copy as it would be under syncer epoch 0 and without yielded replicas, then puts the true ones in.
+fn seal(copy: &mut Value, identity: &CopyIdentity, scaled_to: Option<i64>) {
+    let write = |copy: &mut Value, identity: &CopyIdentity| {
+        let text = serde_json::to_string(identity).expect("strings and numbers serialize");
+        object::set_annotation(copy, annotations::DOWN_IDENTITY, Some(text));
+    };
+    write(copy, &CopyIdentity { syncer_epoch: 0, ..identity.clone() });
+    if scaled_to.is_some() {
+        set_replicas(copy, Some(-1));
+    }
+    let hash = fingerprint(copy);
+    set_replicas(copy, scaled_to);
+    write(copy, identity);
+    object::set_annotation(copy, annotations::DOWN_APPLIED, Some(hash));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! Pod specs, wherever they stand: found by their shape in kinds that are not built in, so that no kind slips through.
+
+use portolan_types::{GroupVersionKind, annotations, object};
+use serde_json::{Map, Value, json};
+
+use crate::rules::Refusal;
+
+/// Capabilities that Kubernetes' level `baseline` lets a container add.
+const CAPABILITIES: [&str; 13] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+/// Sysctls that do not reach beyond the pod (pod security level `baseline`).
+const SYSCTLS: [&str; 11] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+];
+const CONTROL_NODES: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+/// Deepest nesting that is looked into for pod specs; decoding bounds it too.
+const MAX_DEPTH: usize = 64;
+
+/// Refuses host access and privileges in any pod spec of `copy`.
+pub(super) fn check(kind: &GroupVersionKind, copy: &Value) -> Result<(), Refusal> {
+    if !may_hold_pods(kind) {
+        return Ok(());
+    }
+    walk(copy, MAX_DEPTH, &mut |spec| check_spec(spec))
+}
+
+/// Calls `visit` with every map that looks like a pod spec: it has a list `containers`.
+fn walk(
+    value: &Value,
+    depth: usize,
+    visit: &mut impl FnMut(&Map<String, Value>) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let deeper = depth.checked_sub(1).ok_or_else(|| Refusal::not_syncable("it is nested too deeply"))?;
+    match value {
+        Value::Object(map) => {
+            if map.get("containers").is_some_and(Value::is_array) {
+                visit(map)?;
+            }
+            map.values().try_for_each(|child| walk(child, deeper, visit))
+        }
+        Value::Array(items) => items.iter().try_for_each(|child| walk(child, deeper, visit)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+fn walk_mut(value: &mut Value, depth: usize, visit: &mut impl FnMut(&mut Map<String, Value>)) {
+    let Some(deeper) = depth.checked_sub(1) else { return };
+    match value {
+        Value::Object(map) => {
+            if map.get("containers").is_some_and(Value::is_array) {
+                visit(map);
+            }
+            map.values_mut().for_each(|child| walk_mut(child, deeper, visit));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|child| walk_mut(child, deeper, visit)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Data is never a pod spec, even where it looks like one.
+fn may_hold_pods(kind: &GroupVersionKind) -> bool {
+    !(kind.group.is_empty() && matches!(&*kind.kind, "ConfigMap" | "Secret" | "Service" | "ServiceAccount"))
+}
+
+fn check_spec(spec: &Map<String, Value>) -> Result<(), Refusal> {
+    let refuse =
+        |what: String| Err(Refusal::not_syncable(format!("{what} is not allowed on a shared physical cluster")));
+    for field in ["hostNetwork", "hostPID", "hostIPC"] {
+        if spec.get(field).and_then(Value::as_bool) == Some(true) {
+            return refuse(field.to_owned());
+        }
+    }
+    if list(spec, "volumes").iter().any(|volume| volume.get("hostPath").is_some_and(|p| !p.is_null())) {
+        return refuse("a hostPath volume".to_owned());
+    }
+    if list(spec, "tolerations").iter().any(reaches_control_nodes) {
+        return refuse("a toleration for nodes of the control plane".to_owned());
+    }
+    if spec.get("priorityClassName").and_then(Value::as_str).is_some_and(|class| class.starts_with("system-")) {
+        return refuse("a system priority class".to_owned());
+    }
+    let context = &spec.get("securityContext").cloned().unwrap_or_default();
+    check_context("securityContext", context)?;
+    if let Some(sysctl) = list_of(context, "sysctls").iter().find(|s| !is_safe_sysctl(s)) {
+        return refuse(format!("the sysctl {}", sysctl["name"]));
+    }
+    let containers = CONTAINER_LISTS.iter().flat_map(|key| list(spec, key));
+    containers.into_iter().try_for_each(check_container)
+}
+
+fn check_container(container: &Value) -> Result<(), Refusal> {
+    let name = container["name"].as_str().unwrap_or_default();
+    let ports = list_of(container, "ports");
+    if ports.iter().any(|port| port["hostPort"].as_i64().is_some_and(|p| p != 0)) {
+        return Err(Refusal::not_syncable(format!(
+            "container {name}: a hostPort is not allowed on a shared physical cluster"
+        )));
+    }
+    check_context(&format!("container {name}"), &container["securityContext"])
+}
+
+fn check_context(place: &str, context: &Value) -> Result<(), Refusal> {
+    let refuse =
+        |what: &str| Err(Refusal::not_syncable(format!("{place}: {what} is not allowed on a shared physical cluster")));
+    if context["privileged"].as_bool() == Some(true) {
+        return refuse("privileged");
+    }
+    if context["procMount"].as_str().is_some_and(|mount| mount != "Default") {
+        return refuse("procMount");
+    }
+    if context["windowsOptions"]["hostProcess"].as_bool() == Some(true) {
+        return refuse("hostProcess");
+    }
+    let added = list_of(&context["capabilities"], "add");
+    match added.iter().filter_map(Value::as_str).find(|cap| !CAPABILITIES.contains(&cap.trim_start_matches("CAP_"))) {
+        Some(capability) => refuse(&format!("the capability {capability}")),
+        None => Ok(()),
+    }
+}
+
+fn is_safe_sysctl(sysctl: &Value) -> bool {
+    sysctl["name"].as_str().is_some_and(|name| SYSCTLS.contains(&name))
+}
+
+/// An empty key tolerates every taint, those of the control plane too.
+fn reaches_control_nodes(toleration: &Value) -> bool {
+    match toleration["key"].as_str().unwrap_or_default() {
+        "" => toleration["operator"].as_str() == Some("Exists"),
+        key => CONTROL_NODES.contains(&key),
+    }
+}
+
+fn list<'a>(map: &'a Map<String, Value>, key: &str) -> &'a [Value] {
+    map.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn list_of<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Takes out of pod specs what is bound to the logical side (its nodes and tokens), and labels what will be made from the
+/// templates, so that it can be watched and told apart.
+pub(super) fn prepare(kind: &GroupVersionKind, copy: &mut Value, cluster: &str) {
+    if !may_hold_pods(kind) {
+        return;
+    }
+    walk_mut(copy, MAX_DEPTH, &mut prepare_spec);
+    each_template(kind, copy, &mut |template| {
+        let labels = object::child_mut(object::metadata_mut(template), "labels");
+        labels.insert(annotations::DOWN_CLUSTER.into(), json!(cluster));
+    });
+}
+
+fn prepare_spec(spec: &mut Map<String, Value>) {
+    spec.remove("nodeName");
+    let tokens: Vec<String> = list(spec, "volumes").iter().filter(|v| is_token_volume(v)).filter_map(name_of).collect();
+    if let Some(volumes) = spec.get_mut("volumes").and_then(Value::as_array_mut) {
+        volumes.retain(|volume| !is_token_volume(volume));
+        if volumes.is_empty() {
+            spec.remove("volumes");
+        }
+    }
+    for key in CONTAINER_LISTS {
+        for container in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
+            drop_mounts(container, &tokens);
+        }
+    }
+    // A token of the physical cluster's own API is nothing that a pod of a logical cluster should hold.
+    spec.insert("automountServiceAccountToken".into(), Value::Bool(false));
+}
+
+fn drop_mounts(container: &mut Value, volumes: &[String]) {
+    let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) else { return };
+    mounts.retain(|mount| !name_of(mount).is_some_and(|name| volumes.contains(&name)));
+    if mounts.is_empty()
+        && let Some(container) = container.as_object_mut()
+    {
+        container.remove("volumeMounts");
+    }
+}
+
+fn name_of(item: &Value) -> Option<String> {
+    item.get("name").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The volume that admission adds for the API's token (`kube-api-access-<suffix>`).
+pub(crate) fn is_token_volume(volume: &Value) -> bool {
+    volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"))
+        && volume.get("projected").is_some()
+}
+
+/// The pod template of a kind that has one.
+pub(super) fn template_of<'a>(kind: &GroupVersionKind, object: &'a Value) -> Option<&'a Value> {
+    (&*kind.kind == "Deployment").then(|| object.get("spec")?.get("template")).flatten()
+}
+
+/// Calls `visit` with every template that a physical cluster makes objects from: of pods, jobs and volume claims.
+fn each_template(kind: &GroupVersionKind, object: &mut Value, visit: &mut impl FnMut(&mut Value)) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for claim in spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut).into_iter().flatten() {
+        if claim.is_object() {
+            visit(claim);
+        }
+    }
+    let pods = if &*kind.kind == "CronJob" { "jobTemplate" } else { "template" };
+    let Some(template) = spec.get_mut(pods).filter(|t| t.is_object() && &*kind.kind != "Pod") else { return };
+    visit(template);
+    if let Some(inner) = template.get_mut("spec").and_then(|s| s.get_mut("template")).filter(|t| t.is_object()) {
+        visit(inner);
+    }
+}

@@ -1,0 +1,241 @@
+use portolan_types::{GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, ResourceVersion, placement::Phase};
+use serde_json::json;
+
+use super::*;
+
+fn upstream(kind: &str, object: Value) -> UpstreamObject {
+    let (api_version, kind) = kind.rsplit_once('/').unwrap();
+    let mut whole = json!({"apiVersion": api_version, "kind": kind,
+        "metadata": {"name": "web", "namespace": "default", "uid": "u-1", "generation": 3}});
+    json_merge(&mut whole, object);
+    let resource = GroupResource::new("", "things");
+    UpstreamObject {
+        key: ObjectKey::namespaced(
+            LogicalClusterId::ROOT,
+            resource,
+            "default".parse().unwrap(),
+            "web".parse().unwrap(),
+        ),
+        revision: ResourceVersion::FIRST,
+        kind: GroupVersionKind::parse(api_version, kind).unwrap(),
+        object: whole,
+    }
+}
+
+fn json_merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            from.into_iter().for_each(|(k, v)| json_merge(into.entry(k).or_insert(Value::Null), v));
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn down_with(
+    object: &UpstreamObject,
+    replicas: Option<i64>,
+    syncer_epoch: u64,
+    scaled_to: Option<i64>,
+) -> Result<Value, Refusal> {
+    let physical: Uid = "east-uid".parse().unwrap();
+    let entry = PlacedCopy { name: "east".into(), uid: physical.clone(), phase: Phase::Active, replicas, epoch: 1 };
+    copy_of(
+        object,
+        &CopyContext { physical: &physical, namespace: Some("default-x"), entry: &entry, syncer_epoch, scaled_to },
+    )
+}
+
+fn down(kind: &str, object: Value) -> Result<Value, Refusal> {
+    down_with(&upstream(kind, object), None, 1, None)
+}
+
+fn pod(spec: Value) -> Value {
+    let mut base = json!({"containers": [{"name": "c", "image": "i"}]});
+    json_merge(&mut base, spec);
+    json!({"spec": base})
+}
+
+#[test]
+fn metadata_goes_down_without_what_is_the_logical_sides_own() {
+    let copy = down("v1/ConfigMap", json!({
+        "metadata": {
+            "labels": {"app": "web", "portolan.dev/cluster": "x", "sync.portolan.dev/cluster": "forged"},
+            "annotations": {
+                "note": "kept", "portolan.dev/placement": "{}", "portolan.dev/pin": "east", "kcp.io/cluster": "root",
+                "tenancy.kcp.io/x": "y", "sync.portolan.dev/identity": "forged",
+                "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            },
+            "ownerReferences": [{"uid": "o"}], "finalizers": ["f"], "managedFields": [{}], "resourceVersion": "9",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "generateName": "w",
+        },
+        "data": {"a": "1"}, "status": {"x": 1},
+    }))
+    .unwrap();
+    let metadata = copy["metadata"].as_object().unwrap();
+    assert_eq!(metadata.keys().collect::<Vec<_>>(), ["annotations", "labels", "name", "namespace"]);
+    assert_eq!(metadata["namespace"], "default-x");
+    assert_eq!(
+        metadata["labels"],
+        json!({"app": "web", "sync.portolan.dev/cluster": "root", "sync.portolan.dev/namespace": "default"})
+    );
+    let notes: Vec<_> = metadata["annotations"].as_object().unwrap().keys().collect();
+    assert_eq!(notes, ["note", "sync.portolan.dev/applied", "sync.portolan.dev/identity"]);
+    assert_eq!((copy.get("status"), &copy["data"]), (None, &json!({"a": "1"})));
+    let identity = CopyIdentity::of(&copy).unwrap();
+    assert_eq!((identity.uid.as_str(), identity.generation, identity.epoch, &*identity.name), ("u-1", 3, 1, "web"));
+}
+
+#[test]
+fn fields_that_the_physical_cluster_gives_stay_out() {
+    for (case, kind, object, pointer, expected) in [
+        ("an allocated cluster IP", "v1/Service", json!({"spec": {"clusterIP": "10.0.0.1"}}), "/spec/clusterIP", None),
+        (
+            "a headless Service",
+            "v1/Service",
+            json!({"spec": {"clusterIP": "None"}}),
+            "/spec/clusterIP",
+            Some(json!("None")),
+        ),
+        (
+            "a node port",
+            "v1/Service",
+            json!({"spec": {"ports": [{"port": 80, "nodePort": 30000}]}}),
+            "/spec/ports/0",
+            Some(json!({"port": 80})),
+        ),
+        (
+            "a health check port",
+            "v1/Service",
+            json!({"spec": {"healthCheckNodePort": 1}}),
+            "/spec/healthCheckNodePort",
+            None,
+        ),
+        ("a bound volume", "v1/PersistentVolumeClaim", json!({"spec": {"volumeName": "pv"}}), "/spec/volumeName", None),
+        (
+            "a generated Job selector",
+            "batch/v1/Job",
+            json!({"spec": {"selector": {"matchLabels": {}}}}),
+            "/spec/selector",
+            None,
+        ),
+        (
+            "a manual Job selector",
+            "batch/v1/Job",
+            json!({"spec": {"manualSelector": true, "selector": {"a": 1}}}),
+            "/spec/selector",
+            Some(json!({"a": 1})),
+        ),
+        ("a node", "v1/Pod", pod(json!({"nodeName": "n"})), "/spec/nodeName", None),
+        (
+            "an API token volume",
+            "v1/Pod",
+            pod(json!({"volumes": [{"name": "kube-api-access-x", "projected": {}}]})),
+            "/spec/volumes",
+            None,
+        ),
+        ("the API token itself", "v1/Pod", pod(json!({})), "/spec/automountServiceAccountToken", Some(json!(false))),
+    ] {
+        assert_eq!(down(kind, object).unwrap().pointer(pointer).cloned(), expected, "{case}");
+    }
+    let job = json!({"spec": {"template": {"metadata": {"labels": {"a": "b", "controller-uid": "x"}}}}});
+    let labels = down("batch/v1/Job", job).unwrap()["spec"]["template"]["metadata"]["labels"].clone();
+    assert_eq!(labels, json!({"a": "b", "sync.portolan.dev/cluster": "root"}));
+}
+
+#[test]
+fn what_reaches_for_the_host_is_refused_wherever_the_pod_spec_stands() {
+    let refused = |case: &str, answer: Result<Value, Refusal>, allowed: bool| match answer {
+        Ok(_) => assert!(allowed, "{case} went down"),
+        Err(refusal) => assert!(!allowed && refusal.reason == "NotSyncable", "{case}: {}", refusal.message),
+    };
+    let container = |context: Value| json!({"containers": [{"name": "c", "securityContext": context}]});
+    for (case, spec, allowed) in [
+        ("nothing special", json!({}), true),
+        ("hostNetwork", json!({"hostNetwork": true}), false),
+        ("hostPID", json!({"hostPID": true}), false),
+        ("hostPath", json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}), false),
+        ("emptyDir", json!({"volumes": [{"name": "v", "emptyDir": {}}]}), true),
+        ("hostPort", json!({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}), false),
+        ("privileged", container(json!({"privileged": true})), false),
+        ("an unprivileged context", container(json!({"privileged": false, "runAsNonRoot": true})), true),
+        ("SYS_ADMIN", container(json!({"capabilities": {"add": ["SYS_ADMIN"]}})), false),
+        ("CAP_SYS_ADMIN", container(json!({"capabilities": {"add": ["CAP_SYS_ADMIN"]}})), false),
+        ("NET_BIND_SERVICE", container(json!({"capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}})), true),
+        (
+            "an init container",
+            json!({"initContainers": [{"name": "i", "securityContext": {"privileged": true}}]}),
+            false,
+        ),
+        ("a sysctl", json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}), false),
+        ("control-plane nodes", json!({"tolerations": [{"key": "node-role.kubernetes.io/control-plane"}]}), false),
+        ("all taints", json!({"tolerations": [{"operator": "Exists"}]}), false),
+        ("one taint", json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}), true),
+        ("a system priority", json!({"priorityClassName": "system-node-critical"}), false),
+    ] {
+        let spec = pod(spec)["spec"].clone();
+        refused(case, down("v1/Pod", json!({"spec": spec})), allowed);
+        refused(case, down("apps/v1/Deployment", json!({"spec": {"template": {"spec": spec}}})), allowed);
+        let cron = json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}});
+        refused(case, down("batch/v1/CronJob", cron), allowed);
+        refused(case, down("example.com/v1/App", json!({"spec": {"parts": [{"pod": spec}]}})), allowed);
+    }
+    for (case, spec, allowed) in [
+        ("external IPs", json!({"externalIPs": ["1.2.3.4"]}), false),
+        ("a name inside", json!({"type": "ExternalName", "externalName": "a.b.svc.cluster.local."}), false),
+        ("a name outside", json!({"type": "ExternalName", "externalName": "db.example.com"}), true),
+    ] {
+        refused(case, down("v1/Service", json!({"spec": spec})), allowed);
+    }
+    refused(
+        "data that looks like a pod",
+        down("v1/ConfigMap", json!({"data": {"containers": [], "hostNetwork": true}})),
+        true,
+    );
+}
+
+#[test]
+fn every_template_is_labelled_so_that_what_is_made_from_it_can_be_seen() {
+    let copy =
+        down("batch/v1/CronJob", json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": {}}}}}})).unwrap();
+    let label = json!("root");
+    for pointer in ["/spec/jobTemplate/metadata/labels", "/spec/jobTemplate/spec/template/metadata/labels"] {
+        assert_eq!(copy.pointer(pointer).map(|labels| &labels[annotations::DOWN_CLUSTER]), Some(&label), "{pointer}");
+    }
+    let set = json!({"spec": {"template": {"spec": {}}, "volumeClaimTemplates": [{"metadata": {"name": "d"}}]}});
+    let copy = down("apps/v1/StatefulSet", set).unwrap();
+    assert_eq!(copy["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"][annotations::DOWN_CLUSTER], label);
+}
+
+#[test]
+fn the_hash_tells_what_must_be_applied_again() {
+    let object = upstream("apps/v1/Deployment", json!({"spec": {"replicas": 4, "template": {"spec": {}}}}));
+    let applied = |object: &UpstreamObject, replicas, epoch, scaled| {
+        let copy = down_with(object, replicas, epoch, scaled).unwrap();
+        (object::annotation(&copy, annotations::DOWN_APPLIED).unwrap().to_owned(), copy["spec"]["replicas"].clone())
+    };
+    let (plain, replicas) = applied(&object, None, 1, None);
+    assert_eq!(replicas, 4);
+    assert_eq!(applied(&object, None, 2, None).0, plain, "not for another syncer");
+    assert_eq!(applied(&object, Some(2), 1, None).1, 2, "divided replicas");
+    assert_ne!(applied(&object, Some(2), 1, None).0, plain, "for another share");
+    assert_eq!(applied(&object, None, 1, Some(7)).1, 7, "an autoscaler below owns the number");
+    assert_eq!(applied(&object, None, 1, Some(7)).0, applied(&object, None, 1, Some(9)).0, "and may change it");
+    let mut newer = object.clone();
+    newer.object["metadata"]["generation"] = json!(4);
+    assert_ne!(applied(&newer, None, 1, None).0, plain, "for a new generation, so that the stamp follows");
+}
+
+#[test]
+fn drift_is_a_field_of_ours_that_differs() {
+    let wanted = json!({"spec": {"a": 1, "list": [{"name": "x", "v": 1}], "empty": {}}});
+    for (case, actual, covered) in [
+        ("equal", wanted.clone(), true),
+        ("defaults added", json!({"spec": {"a": 1, "b": 2, "list": [{"name": "x", "v": 1, "d": 0}]}}), true),
+        ("a sidecar injected", json!({"spec": {"a": 1, "list": [{"name": "s"}, {"name": "x", "v": 1}]}}), true),
+        ("a field changed", json!({"spec": {"a": 2, "list": [{"name": "x", "v": 1}]}}), false),
+        ("a field gone", json!({"spec": {"list": [{"name": "x", "v": 1}]}}), false),
+        ("an item changed", json!({"spec": {"a": 1, "list": [{"name": "x", "v": 2}]}}), false),
+    ] {
+        assert_eq!(covers(&actual, &wanted), covered, "{case}");
+    }
+}

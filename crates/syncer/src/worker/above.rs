@@ -1,0 +1,91 @@
+//! Follows upstream: a snapshot, then changes; both only say which keys to look at.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use portolan_types::{
+    ObjectKey, ResourceVersion, object,
+    upstream::{Snapshot, UpstreamError, UpstreamObject},
+};
+
+use super::{Work, Worker, queue::jitter};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+pub(super) async fn follow(worker: Arc<Worker>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match worker.upstream.snapshot(&worker.config.uid).await {
+            Ok(snapshot) => {
+                pause = FIRST_PAUSE;
+                let revision = snapshot.revision;
+                worker.take_in(snapshot);
+                follow_changes(&worker, revision).await;
+            }
+            Err(error) => {
+                tracing::warn!(cluster = %worker.config.name, %error, "upstream cannot be read");
+                tokio::time::sleep(jitter(&worker.seams, pause)).await;
+                pause = (pause * 2).min(LAST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Returns when a new snapshot is needed.
+async fn follow_changes(worker: &Worker, mut after: ResourceVersion) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let started = after;
+        match changes(worker, &mut after).await {
+            UpstreamError::Expired => return,
+            error @ (UpstreamError::Conflict | UpstreamError::Failed(_)) => {
+                tracing::debug!(cluster = %worker.config.name, %error, "the changes of upstream broke off");
+            }
+        }
+        pause = if after > started { FIRST_PAUSE } else { (pause * 2).min(LAST_PAUSE) };
+        tokio::time::sleep(jitter(&worker.seams, pause)).await;
+    }
+}
+
+async fn changes(worker: &Worker, after: &mut ResourceVersion) -> UpstreamError {
+    let mut stream = match worker.upstream.changes(&worker.config.uid, *after).await {
+        Ok(stream) => stream,
+        Err(error) => return error,
+    };
+    loop {
+        match stream.next().await {
+            Ok(changes) => {
+                changes.keys.into_iter().for_each(|key| worker.queue.add(Work::Copy(key)));
+                *after = (*after).max(changes.revision);
+            }
+            Err(error) => return error,
+        }
+    }
+}
+
+impl Worker {
+    /// What was known and is not in the snapshot is looked at too; that alone proves nothing.
+    fn take_in(&self, snapshot: Snapshot) {
+        let mut keys: Vec<ObjectKey> = self.state().known.keys().cloned().collect();
+        for upstream in &snapshot.objects {
+            self.remember(upstream);
+        }
+        keys.extend(snapshot.objects.into_iter().map(|upstream| upstream.key));
+        self.is_view_synced.store(true, Ordering::Release);
+        keys.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
+    }
+
+    pub(super) fn remember(&self, upstream: &UpstreamObject) {
+        if let Some(uid) = object::uid(&upstream.object) {
+            self.state().known.insert(upstream.key.clone(), uid);
+        }
+    }
+
+    /// Forgets an object that is done with, above and below.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        state.known.remove(key);
+        state.reported.remove(key);
+        state.settled.remove(key);
+    }
+}

@@ -1,0 +1,257 @@
+//! Shows above what the physical cluster makes from copies, and hands down deletes of it.
+
+use portolan_types::{
+    GroupResource, NamespaceName, ObjectKey, annotations, object,
+    upstream::{Projection, UpstreamObject},
+};
+use serde_json::Value;
+
+use super::{Shown, SyncError, Work, Worker, mirror::Place, queue::Outcome, session::Session};
+use crate::{
+    naming::NamespaceIdentity,
+    plan::{self, Deletion, Proof},
+    project::{self, Origin, Owner, Source},
+    transform::fingerprint,
+};
+
+/// Who made a downstream object, as far as it is known above.
+enum Maker {
+    /// It is shown without an owner.
+    Nobody,
+    /// This upstream object.
+    Known(Box<UpstreamObject>),
+    /// Its owner is not known yet.
+    Later,
+    /// It is not to be shown.
+    NotShown,
+}
+
+impl Worker {
+    pub(super) async fn look_at_below(&self, place: &Place) -> Result<Outcome, SyncError> {
+        let session = self.session()?;
+        if !session.mirror.is_synced(&place.resource) {
+            return Err(SyncError::NotSynced(place.resource.to_string()));
+        }
+        let found = session.mirror.get(place).filter(|found| project::is_made_below(&found.object, &self.config.uid));
+        let shown_uid = self.state().shown.get(place).map(|shown| shown.uid.clone());
+        if let Some(uid) = shown_uid.filter(|uid| found.as_ref().is_none_or(|found| found.uid() != uid))
+            && !self.end_shown(&session, place, &uid).await?
+        {
+            return Ok(Outcome::Failed { not_before: None });
+        }
+        match found {
+            Some(found) => self.show(&session, place, &found.object).await,
+            None => Ok(Outcome::Done),
+        }
+    }
+
+    /// Takes a projected object off once its downstream object is proven gone. `false`: it is still there.
+    async fn end_shown(&self, session: &Session, place: &Place, uid: &str) -> Result<bool, SyncError> {
+        let Some(served) = session.served(&place.resource) else { return Ok(false) };
+        match session.api.get(&served.path(place.namespace(), Some(&place.name))).await {
+            // Its label was taken off: it is followed no more, but it is there.
+            Ok(live) if object::meta_text(&live, "uid") == uid => return Ok(false),
+            Ok(_) => {}
+            Err(error) if error.is_absent(&place.name) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let key = self.state().shown.get(place).map(|shown| shown.key.clone());
+        if let Some(key) = key {
+            let projection = Projection { put: Vec::new(), gone: vec![key.clone()] };
+            self.upstream.project(&self.config.uid, projection).await?;
+            self.state().shown.remove(place);
+            self.forget(&key);
+            self.queue.add_after(Work::Namespace(place.namespace.clone()), self.config.namespace_linger);
+        }
+        Ok(true)
+    }
+
+    async fn show(&self, session: &Session, place: &Place, found: &Value) -> Result<Outcome, SyncError> {
+        let Some((cluster, namespace)) = self.namespace_above(session, &place.namespace) else {
+            return Ok(Outcome::Done);
+        };
+        let maker = match self.maker(session, place, found).await? {
+            Maker::Later => return Ok(Outcome::Failed { not_before: None }),
+            Maker::NotShown => return Ok(Outcome::Done),
+            Maker::Nobody => None,
+            Maker::Known(upstream) => Some(upstream),
+        };
+        let owner = maker.as_deref().map(|upstream| Owner { key: &upstream.key, object: &upstream.object });
+        let origin = Origin { name: &self.config.name, uid: &self.config.uid };
+        let is_set = &*place.resource.resource == "replicasets";
+        let shown = match owner.filter(|_| is_set) {
+            Some(deployment) => {
+                let entry = maker.as_deref().and_then(|upstream| self.entry(upstream));
+                let shares = entry.is_some_and(|entry| entry.replicas.is_some());
+                project::replica_set(found, &namespace, deployment, shares, origin)
+            }
+            None => project::made_below(found, &namespace, owner, origin),
+        };
+        let Some(shown) = shown else {
+            tracing::warn!(cluster = %self.config.name, name = place.name, "an object is too large to be shown above");
+            return Ok(Outcome::Done);
+        };
+        let Ok(name) = object::name(&shown).parse() else { return Ok(Outcome::Done) };
+        let key = ObjectKey::namespaced(cluster, place.resource.clone(), namespace, name);
+        self.put(session, place, key.clone(), found, shown).await?;
+        if is_set {
+            self.report_set(&key, found).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Writes what is shown, unless the same has been written.
+    async fn put(
+        &self,
+        session: &Session,
+        place: &Place,
+        key: ObjectKey,
+        found: &Value,
+        shown: Value,
+    ) -> Result<(), SyncError> {
+        let print = fingerprint(&shown);
+        let is_known = self.state().shown.get(place).is_some_and(|known| known.fingerprint == print);
+        if is_known {
+            return Ok(());
+        }
+        let projection = Projection { put: vec![(key.clone(), shown)], gone: Vec::new() };
+        self.upstream.project(&self.config.uid, projection).await?;
+        let uid = object::meta_text(found, "uid").to_owned();
+        let entry = Shown { key, uid: uid.clone(), fingerprint: print };
+        let is_new = self.state().shown.insert(place.clone(), entry).is_none();
+        if is_new {
+            self.wake_owned(session, place, &uid);
+        }
+        Ok(())
+    }
+
+    /// What was waiting for its owner to be shown can be shown now.
+    fn wake_owned(&self, session: &Session, owner: &Place, uid: &str) {
+        let resource = match &*owner.resource.resource {
+            "replicasets" | "jobs" => GroupResource::new("", "pods"),
+            _ => return,
+        };
+        for pod in session.mirror.all(&resource, owner.namespace()) {
+            if object::controller_of(&pod.object).is_some_and(|controller| controller["uid"] == *uid) {
+                self.queue.add(Work::Below(Place::of(&resource, &pod.object)));
+            }
+        }
+    }
+
+    /// The status of a ReplicaSet is merged over all physical clusters, as that of a copy.
+    async fn report_set(&self, key: &ObjectKey, found: &Value) -> Result<(), SyncError> {
+        match self.upstream.get(key).await? {
+            Some(upstream) => {
+                let state = portolan_types::upstream::CopyState::Synced {
+                    stamp: object::generation(&upstream.object).max(1),
+                    is_current: crate::status::is_current(&upstream.kind.group_kind(), found),
+                    status: crate::status::bounded(found.get("status").unwrap_or(&Value::Null)),
+                };
+                self.report(&upstream, state).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The upstream namespace of a downstream one of ours.
+    fn namespace_above(
+        &self,
+        session: &Session,
+        name: &str,
+    ) -> Option<(portolan_types::LogicalClusterId, NamespaceName)> {
+        let at =
+            Place { resource: GroupResource::new("", "namespaces"), namespace: String::new(), name: name.to_owned() };
+        let known = session.mirror.get(&at)?;
+        let identity = NamespaceIdentity::of(&known.object).filter(|identity| identity.physical == self.config.uid)?;
+        Some((identity.cluster.parse().ok()?, identity.namespace.parse().ok()?))
+    }
+
+    async fn maker(&self, session: &Session, place: &Place, found: &Value) -> Result<Maker, SyncError> {
+        let controller = object::controller_of(found);
+        match (&*place.resource.resource, controller.and_then(|c| c["kind"].as_str())) {
+            ("pods", Some(_)) | ("replicasets", Some("Deployment")) | ("jobs", Some("CronJob")) => {}
+            ("persistentvolumeclaims", None) => return Ok(Maker::Nobody),
+            _ => return Ok(Maker::NotShown),
+        }
+        let Some(controller) = controller else { return Ok(Maker::NotShown) };
+        let resource = controller["kind"].as_str().and_then(project::controller_resource);
+        let (Some((group, resource)), Some(name)) = (resource, controller["name"].as_str()) else {
+            return Ok(Maker::NotShown);
+        };
+        let at = Place {
+            resource: GroupResource::new(group, resource),
+            namespace: place.namespace.clone(),
+            name: name.into(),
+        };
+        let Some(owner) = session.mirror.get(&at).filter(|owner| controller["uid"] == *owner.uid()) else {
+            return Ok(if object::is_deleting(found) { Maker::NotShown } else { Maker::Later });
+        };
+        let key = match plan::copy_identity(&owner.object, &self.config.uid) {
+            Some(_) => self.key_of_copy(&at, &owner.object),
+            None => self.state().shown.get(&at).map(|shown| shown.key.clone()),
+        };
+        let Some(key) = key else { return Ok(Maker::Later) };
+        Ok(match self.upstream.get(&key).await? {
+            Some(upstream) => Maker::Known(Box::new(upstream)),
+            None => Maker::NotShown,
+        })
+    }
+
+    fn key_of_copy(&self, at: &Place, copy: &Value) -> Option<ObjectKey> {
+        let identity = plan::copy_identity(copy, &self.config.uid)?;
+        let namespace: NamespaceName = identity.namespace.parse().ok()?;
+        let (cluster, name) = (identity.cluster.parse().ok()?, identity.name.parse().ok()?);
+        Some(ObjectKey::namespaced(cluster, at.resource.clone(), namespace, name))
+    }
+
+    /// An upstream object that shows one of below: a delete above is handed down, an end below is looked for.
+    pub(super) async fn look_at_projected(&self, upstream: &UpstreamObject) -> Result<Outcome, SyncError> {
+        let Some(source) = Source::on(&upstream.object, &self.config.uid) else { return Ok(Outcome::Done) };
+        let session = self.session()?;
+        let resource = upstream.key.resource.clone();
+        let place = Place { resource, namespace: source.namespace, name: source.name };
+        if !session.mirror.is_synced(&place.resource) {
+            return Err(SyncError::NotSynced(place.resource.to_string()));
+        }
+        {
+            let mut state = self.state();
+            let entry = Shown { key: upstream.key.clone(), uid: source.uid.clone(), fingerprint: String::new() };
+            state.shown.entry(place.clone()).or_insert(entry);
+        }
+        let found = session.mirror.get(&place).filter(|found| found.uid() == source.uid);
+        let Some(found) = found else {
+            self.queue.add(Work::Below(place));
+            return Ok(Outcome::Done);
+        };
+        if object::is_deleting(&upstream.object) && !object::is_deleting(&found.object) {
+            self.hand_down(&session, upstream, &place, &found.object).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn hand_down(
+        &self,
+        session: &Session,
+        upstream: &UpstreamObject,
+        place: &Place,
+        found: &Value,
+    ) -> Result<(), SyncError> {
+        let Some(served) = session.served(&place.resource) else { return Ok(()) };
+        let is_ours = object::label(found, annotations::DOWN_CLUSTER) == Some(&upstream.key.cluster.to_string());
+        if !is_ours {
+            return Ok(());
+        }
+        let deletion = Deletion {
+            uid: object::meta_text(found, "uid").to_owned(),
+            resource_version: object::meta_text(found, "resourceVersion").to_owned(),
+            proof: Proof::Deleting,
+            grace: plan::grace_of(upstream),
+        };
+        let path = served.path(place.namespace(), Some(&place.name));
+        match session.api.delete(&path, &deletion, "Background").await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_absent(&place.name) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether a physical cluster answers, and what it has.
+
+use portolan_types::{placement::Resources, quantity::Quantity};
+use serde_json::Value;
+
+use super::session::{Amounts, short};
+use crate::client::{Api, DownstreamError};
+
+/// Resources that are summed; nodes may name any number of others.
+const SUMMED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
+
+/// A physical cluster that answers.
+pub(super) struct Health {
+    pub(super) version: String,
+    pub(super) capacity: Amounts,
+    pub(super) allocatable: Amounts,
+}
+
+/// Asks for the version and the nodes. A credential that may not list nodes leaves the amounts unknown.
+pub(super) async fn probe(api: &Api) -> Result<Health, DownstreamError> {
+    let version = api.get("/version").await?;
+    let nodes = match api.list("/api/v1/nodes", "").await {
+        Ok((nodes, _)) => Some(nodes),
+        Err(error) if error.code() == 403 => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Health {
+        version: short(&version["gitVersion"]),
+        capacity: nodes.as_ref().map(|nodes| sum(nodes.iter(), "capacity")),
+        allocatable: nodes.as_ref().map(|nodes| sum(nodes.iter().filter(|node| is_usable(node)), "allocatable")),
+    })
+}
+
+fn sum<'a>(nodes: impl Iterator<Item = &'a Value>, field: &str) -> Resources {
+    let mut total = Resources::new();
+    for node in nodes {
+        for name in SUMMED {
+            let amount = node["status"][field][name].as_str().and_then(|text| text.parse::<Quantity>().ok());
+            if let Some(amount) = amount {
+                let sum = total.get(name).copied().unwrap_or(Quantity::ZERO) + amount;
+                total.insert(name.to_owned(), sum);
+            }
+        }
+    }
+    total
+}
+
+/// A node that pods of users are scheduled to: ready, not cordoned, and not kept for the control plane.
+fn is_usable(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    let is_ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let keeps_off =
+        taints.into_iter().any(|taint| matches!(taint["effect"].as_str(), Some("NoSchedule" | "NoExecute")));
+    is_ready && !keeps_off && node["spec"]["unschedulable"] != true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_nodes_for_users_pods_count_as_allocatable() {
+        let node = |cpu: &str, spec: Value, ready: &str| {
+            json!({"spec": spec, "status": {"conditions": [{"type": "Ready", "status": ready}],
+                "capacity": {"cpu": cpu}, "allocatable": {"cpu": cpu, "hugepages-2Mi": "0"}}})
+        };
+        let taint = json!({"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]});
+        let nodes = [
+            node("2", json!({}), "True"),
+            node("500m", json!({}), "True"),
+            node("4", json!({"unschedulable": true}), "True"),
+            node("8", json!({}), "Unknown"),
+            node("16", taint, "True"),
+        ];
+        let text = |resources: Resources| resources.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        assert_eq!(text(sum(nodes.iter(), "capacity")), ["cpu=30500m"]);
+        assert_eq!(text(sum(nodes.iter().filter(|n| is_usable(n)), "allocatable")), ["cpu=2500m"]);
+    }
+}

@@ -1,0 +1,349 @@
+//! The worker of one physical cluster: makes downstream equal to upstream and brings the status up.
+//!
+//! Level-based: watches and upstream's changes only say which keys to look at. Whoever holds the lease of the physical
+//! cluster runs one worker; the epoch in every copy stops an older one that has not noticed yet.
+
+mod above;
+mod below;
+mod brake;
+mod copies;
+mod debts;
+mod health;
+mod mirror;
+mod namespaces;
+mod queue;
+mod reflect;
+mod report;
+mod session;
+mod write;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use portolan_types::{
+    ObjectKey, Seams, Uid,
+    placement::PhysicalClusterSpec,
+    upstream::{ClusterReport, Debt, Upstream, UpstreamError},
+};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    brake::Brake,
+    mirror::Place,
+    queue::{Outcome, Queue},
+    session::Session,
+};
+use crate::{client::DownstreamError, connector::Connector, rules::SyncRules};
+
+/// What a worker is told.
+#[derive(Clone, Debug)]
+pub struct SyncerConfig {
+    /// Name of the `PhysicalCluster`.
+    pub name: String,
+    /// Uid of the `PhysicalCluster`.
+    pub uid: Uid,
+    /// Its spec; a change of it takes a new worker.
+    pub spec: PhysicalClusterSpec,
+    /// Counts the workers of this physical cluster, from the lease: greater than any before.
+    pub syncer_epoch: u64,
+    /// Pieces of work at a time.
+    pub concurrency: usize,
+    /// Deadline of one request downstream.
+    pub request_timeout: Duration,
+    /// Time between two looks at the health of the physical cluster.
+    pub heartbeat: Duration,
+    /// How long the physical cluster may be out of reach before its copies count as unreachable.
+    pub unreachable_after: Duration,
+    /// How long it may be out of reach before what should be deleted there becomes a debt.
+    pub deletion_timeout: Duration,
+    /// How long a downstream namespace stays after its last object.
+    pub namespace_linger: Duration,
+}
+
+impl SyncerConfig {
+    /// With the usual times: requests 15 s, heartbeat 10 s, unreachable after 40 s, debts after 5 min, namespaces linger 5 s.
+    pub fn new(name: impl Into<String>, uid: Uid, spec: PhysicalClusterSpec, syncer_epoch: u64) -> Self {
+        Self {
+            name: name.into(),
+            uid,
+            spec,
+            syncer_epoch,
+            concurrency: 8,
+            request_timeout: Duration::from_secs(15),
+            heartbeat: Duration::from_secs(10),
+            unreachable_after: Duration::from_secs(40),
+            deletion_timeout: Duration::from_secs(300),
+            namespace_linger: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a worker has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncerStats {
+    /// Copies made.
+    pub creates: u64,
+    /// Copies updated, drift repairs included.
+    pub applies: u64,
+    /// Copies updated although nothing changed upstream: somebody else had written our fields.
+    pub repairs: u64,
+    /// Copies deleted.
+    pub deletes: u64,
+    /// Deletions that the brake held back.
+    pub held: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    creates: AtomicU64,
+    applies: AtomicU64,
+    repairs: AtomicU64,
+    deletes: AtomicU64,
+    held: AtomicU64,
+}
+
+/// Starts workers.
+pub struct Syncer;
+
+impl Syncer {
+    /// Starts the worker of one physical cluster. It ends after `shutdown`, or when a newer worker has taken over.
+    pub fn spawn(
+        config: SyncerConfig,
+        upstream: Arc<dyn Upstream>,
+        connector: Arc<dyn Connector>,
+        seams: Seams,
+        shutdown: &CancellationToken,
+    ) -> SyncerHandle {
+        let worker = Arc::new(Worker {
+            rules: SyncRules::new(&config.spec.synced_resources),
+            config,
+            upstream,
+            connector,
+            queue: Queue::new(seams.clone()),
+            seams,
+            state: Mutex::new(State { unreachable_since: Some(Instant::now()), ..State::default() }),
+            counters: Counters::default(),
+            is_view_synced: AtomicBool::new(false),
+            is_fenced: AtomicBool::new(false),
+            stop: shutdown.child_token(),
+        });
+        let task = tokio::spawn(run(worker.clone()));
+        SyncerHandle { worker, task }
+    }
+}
+
+/// A running worker. Dropping it does not stop the worker.
+pub struct SyncerHandle {
+    worker: Arc<Worker>,
+    task: JoinHandle<()>,
+}
+
+impl SyncerHandle {
+    /// Stops the worker and waits for its end.
+    pub async fn stop(self) {
+        self.worker.stop.cancel();
+        self.ended().await;
+    }
+
+    /// Waits for the end of the worker.
+    pub async fn ended(self) {
+        if let Err(error) = self.task.await {
+            tracing::error!(cluster = %self.worker.config.name, %error, "a syncer failed");
+        }
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> SyncerStats {
+        let counters = &self.worker.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SyncerStats {
+            creates: read(&counters.creates),
+            applies: read(&counters.applies),
+            repairs: read(&counters.repairs),
+            deletes: read(&counters.deletes),
+            held: read(&counters.held),
+        }
+    }
+
+    /// Whether deletions without firm proof are being held back because they came in masses.
+    pub fn is_brake_on(&self) -> bool {
+        self.worker.state().brake.is_held()
+    }
+
+    /// Lets such deletions happen: somebody has looked at them.
+    pub fn release_brake(&self) {
+        self.worker.state().brake.release();
+        self.worker.look_at_everything();
+    }
+
+    /// Whether it ended because a newer worker has taken over.
+    pub fn is_fenced(&self) -> bool {
+        self.worker.is_fenced.load(Ordering::Relaxed)
+    }
+}
+
+/// Something to look at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Work {
+    /// An upstream object and its copy.
+    Copy(ObjectKey),
+    /// A downstream object that is shown above.
+    Below(Place),
+    /// A downstream namespace that may be empty.
+    Namespace(String),
+    /// A copy that is to be deleted on return.
+    Debt(Box<Debt>),
+}
+
+/// Why a piece of work was not done. None of these proves anything about an object.
+#[derive(Debug, thiserror::Error)]
+enum SyncError {
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    #[error(transparent)]
+    Downstream(#[from] DownstreamError),
+    #[error("{0} have not been read yet")]
+    NotSynced(String),
+    #[error("the namespace downstream is being deleted")]
+    NamespaceEnding,
+    #[error("there is no connection to the physical cluster")]
+    CutOff,
+}
+
+struct Worker {
+    config: SyncerConfig,
+    rules: SyncRules,
+    upstream: Arc<dyn Upstream>,
+    connector: Arc<dyn Connector>,
+    seams: Seams,
+    queue: Queue<Work>,
+    state: Mutex<State>,
+    counters: Counters,
+    /// A snapshot of upstream has been read.
+    is_view_synced: AtomicBool,
+    is_fenced: AtomicBool,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct State {
+    /// Upstream objects that this worker has seen.
+    known: HashMap<ObjectKey, Uid>,
+    /// Fingerprint of the last report about an object.
+    reported: HashMap<ObjectKey, String>,
+    /// What the last apply of a hash made of an object: hash and fingerprint.
+    settled: HashMap<ObjectKey, (String, String)>,
+    /// Downstream objects that are shown above: address there, uid below, fingerprint of what was shown.
+    shown: HashMap<Place, Shown>,
+    session: Option<Arc<Session>>,
+    /// What was last said about the physical cluster.
+    cluster_report: Option<ClusterReport>,
+    /// Since when the physical cluster has been out of reach.
+    unreachable_since: Option<Instant>,
+    brake: Brake,
+}
+
+struct Shown {
+    key: ObjectKey,
+    uid: String,
+    fingerprint: String,
+}
+
+impl Worker {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics under this lock")
+    }
+
+    fn session(&self) -> Result<Arc<Session>, SyncError> {
+        self.state().session.clone().ok_or(SyncError::CutOff)
+    }
+
+    fn look_at_everything(&self) {
+        let known: Vec<ObjectKey> = self.state().known.keys().cloned().collect();
+        known.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
+        if let Ok(session) = self.session() {
+            session.all_watched().iter().for_each(|(resource, observed)| self.noticed(resource, &observed.object));
+        }
+    }
+
+    /// A newer worker has taken over: end at once.
+    fn fence(&self) {
+        self.is_fenced.store(true, Ordering::Relaxed);
+        tracing::warn!(cluster = %self.config.name, "a newer syncer has taken over");
+        self.stop.cancel();
+    }
+
+    /// How long the physical cluster has been out of reach.
+    fn unreachable_for(&self) -> Duration {
+        self.state().unreachable_since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+async fn run(worker: Arc<Worker>) {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(guarded(worker.clone(), above::follow(worker.clone())));
+    tasks.spawn(guarded(worker.clone(), session::supervise(worker.clone())));
+    for _ in 0..worker.config.concurrency.max(1) {
+        tasks.spawn(guarded(worker.clone(), work(worker.clone())));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(cluster = %worker.config.name, %error, "a part of a syncer failed");
+        }
+        worker.stop.cancel(); // one part ending ends the rest
+    }
+}
+
+async fn guarded(worker: Arc<Worker>, part: impl Future<Output = ()>) {
+    let _ = worker.stop.run_until_cancelled(part).await;
+}
+
+async fn work(worker: Arc<Worker>) {
+    loop {
+        let work = worker.queue.next().await;
+        let outcome = match worker.look_at(&work).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                tracing::debug!(cluster = %worker.config.name, ?work, %error, "will be tried again");
+                worker.after_failure(&work, &error).await
+            }
+        };
+        worker.queue.finish(work, outcome);
+    }
+}
+
+impl Worker {
+    async fn look_at(&self, work: &Work) -> Result<Outcome, SyncError> {
+        match work {
+            Work::Copy(key) => self.look_at_copy(key).await,
+            Work::Below(place) => self.look_at_below(place).await,
+            Work::Namespace(name) => self.look_at_namespace(name).await,
+            Work::Debt(debt) => self.look_at_debt(debt).await,
+        }
+    }
+
+    async fn after_failure(&self, work: &Work, error: &SyncError) -> Outcome {
+        let not_before = match error {
+            SyncError::Downstream(error) => error.retry_after(),
+            SyncError::Upstream(_) | SyncError::NotSynced(_) | SyncError::NamespaceEnding | SyncError::CutOff => None,
+        };
+        let is_cut_off = matches!(error, SyncError::CutOff | SyncError::Downstream(DownstreamError::Unreachable(_)));
+        match work {
+            Work::Copy(key) if is_cut_off => match self.while_cut_off(key).await {
+                Ok(outcome) => outcome,
+                Err(_) => Outcome::Failed { not_before },
+            },
+            Work::Copy(_) | Work::Below(_) | Work::Namespace(_) | Work::Debt(_) => Outcome::Failed { not_before },
+        }
+    }
+}

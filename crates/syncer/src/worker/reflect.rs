@@ -1,0 +1,167 @@
+//! Follows one resource downstream, limited to what has our label: a whole list, then a watch, resumed where it ended.
+
+use std::{sync::Arc, time::Duration};
+
+use portolan_types::{GroupResource, ObjectKey, Scope, annotations, object, placement::CopyIdentity};
+use serde_json::Value;
+
+use super::{Work, Worker, mirror::Place, queue::jitter, session::Session};
+use crate::{
+    client::{DownstreamError, Served, WatchEvent},
+    naming::NamespaceIdentity,
+    plan, project,
+};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Runs until its session ends. No failure here deletes anything: what is known stays until a watch or a whole list says
+/// otherwise, and even then a delete takes a proof from upstream.
+pub(super) async fn follow(worker: Arc<Worker>, session: Arc<Session>, served: Served) {
+    let path = served.path(None, None);
+    let (mut version, mut pause): (Option<String>, _) = (None, FIRST_PAUSE);
+    loop {
+        let step = match &version {
+            None => list(&worker, &session, &served, &path).await.map(Some),
+            Some(from) => watch(&worker, &session, &served, &path, from).await,
+        };
+        match step {
+            Ok(reached @ Some(_)) if reached == version => {
+                // A watch that ends without a word must not be asked for without a pause.
+                tokio::time::sleep(jitter(&worker.seams, pause)).await;
+                pause = (pause * 2).min(LAST_PAUSE);
+            }
+            Ok(Some(reached)) => {
+                pause = FIRST_PAUSE;
+                version = Some(reached);
+            }
+            Ok(None) => version = None,
+            Err(error) => {
+                tracing::debug!(cluster = %worker.config.name, resource = %served.resource, %error, "a watch downstream broke off");
+                if is_version_gone(&error) {
+                    version = None;
+                }
+                tokio::time::sleep(jitter(&worker.seams, error.retry_after().unwrap_or(pause))).await;
+                pause = (pause * 2).min(LAST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Anything but a lost connection puts the place in the stream in doubt: list again.
+fn is_version_gone(error: &DownstreamError) -> bool {
+    match error {
+        DownstreamError::Unreachable(_) => false,
+        DownstreamError::Refused(_) | DownstreamError::Garbled(_) => true,
+    }
+}
+
+async fn list(worker: &Worker, session: &Session, served: &Served, path: &str) -> Result<String, DownstreamError> {
+    let (objects, version) = session.api.list(path, annotations::DOWN_CLUSTER).await?;
+    let gone = session.mirror.replace(&served.resource, objects);
+    gone.iter().for_each(|observed| worker.noticed(&served.resource, &observed.object));
+    let all = session.mirror.all(&served.resource, None);
+    all.iter().for_each(|observed| worker.noticed(&served.resource, &observed.object));
+    Ok(version)
+}
+
+/// Follows until the server ends the watch: then at which version to go on; `None` to list again.
+async fn watch(
+    worker: &Worker,
+    session: &Session,
+    served: &Served,
+    path: &str,
+    from: &str,
+) -> Result<Option<String>, DownstreamError> {
+    let mut reached = from.to_owned();
+    let mut events = session.api.watch(path, annotations::DOWN_CLUSTER, from).await?;
+    loop {
+        let event = match events.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(Some(reached)),
+            // What came so far is taken in: go on from there.
+            Err(DownstreamError::Unreachable(_)) if reached != from => return Ok(Some(reached)),
+            Err(error) => return Err(error),
+        };
+        match event {
+            WatchEvent::Bookmark(version) => reached = version,
+            WatchEvent::Present(object) => {
+                reached = object::meta_text(&object, "resourceVersion").to_owned();
+                let place = Place::of(&served.resource, &object);
+                let observed = session.mirror.put(&place, object);
+                worker.noticed(&served.resource, &observed.object);
+            }
+            WatchEvent::Deleted(object) => {
+                reached = object::meta_text(&object, "resourceVersion").to_owned();
+                let place = Place::of(&served.resource, &object);
+                session.mirror.remove(&place, object::meta_text(&object, "uid"));
+                worker.noticed(&served.resource, &object);
+            }
+        }
+        if reached.is_empty() {
+            return Ok(None);
+        }
+    }
+}
+
+impl Worker {
+    /// A downstream object has come, changed or gone: looks at what it belongs to.
+    pub(super) fn noticed(&self, resource: &GroupResource, object: &Value) {
+        if &*resource.resource == "namespaces" && resource.group.is_empty() {
+            return self.noticed_namespace(object);
+        }
+        match plan::copy_identity(object, &self.config.uid) {
+            Some(identity) => {
+                if let Some(key) = key_of(&identity, resource) {
+                    self.queue.add(Work::Copy(key));
+                }
+            }
+            None => self.queue.add(Work::Below(Place::of(resource, object))),
+        }
+        if &*resource.resource == "horizontalpodautoscalers" {
+            self.noticed_autoscaler(object);
+        }
+    }
+
+    fn noticed_namespace(&self, namespace: &Value) {
+        let Some(identity) = NamespaceIdentity::of(namespace).filter(|i| i.physical == self.config.uid) else { return };
+        self.queue.add_after(Work::Namespace(object::name(namespace).to_owned()), self.config.namespace_linger);
+        let known: Vec<ObjectKey> = {
+            let state = self.state();
+            let is_in = |key: &&ObjectKey| {
+                key.cluster.to_string() == identity.cluster
+                    && key.namespace().is_some_and(|ns| ns.as_str() == identity.namespace)
+            };
+            state.known.keys().filter(is_in).cloned().collect()
+        };
+        if object::is_deleting(namespace) || self.lacks_namespace(object::name(namespace)) {
+            known.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
+        }
+    }
+
+    /// The replicas of what an autoscaler is for are its own from now on, or not any more.
+    fn noticed_autoscaler(&self, autoscaler: &Value) {
+        let target = &autoscaler["spec"]["scaleTargetRef"];
+        let resource = target["kind"].as_str().and_then(project::controller_resource);
+        let Some(identity) = plan::copy_identity(autoscaler, &self.config.uid) else { return };
+        let (Some((group, resource)), Some(name)) = (resource, target["name"].as_str()) else { return };
+        let identity = CopyIdentity { name: name.to_owned(), ..identity };
+        if let Some(key) = key_of(&identity, &GroupResource::new(group, resource)) {
+            self.queue.add(Work::Copy(key));
+        }
+    }
+}
+
+/// The upstream address that an identity names; `None` when it is damaged.
+fn key_of(identity: &CopyIdentity, resource: &GroupResource) -> Option<ObjectKey> {
+    let scope = match identity.namespace.as_str() {
+        "" => Scope::Cluster,
+        namespace => Scope::Namespace(namespace.parse().ok()?),
+    };
+    Some(ObjectKey {
+        cluster: identity.cluster.parse().ok()?,
+        resource: resource.clone(),
+        scope,
+        name: identity.name.parse().ok()?,
+    })
+}

@@ -1,0 +1,62 @@
+//! What upstream is told of a copy.
+
+use portolan_types::{
+    object,
+    placement::{CopyIdentity, PlacementRecord},
+    upstream::{CopyReport, CopyState, UpstreamObject},
+};
+use serde_json::{Value, json};
+
+use super::{SyncError, Worker};
+use crate::{rules::Refusal, status, transform::fingerprint};
+
+impl Worker {
+    /// Tells what the physical cluster shows of a copy.
+    pub(super) async fn report_synced(&self, upstream: &UpstreamObject, copy: &Value) -> Result<(), SyncError> {
+        let stamp = CopyIdentity::of(copy).map_or(0, |identity| identity.generation);
+        let is_current = status::is_current(&upstream.kind.group_kind(), copy);
+        let status = status::bounded(copy.get("status").unwrap_or(&Value::Null));
+        self.report(upstream, CopyState::Synced { stamp, is_current, status }).await
+    }
+
+    /// Tells that the physical cluster has its own of the object.
+    pub(super) async fn report_local(&self, upstream: &UpstreamObject) -> Result<(), SyncError> {
+        let stamp = object::generation(&upstream.object);
+        self.report(upstream, CopyState::Synced { stamp, is_current: true, status: Value::Null }).await
+    }
+
+    pub(super) async fn report_refusal(&self, upstream: &UpstreamObject, refusal: &Refusal) -> Result<(), SyncError> {
+        self.report_failure(upstream, refusal.reason, &refusal.message).await
+    }
+
+    pub(super) async fn report_failure(
+        &self,
+        upstream: &UpstreamObject,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), SyncError> {
+        self.report(upstream, CopyState::Failed { reason: reason.to_owned(), message: message.to_owned() }).await
+    }
+
+    /// Tells once what has been told already; a new worker tells all once more.
+    pub(super) async fn report(&self, upstream: &UpstreamObject, state: CopyState) -> Result<(), SyncError> {
+        let Some(uid) = object::uid(&upstream.object) else { return Ok(()) };
+        let epoch = PlacementRecord::of(&upstream.object).and_then(|r| r.on(&self.config.uid).map(|copy| copy.epoch));
+        let Some(epoch) = epoch else { return Ok(()) };
+        let told = fingerprint(&json!([uid.as_str(), epoch, shape(&state)]));
+        if self.state().reported.get(&upstream.key) == Some(&told) {
+            return Ok(());
+        }
+        let report = CopyReport { key: upstream.key.clone(), uid, physical: self.config.uid.clone(), epoch, state };
+        self.upstream.report(report).await?;
+        self.state().reported.insert(upstream.key.clone(), told);
+        Ok(())
+    }
+}
+
+fn shape(state: &CopyState) -> Value {
+    match state {
+        CopyState::Synced { stamp, is_current, status } => json!([stamp, is_current, status]),
+        CopyState::Failed { reason, message } => json!([reason, message]),
+    }
+}

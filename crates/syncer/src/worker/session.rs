@@ -1,0 +1,194 @@
+//! A connection to the physical cluster, kept for as long as it answers.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use portolan_types::{GroupResource, placement::Resources, upstream::ClusterReport};
+use serde_json::Value;
+use tokio::{task::JoinSet, time::Instant};
+
+use super::{
+    Work, Worker, health,
+    mirror::{Mirror, Observed},
+    queue::jitter,
+    reflect,
+};
+use crate::{
+    client::{Api, DownstreamError, Served, discover},
+    connector::ConnectError,
+};
+
+/// Failed looks at the health in a row that end a session.
+const MAX_MISSES: u32 = 3;
+/// Time between two looks at what the physical cluster serves.
+const DISCOVERY: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+/// How long making a connection may take.
+const CONNECT: Duration = Duration::from_secs(20);
+
+pub(super) struct Session {
+    pub(super) api: Api,
+    pub(super) mirror: Mirror,
+    served: Mutex<HashMap<GroupResource, Served>>,
+}
+
+impl Session {
+    pub(super) fn served(&self, resource: &GroupResource) -> Option<Served> {
+        self.served.lock().expect("no code panics under this lock").get(resource).cloned()
+    }
+
+    pub(super) fn all_served(&self) -> Vec<Served> {
+        self.served.lock().expect("no code panics under this lock").values().cloned().collect()
+    }
+
+    pub(super) fn all_watched(&self) -> Vec<(GroupResource, Arc<Observed>)> {
+        let resources = self.all_served().into_iter().map(|served| served.resource);
+        resources
+            .flat_map(|resource| {
+                let objects = self.mirror.all(&resource, None);
+                objects.into_iter().map(move |observed| (resource.clone(), observed))
+            })
+            .collect()
+    }
+}
+
+/// Connects, keeps the connection, and connects again, for ever.
+pub(super) async fn supervise(worker: Arc<Worker>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match open(&worker).await {
+            Ok(session) => {
+                pause = FIRST_PAUSE;
+                worker.opened(&session).await;
+                keep(&worker, session).await;
+                worker.lost();
+            }
+            Err((reason, message)) => worker.report_cluster(Err((reason, message))).await,
+        }
+        tokio::time::sleep(jitter(&worker.seams, pause)).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+async fn open(worker: &Worker) -> Result<Arc<Session>, (String, String)> {
+    let client = match tokio::time::timeout(CONNECT, worker.connector.connect()).await {
+        Ok(Ok(client)) => client,
+        Ok(Err(error @ ConnectError::Refused(_))) => return Err(("InvalidConnection".into(), error.to_string())),
+        Ok(Err(error @ ConnectError::Failed(_))) => return Err(("Unreachable".into(), error.to_string())),
+        Err(_) => return Err(("Unreachable".into(), format!("no connection within {} s", CONNECT.as_secs()))),
+    };
+    let api = Api::new(client, worker.config.request_timeout);
+    let health = health::probe(&api).await.map_err(|error| reason_of(&error))?;
+    let served = discover(&api, &worker.rules).await.map_err(|error| reason_of(&error))?;
+    worker.report_cluster(Ok(health)).await;
+    Ok(Arc::new(Session { api, mirror: Mirror::default(), served: Mutex::new(served) }))
+}
+
+/// The word and the sentence for people.
+fn reason_of(error: &DownstreamError) -> (String, String) {
+    let word = match (error, error.code()) {
+        (_, 401) => "Unauthorized",
+        (_, 403) => "Forbidden",
+        (DownstreamError::Unreachable(_), _) => "Unreachable",
+        (DownstreamError::Refused(_) | DownstreamError::Garbled(_), _) => "NotReady",
+    };
+    (word.to_owned(), error.to_string())
+}
+
+/// Returns when the physical cluster has not answered several times in a row.
+async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
+    let mut watches = JoinSet::new();
+    watches.spawn(reflect::follow(worker.clone(), session.clone(), Served::namespaces()));
+    for served in session.all_served() {
+        watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
+    }
+    let (mut misses, mut discovered) = (0, Instant::now());
+    while misses < MAX_MISSES {
+        tokio::time::sleep(jitter(&worker.seams, worker.config.heartbeat)).await;
+        match health::probe(&session.api).await {
+            Ok(health) => {
+                misses = 0;
+                worker.report_cluster(Ok(health)).await;
+            }
+            Err(error) => {
+                misses += 1;
+                tracing::warn!(cluster = %worker.config.name, %error, misses, "the physical cluster does not answer");
+                if misses == MAX_MISSES {
+                    worker.report_cluster(Err(reason_of(&error))).await;
+                }
+            }
+        }
+        if discovered.elapsed() >= DISCOVERY && misses == 0 {
+            discovered = Instant::now();
+            for served in found_since(worker, &session).await {
+                watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
+            }
+        }
+    }
+}
+
+/// Resources that were not served before. What is not served any more stays: the lack of it proves nothing.
+async fn found_since(worker: &Worker, session: &Session) -> Vec<Served> {
+    let Ok(now) = discover(&session.api, &worker.rules).await else { return Vec::new() };
+    let mut served = session.served.lock().expect("no code panics under this lock");
+    let new: Vec<Served> = now.into_values().filter(|one| !served.contains_key(&one.resource)).collect();
+    served.extend(new.iter().map(|one| (one.resource.clone(), one.clone())));
+    new
+}
+
+impl Worker {
+    async fn opened(&self, session: &Arc<Session>) {
+        {
+            let mut state = self.state();
+            state.session = Some(session.clone());
+            state.unreachable_since = None;
+        }
+        match self.upstream.debts(&self.config.uid).await {
+            Ok(debts) => debts.into_iter().for_each(|debt| self.queue.add(Work::Debt(Box::new(debt)))),
+            Err(error) => tracing::warn!(cluster = %self.config.name, %error, "debts cannot be read"),
+        }
+        self.look_at_everything();
+    }
+
+    fn lost(&self) {
+        {
+            let mut state = self.state();
+            state.session = None;
+            state.unreachable_since = Some(Instant::now());
+        }
+        self.look_at_everything();
+    }
+
+    async fn report_cluster(&self, health: Result<health::Health, (String, String)>) {
+        let report = match health {
+            Ok(health) => ClusterReport {
+                ready: Ok(()),
+                version: Some(health.version),
+                capacity: health.capacity,
+                allocatable: health.allocatable,
+            },
+            Err(why) => ClusterReport { ready: Err(why), version: None, capacity: None, allocatable: None },
+        };
+        if self.state().cluster_report.as_ref() == Some(&report) {
+            return;
+        }
+        match self.upstream.report_cluster(&self.config.uid, report.clone()).await {
+            Ok(()) => self.state().cluster_report = Some(report),
+            Err(error) => {
+                tracing::warn!(cluster = %self.config.name, %error, "the state of a physical cluster cannot be stored")
+            }
+        }
+    }
+}
+
+/// Amounts that a physical cluster has or gives.
+pub(super) type Amounts = Option<Resources>;
+
+/// Bounds what is read as text from a physical cluster.
+pub(super) fn short(value: &Value) -> String {
+    crate::status::bounds_text(value.as_str().unwrap_or_default())
+}

@@ -1,0 +1,151 @@
+//! Many watchers of one namespace, each as client-go is: when the server cuts it off, it goes on from the last
+//! resourceVersion it has seen.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use tokio::task::JoinSet;
+
+use crate::client::Client;
+
+/// Running watchers; they end when it is dropped.
+pub(super) struct Crowd {
+    seen: Arc<AtomicUsize>,
+    resumed: Arc<AtomicUsize>,
+    failed: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Crowd {
+    /// A watcher per client, all open when this returns.
+    pub(super) async fn start(clients: Vec<Client>, namespace: &str) -> Result<Self> {
+        let (seen, resumed, failed) = (Arc::default(), Arc::default(), Arc::<AtomicUsize>::default());
+        let mut tasks = JoinSet::new();
+        for client in clients {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            let list = client.get(&format!("{path}?limit=1")).await?;
+            let mut watcher = Watcher {
+                client,
+                path,
+                version: version_in(&list).context("a list without resourceVersion")?,
+                seen: Arc::clone(&seen),
+                resumed: Arc::clone(&resumed),
+            };
+            let failed = failed.clone();
+            let first = watcher.open().await?;
+            tasks.spawn(async move {
+                if let Err(error) = watcher.run(first).await {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    eprintln!("a watcher failed: {error:#}");
+                }
+            });
+        }
+        Ok(Self { seen, resumed, failed, _tasks: tasks })
+    }
+
+    /// How many watches the server ended, to be taken up again.
+    pub(super) fn resumed(&self) -> usize {
+        self.resumed.load(Ordering::Relaxed)
+    }
+
+    /// Returns as soon as the watchers together have seen so many events.
+    pub(super) async fn wait_for(&self, events: usize, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let seen = self.seen.load(Ordering::Relaxed);
+            ensure!(seen <= events, "{seen} events arrived, only {events} were made");
+            if seen == events {
+                return Ok(());
+            }
+            ensure!(self.failed.load(Ordering::Relaxed) == 0, "a watcher could not go on");
+            ensure!(start.elapsed() < limit, "{seen} of {events} events arrived");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+struct Watcher {
+    client: Client,
+    path: String,
+    /// The last resourceVersion seen.
+    version: String,
+    seen: Arc<AtomicUsize>,
+    resumed: Arc<AtomicUsize>,
+}
+
+impl Watcher {
+    async fn open(&self) -> Result<hyper::body::Incoming> {
+        let query = format!("watch=1&timeoutSeconds=600&resourceVersion={}", self.version);
+        let url = format!("{}?{query}", self.path);
+        let response = self.client.open(Method::GET, &url, &[], Bytes::new()).await?;
+        ensure!(response.status().is_success(), "a watch was answered {}", response.status());
+        Ok(response.into_body())
+    }
+
+    async fn run(&mut self, first: hyper::body::Incoming) -> Result<()> {
+        let mut body = first;
+        loop {
+            // The end of the last line that was whole, kept only until a later one is.
+            let mut buffer = Vec::new();
+            while let Some(Ok(frame)) = body.frame().await {
+                if let Some(data) = frame.data_ref() {
+                    self.take(data, &mut buffer)?;
+                }
+            }
+            if let Some(version) = last_line(&buffer).and_then(version_in) {
+                self.version = version;
+            }
+            self.resumed.fetch_add(1, Ordering::Relaxed);
+            body = self.open().await?;
+        }
+    }
+
+    /// Counts the whole lines in `data`, and keeps the last of them and what follows it.
+    fn take(&self, data: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
+        if data.starts_with(br#"{"type":"ERROR""#) {
+            bail!("{}", String::from_utf8_lossy(data).chars().take(300).collect::<String>());
+        }
+        let lines = data.iter().filter(|byte| **byte == b'\n').count();
+        self.seen.fetch_add(lines, Ordering::Relaxed);
+        buffer.extend_from_slice(data);
+        if lines > 0 {
+            let end = buffer.iter().rposition(|byte| *byte == b'\n').unwrap_or_default();
+            let start = buffer[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+            buffer.drain(..start);
+        }
+        Ok(())
+    }
+}
+
+/// The last line that has its newline.
+fn last_line(buffer: &[u8]) -> Option<&[u8]> {
+    let end = buffer.iter().rposition(|byte| *byte == b'\n')?;
+    let start = buffer[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    Some(&buffer[start..end])
+}
+
+/// The first `resourceVersion` in a piece of JSON. In a list it is the list's own, in an event the object's.
+fn version_in(json: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(json).ok()?;
+    let (_, rest) = text.split_once(r#""resourceVersion":""#)?;
+    rest.split_once('"').map(|(version, _)| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_whole_line_is_where_a_watch_goes_on() {
+        let event = |version: u8| format!("{{\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"}}}}}}\n");
+        let cut = format!("{}{}{{\"object\":{{\"meta", event(7), event(8));
+        let line = last_line(cut.as_bytes()).unwrap();
+        assert_eq!(version_in(line).as_deref(), Some("8"));
+        assert_eq!(last_line(b"no end"), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! Things that run: each is made, becomes ready, is changed and looked at.
+
+use anyhow::{Result, ensure};
+
+use super::{Check, Context, contains};
+
+pub(super) const CHECKS: &[Check] = &[
+    ("create deployment, rollout status, wait Available", deployment),
+    ("get deployments and pods show them ready", ready_columns),
+    ("describe deployment and pod", describe),
+    ("scale up and down; a wrong --current-replicas is refused", scale),
+    ("get --subresource=scale", scale_subresource),
+    ("set image rolls out a new template", set_image),
+    ("rollout history and undo", history),
+    ("rollout restart, pause, resume", restart),
+    ("one ReplicaSet per template owns the pods", replica_sets),
+    ("expose makes a service with the pods' selector and an address", expose),
+    ("autoscale makes a HorizontalPodAutoscaler", autoscale),
+    ("run a pod, wait Ready, see its node", run_pod),
+    ("get pods by field: phase and node", pod_fields),
+    ("statefulset: ordered pods, bound claims", stateful_set),
+    ("daemonset: rollout status ends", daemon_set),
+    ("job: runs to completion", job),
+    ("cronjob: create job --from", cron_job),
+    ("ingress: class, hosts and ports are shown", ingress),
+    ("delete a pod: its set replaces it", replaced_pod),
+];
+
+fn deployment(context: &Context) -> Result<()> {
+    context.says("create deployment web --image=web:1 --replicas=2 --port=8080", &["deployment.apps/web created"])?;
+    context.rolled_out("deploy/web")?;
+    context.wait("deploy/web --for=condition=Available")?;
+    context.wait("deploy/web --for=jsonpath={.status.readyReplicas}=2")?;
+    context.path_becomes("deploy/web", "{.status.observedGeneration}", "1")
+}
+
+fn ready_columns(context: &Context) -> Result<()> {
+    let out = context.kubectl.run("get deploy/web --no-headers")?;
+    let row: Vec<&str> = out.split_whitespace().take(4).collect();
+    ensure!(row == ["web", "2/2", "2", "2"], "{row:?}");
+    context.says("get deploy/web -o wide", &["CONTAINERS", "IMAGES", "SELECTOR", "web:1", "app=web"])?;
+    context.wait("pods -l app=web --for=condition=Ready")?;
+    let out = context.kubectl.run("get pods -l app=web --no-headers")?;
+    ensure!(
+        out.lines().count() == 2 && out.lines().all(|line| line.contains("1/1") && line.contains("Running")),
+        "{out}"
+    );
+    Ok(())
+}
+
+fn describe(context: &Context) -> Result<()> {
+    let texts = ["2 desired | 2 updated | 2 total | 2 available", "StrategyType:", "RollingUpdate", "NewReplicaSet:"];
+    context.says("describe deploy/web", &texts)?;
+    let texts = ["Status:", "Running", "Controlled By:", "ReplicaSet/web-", "Image:", "web:1", "Node:"];
+    context.says("describe pods -l app=web", &texts).map(drop)
+}
+
+fn scale(context: &Context) -> Result<()> {
+    context.says("scale deploy/web --replicas=4", &["deployment.apps/web scaled"])?;
+    context.wait("deploy/web --for=jsonpath={.status.readyReplicas}=4")?;
+    let wrong = "scale deploy/web --replicas=9 --current-replicas=1";
+    context.refuses(wrong, "", &["Expected replicas to be 1, was 4"])?;
+    context.says("scale deploy/web --replicas=2 --current-replicas=4", &["scaled"])?;
+    context.path_becomes("deploy/web", "{.status.replicas}", "2")?;
+    context.rolled_out("deploy/web")
+}
+
+fn scale_subresource(context: &Context) -> Result<()> {
+    context.says("get deploy/web --subresource=scale", &["NAME", "DESIRED", "AVAILABLE", "web", "2"])?;
+    let out = context.kubectl.run("get deploy/web --subresource=scale -o jsonpath={.kind}/{.status.selector}")?;
+    ensure!(out == "Scale/app=web", "{out}");
+    Ok(())
+}
+
+fn set_image(context: &Context) -> Result<()> {
+    context.says("set image deploy/web web=web:2", &["deployment.apps/web image updated"])?;
+    context.rolled_out("deploy/web")?;
+    context.path_is(
+        "deploy/web",
+        "{.status.updatedReplicas} {.status.observedGeneration}",
+        &format!("2 {}", generation(context)?),
+    )?;
+    let images = "{.items[?(@.status.phase=='Running')].spec.containers[0].image}";
+    super::poll::until("the old pods go", std::time::Duration::from_secs(60), || {
+        let out = context.kubectl.run_args(&["get", "pods", "-l", "app=web", "-o", &format!("jsonpath={images}")])?;
+        ensure!(out == "web:2 web:2", "images of running pods: {out}");
+        Ok(())
+    })
+}
+
+fn generation(context: &Context) -> Result<String> {
+    context.path("deploy/web", "{.metadata.generation}")
+}
+
+fn history(context: &Context) -> Result<()> {
+    context.says("rollout history deploy/web", &["REVISION", "1", "2"])?;
+    context.says("rollout history deploy/web --revision=1", &["web:1"])?;
+    context.says("rollout undo deploy/web", &["deployment.apps/web rolled back"])?;
+    context.rolled_out("deploy/web")?;
+    context.path_is("deploy/web", "{.spec.template.spec.containers[0].image}", "web:1")
+}
+
+fn restart(context: &Context) -> Result<()> {
+    context.says("rollout restart deploy/web", &["deployment.apps/web restarted"])?;
+    context.rolled_out("deploy/web")?;
+    context.says("rollout pause deploy/web", &["deployment.apps/web paused"])?;
+    context.path_is("deploy/web", "{.spec.paused}", "true")?;
+    context.says("rollout resume deploy/web", &["deployment.apps/web resumed"])?;
+    context.rolled_out("deploy/web")
+}
+
+fn replica_sets(context: &Context) -> Result<()> {
+    let out = context.kubectl.run("get rs -l app=web --no-headers")?;
+    // web:1, web:2, and web:1 restarted.
+    ensure!(out.lines().count() == 3, "{out}");
+    let owner = "{.items[0].metadata.ownerReferences[0].kind}";
+    let out = context.kubectl.run(&format!("get pods -l app=web -o jsonpath={owner}"))?;
+    ensure!(out == "ReplicaSet", "{out}");
+    let out = context.kubectl.run("get rs -l app=web -o jsonpath={.items[*].metadata.ownerReferences[0].name}")?;
+    ensure!(out == "web web web", "{out}");
+    Ok(())
+}
+
+fn expose(context: &Context) -> Result<()> {
+    context.says("expose deploy/web --port=80 --target-port=8080", &["service/web exposed"])?;
+    context.path_is("svc/web", "{.spec.selector} {.spec.ports[0].targetPort}", "{\"app\":\"web\"} 8080")?;
+    let address = context.path("svc/web", "{.spec.clusterIP}")?;
+    ensure!(address.parse::<std::net::IpAddr>().is_ok(), "clusterIP {address:?}");
+    context.says("get svc/web", &["ClusterIP", &address, "80/TCP"]).map(drop)
+}
+
+fn autoscale(context: &Context) -> Result<()> {
+    context.says(
+        "autoscale deploy/web --min=1 --max=3 --cpu=50%",
+        &["horizontalpodautoscaler.autoscaling/web autoscaled"],
+    )?;
+    context.says("get hpa/web", &["REFERENCE", "Deployment/web", "MINPODS", "MAXPODS"])?;
+    context.path_is("hpa/web", "{.spec.metrics[0].resource.target.averageUtilization}", "50")?;
+    context.kubectl.run("delete hpa/web").map(drop)
+}
+
+fn run_pod(context: &Context) -> Result<()> {
+    context.says("run box --image=box:1 --labels=run=box", &["pod/box created"])?;
+    context.wait("pod/box --for=condition=Ready")?;
+    context.says("get pod/box", &["1/1", "Running"])?;
+    let node = context.path("pod/box", "{.spec.nodeName}")?;
+    ensure!(!node.is_empty(), "the pod has no node");
+    context.says("get pod/box -o wide", &["NODE", &node]).map(drop)
+}
+
+fn pod_fields(context: &Context) -> Result<()> {
+    let node = context.path("pod/box", "{.spec.nodeName}")?;
+    let out =
+        context.kubectl.run(&format!("get pods --field-selector=spec.nodeName={node},status.phase=Running -o name"))?;
+    contains("get pods", &out, &["pod/box"])?;
+    let out = context.kubectl.run("get pods --field-selector=status.phase!=Running -l run=box -o name")?;
+    ensure!(out.is_empty(), "{out}");
+    context.kubectl.run("delete pod/box --now").map(drop)
+}
+
+const STATEFUL_SET: &str = "
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers: [{name: db, image: 'db:1', volumeMounts: [{name: data, mountPath: /data}]}]
+  volumeClaimTemplates:
+    - metadata: {name: data}
+      spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db}, spec: {clusterIP: None, selector: {app: db}, ports: [{port: 5432}]}}
+";
+
+fn stateful_set(context: &Context) -> Result<()> {
+    context.apply(STATEFUL_SET)?;
+    context.rolled_out("sts/db")?;
+    context.wait("pod/db-0 pod/db-1 --for=condition=Ready")?;
+    context.says("get sts/db --no-headers", &["2/2"])?;
+    context.path_is("svc/db", "{.spec.clusterIP}", "None")?;
+    for claim in ["pvc/data-db-0", "pvc/data-db-1"] {
+        context.path_becomes(claim, "{.status.phase}", "Bound")?;
+    }
+    Ok(())
+}
+
+fn daemon_set(context: &Context) -> Result<()> {
+    context.apply(
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent}, spec: {selector: {matchLabels: {app: agent}},
+          template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: c, image: 'agent:1'}]}}}}",
+    )?;
+    context.rolled_out("ds/agent")?;
+    let ready = context.path("ds/agent", "{.status.numberReady}")?;
+    ensure!(ready != "0" && !ready.is_empty(), "numberReady {ready:?}");
+    context.says("get ds/agent", &["DESIRED", "CURRENT", "READY", "UP-TO-DATE", "AVAILABLE"])?;
+    context.kubectl.run("delete ds/agent").map(drop)
+}
+
+fn job(context: &Context) -> Result<()> {
+    context.says("create job once --image=once:1 -- true", &["job.batch/once created"])?;
+    context.wait("job/once --for=condition=Complete")?;
+    context.says("get job/once --no-headers", &["Complete", "1/1"])?;
+    context.says("describe job/once", &["1 Succeeded"]).map(drop)
+}
+
+fn cron_job(context: &Context) -> Result<()> {
+    context.kubectl.run_args(&["create", "cronjob", "nightly", "--image=n:1", "--schedule=0 3 1 1 *"])?;
+    context.says("get cronjob/nightly", &["SCHEDULE", "0 3 1 1 *", "False"])?;
+    context.says("create job now --from=cronjob/nightly", &["job.batch/now created"])?;
+    context.wait("job/now --for=condition=Complete")?;
+    context.path_is("job/now", "{.metadata.ownerReferences[0].kind}", "CronJob")?;
+    context.kubectl.run("delete cronjob/nightly job/once").map(drop)
+}
+
+fn ingress(context: &Context) -> Result<()> {
+    let args = "create ingress shop --class=nginx --rule=shop.example/*=web:80,tls=shop-cert";
+    context.says(args, &["ingress.networking.k8s.io/shop created"])?;
+    context.says("get ingress/shop", &["nginx", "shop.example", "80, 443"])?;
+    context.says("describe ingress/shop", &["web:80", "shop-cert terminates shop.example"])?;
+    context.kubectl.run("delete ingress/shop").map(drop)
+}
+
+fn replaced_pod(context: &Context) -> Result<()> {
+    let before = context.path("pod/db-0", "{.metadata.uid}")?;
+    context.kubectl.run("delete pod/db-0")?;
+    super::poll::until("a new pod db-0", std::time::Duration::from_secs(60), || {
+        let uid = context.path("pod/db-0", "{.metadata.uid}")?;
+        ensure!(uid != before, "still the old pod");
+        Ok(())
+    })?;
+    context.wait("pod/db-0 --for=condition=Ready")
+}

@@ -1,0 +1,119 @@
+//! The stage of the suites: a Portolan server with two physical clusters joined to it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Error, Result, anyhow};
+use serde_json::json;
+
+use super::downstream;
+use crate::harness::cluster::PhysicalCluster;
+use crate::harness::kubectl::Kubectl;
+use crate::harness::poll;
+use crate::harness::{portolan::Portolan, tools::Tools};
+
+/// The physical cluster in region `eu`.
+pub(super) const EAST: &str = "east";
+/// The physical cluster in region `us`.
+pub(super) const WEST: &str = "west";
+
+/// Everything that runs. Dropping it stops it.
+pub(super) struct Scene {
+    clusters: Vec<PhysicalCluster>,
+    server: Portolan,
+    root: Kubectl,
+    program: PathBuf,
+    dir: PathBuf,
+    /// What lay on each physical cluster before anything was synced.
+    before: Vec<BTreeSet<String>>,
+}
+
+impl Scene {
+    pub(super) fn new(tools: &Tools, dir: &Path, clusters: Vec<PhysicalCluster>, server: Portolan) -> Result<Self> {
+        let root = Kubectl::new(&tools.kubectl(), server.kubeconfig(), dir, "root")?;
+        let before = clusters.iter().map(downstream::inventory).collect::<Result<_>>()?;
+        Ok(Self { clusters, server, root, program: tools.kubectl(), dir: dir.to_owned(), before })
+    }
+
+    pub(super) fn server(&self) -> &Portolan {
+        &self.server
+    }
+
+    pub(super) fn server_mut(&mut self) -> &mut Portolan {
+        &mut self.server
+    }
+
+    pub(super) fn clusters(&self) -> &[PhysicalCluster] {
+        &self.clusters
+    }
+
+    /// The physical cluster of this name.
+    pub(super) fn cluster(&self, name: &str) -> Result<&PhysicalCluster> {
+        self.clusters.iter().find(|cluster| cluster.name() == name).ok_or_else(|| anyhow!("no cluster {name:?}"))
+    }
+
+    /// Registers the physical clusters in `root`, their kubeconfigs in Secrets of the namespace `infra`, and waits
+    /// until they are Ready. Safe to repeat.
+    pub(super) fn join_clusters(&self) -> Result<()> {
+        let regions = [(EAST, "eu"), (WEST, "us")];
+        let mut items = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}})];
+        for (name, region) in regions {
+            items.push(json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": "infra"},
+                "stringData": {"kubeconfig": self.cluster(name)?.kubeconfig().to_json()},
+            }));
+            let secret = json!({"namespace": "infra", "name": name, "key": "kubeconfig"});
+            items.push(json!({
+                "apiVersion": "portolan.dev/v1alpha1",
+                "kind": "PhysicalCluster",
+                "metadata": {"name": name, "labels": {"region": region, "zone": format!("{region}-1")}},
+                "spec": {"connection": {"direct": {"kubeconfigSecretRef": secret}}},
+            }));
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        self.root.run_with("apply -f -", &list)?;
+        self.clusters_ready()
+    }
+
+    /// Waits until both physical clusters are Ready.
+    pub(super) fn clusters_ready(&self) -> Result<()> {
+        let wait = format!("wait physicalclusters/{EAST} physicalclusters/{WEST} --for=condition=Ready --timeout=50s");
+        self.root.run(&wait).map(drop)
+    }
+
+    /// Deletes the workspace `root:<name>` and wants the physical clusters to be as they were in the beginning.
+    pub(super) fn delete_workspace(&self, name: &str) -> Result<()> {
+        let slow = self.root.within(Duration::from_secs(130));
+        slow.run(&format!("delete workspace {name} --timeout=120s"))?;
+        poll::until("the physical clusters are clean", Duration::from_secs(60), || self.clean())
+    }
+
+    /// Nothing lies on the physical clusters that was not there before.
+    fn clean(&self) -> Result<()> {
+        let pairs = self.clusters.iter().zip(&self.before);
+        pairs.into_iter().try_for_each(|(cluster, before)| downstream::nothing_since(cluster, before))
+    }
+
+    /// Makes the workspace `root:<name>`, waits until it is Ready, and gives kubectl in it.
+    pub(super) fn workspace(&self, name: &str) -> Result<Kubectl> {
+        let manifest = json!({
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "kind": "Workspace",
+            "metadata": {"name": name},
+        });
+        self.root.run_with("apply -f -", &manifest.to_string())?;
+        self.root.run(&format!("wait workspace/{name} --for=jsonpath={{.status.phase}}=Ready --timeout=30s"))?;
+        let config = self.server.workspace(&format!("root:{name}"));
+        let kubectl = Kubectl::new(&self.program, &config, &self.dir, name)?;
+        poll::until("the workspace answers", Duration::from_secs(10), || kubectl.run("get namespace/default"))?;
+        Ok(kubectl)
+    }
+}
+
+/// The same error again, for a second place that reports it.
+pub(super) fn copy(error: &Error) -> Error {
+    anyhow!("{error:#}")
+}
