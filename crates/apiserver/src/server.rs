@@ -104,7 +104,7 @@ impl ApiServer {
 
     /// Where clients reach the server.
     pub fn address(&self) -> std::net::SocketAddr {
-        self.config.bind_address
+        crate::pki::reachable(self.config.bind_address)
     }
 
     /// Decides who may do what.

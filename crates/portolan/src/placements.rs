@@ -161,7 +161,7 @@ fn ready(resource: &GroupResource, state: &CopyStatus) -> i64 {
     match (&*resource.group, &*resource.resource) {
         ("apps", "daemonsets") => number("numberReady"),
         ("apps", _) | ("", "replicationcontrollers") => number("readyReplicas"),
-        _ => i64::from(state.failed.is_none() && state.stamp > 0),
+        _ => i64::from(state.failed.is_none() && state.is_current),
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_workload_without_a_status_yet_is_not_ready() {
         let mut state = CopyStatus::unreported("east", "u".parse().unwrap(), None);
-        state.stamp = 1;
+        state.is_current = true;
         for (group, resource, status, expected) in [
             ("apps", "deployments", Value::Null, 0),
             ("apps", "deployments", json!({"readyReplicas": 2}), 2),

@@ -1,7 +1,6 @@
 //! The one thread that writes: it collects what waits into a batch, and while that syncs the next one fills.
 
 use std::{
-    collections::VecDeque,
     fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -19,9 +18,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     StoreError,
+    chores::{Chores, delete_cluster},
     core::{Answer, Core, closed},
     kv::failed,
-    plan::{Plan, PreparedTransaction},
+    plan::PreparedTransaction,
     read::backend,
     upkeep::Progress,
 };
@@ -63,12 +63,12 @@ impl Committer {
     pub(crate) fn start(core: Arc<Core>, sweeps: Vec<LogicalClusterId>, lock: Option<File>) -> std::io::Result<Self> {
         let (queue, requests) = crossbeam_channel::bounded(QUEUE_TRANSACTIONS);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
-        let upkeep = Upkeep { sweeps: sweeps.into(), ..Upkeep::default() };
+        let chores = Chores::resume(sweeps);
         let worker = Worker {
             core: core.clone(),
             requests,
             queued_bytes: queued_bytes.clone(),
-            upkeep,
+            chores,
             next: None,
             untidy: true,
             _lock: lock,
@@ -145,53 +145,11 @@ impl Drop for Committer {
     }
 }
 
-/// Work that is done in slices between or beside other writes.
-#[derive(Default)]
-struct Upkeep {
-    compaction: Option<u64>,
-    waiting: Vec<Reply<Result<(), StoreError>>>,
-    sweeps: VecDeque<LogicalClusterId>,
-}
-
-impl Upkeep {
-    fn is_idle(&self) -> bool {
-        self.compaction.is_none() && self.sweeps.is_empty()
-    }
-
-    /// Adds a slice to a batch.
-    fn slice(&mut self, core: &Core, plan: &mut Plan<'_>) -> Result<(), StoreError> {
-        if let Some(cluster) = self.sweeps.front()
-            && plan.sweep(&core.resources, *cluster)? == Progress::Done
-        {
-            self.sweeps.pop_front();
-        }
-        if let Some(upto) = self.compaction
-            && plan.compact(upto)? == Progress::Done
-        {
-            self.compaction = None;
-        }
-        Ok(())
-    }
-
-    /// Answers those who wait for a compaction, when it is over.
-    fn answer(&mut self, outcome: Result<(), StoreError>) {
-        if outcome.is_err() {
-            self.compaction = None;
-            self.sweeps.clear();
-        }
-        if self.compaction.is_none() {
-            for reply in self.waiting.drain(..) {
-                let _ = reply.send(outcome.clone());
-            }
-        }
-    }
-}
-
 struct Worker {
     core: Arc<Core>,
     requests: Receiver<Request>,
     queued_bytes: Arc<AtomicUsize>,
-    upkeep: Upkeep,
+    chores: Chores,
     /// A request that was taken from the queue but did not belong to the batch.
     next: Option<Request>,
     /// Whether something was written since the engine last prepared for a quick start.
@@ -217,7 +175,7 @@ impl Worker {
             }
         };
         self.core.stop(failed("the store is closed"));
-        self.upkeep.answer(Err(closed()));
+        self.chores.answer(Err(closed()));
         if let Err(error) = self.core.kv.tidy() {
             tracing::error!(error = %error, "the store could not be prepared for a quick start");
         }
@@ -243,7 +201,7 @@ impl Worker {
         if let Some(request) = self.next.take() {
             return Taken::Request(request);
         }
-        if !self.upkeep.is_idle() && self.core.check_open().is_ok() {
+        if !self.chores.is_idle() && self.core.check_open().is_ok() {
             return match self.requests.try_recv() {
                 Ok(request) => Taken::Request(request),
                 Err(TryRecvError::Empty) => Taken::Nothing,
@@ -304,26 +262,26 @@ impl Worker {
         batch
     }
 
-    /// Commits transactions, and a slice of the upkeep with them.
+    /// Commits transactions, and a slice of the chores with them.
     fn batch(&mut self, transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
         let (transactions, replies): (Vec<_>, Vec<_>) = transactions.into_iter().unzip();
-        let (core, upkeep) = (&self.core, &mut self.upkeep);
+        let (core, chores) = (&self.core, &mut self.chores);
         let committed = core.commit(|plan| {
             let answers = transactions.into_iter().map(|txn| plan.transaction(txn)).collect();
-            (answers, upkeep.slice(core, plan))
+            (answers, chores.slice(core, plan))
         });
         match committed {
             Ok((answers, upkept)) => {
                 for (reply, answer) in replies.into_iter().zip(answers) {
                     let _ = reply.send(answer);
                 }
-                self.upkeep.answer(upkept.and(self.core.check_open()));
+                self.chores.answer(upkept.and(self.core.check_open()));
             }
             Err(error) => {
                 for reply in replies {
                     let _ = reply.send(Err(error.clone()));
                 }
-                self.upkeep.answer(Err(error));
+                self.chores.answer(Err(error));
             }
         }
     }
@@ -331,7 +289,7 @@ impl Worker {
     fn delete_cluster(&mut self, cluster: LogicalClusterId, reply: Reply<Answer>) {
         let (answer, progress) = delete_cluster(&self.core, cluster);
         if progress == Progress::More && answer.is_ok() {
-            self.upkeep.sweeps.push_back(cluster);
+            self.chores.sweep(cluster);
         }
         let _ = reply.send(answer);
     }
@@ -341,8 +299,7 @@ impl Worker {
             let _ = reply.send(Err(error));
             return;
         }
-        self.upkeep.compaction = self.upkeep.compaction.max(Some(upto.get()));
-        self.upkeep.waiting.push(reply);
+        self.chores.compact(upto.get(), reply);
     }
 }
 
@@ -353,58 +310,6 @@ fn refuse(request: Request) {
         Request::Commit(_, reply) | Request::DeleteCluster(_, reply) => drop(reply.send(Err(closed()))),
         Request::Compact(_, reply) => drop(reply.send(Err(closed()))),
         Request::Close(reply) => drop(reply.send(())),
-    }
-}
-
-/// Marks a logical cluster as gone, in a batch of its own, and tells whether objects of it are left.
-pub(crate) fn delete_cluster(core: &Core, cluster: LogicalClusterId) -> (Answer, Progress) {
-    let committed = core.commit(|plan| match plan.delete_cluster(&core.resources, cluster) {
-        Ok((committed, progress)) => (vec![Ok(committed)], progress),
-        Err(error) => (vec![Err(error)], Progress::Done),
-    });
-    match committed {
-        Ok((mut answers, progress)) => (answers.pop().unwrap_or_else(|| Err(StoreError::Unknown)), progress),
-        Err(error) => (Err(error), Progress::Done),
-    }
-}
-
-/// The committer of a store that never waits: each call commits on its own, in the caller's thread, so that a simulation
-/// runs in one order.
-#[derive(Default)]
-pub(crate) struct Inline(Mutex<()>);
-
-impl Inline {
-    pub(crate) fn commit(&self, core: &Core, txn: PreparedTransaction) -> Answer {
-        let _one = self.0.lock();
-        let (mut answers, ()) = core.commit(|plan| (vec![plan.transaction(txn)], ()))?;
-        answers.pop().unwrap_or_else(|| Err(StoreError::Unknown))
-    }
-
-    pub(crate) fn delete_cluster(&self, core: &Core, cluster: LogicalClusterId) -> Answer {
-        let _one = self.0.lock();
-        let (answer, mut progress) = delete_cluster(core, cluster);
-        while progress == Progress::More {
-            let (_, swept) = core.commit(|plan| (Vec::new(), plan.sweep(&core.resources, cluster)))?;
-            progress = swept?;
-        }
-        answer
-    }
-
-    pub(crate) fn compact(&self, core: &Core, upto: ResourceVersion) -> Result<(), StoreError> {
-        let _one = self.0.lock();
-        core.hub.marks().check_happened(upto.get())?;
-        loop {
-            let (_, compacted) = core.commit(|plan| (Vec::new(), plan.compact(upto.get())))?;
-            if compacted? == Progress::Done {
-                return Ok(());
-            }
-        }
-    }
-
-    pub(crate) fn close(&self, core: &Core) {
-        let _one = self.0.lock();
-        core.stop(failed("the store is closed"));
-        core.hub.close();
     }
 }
 

@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 use crate::{
     Committed, Durable, EventStream, RangePage, RangeRequest, Store, StoreError, StoredObject, Transaction, WatchScope,
     blocking::{Weight, run},
-    committer::{Committer, Inline, Request, no_answer},
+    committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
     hub::Cursor,
+    inline::Inline,
     plan::PreparedTransaction,
     range::{Budget, range},
     read::{as_revision, backend, get},

@@ -4,7 +4,7 @@
 //!
 //! - `api` is the [`Store`] trait: what every engine promises.
 //! - `open` opens an embedded engine; `embedded` is the trait on it.
-//! - `committer`, `plan` and `upkeep` write: one thread, batches, slices of compaction and deletion.
+//! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
 //! - `hub` tells watchers.
 //! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
@@ -12,11 +12,13 @@
 
 mod api;
 mod blocking;
+mod chores;
 mod committer;
 mod core;
 mod embedded;
 mod history;
 mod hub;
+mod inline;
 mod keys;
 mod kv;
 mod merge;

@@ -10,10 +10,11 @@ use portolan_types::{LogicalClusterId, Seams};
 use self::directory::{Locked, prepare};
 use crate::{
     BackendError, DynStore, StoreError,
-    committer::{Committer, Inline},
+    committer::Committer,
     core::Core,
     embedded::{EmbeddedStore, Writer},
     hub::{Hub, RingBudget},
+    inline::Inline,
     keys::{self, meta},
     kv::{Batch, KvResult, MemoryKv, OrderedKv, View, failed, read},
     metrics::Metrics,

@@ -120,9 +120,8 @@ impl Plan<'_> {
         objects: Vec<(Suffix, State)>,
         boundary: u64,
     ) -> Result<(), StoreError> {
-        let mut at = boundary - objects.len() as u64;
-        for (suffix, state) in objects {
-            at += 1;
+        let first = boundary + 1 - objects.len() as u64;
+        for (at, (suffix, state)) in (first..).zip(objects) {
             let parts = keys::parts(suffix.as_bytes()).ok_or(Damage::Key).map_err(damaged)?;
             let key = object_key(resources, parts)?;
             self.delete(key, &suffix, state, Place { revision: at, boundary })?;

@@ -7,7 +7,7 @@ mod certificates;
 mod files;
 mod kubeconfig;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use portolan_types::Seams;
 
@@ -22,6 +22,7 @@ use files::Folder;
 pub struct Pki {
     /// The certificate authority, PEM.
     pub ca: String,
+    authority: Authority,
     /// What the server shows to clients.
     pub server: CertifiedKey,
     /// A client certificate in `system:masters`.
@@ -72,21 +73,40 @@ impl Pki {
                 key
             }
         };
-        let pki = Self { ca: authority.pair.certificate, server, admin, service_accounts, continue_key };
+        let ca = authority.pair.certificate.clone();
+        let pki = Self { ca, authority, server, admin, service_accounts, continue_key };
         folder.write("admin.kubeconfig", pki.admin_kubeconfig(config.bind_address).as_bytes())?;
         Ok(pki)
+    }
+
+    /// A new client certificate for a user in some groups.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn client(&self, user: &str, groups: &[&str], seams: &Seams) -> Result<CertifiedKey, ConfigError> {
+        self.authority.client(user, groups, seams)
     }
 
     /// The admin's kubeconfig for a server at `address`.
     pub fn admin_kubeconfig(&self, address: SocketAddr) -> String {
         kubeconfig(&Kubeconfig {
-            server: format!("https://{address}/clusters/root"),
+            server: format!("https://{}/clusters/root", reachable(address)),
             context: "root",
             user: "portolan-admin",
             ca: &self.ca,
             client: &self.admin,
         })
     }
+}
+
+/// An address that clients on this machine can use: listening everywhere is no destination.
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 fn made(folder: &Folder, name: &str, pair: CertifiedKey) -> Result<CertifiedKey, ConfigError> {

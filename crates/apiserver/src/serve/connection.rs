@@ -26,7 +26,7 @@ const HEADERS: Duration = Duration::from_secs(32);
 const PING_ANSWER: Duration = Duration::from_secs(15);
 const PING: Duration = Duration::from_secs(30);
 /// Streams of one HTTP/2 connection. Go clients put all their watches on one.
-const STREAMS: u32 = 1000;
+const STREAMS: u32 = 250;
 /// Streams that a peer may open and reset before we had a look.
 const PENDING_RESETS: usize = 50;
 /// Bytes of all headers of a request.

@@ -6,7 +6,7 @@ use portolan_store::{Expect, Transaction, Write};
 use portolan_syncer::status::{self, CopyStatus};
 use portolan_types::{
     GroupResource, ObjectKey, Record, ResourceVersion, object,
-    placement::{PlacedCopy, PlacementRecord},
+    placement::{Phase, PlacedCopy, PlacementRecord},
     upstream::{CopyReport, CopyState, UpstreamError},
 };
 use serde_json::{Value, json};
@@ -46,6 +46,16 @@ impl Copies {
         known.update(state, now);
     }
 
+    /// Keeps the copies that are on the record; those that are to come, and have not reported yet, among them.
+    fn keep_counted(&mut self, record: &PlacementRecord) {
+        self.states.retain(|known| record.on(&known.uid).is_some());
+        for placed in record.clusters.iter().filter(|copy| copy.phase != Phase::Leaving) {
+            if !self.states.iter().any(|known| known.uid == placed.uid) {
+                self.states.push(CopyStatus::unreported(&placed.name, placed.uid.clone(), placed.replicas));
+            }
+        }
+    }
+
     fn write(self) -> Option<Write> {
         let expect = self.revision.map_or(Expect::Absent, Expect::At);
         let object = json!({
@@ -65,9 +75,9 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     let (Some(placed), true) = (placed, object::uid(&current).as_ref() == Some(&report.uid)) else { return Ok(()) };
     let mut copies = Copies::read(upstream, &report.key, &current).await?;
     copies.update(placed, report.state.clone(), &upstream.plane.seams().now_text());
-    copies.states.retain(|known| record.on(&known.uid).is_some());
+    copies.keep_counted(&record);
     let mut txn = Transaction::default();
-    if merge(upstream, &report.key, &mut current, &copies.states) {
+    if merge(upstream, &report.key, &record, &mut current, &copies.states) {
         let write = Write { key: report.key.clone(), expect: Expect::At(revision), record: Some(Record::of(&current)) };
         txn.writes.push(write);
     } else {
@@ -87,9 +97,10 @@ pub(super) async fn forget(
     txn: &mut Transaction,
 ) -> Result<(), UpstreamError> {
     let mut copies = Copies::read(upstream, leaving.key, current).await?;
-    copies.states.retain(|known| known.uid != *leaving.physical);
+    let record = PlacementRecord::of(current).unwrap_or_default();
+    copies.keep_counted(&record);
     if !copies.states.is_empty() {
-        merge(upstream, leaving.key, current, &copies.states);
+        merge(upstream, leaving.key, &record, current, &copies.states);
     }
     let placement = placements::with_states(&upstream.plane, leaving.key, &copies.states).await;
     txn.writes.extend(placement.map_err(|error| failed(&error))?);
@@ -97,10 +108,21 @@ pub(super) async fn forget(
     Ok(())
 }
 
-/// Sets `.status` from the copies; whether that changed anything.
-fn merge(upstream: &StoreUpstream, key: &ObjectKey, object: &mut Value, states: &[CopyStatus]) -> bool {
+/// Sets `.status` from the copies that stay; whether that changed anything.
+fn merge(
+    upstream: &StoreUpstream,
+    key: &ObjectKey,
+    record: &PlacementRecord,
+    object: &mut Value,
+    states: &[CopyStatus],
+) -> bool {
     let Some(kind) = upstream.plane.stored_kind(&key.resource) else { return false };
-    let merged = status::merge(&kind.gvk.group_kind(), object, states);
+    let stays = |state: &&CopyStatus| record.on(&state.uid).is_some_and(|copy| copy.phase != Phase::Leaving);
+    let staying: Vec<CopyStatus> = states.iter().filter(stays).cloned().collect();
+    if staying.is_empty() {
+        return false;
+    }
+    let merged = status::merge(&kind.gvk.group_kind(), object, &staying);
     let current = object.get("status").unwrap_or(&Value::Null);
     if merged.is_null() || *current == merged {
         return false;

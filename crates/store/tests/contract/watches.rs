@@ -29,7 +29,7 @@ pub(crate) async fn a_list_and_its_watch_have_no_hole(scene: Scene) {
             while !stop.load(Ordering::Acquire) {
                 round += 1;
                 let key = pod(1, &format!("p{}", (round * 7 + n) % 13));
-                let put = round % 3 != 0;
+                let put = !round.is_multiple_of(3);
                 let record = put.then(|| record(&key, &format!("{n}.{round}")));
                 let _ = scene.commit(Transaction::one(key, Expect::Anything, record)).await;
             }

@@ -288,6 +288,14 @@ async fn what_is_not_ours(connector: Arc<dyn Connector>) -> Verdict {
         object::meta_text(&now, "resourceVersion") == object::meta_text(&foreign, "resourceVersion"),
         "it was not touched",
     )?;
+    let theirs = Deletion {
+        uid: object::meta_text(&now, "uid").to_owned(),
+        resource_version: object::meta_text(&now, "resourceVersion").to_owned(),
+        proof: Proof::Debt,
+        grace: None,
+    };
+    let gone = stage.api.delete(&stage.path("configmaps", Some("taken")), &theirs, "Background").await;
+    gone.map_err(|error| error.to_string())?;
     stage.finished().await
 }
 

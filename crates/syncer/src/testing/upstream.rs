@@ -86,7 +86,8 @@ impl MemoryUpstream {
         let Some(found) = inner.objects.get(key).cloned() else { return };
         let mut object = found.object;
         object::metadata_mut(&mut object).insert("deletionTimestamp".into(), json!("2026-01-01T00:00:00Z"));
-        self.store(&mut inner, key, &found.kind, Some(object));
+        let is_placed = PlacementRecord::of(&object).is_some();
+        self.store(&mut inner, key, &found.kind, is_placed.then_some(object));
     }
 
     /// Removes an object at once, whatever its copies: what a plane should not do, and the syncer must bear.

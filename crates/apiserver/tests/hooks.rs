@@ -1,0 +1,126 @@
+//! What the binary plugs in.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{MAPS, Plane, config_map};
+use portolan_apiserver::{
+    LogicalCluster, User,
+    admission::{Admission, Request},
+    hooks::{PodStream, PodStreamRequest, PodStreams, ReadyCheck, Reviews, WriteAdvisor},
+};
+use portolan_machinery::kinds::Kind;
+use portolan_types::{BoxFuture, Status, object};
+use serde_json::{Value, json};
+
+struct Plugged;
+
+impl Admission for Plugged {
+    fn mutate<'a>(
+        &'a self,
+        request: &'a Request<'a>,
+        new: &'a mut Value,
+        _old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            match object::name(new) {
+                "panics" => panic!("as tested"),
+                "refused" => Err(Status::forbidden(&request.kind.group_resource(), "refused", "because")),
+                _ => {
+                    object::set_annotation(new, "seen", Some(request.user.name.clone()));
+                    Ok(())
+                }
+            }
+        })
+    }
+}
+
+impl WriteAdvisor for Plugged {
+    fn advise(&self, cluster: &LogicalCluster, kind: &Kind, new: &Value) -> Vec<String> {
+        vec![format!("{} {} in {}", kind.gvk.kind, object::name(new), cluster.path)]
+    }
+}
+
+impl Reviews for Plugged {
+    fn review<'a>(
+        &'a self,
+        _cluster: &'a LogicalCluster,
+        kind: &'a Kind,
+        mut asked: Value,
+        _user: &'a User,
+    ) -> Option<BoxFuture<'a, Result<Value, Status>>> {
+        asked["status"] = json!({"clusters": []});
+        (*kind.resource == *"placementexplanations").then(|| Box::pin(async move { Ok(asked) }) as _)
+    }
+}
+
+impl PodStreams for Plugged {
+    fn open(
+        &self,
+        request: PodStreamRequest,
+    ) -> BoxFuture<'_, Result<http::Response<portolan_apiserver::Body>, Status>> {
+        assert!(!request.request.headers().contains_key("authorization"));
+        let text = match request.stream {
+            PodStream::Log => "a line\n",
+            _ => "",
+        };
+        let body = http_body_util::BodyExt::boxed_unsync(http_body_util::Full::from(text));
+        Box::pin(async move { Ok(http::Response::new(body)) })
+    }
+}
+
+impl ReadyCheck for Plugged {
+    fn name(&self) -> &str {
+        "tested"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        Err("not yet".into())
+    }
+}
+
+async fn plane() -> Plane {
+    Plane::with(|config| {
+        config.hooks.admission.push(Arc::new(Plugged));
+        config.hooks.advisor = Some(Arc::new(Plugged));
+        config.hooks.reviews.push(Arc::new(Plugged));
+        config.hooks.streams = Arc::new(Plugged);
+        config.hooks.ready.push(Arc::new(Plugged));
+    })
+    .await
+}
+
+#[tokio::test]
+async fn admission_changes_refuses_and_may_even_panic() {
+    let admin = plane().await.admin();
+    let made = admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    assert_eq!(made.headers["warning"], "299 - \"ConfigMap a in root\"");
+    assert_eq!(made.json()["metadata"]["annotations"]["seen"], "admin");
+    admin.post(MAPS, config_map("refused", json!({}))).await.expect(403);
+    let broken = admin.post(MAPS, config_map("panics", json!({}))).await.expect(500);
+    assert_eq!(broken.json()["reason"], "InternalError");
+    admin.post(MAPS, config_map("b", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
+async fn reviews_streams_and_readiness_are_answered_by_who_knows() {
+    let admin = plane().await.admin();
+    let path = "/apis/portolan.dev/v1alpha1/namespaces/default/placementexplanations";
+    let asked = json!({"metadata": {"name": "x"}, "spec": {"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    let answer = admin.post(path, asked).await.expect(201).json();
+    assert_eq!(answer["status"]["clusters"], json!([]));
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    admin.post("/api/v1/namespaces/default/pods", pod).await.expect(201);
+    let log = [("authorization", "Bearer secret")];
+    assert_eq!(
+        admin.send("GET", "/api/v1/namespaces/default/pods/p/log", &log, "").await.expect(200).text(),
+        "a line\n"
+    );
+    let ready = admin.get("/readyz").await.expect(500);
+    assert!(ready.text().contains("[-]tested failed: not yet"), "{}", ready.text());
+    admin.get("/readyz?exclude=tested").await.expect(200);
+    admin.get("/livez").await.expect(200);
+}

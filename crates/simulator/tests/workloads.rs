@@ -1,0 +1,183 @@
+//! What Kubernetes does with workloads, seen through the API of a simulated cluster.
+
+use std::time::Duration;
+
+use http::{Method, Request, header::CONTENT_TYPE};
+use http_body_util::{BodyExt as _, Full};
+use portolan_apiserver::User;
+use portolan_simulator::{SimulatedCluster, SimulationConfig};
+use portolan_types::Seams;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+/// Only a failing test waits this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+const APPS: &str = "/apis/apps/v1/namespaces/default";
+const BATCH: &str = "/apis/batch/v1/namespaces/default";
+const REVISION: &str = "deployment.kubernetes.io/revision";
+const CORE: &str = "/api/v1/namespaces/default";
+
+struct Fixture(SimulatedCluster);
+
+impl Fixture {
+    async fn start() -> Self {
+        let quick = Duration::from_millis(1);
+        let config =
+            SimulationConfig { pod_start: quick, pod_stop: quick, job_run: quick, ..SimulationConfig::named("east") };
+        Self(SimulatedCluster::start(config, Seams::system(), &CancellationToken::new()).await.unwrap())
+    }
+
+    async fn send(&self, method: Method, path: &str, content: &str, body: Value) -> Value {
+        let user = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
+        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content);
+        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(&body).unwrap() };
+        let answer = self.0.api().service_as(user).oneshot(request.body(Full::new(body.into())).unwrap()).await.unwrap();
+        serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.send(Method::GET, path, "application/json", Value::Null).await
+    }
+
+    async fn create(&self, path: &str, object: Value) {
+        let answer = self.send(Method::POST, path, "application/json", object).await;
+        assert_ne!(answer["status"], "Failure", "{answer}");
+    }
+
+    async fn patch(&self, path: &str, patch: Value) {
+        let answer = self.send(Method::PATCH, path, "application/merge-patch+json", patch).await;
+        assert_ne!(answer["status"], "Failure", "{answer}");
+    }
+
+    async fn delete(&self, path: &str, propagation: &str) {
+        self.send(Method::DELETE, path, "application/json", json!({"propagationPolicy": propagation})).await;
+    }
+
+    /// Reads `path` again and again until it is as wanted.
+    async fn until(&self, path: &str, test: impl Fn(&Value) -> bool) -> Value {
+        let looking = async {
+            loop {
+                let found = self.get(path).await;
+                if test(&found) {
+                    return found;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, looking).await {
+            Ok(found) => found,
+            Err(_) => panic!("{path}: {:#}", self.get(path).await),
+        }
+    }
+}
+
+fn template(image: &str, restart: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"restartPolicy": restart, "containers": [{"name": "web", "image": image}]},
+    })
+}
+
+fn workload(kind: &str, replicas: i64) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template("web:1", "Always")},
+    })
+}
+
+fn count(list: &Value) -> usize {
+    list["items"].as_array().map_or(0, Vec::len)
+}
+
+#[tokio::test]
+async fn a_deployment_runs_rolls_over_and_goes_with_all_its_pods() {
+    let f = Fixture::start().await;
+    let web = &format!("{APPS}/deployments/web");
+    f.create(&format!("{APPS}/deployments"), workload("Deployment", 3)).await;
+    let seen = |d: &Value| d["status"]["observedGeneration"] == d["metadata"]["generation"];
+    f.until(web, |d| d["status"]["readyReplicas"] == 3 && seen(d)).await;
+    f.patch(web, json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "web:2"}]}}}})).await;
+    let three = |d: &Value, field: &str| d["status"][field] == 3;
+    let done = |d: &Value| ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|field| three(d, field));
+    f.until(web, |d| done(d) && seen(d) && d["metadata"]["annotations"][REVISION] == "2").await;
+    let sets = f.get(&format!("{APPS}/replicasets")).await;
+    assert_eq!(count(&sets), 2, "the old one stays for a rollback");
+    f.delete(web, "Foreground").await;
+    f.until(web, |d| d["reason"] == "NotFound").await;
+    f.until(&format!("{CORE}/pods"), |pods| count(pods) == 0).await;
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_keeps_its_pod_waiting() {
+    let f = Fixture::start().await;
+    let mut broken = workload("Deployment", 1);
+    broken["spec"]["template"] = template("registry.example/does-not-exist:1", "Always");
+    f.create(&format!("{APPS}/deployments"), broken).await;
+    let waiting = |pods: &Value| pods.pointer("/items/0/status/containerStatuses/0/state/waiting/reason").cloned();
+    f.until(&format!("{CORE}/pods"), |pods| waiting(pods) == Some("ImagePullBackOff".into())).await;
+}
+
+#[tokio::test]
+async fn a_stateful_set_starts_in_order_each_pod_with_its_claim() {
+    let f = Fixture::start().await;
+    let mut set = workload("StatefulSet", 2);
+    set["spec"]["serviceName"] = "web".into();
+    set["spec"]["volumeClaimTemplates"] = json!([{
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }]);
+    f.create(&format!("{APPS}/statefulsets"), set).await;
+    f.until(&format!("{APPS}/statefulsets/web"), |s| s["status"]["readyReplicas"] == 2).await;
+    f.until(&format!("{CORE}/persistentvolumeclaims/data-web-1"), |c| c["status"]["phase"] == "Bound").await;
+    let first = f.get(&format!("{CORE}/pods/web-0")).await;
+    assert_eq!(first["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], "data-web-0");
+}
+
+#[tokio::test]
+async fn a_daemon_set_runs_once_on_every_node() {
+    let f = Fixture::start().await;
+    let mut set = workload("DaemonSet", 0);
+    set["spec"].as_object_mut().unwrap().remove("replicas");
+    f.create(&format!("{APPS}/daemonsets"), set).await;
+    f.until(&format!("{APPS}/daemonsets/web"), |s| s["status"]["numberReady"] == 2).await;
+}
+
+#[tokio::test]
+async fn a_job_completes_or_gives_up() {
+    let f = Fixture::start().await;
+    let job = |name: &str, command: Value| {
+        let mut template = template("web:1", "Never");
+        template["spec"]["containers"][0]["command"] = command;
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+            "spec": {"backoffLimit": 1, "completions": 2, "template": template},
+        })
+    };
+    f.create(&format!("{BATCH}/jobs"), job("good", json!(["true"]))).await;
+    f.create(&format!("{BATCH}/jobs"), job("bad", json!(["false"]))).await;
+    let has = |job: &Value, kind: &str| {
+        job["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == kind))
+    };
+    f.until(&format!("{BATCH}/jobs/good"), |job| has(job, "Complete") && job["status"]["succeeded"] == 2).await;
+    f.until(&format!("{BATCH}/jobs/bad"), |job| has(job, "Failed")).await;
+}
+
+#[tokio::test]
+async fn a_service_gets_an_address_and_endpoints() {
+    let f = Fixture::start().await;
+    f.create(&format!("{APPS}/deployments"), workload("Deployment", 2)).await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    });
+    f.create(&format!("{CORE}/services"), service).await;
+    let made = f.get(&format!("{CORE}/services/web")).await;
+    assert!(made["spec"]["clusterIP"].as_str().is_some_and(|ip| ip.starts_with("10.")), "{made}");
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let ready = |list: &Value| {
+        let endpoints = list.pointer("/items/0/endpoints").and_then(Value::as_array).cloned().unwrap_or_default();
+        endpoints.iter().filter(|e| e["conditions"]["ready"] == true).count()
+    };
+    f.until(slices, |list| ready(list) == 2).await;
+}
