@@ -8,7 +8,7 @@ use portolan_machinery::{
     lifecycle::{DeleteOptions, Propagation},
 };
 use portolan_store::{Event, RangeRequest, RangeScope, StoreError};
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, ObjectName, object};
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
 use serde_json::Value;
 
 use crate::{

@@ -170,3 +170,32 @@ async fn an_object_whose_owner_never_was_goes() {
     let dependent = f.create(config_map("dependent", Some(&ghost))).await;
     f.until("it goes", &dependent, |found| found.is_none()).await;
 }
+
+#[tokio::test]
+async fn a_chain_deleted_in_the_foreground_goes_from_its_end() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let owner = f.create(config_map("owner", None)).await;
+    let middle = f.create(config_map("middle", f.get(&owner).await.as_ref())).await;
+    let last = f.create(config_map("last", f.get(&middle).await.as_ref())).await;
+    f.delete(&owner, Propagation::Foreground).await;
+    f.until("the owner goes", &owner, |found| found.is_none()).await;
+    assert_eq!((f.get(&middle).await, f.get(&last).await), (None, None));
+}
+
+#[tokio::test]
+async fn a_circle_of_owners_does_not_block() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let first = f.create(config_map("first", None)).await;
+    let second = f.create(config_map("second", f.get(&first).await.as_ref())).await;
+    let references = config_map("x", f.get(&second).await.as_ref())["metadata"]["ownerReferences"].clone();
+    let close = |current: &mut Value| {
+        object::metadata_mut(current).insert("ownerReferences".into(), references.clone());
+        portolan_controllers::plane::Step::Write(None)
+    };
+    f.plane.change(f.kind("v1", "ConfigMap"), &first, close).await.unwrap();
+    f.delete(&first, Propagation::Foreground).await;
+    f.until("the first goes", &first, |found| found.is_none()).await;
+    f.until("and the second", &second, |found| found.is_none()).await;
+}

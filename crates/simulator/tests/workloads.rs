@@ -22,7 +22,7 @@ struct Fixture(SimulatedCluster);
 
 impl Fixture {
     async fn start() -> Self {
-        let quick = Duration::from_millis(1);
+        let quick = Duration::from_millis(100);
         let config =
             SimulationConfig { pod_start: quick, pod_stop: quick, job_run: quick, ..SimulationConfig::named("east") };
         Self(SimulatedCluster::start(config, Seams::system(), &CancellationToken::new()).await.unwrap())
@@ -32,7 +32,8 @@ impl Fixture {
         let user = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content);
         let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(&body).unwrap() };
-        let answer = self.0.api().service_as(user).oneshot(request.body(Full::new(body.into())).unwrap()).await.unwrap();
+        let answer =
+            self.0.api().service_as(user).oneshot(request.body(Full::new(body.into())).unwrap()).await.unwrap();
         serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap()
     }
 

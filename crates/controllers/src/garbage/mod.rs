@@ -104,14 +104,10 @@ impl GarbageCollector {
             return Ok(());
         }
         if object::is_deleting(&found.object) {
-            return match waiting && object::finalizers(&found.object).any(|f| f == FOREGROUND_FINALIZER) {
-                true => self.unblock(found).await,
-                false => Ok(()),
-            };
+            return Ok(());
         }
-        let has_dependents = || self.dependents(found.key.cluster, object::meta_text(&found.object, "uid"));
-        let propagation = match waiting && !has_dependents().await?.is_empty() {
-            true => Propagation::Foreground,
+        let propagation = match waiting {
+            true => self.propagation_below_waiting(found).await?,
             false => Propagation::Background,
         };
         let options = DeleteOptions {
@@ -122,7 +118,20 @@ impl GarbageCollector {
         self.plane.delete(kind, &found.key, &options).await
     }
 
-    /// An owner and its dependent that both wait for each other: the circle must not block.
+    /// How an object goes whose owner waits for it: its own dependents first. One of them that waits for this object in turn
+    /// would close a circle, so this object then blocks its owners no more.
+    async fn propagation_below_waiting(&self, found: &Found) -> Result<Propagation, PlaneError> {
+        let dependents = self.dependents(found.key.cluster, object::meta_text(&found.object, "uid")).await?;
+        let waits = |dependent: &Found| {
+            object::is_deleting(&dependent.object)
+                && object::finalizers(&dependent.object).any(|f| f == FOREGROUND_FINALIZER)
+        };
+        if dependents.iter().any(waits) {
+            self.unblock(found).await?;
+        }
+        Ok(if dependents.is_empty() { Propagation::Background } else { Propagation::Foreground })
+    }
+
     async fn unblock(&self, found: &Found) -> Result<(), PlaneError> {
         self.edit_references(found, |references| {
             let blocking = |r: &&mut Value| r.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true);
@@ -212,9 +221,13 @@ impl Controller for GarbageCollector {
         let mut keys = Vec::new();
         if event.change == Change::Deleted {
             keys.extend(header.uid().map(|uid| Key::DependentsOf(cluster, uid)));
-            keys.extend(owners::waiting_owners(&self.plane, event).into_iter().map(Key::Object));
+            keys.extend(owners::owners_of(&self.plane, event).into_iter().map(Key::Object));
         } else if !header.owners.is_empty() || (header.is_deleting && header.has_finalizers) {
             keys.push(Key::Object(event.key.clone()));
+            if header.is_deleting {
+                // It may have stopped to block its owners.
+                keys.extend(owners::owners_of(&self.plane, event).into_iter().map(Key::Object));
+            }
         }
         keys
     }

@@ -94,14 +94,13 @@ pub(super) async fn state(
     Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
 }
 
-/// Owners of an object that is gone, which may have waited for it.
-pub(super) fn waiting_owners(plane: &Plane, event: &Event) -> Vec<ObjectKey> {
+/// Owners of the object of an event, which may wait for it.
+pub(super) fn owners_of(plane: &Plane, event: &Event) -> Vec<ObjectKey> {
     if event.record.header.owners.is_empty() {
         return Vec::new();
     }
     let Ok(object) = event.record.to_value(ResourceVersion::FIRST) else { return Vec::new() };
-    let blocking = OwnerRef::all(&object).into_iter().filter(|reference| reference.blocks);
-    let keys = blocking.filter_map(|reference| reference.key(plane, &event.key));
+    let keys = OwnerRef::all(&object).into_iter().filter_map(|reference| reference.key(plane, &event.key));
     keys.filter_map(|target| match target {
         Target::Key(key) => Some(key),
         Target::Impossible => None,

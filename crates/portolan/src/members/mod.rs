@@ -2,6 +2,8 @@
 
 mod connect;
 mod epoch;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, sync::Arc, sync::Mutex, time::Duration};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
 use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, object};
+use portolan_types::{BoxFuture, GroupResource, ObjectKey};
 use serde_json::{Value, json};
 
 use super::children::{Family, generate_name, is_active, is_ready, pod_from};
