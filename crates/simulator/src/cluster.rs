@@ -9,7 +9,7 @@ use portolan_types::Seams;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{kubelet::Kubelet, network, nodes, storage, workloads};
+use crate::{kubelet::Kubelet, logs::CannedLogs, network, nodes, storage, workloads};
 
 /// What a simulated cluster is made of.
 #[derive(Clone, Debug)]
@@ -67,7 +67,9 @@ impl SimulatedCluster {
         shutdown: &CancellationToken,
     ) -> Result<Self, StartError> {
         let store = portolan_store::memory();
-        let config_of_api = ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
+        let mut config_of_api =
+            ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
+        config_of_api.hooks.streams = Arc::new(CannedLogs);
         let api = ApiServer::new(store.clone(), config_of_api).await?;
         let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams));
         nodes::create(&plane, &config).await?;

@@ -6,6 +6,7 @@
 mod cluster;
 mod fields;
 mod kubelet;
+mod logs;
 mod network;
 mod nodes;
 mod schedule;

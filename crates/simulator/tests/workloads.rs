@@ -37,6 +37,13 @@ impl Fixture {
         serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap()
     }
 
+    async fn text(&self, path: &str) -> String {
+        let user = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
+        let request = Request::builder().uri(path).body(Full::<bytes::Bytes>::default()).unwrap();
+        let answer = self.0.api().service_as(user).oneshot(request).await.unwrap();
+        String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
     async fn get(&self, path: &str) -> Value {
         self.send(Method::GET, path, "application/json", Value::Null).await
     }
@@ -131,6 +138,8 @@ async fn a_stateful_set_starts_in_order_each_pod_with_its_claim() {
     f.create(&format!("{APPS}/statefulsets"), set).await;
     f.until(&format!("{APPS}/statefulsets/web"), |s| s["status"]["readyReplicas"] == 2).await;
     f.until(&format!("{CORE}/persistentvolumeclaims/data-web-1"), |c| c["status"]["phase"] == "Bound").await;
+    let log = f.text(&format!("{CORE}/pods/web-0/log?container=web")).await;
+    assert!(log.contains("simulated: web of pod web-0 started"), "{log}");
     let first = f.get(&format!("{CORE}/pods/web-0")).await;
     assert_eq!(first["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], "data-web-0");
 }

@@ -41,6 +41,12 @@ impl Workspace {
         self.send(Method::GET, &format!("/clusters/{}{path}", self.path), Bytes::new()).await
     }
 
+    /// Deletes one object by its path below the workspace.
+    #[cfg(test)]
+    pub(super) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        self.send(Method::DELETE, &format!("/clusters/{}{path}", self.path), Bytes::new()).await
+    }
+
     fn url(&self, object: &Value) -> anyhow::Result<String> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let gvk = GroupVersionKind::parse(text("apiVersion"), text("kind"))?;

@@ -21,7 +21,8 @@ use super::{
 };
 use crate::control_plane::{self, Config, ControlPlane};
 
-const MANIFESTS: [&str; 5] = [
+/// The sample app.
+pub(super) const MANIFESTS: [&str; 5] = [
     include_str!("../../../../manifests/demo/40-policy.yaml"),
     include_str!("../../../../manifests/demo/00-config.yaml"),
     include_str!("../../../../manifests/demo/10-web.yaml"),

@@ -6,6 +6,8 @@ mod demo;
 mod kubeconfig;
 mod progress;
 mod server;
+#[cfg(test)]
+mod tests;
 mod version;
 
 use std::process::ExitCode;
