@@ -93,3 +93,38 @@ fn the_lock_file_has_one_of_each_and_none_of_the_banned() {
         assert!(count(name) <= 1, "{name} is there {} times", count(name));
     }
 }
+
+/// Where the clock and randomness of the machine may be read: the seam itself, and what never decides anything.
+const CLOCKS: [&str; 4] = ["types/src/seams.rs", "store/src/metrics.rs", "portolan/src/cli/", "xtask/"];
+const NONDETERMINISM: [&str; 6] =
+    ["SystemTime::now", "Timestamp::now", "rand::rng", "thread_rng", "OsRng", "std::time::Instant"];
+
+#[test]
+fn time_and_randomness_come_in_through_the_seam() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![crates];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the sources are there").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                check_clocks(&path);
+            }
+        }
+    }
+}
+
+fn check_clocks(path: &Path) {
+    let name = path.to_string_lossy().replace('\\', "/");
+    let is_test = name.contains("/tests") || name.contains("/benches/") || name.contains("/examples/");
+    if is_test || CLOCKS.iter().any(|allowed| name.contains(allowed)) {
+        return;
+    }
+    let text = std::fs::read_to_string(path).expect("sources are text");
+    // Tests inside a file come last.
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    for word in NONDETERMINISM {
+        assert!(!code.contains(word), "{name} uses {word}; take it from portolan_types::Seams");
+    }
+}

@@ -29,6 +29,8 @@ pub(super) const MANIFESTS: [&str; 5] = [
     include_str!("../../../../manifests/demo/20-db.yaml"),
     include_str!("../../../../manifests/demo/30-migrate.yaml"),
 ];
+/// Marks a data directory that a demo made.
+const MARKER: &str = ".portolan-demo";
 const WORKSPACE: &str = "shop";
 /// How long the sample app may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,10 +60,7 @@ impl Demo {
     }
 
     async fn demonstrate(self) -> anyhow::Result<()> {
-        let fresh = !self.data_dir.exists();
-        if !fresh && !self.data_dir.join("admin.kubeconfig").exists() && self.data_dir.read_dir()?.next().is_some() {
-            bail!("{} is there and not from a demo; name another one with --data-dir", self.data_dir.display());
-        }
+        self.claim_data_dir()?;
         let fate = if self.keep { "kept" } else { "deleted on exit; --keep to keep" };
         println!("portolan {}  data: {} ({fate})", super::version::PORTOLAN, self.data_dir.display());
         let result = self.steps().await;
@@ -70,6 +69,19 @@ impl Demo {
                 .with_context(|| format!("{} could not be deleted", self.data_dir.display()))?;
         }
         result
+    }
+
+    /// Only a folder that a demo made is used, and deleted: never one that holds something else.
+    fn claim_data_dir(&self) -> anyhow::Result<()> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let shown = self.data_dir.display();
+        let marker = self.data_dir.join(MARKER);
+        let is_used = self.data_dir.read_dir().is_ok_and(|mut entries| entries.next().is_some());
+        if is_used && !marker.exists() {
+            bail!("{shown} is there and not from a demo; name another one with --data-dir");
+        }
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.data_dir);
+        made.and_then(|()| std::fs::write(&marker, "")).with_context(|| format!("{shown} cannot be made"))
     }
 
     async fn steps(&self) -> anyhow::Result<()> {
@@ -248,6 +260,22 @@ async fn placed_line(shop: &Workspace) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_a_demos_is_never_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let demo = |name: &str| Demo {
+            members: 3,
+            data_dir: folder.path().join(name),
+            keep: false,
+            bind_address: "127.0.0.1:0".parse().unwrap(),
+        };
+        std::fs::create_dir(folder.path().join("real")).unwrap();
+        std::fs::write(folder.path().join("real/admin.kubeconfig"), "").unwrap();
+        assert!(demo("real").claim_data_dir().is_err());
+        demo("own").claim_data_dir().unwrap();
+        demo("own").claim_data_dir().expect("a kept one is used again");
+    }
 
     #[test]
     fn members_span_two_regions() {

@@ -8,7 +8,7 @@ use portolan_controllers::{Plane, PlaneError};
 use portolan_simulator::{SimulatedCluster, SimulationConfig};
 use portolan_syncer::{ConnectError, Connector, DirectConnector};
 use portolan_types::{
-    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams,
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams, Uid,
     placement::{Connection, SecretKeyRef},
 };
 use serde_json::Value;
@@ -47,9 +47,9 @@ fn text_of(secret: &Value, reference: &SecretKeyRef) -> Option<String> {
     String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
-/// The simulated clusters of this process, by name; they live as long as it does.
+/// The simulated clusters of this process, by the uid of their `PhysicalCluster`.
 pub(crate) struct Simulations {
-    running: Mutex<HashMap<String, Arc<SimulatedCluster>>>,
+    running: Mutex<HashMap<Uid, Arc<SimulatedCluster>>>,
     seams: Seams,
     shutdown: CancellationToken,
 }
@@ -62,6 +62,7 @@ impl Simulations {
     /// The connector of a physical cluster; an error is a sentence for its `Ready` condition.
     pub(super) async fn connector(
         &self,
+        uid: &Uid,
         name: &str,
         connection: &Connection,
         kubeconfig: Option<&str>,
@@ -74,21 +75,25 @@ impl Simulations {
             (Connection { simulated: Some(simulated), .. }, _) => {
                 let nodes = if simulated.nodes == 0 { DEFAULT_NODES } else { simulated.nodes };
                 let config = SimulationConfig { nodes, ..SimulationConfig::named(name) };
-                Ok(Arc::new(InProcessConnector(self.start(config).await?.api().clone())))
+                Ok(Arc::new(InProcessConnector(self.start(uid, config).await?.api().clone())))
             }
             _ => Err("the connection names neither a kubeconfig nor a simulated cluster".into()),
         }
     }
 
-    async fn start(&self, config: SimulationConfig) -> Result<Arc<SimulatedCluster>, String> {
+    /// Ends the simulated cluster of a `PhysicalCluster` that is gone.
+    pub(super) async fn forget(&self, uid: &Uid) {
+        self.running.lock().await.remove(uid);
+    }
+
+    async fn start(&self, uid: &Uid, config: SimulationConfig) -> Result<Arc<SimulatedCluster>, String> {
         let mut running = self.running.lock().await;
-        if let Some(cluster) = running.get(&config.name) {
+        if let Some(cluster) = running.get(uid) {
             return Ok(cluster.clone());
         }
-        let name = config.name.clone();
         let started = SimulatedCluster::start(config, self.seams.clone(), &self.shutdown).await;
         let cluster = Arc::new(started.map_err(|error| error.to_string())?);
-        running.insert(name, cluster.clone());
+        running.insert(uid.clone(), cluster.clone());
         Ok(cluster)
     }
 }

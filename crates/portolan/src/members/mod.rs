@@ -59,10 +59,11 @@ impl Members {
         self.running.lock().expect("no code panics under this lock").remove(key)
     }
 
-    async fn stop(&self, key: &ObjectKey) {
-        if let Some(running) = self.take(key) {
-            running.handle.stop().await;
-        }
+    /// Stops the workers; the uid of the `PhysicalCluster` that they were for.
+    async fn stop(&self, key: &ObjectKey) -> Option<Uid> {
+        let running = self.take(key)?;
+        running.handle.stop().await;
+        Some(running.uid)
     }
 
     async fn ensure_running(&self, found: &Found, uid: Uid, spec: PhysicalClusterSpec) -> Result<(), PlaneError> {
@@ -78,7 +79,7 @@ impl Members {
         self.upstream.register(uid.clone(), found.key.clone());
         let name = object::name(&found.object);
         let connector = match &kubeconfig {
-            Ok(text) => self.simulations.connector(name, &spec.connection, text.as_deref()).await,
+            Ok(text) => self.simulations.connector(&uid, name, &spec.connection, text.as_deref()).await,
             Err(reason) => Err(reason.clone()),
         };
         let connector = match connector {
@@ -139,7 +140,9 @@ impl Controller for Members {
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             let Some(found) = self.plane.get(key).await? else {
-                self.stop(key).await;
+                if let Some(gone) = self.stop(key).await {
+                    self.simulations.forget(&gone).await;
+                }
                 return Ok(Outcome::Done);
             };
             let Some(uid) = object::uid(&found.object) else { return Ok(Outcome::Done) };

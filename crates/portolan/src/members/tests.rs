@@ -13,7 +13,7 @@ use super::connect::Simulations;
 async fn a_simulated_cluster_passes_the_syncer_suite() {
     let simulations = Simulations::new(Seams::system(), CancellationToken::new());
     let connection = Connection { simulated: Some(SimulatedConnection { nodes: 2 }), ..Connection::default() };
-    let connector = simulations.connector("east", &connection, None).await.expect("it starts");
+    let connector = simulations.connector(&"u".parse().unwrap(), "east", &connection, None).await.expect("it starts");
     suite::run(connector.clone()).await.expect("the suite passes");
     suite::run_workloads(connector).await.expect("the suite passes with workloads");
 }
