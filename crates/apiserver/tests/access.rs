@@ -339,3 +339,71 @@ async fn a_watch_ends_when_the_right_to_it_does() {
     assert!(started.elapsed() <= std::time::Duration::from_secs(11));
     assert_eq!(watch.next().await, None);
 }
+
+#[tokio::test]
+async fn a_token_is_bound_to_a_pod_of_its_own_account_only() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    for name in ["bot", "other"] {
+        admin.post(accounts, json!({"metadata": {"name": name}})).await.expect(201);
+    }
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"serviceAccountName": "bot", "containers": [{"name": "c", "image": "i"}]},
+    });
+    admin.post("/api/v1/namespaces/default/pods", pod).await.expect(201);
+    let request = json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}});
+    admin.post(&format!("{accounts}/bot/token"), request.clone()).await.expect(201);
+    admin.post(&format!("{accounts}/other/token"), request).await.expect(400);
+}
+
+#[tokio::test]
+async fn a_service_account_that_makes_a_workspace_opens_it_to_no_namesake() {
+    let plane = Plane::new().await;
+    let account = plane.api.service_as(user("system:serviceaccount:default:maker", &[]));
+    let account = Client { service: account, base: "/clusters/root".into() };
+    let role = json!({
+        "metadata": {"name": "maker"},
+        "rules": [{"verbs": ["create"], "apiGroups": ["tenancy.kcp.io"], "resources": ["workspaces"]}],
+    });
+    plane.admin().post(&format!("{RBAC}/clusterroles"), role).await.expect(201);
+    let bound = binding("maker", "system:serviceaccount:default:maker", "maker");
+    plane.admin().post(&format!("{RBAC}/clusterrolebindings"), bound).await.expect(201);
+    workspace(&account, "made").await;
+    let bindings = plane.admin().at("root:made").get(&format!("{RBAC}/clusterrolebindings/workspace-admin")).await;
+    bindings.expect(404);
+}
+
+#[tokio::test]
+async fn a_workspace_cannot_be_torn_from_its_logical_cluster() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    workspace(&admin, "a").await;
+    let path = format!("{WORKSPACES}/a");
+    let kept = admin.merge(&path, json!({"metadata": {"finalizers": null}})).await.expect(200).json();
+    assert_eq!(kept["metadata"]["finalizers"], json!(["core.kcp.io/logicalcluster"]));
+    admin.delete(&path).await.expect(200);
+    admin.merge(&path, json!({"metadata": {"finalizers": null}})).await.expect(403);
+    admin.merge(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    let cluster = plane.api.directory().by_path(&"root:a".parse().unwrap()).unwrap();
+    plane.api.directory().remove(cluster.id).await.unwrap();
+    admin.merge(&path, json!({"metadata": {"finalizers": null}})).await.expect(200);
+    admin.get(&path).await.expect(404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_without_pause_do_not_put_off_the_look_at_permissions() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    admin.post(&bindings, binding("b", "ann", "view")).await.expect(201);
+    let mut watch = ann.watch(&format!("{MAPS}?watch=true&resourceVersion=1"), &[]).await;
+    admin.post(MAPS, config_map("seen", json!({}))).await.expect(201);
+    assert_eq!(watch.seen().await, ("ADDED".into(), "seen".into()));
+    admin.delete(&format!("{bindings}/b")).await.expect(200);
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    admin.post(MAPS, config_map("secret", json!({}))).await.expect(201);
+    let end = watch.next().await.unwrap();
+    assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)));
+}

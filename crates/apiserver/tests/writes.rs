@@ -303,3 +303,47 @@ async fn the_servers_annotations_are_not_for_clients() {
     assert!(answer.headers["warning"].to_str().unwrap().contains("written by the server only"));
     assert!(answer.json()["metadata"]["annotations"].is_null());
 }
+
+#[tokio::test]
+async fn a_service_may_have_one_node_port_for_two_protocols() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let services = "/api/v1/namespaces/default/services";
+    let port = |name: &str, protocol: &str, port: u16, node: u16| json!({"name": name, "protocol": protocol, "port": port, "nodePort": node});
+    let ports =
+        json!([port("dns", "UDP", 53, 30053), port("http", "TCP", 80, 30080), port("dns-tcp", "TCP", 53, 30053),]);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": ports}});
+    for _ in 0..2 {
+        admin.post(services, service.clone()).await.expect(201);
+        admin.delete(&format!("{services}/s")).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn evictions_cannot_spend_one_allowance_twice() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let (pods, budgets) =
+        ("/api/v1/namespaces/default/pods", "/apis/policy/v1/namespaces/default/poddisruptionbudgets");
+    for name in ["a", "b"] {
+        let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        admin.post(pods, json!({"metadata": {"name": name, "labels": {"app": "x"}}, "spec": spec})).await.expect(201);
+        admin.merge(&format!("{pods}/{name}/status"), json!({"status": {"phase": "Running"}})).await.expect(200);
+    }
+    let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}});
+    admin.post(budgets, json!({"metadata": {"name": "x"}, "spec": spec})).await.expect(201);
+    let one = json!({"status": {"disruptionsAllowed": 1}});
+    admin.merge(&format!("{budgets}/x/status"), one).await.expect(200);
+    let evict = |name: &'static str, query: &'static str| {
+        let admin = admin.clone();
+        async move { admin.post(&format!("{pods}/{name}/eviction{query}"), json!({"metadata": {"name": name}})).await.code }
+    };
+    assert_eq!(evict("a", "?dryRun=All").await, 201);
+    let mut codes = [evict("a", ""), evict("b", "")].map(Box::pin);
+    let [first, second] = &mut codes;
+    let codes = tokio::join!(first, second);
+    assert_eq!((codes.0.min(codes.1), codes.0.max(codes.1)), (201, 429));
+    let budget = admin.get(&format!("{budgets}/x")).await.expect(200).json();
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+    assert_eq!(budget["status"]["disruptedPods"].as_object().map(serde_json::Map::len), Some(1));
+}

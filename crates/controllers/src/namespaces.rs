@@ -9,11 +9,12 @@ use portolan_machinery::{
 use portolan_store::{Event, RangeScope};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, object,
+    placement::PlacementRecord,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    plane::{Plane, PlaneError, Step},
+    plane::{Found, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
 
@@ -52,11 +53,12 @@ impl Namespaces {
                 let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
                 self.plane.delete(kind, &found.key, &options).await?;
             }
-            if !left.is_empty() {
-                remaining.add(kind, &self.plane.list(scope).await?);
-            }
-            if &*kind.resource == "pods" && !remaining.is_empty() {
-                break; // Pods may need what else is in their namespace while they end (KEP-5080).
+            let left = if left.is_empty() { left } else { self.plane.list(scope).await? };
+            remaining.add(kind, &left);
+            // Pods may need what else is in their namespace while they end (KEP-5080). Those that a physical cluster makes are
+            // made there anew until what they are made from is gone: waiting for their end first would never end.
+            if &*kind.resource == "pods" && left.iter().any(|pod| !is_made_below(pod)) {
+                break;
             }
         }
         Ok(remaining)
@@ -96,6 +98,10 @@ impl Namespaces {
     }
 }
 
+fn is_made_below(found: &Found) -> bool {
+    PlacementRecord::of(&found.object).is_some_and(|record| record.is_projected())
+}
+
 /// The resource that a kind is served as.
 fn kind_gvr(kind: &Kind) -> portolan_types::GroupVersionResource {
     portolan_types::GroupVersionResource {
@@ -113,7 +119,7 @@ struct Remaining {
 }
 
 impl Remaining {
-    fn add(&mut self, kind: &Kind, left: &[crate::plane::Found]) {
+    fn add(&mut self, kind: &Kind, left: &[Found]) {
         if left.is_empty() {
             return;
         }

@@ -1,14 +1,19 @@
 //! The loops on the memory store: what a user sees of them.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::{sync::Arc, time::Duration};
 
-use portolan_controllers::{Plane, spawn_all};
+use portolan_controllers::{Controller, Outcome, Plane, PlaneError, run, spawn_all};
 use portolan_machinery::{
     kinds::{Kind, KindTable},
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::WatchScope;
-use portolan_types::{GroupVersionKind, LogicalClusterId, ObjectKey, Seams, object};
+use portolan_store::{Event, Expect, Transaction, WatchScope};
+use portolan_types::{
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, object,
+    placement::{Phase, PlacedCopy, PlacementRecord},
+};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -116,6 +121,67 @@ async fn content_with_a_finalizer_holds_its_namespace_and_says_so() {
         conditions.into_iter().flatten().any(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True")
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_physical_clusters_make_does_not_hold_up_what_it_is_made_from() {
+    let f = Fixture::start();
+    let shop = f.create(namespace("shop")).await;
+    let containers = json!([{"name": "c", "image": "i"}]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "made", "namespace": "shop"},
+        "spec": {"containers": containers}});
+    let pod = f.create(pod).await;
+    let east = PlacedCopy {
+        name: "east".into(),
+        uid: "east".parse().unwrap(),
+        phase: Phase::Projected,
+        replicas: None,
+        epoch: 0,
+    };
+    let record = PlacementRecord { clusters: vec![east], ..PlacementRecord::default() };
+    let project = |pod: &mut Value| {
+        record.write_to(pod);
+        true
+    };
+    f.plane.force(&pod, project).await.unwrap();
+    let map = f.create(config_map("source", None)).await;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("what it is made from goes", &map, |found| found.is_none()).await;
+    assert!(f.get(&pod).await.is_some_and(|pod| object::is_deleting(&pod)) && f.get(&shop).await.is_some());
+    f.plane.store().commit(Transaction::one(pod, Expect::Anything, None)).await.unwrap();
+    f.until("then the namespace", &shop, |found| found.is_none()).await;
+}
+
+/// A loop that panics at the first namespace it sees.
+struct Panics;
+
+impl Controller for Panics {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "panics"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![GroupResource::new("", "namespaces")]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        vec![event.key.clone()]
+    }
+
+    fn reconcile<'a>(&'a self, _: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async { panic!("a defect") })
+    }
+}
+
+#[tokio::test]
+async fn a_loop_with_a_part_that_panicked_ends() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let whole = tokio::spawn(run(f.plane.clone(), Panics, CancellationToken::new()));
+    let ended = tokio::time::timeout(PATIENCE, whole).await.expect("it ends");
+    assert!(ended.unwrap_err().is_panic());
 }
 
 #[tokio::test]

@@ -87,6 +87,8 @@ pub struct Decision {
     pub held: Vec<String>,
     /// `by policy web-everywhere`, `by the namespace's default`, `by pin`.
     pub by: String,
+    /// The names in the pin, when there is one.
+    pub pinned_to: String,
     /// Seconds after which time alone may change the decision.
     pub recheck_in: Option<i64>,
     /// `metadata.generation` that it was made for.
@@ -111,7 +113,9 @@ impl Decision {
             Outcome::Unplaced if self.rejected.is_empty() => "no physical cluster is in reach".into(),
             Outcome::Unplaced => {
                 let counts: Vec<_> = self.counts().iter().map(|(r, n)| format!("{n} {}", r.phrase())).collect();
-                format!("0/{} physical clusters fit: {}", self.rejected.len(), counts.join(", "))
+                let pinned =
+                    if self.pinned_to.is_empty() { String::new() } else { format!(" (pinned to {})", self.pinned_to) };
+                format!("0/{} physical clusters fit: {}{pinned}", self.rejected.len(), counts.join(", "))
             }
         }
     }
@@ -290,6 +294,7 @@ impl<'a> Planner<'a> {
             outcome,
             held: Vec::new(),
             by: by(self.workload(), self.ctx.rules.winner),
+            pinned_to: self.workload().pin.as_ref().map(|pin| pin.names.join(",")).unwrap_or_default(),
             recheck_in: self.ctx.next_taint(),
             generation: self.workload().generation,
         }

@@ -103,11 +103,9 @@ impl Opened {
 impl ControlPlane {
     /// Ends once any part ended by itself, which none should.
     pub(crate) async fn failed(&mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a part of the control plane failed");
-                return;
-            }
+        if let Some(ended) = self.tasks.join_next().await {
+            let error = ended.err().map_or_else(|| "it ended by itself".to_owned(), |error| error.to_string());
+            tracing::error!(error, "a part of the control plane failed");
         }
     }
 

@@ -22,6 +22,8 @@ use crate::{
 
 /// Objects of one controller that are looked at for where its others are.
 const MAX_SIBLINGS: usize = 64;
+/// What kubectl puts on a Job that is made of a CronJob by hand.
+const INSTANTIATED: &str = "cronjob.kubernetes.io/instantiate";
 
 /// The default decision of a namespace, as it is kept.
 #[derive(Clone, Debug, Default)]
@@ -107,9 +109,12 @@ impl Inner {
     }
 
     /// Whether the controller of an object is placed itself: then the controller's own controller runs below and makes the
-    /// object there.
+    /// object there. Not so a Job that a user has made of a CronJob by hand, as `kubectl create job --from` does.
     async fn owner_goes_down(&self, key: &ObjectKey, object: &Value) -> Result<bool, StoreError> {
         let Some(owner) = object::controller_of(object) else { return Ok(false) };
+        if object::annotation(object, INSTANTIATED).is_some() {
+            return Ok(false);
+        }
         let text = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
         let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
         let (Some(resource), Ok(name)) = (self.resource_of(group, text("kind")), text("name").parse()) else {

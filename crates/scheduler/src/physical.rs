@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     object_tree::value,
+    peek::Peek,
     scheduler::{Inner, SchedulerError},
 };
 
@@ -52,7 +53,9 @@ impl Inner {
         let scope = RangeScope::PlacedOn(physical.record.header.uid.clone());
         let labels = crate::rescan::placed_from_here();
         let page = self.objects.store().range(RangeRequest { labels, ..RangeRequest::all(scope) }).await?;
-        Ok(page.objects.into_iter().map(|stored| stored.key).collect())
+        // A ReplicaSet that several physical clusters share has no label of one of them.
+        let placed = |stored: &StoredObject| !Peek::of(&stored.record).record.is_projected();
+        Ok(page.objects.into_iter().filter(placed).map(|stored| stored.key).collect())
     }
 
     async fn say_what_is_left(

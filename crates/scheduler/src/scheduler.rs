@@ -129,7 +129,14 @@ impl Scheduler {
             for resource in wanted {
                 self.start_feed_once(&mut tasks, resource).await;
             }
-            inner.custom_changed.notified().await;
+            tokio::select! {
+                () = inner.custom_changed.notified() => {}
+                // None of them ends by itself. One that panicked takes the scheduler with it, which its owner sees.
+                Some(ended) = tasks.join_next() => match ended.map_err(tokio::task::JoinError::try_into_panic) {
+                    Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                    Ok(()) | Err(Err(_)) => {}
+                },
+            }
         }
     }
 

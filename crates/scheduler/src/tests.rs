@@ -342,7 +342,7 @@ async fn without_a_place_an_object_says_why_until_there_is_one() {
         world.scheduler.preview(SHOP, &deployment, &object),
         [
             "portolan.dev/pin: physical cluster \"wast\" is not in reach; did you mean \"east\"?",
-            "deployment/web has no place to run: 0/2 physical clusters fit: 2 not the pinned one",
+            "deployment/web has no place to run: 0/2 physical clusters fit: 2 not the pinned one (pinned to wast)",
         ]
     );
     world.deployment("web", json!({"containers": []})).await;
@@ -391,6 +391,9 @@ async fn the_deletion_of_a_physical_cluster_is_a_drain() {
         (shop("deployments.apps/shop/web"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east"));
     world.deployment("web", json!({"containers": []})).await;
     world.placed(&web, "east").await;
+    let record = r#"{"clusters":[{"name":"east","uid":"physicalclusters-east","phase":"Projected","epoch":0}]}"#;
+    let shared = json!({"metadata": {"annotations": {"portolan.dev/placement": record}}, "spec": {"replicas": 2}});
+    world.create(shop("replicasets.apps/shop/web-1"), "apps/v1", "ReplicaSet", shared).await;
     let held = |object: Option<&Value>| object.is_some_and(|o| object::finalizers(o).any(|f| f == crate::FINALIZER));
     world.until("the finalizer", &east, held).await;
     world

@@ -258,8 +258,8 @@ fn running_status(pod: &Value, now: &str) -> Value {
 
 /// A container whose command is `false`, or ends in `exit 1`, fails; every other one succeeds.
 fn fails(container: &Value) -> bool {
-    let words = list(container, "/command").iter().chain(list(container, "/args")).filter_map(Value::as_str);
-    words.last().is_some_and(|word| word == "false" || word.trim_end().ends_with("exit 1"))
+    let mut words = list(container, "/command").iter().chain(list(container, "/args")).filter_map(Value::as_str);
+    words.next_back().is_some_and(|word| word == "false" || word.trim_end().ends_with("exit 1"))
 }
 
 fn ended_status(pod: &Value, now: &str) -> Value {

@@ -1,5 +1,7 @@
 //! What Kubernetes does with workloads, seen through the API of a simulated cluster.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use http::{Method, Request, header::CONTENT_TYPE};

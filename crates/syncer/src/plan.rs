@@ -307,16 +307,31 @@ pub(crate) fn leaving(upstream: &UpstreamObject, entry: &PlacedCopy) -> Option<P
     }
 }
 
+/// Whether the copy on `physical`, out of reach and on its way out, may be left as a debt. An object that is being deleted may;
+/// one that moves only when it runs elsewhere already and bears two copies. For the rest the end of this copy is what the next
+/// one waits for, and being out of reach proves no end.
+pub(crate) fn may_be_owed(upstream: &UpstreamObject, physical: &Uid) -> bool {
+    let runs_elsewhere = || {
+        let record = PlacementRecord::of(&upstream.object).unwrap_or_default();
+        record.active().any(|copy| copy.uid != *physical)
+    };
+    let bears_two = !is_pod(&upstream.key) && &*upstream.kind.kind != "StatefulSet";
+    object::is_deleting(&upstream.object) || (bears_two && runs_elsewhere())
+}
+
 fn is_pod(key: &ObjectKey) -> bool {
     key.resource.group.is_empty() && &*key.resource.resource == "pods"
 }
 
 /// How long a Pod that a user deletes may take to stop.
 pub(crate) fn grace_of(upstream: &UpstreamObject) -> Option<i64> {
-    let asked = object::is_deleting(&upstream.object) && is_pod(&upstream.key);
-    asked
-        .then(|| object::metadata(&upstream.object).get("deletionGracePeriodSeconds").and_then(Value::as_i64))
-        .flatten()
+    if !object::is_deleting(&upstream.object) || !is_pod(&upstream.key) {
+        return None;
+    }
+    let seconds = object::metadata(&upstream.object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    // Upstream gives a Pod that has no node there no time at all. It has one downstream: 0 would kill it there, unproven.
+    let has_node = upstream.object.pointer("/spec/nodeName").is_some_and(|node| node.as_str() != Some(""));
+    seconds.filter(|seconds| *seconds > 0 || has_node)
 }
 
 fn classify<'a>(target: &Target<'_>, seen: &Seen<'a>) -> Below<'a> {

@@ -44,6 +44,7 @@ async fn roles(api: &ApiServer, request: &Request<'_>, object: &Value, old: Opti
         // An aggregated role can come to hold anything.
         let all = || vec!["*".to_owned()];
         wanted.push(PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() });
+        wanted.push(PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() });
     }
     held(api, request, object, &wanted).await
 }

@@ -136,6 +136,10 @@ impl Chain {
         for step in &self.steps {
             step.validate(request, object, old).await?;
         }
+        let is_workspace = *request.kind.gvk.group == *"tenancy.kcp.io" && *request.kind.resource == *"workspaces";
+        if let (true, Some(object), Some(old)) = (is_workspace, object, old) {
+            workspaces::check_held(api, request, object, old)?;
+        }
         escalation::check(api, request, object, old).await
     }
 

@@ -111,8 +111,12 @@ fn names(service: &Value) -> Vec<(Reserved, String)> {
     let ports = spec("ports").and_then(Value::as_array).into_iter().flatten().filter_map(|port| port.get("nodePort"));
     let ports = ports.chain(spec("healthCheckNodePort")).filter_map(Value::as_u64).filter(|port| *port > 0);
     let mut all: Vec<(Reserved, String)> = address.map(|ip| (Reserved::Address, ip.to_owned())).into_iter().collect();
-    all.extend(ports.map(|port| (Reserved::Port, port.to_string())));
-    all.dedup();
+    for port in ports.map(|port| (Reserved::Port, port.to_string())) {
+        // One port may serve several protocols.
+        if !all.contains(&port) {
+            all.push(port);
+        }
+    }
     all
 }
 

@@ -26,6 +26,37 @@ pub(super) fn keep(workspace: &mut Value, old: &Value) {
             None => spec.remove(key),
         };
     }
+    if is_held(old) && !object::is_deleting(old) {
+        hold(workspace);
+    }
+}
+
+/// The finalizer of a deleted Workspace is the server's: without it, the logical cluster would live on without one.
+///
+/// # Errors
+/// 403 when a write takes it off while the logical cluster is there.
+pub(super) fn check_held(api: &ApiServer, request: &Request<'_>, object: &Value, old: &Value) -> Result<(), Status> {
+    let id = old.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let is_there = id.is_some_and(|id| api.directory.by_id(id).is_some());
+    if is_held(old) && !is_held(object) && is_there {
+        let why = format!("the finalizer {FINALIZER} goes when the logical cluster has gone");
+        return Err(Status::forbidden(&request.kind.group_resource(), object::name(old), why));
+    }
+    Ok(())
+}
+
+fn is_held(workspace: &Value) -> bool {
+    object::finalizers(workspace).any(|finalizer| finalizer == FINALIZER)
+}
+
+fn hold(workspace: &mut Value) {
+    let finalizers = object::metadata_mut(workspace).entry("finalizers").or_insert_with(|| json!([]));
+    if finalizers.is_null() {
+        *finalizers = json!([]);
+    }
+    if let Some(list) = finalizers.as_array_mut().filter(|list| !list.iter().any(|f| f == FINALIZER)) {
+        list.push(FINALIZER.into());
+    }
 }
 
 pub(super) async fn furnish(
@@ -59,7 +90,8 @@ pub(super) async fn furnish(
 /// Whoever makes a workspace may do everything in it.
 fn ownership(api: &ApiServer, request: &Request<'_>, id: LogicalClusterId) -> Option<Write> {
     const GROUP: &str = "rbac.authorization.k8s.io";
-    if request.user.is_in(MASTERS) {
+    // A service account is at home here and nobody there; the name in there would be a namesake's.
+    if request.user.is_in(MASTERS) || request.user.name.starts_with("system:serviceaccount:") {
         return None;
     }
     let name = "workspace-admin";
@@ -88,11 +120,7 @@ fn path_of(request: &Request<'_>, workspace: &Value) -> Result<LogicalClusterPat
 }
 
 fn complete(workspace: &mut Value, url: &str, id: &str) {
-    let metadata = object::metadata_mut(workspace);
-    let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
-    if let Some(list) = finalizers.as_array_mut().filter(|list| !list.iter().any(|f| f == FINALIZER)) {
-        list.push(FINALIZER.into());
-    }
+    hold(workspace);
     let Some(top) = workspace.as_object_mut() else { return };
     let spec = object::child_mut(top, "spec");
     spec.entry("type").or_insert_with(|| json!({"name": "universal", "path": "root"}));

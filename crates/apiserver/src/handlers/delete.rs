@@ -16,7 +16,7 @@ use crate::{
     ApiServer, Body,
     admission::{Operation, Request},
     bootstrap,
-    call::{Call, Target},
+    call::{Call, Target, method_not_allowed},
     encode,
     encode::{Shape, media_of, tree},
     objects::{Commit, CommitError, Found, ListScope, snapshot},
@@ -48,6 +48,10 @@ pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Sta
     let schema = table.object_type("meta.k8s.io", "v1", "DeleteOptions");
     let schema = schema.ok_or_else(|| Status::internal("no type DeleteOptions"))?;
     let decoded = decode::decode_type(table, schema, media_of(call)?, &call.body)?;
+    let kind = decoded.object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if !matches!(kind, "" | "DeleteOptions") {
+        return Err(Status::bad_request(format!("the body of a deletion is a DeleteOptions, not a {kind}")));
+    }
     let mut options = DeleteOptions::from_value(&decoded.object)?;
     options.dry_run |= query()?.dry_run;
     Ok(options)
@@ -178,6 +182,9 @@ pub(super) async fn collection(
     call: &Arc<Call>,
     target: &Target,
 ) -> Result<Response<Body>, Status> {
+    if target.kind.namespaced && target.namespace.is_none() {
+        return Err(method_not_allowed());
+    }
     let shape = success_shape(Shape::of(call, target, api.seams.clock.now())?);
     let options = options(call, target)?;
     let selection = Selection::of(target, &call.query)?;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::{decode, lifecycle::DeleteOptions};
-use portolan_store::{RangeRequest, RangeScope};
+use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, Write};
 use portolan_types::{
-    GroupResource, LabelSelector, Reason, Status, StatusCause,
+    GroupResource, LabelSelector, Reason, Record, Status, StatusCause,
     labels::LabelSelectorSpec,
     object::{self, child_mut},
 };
@@ -18,7 +18,7 @@ use crate::{
     call::{Call, Target},
     encode::{self, media_of, tree},
     errors::{damaged, status_for},
-    objects::Writer,
+    objects::{WRITE_ATTEMPTS, Writer},
     options::WriteOptions,
 };
 
@@ -37,7 +37,7 @@ pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targe
     let is_over =
         matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed" | "Pending"));
     if !is_over && !object::is_deleting(&pod) {
-        check_budgets(api, call, target, &pod).await?;
+        spend_budgets(api, call, target, &pod, options.dry_run).await?;
     }
     delete::delete(api, call, target, &key, found, &options).await?;
     Ok(encode::json(
@@ -54,19 +54,71 @@ fn decode_as(call: &Call, target: &Target, group: &str, version: &str, kind: &st
     Ok(decoded.object)
 }
 
-async fn check_budgets(api: &ApiServer, call: &Call, target: &Target, pod: &Value) -> Result<(), Status> {
-    let Some(namespace) = target.namespace.clone() else { return Ok(()) };
+/// Takes the pod off the budgets that cover it, which must allow that; when they change meanwhile, looks again. Two evictions
+/// at the same moment cannot spend the same allowance.
+async fn spend_budgets(
+    api: &ApiServer,
+    call: &Call,
+    target: &Target,
+    pod: &Value,
+    dry_run: bool,
+) -> Result<(), Status> {
+    for _ in 0..WRITE_ATTEMPTS {
+        let covering = covering_budgets(api, call, target, pod).await?;
+        if let Some((_, exhausted)) = covering.iter().find(|(_, budget)| allowed(budget) <= 0) {
+            return Err(refused(exhausted));
+        }
+        if covering.is_empty() || dry_run {
+            return Ok(());
+        }
+        let spent = covering.into_iter().map(|(stored, budget)| Write {
+            key: stored.key,
+            expect: Expect::At(stored.revision),
+            record: Some(Record::of(&without_one(budget, object::name(pod), &api.seams.now_text()))),
+        });
+        let transaction = Transaction { checks: Vec::new(), writes: spent.collect() };
+        match api.store.commit(transaction).await {
+            Ok(_) => return Ok(()),
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(status_for(&error)),
+        }
+    }
+    Err(Status::too_many_requests("the disruption budgets of the pod keep changing, please try again later", 10))
+}
+
+async fn covering_budgets(
+    api: &ApiServer,
+    call: &Call,
+    target: &Target,
+    pod: &Value,
+) -> Result<Vec<(StoredObject, Value)>, Status> {
+    let Some(namespace) = target.namespace.clone() else { return Ok(Vec::new()) };
     let resource = GroupResource::new("policy", "poddisruptionbudgets");
     let scope = RangeScope::Namespace(call.cluster.id, resource, namespace);
     let page = api.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?;
+    let mut covering = Vec::new();
     for stored in page.objects {
         let budget = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
-        let allowed = budget.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
-        if allowed <= 0 && covers(&budget, pod) {
-            return Err(refused(&budget));
+        if covers(&budget, pod) {
+            covering.push((stored, budget));
         }
     }
-    Ok(())
+    Ok(covering)
+}
+
+fn allowed(budget: &Value) -> i64 {
+    budget.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// The budget when the pod is on its way. Whoever keeps the status finds the pod among the disrupted ones.
+fn without_one(mut budget: Value, pod: &str, now: &str) -> Value {
+    let left = allowed(&budget) - 1;
+    if let Some(top) = budget.as_object_mut() {
+        let status = child_mut(top, "status");
+        status.insert("disruptionsAllowed".into(), left.into());
+        child_mut(status, "disruptedPods").insert(pod.to_owned(), now.into());
+    }
+    budget
 }
 
 fn covers(budget: &Value, pod: &Value) -> bool {

@@ -47,7 +47,7 @@ pub(crate) async fn handle(
         Endpoint::GroupVersion => discovery::group_version(api, call),
         Endpoint::OpenApiIndex => openapi::index(api, call).await,
         Endpoint::OpenApiDocument => openapi::document(api, call).await,
-        Endpoint::OpenApiV2 => Err(Status::no_such_path()),
+        Endpoint::OpenApiV2 => openapi::swagger(api, call).await,
         Endpoint::Jwks => Ok(token::jwks(api)),
         Endpoint::OpenIdConfiguration => Ok(token::configuration(api)),
         Endpoint::Collection => collection(api, call, place).await,

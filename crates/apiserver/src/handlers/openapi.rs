@@ -1,4 +1,5 @@
-//! OpenAPI v3: an index and a document per group version, each made once and shared by all logical clusters.
+//! OpenAPI: v3 as an index and a document per group version, v2 as one document; each made once and shared by all logical
+//! clusters.
 
 use std::{
     collections::BTreeMap,
@@ -15,6 +16,7 @@ use portolan_machinery::{
     openapi,
 };
 use portolan_types::{GroupVersion, Reason, Status};
+use serde_json::Value;
 
 use crate::{
     ApiServer, Body,
@@ -31,7 +33,16 @@ struct Document {
 
 /// The documents, made when first asked for.
 #[derive(Default)]
-pub(crate) struct ApiDocuments(OnceLock<BTreeMap<GroupVersion, Document>>);
+pub(crate) struct ApiDocuments {
+    by_version: OnceLock<BTreeMap<GroupVersion, Document>>,
+    swagger: OnceLock<Swagger>,
+}
+
+/// The v2 document in both of its forms.
+struct Swagger {
+    json: Document,
+    protobuf: Document,
+}
 
 impl ApiDocuments {
     pub(crate) fn new() -> Self {
@@ -39,7 +50,7 @@ impl ApiDocuments {
     }
 
     fn all(&self, api: &ApiServer) -> &BTreeMap<GroupVersion, Document> {
-        self.0.get_or_init(|| {
+        self.by_version.get_or_init(|| {
             let table = KindTable::builtin();
             let mut by_version: BTreeMap<GroupVersion, Vec<(&KindTable, &Kind)>> = BTreeMap::new();
             for kind in kinds() {
@@ -53,14 +64,31 @@ impl ApiDocuments {
 }
 
 fn made(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: openapi::Texts<'_>) -> Document {
-    let value = openapi::document(version, kinds, texts);
-    let bytes = Bytes::from(serde_json::to_vec(&value).expect("a JSON tree serializes into memory"));
-    Document { hash: openapi::hash(&bytes), bytes }
+    Document::of_json(&openapi::document(version, kinds, texts))
+}
+
+impl Document {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { hash: openapi::hash(&bytes), bytes: bytes.into() }
+    }
+
+    fn of_json(value: &Value) -> Self {
+        Self::new(serde_json::to_vec(value).expect("a JSON tree serializes into memory"))
+    }
+}
+
+impl Swagger {
+    fn of(documents: &BTreeMap<GroupVersion, Document>) -> Self {
+        let parsed = documents.values().map(|document| serde_json::from_slice(&document.bytes));
+        let parsed: Vec<Value> = parsed.collect::<Result<_, _>>().expect("we wrote this JSON ourselves");
+        let swagger = openapi::swagger(&parsed);
+        Self { json: Document::of_json(&swagger), protobuf: Document::new(openapi::swagger_protobuf(&swagger)) }
+    }
 }
 
 /// Making the documents takes a moment, which must not hold up other requests.
 async fn prepared(api: &Arc<ApiServer>) -> Result<&BTreeMap<GroupVersion, Document>, Status> {
-    if api.documents.0.get().is_none() {
+    if api.documents.by_version.get().is_none() {
         let making = api.clone();
         let made = tokio::task::spawn_blocking(move || {
             making.documents.all(&making);
@@ -95,21 +123,8 @@ pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Respon
     if !asked.is_empty() && asked != document.hash {
         return Ok(moved(call, &document.hash));
     }
-    let etag = format!("\"{}\"", document.hash);
-    let known = call.headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
-    let mut response = match known {
-        true => finish(304, "application/json", empty()),
-        false => encode::packed(
-            finish(200, "application/json", full(Bytes::new())),
-            encode::wants_gzip(&call.headers),
-            document.bytes.clone(),
-        ),
-    };
+    let mut response = sent(call, document, "application/json");
     let headers = response.headers_mut();
-    headers.insert(VARY, HeaderValue::from_static("Accept"));
-    if let Ok(value) = HeaderValue::from_str(&etag) {
-        headers.insert(ETAG, value);
-    }
     match asked.is_empty() {
         true => drop(headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))),
         false => {
@@ -120,6 +135,44 @@ pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Respon
         }
     }
     Ok(response)
+}
+
+/// `/openapi/v2`: protobuf for those who ask for it, else JSON.
+pub(super) async fn swagger(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
+    let documents = prepared(api).await?;
+    if api.documents.swagger.get().is_none() {
+        let making = api.clone();
+        let made = tokio::task::spawn_blocking(move || {
+            making.documents.swagger.get_or_init(|| Swagger::of(making.documents.all(&making)));
+        })
+        .await;
+        made.map_err(Status::internal)?;
+    }
+    let swagger = api.documents.swagger.get_or_init(|| Swagger::of(documents));
+    Ok(match call.header(http::header::ACCEPT).contains("proto-openapi.spec.v2") {
+        true => sent(call, &swagger.protobuf, openapi::SWAGGER_PROTOBUF),
+        false => sent(call, &swagger.json, "application/json"),
+    })
+}
+
+/// The document, or that the client has it already.
+fn sent(call: &Call, document: &Document, media: &'static str) -> Response<Body> {
+    let etag = format!("\"{}\"", document.hash);
+    let known = call.headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
+    let mut response = match known {
+        true => finish(304, media, empty()),
+        false => encode::packed(
+            finish(200, media, full(Bytes::new())),
+            encode::wants_gzip(&call.headers),
+            document.bytes.clone(),
+        ),
+    };
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    if let Ok(value) = HeaderValue::from_str(&etag) {
+        headers.insert(ETAG, value);
+    }
+    response
 }
 
 /// A hash that is not the present one leads to it.

@@ -1,15 +1,15 @@
 //! `scale`: the number of replicas as an object of its own.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use http::Response;
 use portolan_machinery::{
     apply::{self, ApplyRequest},
-    decode::{self, MediaType},
-    lifecycle,
+    decode::{self, FieldValidation, MediaType},
+    lifecycle, table,
 };
-use portolan_types::Status;
-use serde_json::Value;
+use portolan_types::{GroupVersionKind, Status, object};
+use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
@@ -80,7 +80,9 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
             subresource: Some("scale"),
             now: &now,
         };
-        apply::apply(target.table, &target.kind, request)
+        let mut merged = apply::apply(target.table, &target.kind, request)?;
+        decode::prune_canonical(target.table, &target.kind, &mut merged, FieldValidation::Ignore)?;
+        Ok(merged)
     };
     writer.change(key, found, Some("scale"), &make).await
 }
@@ -93,9 +95,20 @@ fn decode_scale(call: &Call, target: &Target) -> Result<Value, Status> {
     Ok(decoded.object)
 }
 
-fn answer(api: &ApiServer, call: &Call, target: &Target, object: &Value) -> Result<Response<Body>, Status> {
+fn answer(api: &ApiServer, call: &Call, target: &Target, scaled: &Value) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let media = if shape.accepted.media == Media::Yaml { Media::Yaml } else { Media::Json };
+    let scale = lifecycle::scale_of(&target.kind, scaled)?;
+    let scale = match shape.accepted.form {
+        Form::Object => scale,
+        Form::Metadata => encode::metadata_only(scale),
+        Form::Table => {
+            let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
+            let version = object::meta_text(&scale, "resourceVersion");
+            let metadata = json!({"resourceVersion": version});
+            table::table_of(&kind, slice::from_ref(&scale), metadata, shape.include, true, shape.now)
+        }
+    };
     let shape = Shape { accepted: Accepted { media, form: Form::Object }, ..shape };
-    encode::value(&shape, 200, lifecycle::scale_of(&target.kind, object)?)
+    encode::value(&shape, 200, scale)
 }

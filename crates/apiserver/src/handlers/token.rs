@@ -13,7 +13,7 @@ use crate::{
     authn::TokenRequest,
     call::{Call, Target},
     encode::{self, finish, full, media_of, tree},
-    errors::status_for,
+    errors::{damaged, status_for},
 };
 
 const MIN_SECONDS: i64 = 600;
@@ -89,6 +89,15 @@ async fn bound(api: &ApiServer, account: &ObjectKey, reference: &Value) -> Resul
     let key = ObjectKey { cluster: account.cluster, resource: resource.clone(), scope: account.scope.clone(), name };
     let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
     let stored = stored.ok_or_else(|| Status::not_found(&resource, &key.name))?;
+    if *key.resource.resource == *"pods" {
+        let pod = stored.record.to_value(stored.revision).map_err(|e| damaged(&key, &e))?;
+        if pod.pointer("/spec/serviceAccountName").and_then(Value::as_str) != Some(account.name.as_str()) {
+            return Err(Status::bad_request(format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                account.name.as_str()
+            )));
+        }
+    }
     let uid = stored.record.header.uid.clone();
     if !matches!(text("uid"), "") && text("uid") != uid {
         let why = format!("the UID in the bound object reference ({}) does not match the UID in record", text("uid"));

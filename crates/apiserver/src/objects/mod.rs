@@ -10,4 +10,4 @@ pub(crate) use commit::{Commit, CommitError};
 pub(crate) use find::Found;
 pub(crate) use list::{ListScope, read_list, snapshot, wait_until};
 pub(crate) use own::is_face;
-pub(crate) use write::{Changed, Writer};
+pub(crate) use write::{Changed, WRITE_ATTEMPTS, Writer};

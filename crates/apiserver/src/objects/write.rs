@@ -1,7 +1,7 @@
 //! Creating and changing one object: admission, life cycle, field ownership, commit.
 
 use portolan_machinery::{
-    apply, conversion, defaults,
+    apply, conversion, decode, defaults,
     lifecycle::{self, Update, WriteContext},
 };
 use portolan_store::StoredObject;
@@ -99,7 +99,7 @@ impl<'a> Writer<'a> {
         if self.options.dry_run {
             return self.would_create(&commit.key, object).await;
         }
-        commit.record = Some(self.record(object));
+        commit.record = Some(self.record(object)?);
         Ok(Changed::Stored(commit.run(self.api, None).await?))
     }
 
@@ -180,7 +180,7 @@ impl<'a> Writer<'a> {
             let gone = commit.run(self.api, Some(&found.stored)).await?;
             return Ok(Changed::Removed(with_revision(object, gone.revision)));
         }
-        commit.record = Some(self.record(object));
+        commit.record = Some(self.record(object)?);
         Ok(Changed::Stored(commit.run(self.api, Some(&found.stored)).await?))
     }
 
@@ -199,11 +199,16 @@ impl<'a> Writer<'a> {
         apply::track_update(table, kind, old, new, &self.options.manager, subresource, &now);
     }
 
-    fn record(&self, object: Value) -> Record {
-        match self.target.is_storage_version() {
+    /// # Errors
+    /// 400 for what could not be read back.
+    fn record(&self, object: Value) -> Result<Record, Status> {
+        if decode::depth(&object) > decode::MAX_DEPTH {
+            return Err(Status::bad_request(format!("the object is deeper than {} levels", decode::MAX_DEPTH)));
+        }
+        Ok(match self.target.is_storage_version() {
             true => Record::of(&object),
             false => Record::of(&conversion::to_storage(&self.target.kind, object)),
-        }
+        })
     }
 }
 

@@ -47,8 +47,10 @@ impl FrameCache {
     fn put(&self, key: FrameKey, frame: Bytes) {
         let mut kept = self.0.lock();
         kept.bytes += frame.len();
-        if kept.frames.insert(key.clone(), frame).is_none() {
-            kept.order.push_back(key);
+        match kept.frames.insert(key.clone(), frame) {
+            None => kept.order.push_back(key),
+            // Two watchers made it at once.
+            Some(same) => kept.bytes -= same.len(),
         }
         while kept.bytes > MAX_KEPT {
             let Some(oldest) = kept.order.pop_front() else { return };
@@ -179,5 +181,7 @@ mod tests {
         (1..=20).for_each(|n| cache.put(key(n), frame.clone()));
         assert!(cache.get(&key(20)).is_some() && cache.get(&key(1)).is_none());
         assert!(cache.0.lock().bytes <= MAX_KEPT);
+        (0..20).for_each(|_| cache.put(key(20), frame.clone()));
+        assert!(cache.get(&key(19)).is_some(), "a frame that is put twice counts once");
     }
 }

@@ -139,8 +139,9 @@ impl Watch {
             let turn = tokio::select! {
                 biased;
                 () = self.stopping.as_mut() => Turn::Stop,
-                batch = self.events.next() => Turn::Batch(batch),
+                // Before events: a stream of them without pause must not put off the end or a look at permissions.
                 () = self.pace.alarm.as_mut() => Turn::Time,
+                batch = self.events.next() => Turn::Batch(batch),
             };
             match turn {
                 Turn::Stop => return Ok((None, Phase::Over)),

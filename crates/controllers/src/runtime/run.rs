@@ -27,8 +27,20 @@ pub async fn run<C: Controller>(plane: Arc<Plane>, controller: C, shutdown: Canc
     for _ in 0..controller.workers() {
         tasks.spawn(work(controller.clone(), queue.clone()));
     }
-    shutdown.cancelled().await;
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        ended = tasks.join_next() => panicked(ended),
+    }
     tasks.shutdown().await;
+}
+
+/// A part that panicked takes the loop with it: half a loop would look like a whole one.
+fn panicked(ended: Option<Result<(), tokio::task::JoinError>>) {
+    if let Some(Err(error)) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 async fn work<C: Controller>(controller: Arc<C>, queue: Arc<WorkQueue<C::Key>>) {

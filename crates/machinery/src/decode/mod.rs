@@ -226,8 +226,21 @@ fn read_json<T>(
 
 /// Aliases may not blow a document up to more than this many times its size (a node is at least one byte).
 const MAX_YAML_EXPANSION: usize = 8;
-/// As deep as JSON may be.
-const MAX_DEPTH: usize = 128;
+/// As deep as JSON may be that is read.
+const MAX_READ_DEPTH: usize = 128;
+
+/// Deepest object that is stored, in levels of lists and objects: less than what can be read, so that it can be read back
+/// with all that the server adds.
+pub const MAX_DEPTH: usize = 120;
+
+/// Levels of lists and objects; 0 for plain values.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
 
 fn read_yaml<T>(
     body: &[u8],
@@ -235,7 +248,7 @@ fn read_yaml<T>(
 ) -> Result<T, String> {
     let bound = body.len().saturating_mul(MAX_YAML_EXPANSION);
     let mut budget = serde_saphyr::budget::Budget::default();
-    budget.max_depth = MAX_DEPTH;
+    budget.max_depth = MAX_READ_DEPTH;
     budget.max_recorded_anchor_bytes = bound;
     budget.max_recorded_anchor_events = bound;
     let mut aliases = serde_saphyr::options::AliasLimits::default();

@@ -228,3 +228,14 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_long_key_is_not_repeated_with_each_note_below_it() {
+    let unknown: Value = (0..100).map(|n| (format!("u{n}"), json!(1))).collect::<serde_json::Map<_, _>>().into();
+    let schema = json!({"properties": {"k".repeat(1 << 20): unknown}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let body = json!({"spec": {"versions": [version]}}).to_string();
+    let decoded = read("apiextensions.k8s.io", "CustomResourceDefinition", &body, FieldValidation::Warn).unwrap();
+    assert_eq!(decoded.warnings.len(), 100);
+    assert!(decoded.warnings.iter().map(String::len).sum::<usize>() < 300 * 1024);
+}

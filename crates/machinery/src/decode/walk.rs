@@ -17,6 +17,9 @@ use crate::kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId};
 
 /// Most notes that are kept: a body of nothing but unknown fields costs no more than this.
 const MAX_NOTES: usize = 100;
+/// A path this long, in bytes, gets no further steps, and of a longer name only the beginning is shown: a key of a megabyte
+/// above many notes is not repeated with each of them.
+const MAX_PATH: usize = 1024;
 
 /// What a walk gathers.
 pub(super) struct Walk<'t> {
@@ -55,7 +58,7 @@ impl<'t> Walk<'t> {
     fn note(&self, word: &'static str, name: &str) {
         let mut notes = self.notes.borrow_mut();
         if notes.len() < MAX_NOTES {
-            notes.push(Note { word, path: name.to_owned() });
+            notes.push(Note { word, path: shown(name).to_owned() });
             self.noted.set(notes.len());
         }
     }
@@ -66,10 +69,10 @@ impl<'t> Walk<'t> {
             return;
         }
         let step = step();
-        for note in &mut self.notes.borrow_mut()[mark..] {
+        for note in self.notes.borrow_mut()[mark..].iter_mut().filter(|note| note.path.len() < MAX_PATH) {
             let dot = if note.path.starts_with('[') { "" } else { "." };
             note.path = match &step {
-                Step::Name(name) => format!("{name}{dot}{}", note.path),
+                Step::Name(name) => format!("{}{dot}{}", shown(name), note.path),
                 Step::Index(at) => format!("[{at}]{dot}{}", note.path),
             };
         }
@@ -91,6 +94,11 @@ impl<'t> Walk<'t> {
         }
         self.fault.set(fault);
     }
+}
+
+/// The beginning of a name.
+fn shown(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_PATH)]
 }
 
 enum Step {

@@ -56,21 +56,30 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
     if !matches!(asked, "" | "0") && !version.is_empty() && version != asked {
         return Err(Status::modified(&kind.group_resource(), object::name(old)));
     }
-    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    if replicas < 0 {
-        let cause = StatusCause {
-            reason: "FieldValueInvalid".into(),
-            message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
-            field: "spec.replicas".into(),
-        };
+    let replicas = replicas_of(&scale).map_err(|message| {
+        let cause = StatusCause { reason: "FieldValueInvalid".into(), message, field: "spec.replicas".into() };
         let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
-        return Err(Status::invalid(&kind, object::name(old), vec![cause]));
-    }
+        Status::invalid(&kind, object::name(old), vec![cause])
+    })?;
     let mut new = old.clone();
     if let Some(fields) = new.as_object_mut() {
         child_mut(fields, "spec").insert("replicas".into(), replicas.into());
     }
     Ok(new)
+}
+
+/// What a scale asks for: nothing is 0. What is no number must never be read as one, least of all as 0.
+fn replicas_of(scale: &Value) -> Result<i32, String> {
+    if !scale.is_object() || scale.get("spec").is_some_and(|spec| !spec.is_object() && !spec.is_null()) {
+        return Err("Invalid value: the patched scale is no scale".into());
+    }
+    let asked = scale.pointer("/spec/replicas").filter(|asked| !asked.is_null());
+    let Some(asked) = asked else { return Ok(0) };
+    match asked.as_i64().and_then(|asked| i32::try_from(asked).ok()) {
+        Some(count) if count >= 0 => Ok(count),
+        Some(count) => Err(format!("Invalid value: {count}: must be greater than or equal to 0")),
+        None => Err(format!("Invalid value: {asked}: must be an integer of 32 bits")),
+    }
 }
 
 fn check_scalable(kind: &Kind, object: &Value) -> Result<(), Status> {

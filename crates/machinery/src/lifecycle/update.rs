@@ -96,7 +96,7 @@ fn keep_system_fields(old: &Value, new: &mut Value) {
         }
     }
     after.remove("selfLink");
-    for key in ["deletionGracePeriodSeconds", "managedFields", "generateName"] {
+    for key in ["deletionGracePeriodSeconds", "generateName"] {
         if let (Some(value), None) = (before.get(key), after.get(key)) {
             after.insert(key.to_owned(), value.clone());
         }

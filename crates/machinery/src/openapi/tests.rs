@@ -187,3 +187,47 @@ fn kinds_made_at_run_time_are_published_alike() {
     assert!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json").is_none());
     assert!(patch["responses"]["200"]["content"].get("application/vnd.kubernetes.protobuf").is_none());
 }
+
+/// One definition for each schema, no reference that leads nowhere, and no kind named twice: Argo CD takes none of it.
+#[test]
+fn the_v2_document_is_whole() {
+    let versions: BTreeSet<GroupVersion> = builtin().iter().map(|(_, kind)| kind.group_version()).collect();
+    let documents: Vec<Value> = versions.iter().map(|version| document(version, &builtin(), NO_TEXTS)).collect();
+    let swagger = swagger(&documents);
+    let definitions = swagger["definitions"].as_object().unwrap();
+    let text = swagger.to_string();
+    for reference in text.split(r##""$ref":"#/"##).skip(1) {
+        let name = reference.split('"').next().unwrap().strip_prefix("definitions/").expect(reference);
+        assert!(definitions.contains_key(name), "{name} is not defined");
+    }
+    for (name, schema) in definitions {
+        let kinds = schema["x-kubernetes-group-version-kind"].as_array().cloned().unwrap_or_default();
+        let distinct: BTreeSet<String> = kinds.iter().map(Value::to_string).collect();
+        assert_eq!(kinds.len(), distinct.len(), "{name}");
+        assert!(schema.get("oneOf").is_none() && schema.get("default").is_none(), "{name}");
+    }
+    let deployment = &definitions["io.k8s.api.apps.v1.Deployment"];
+    assert_eq!(
+        deployment["properties"]["spec"]["$ref"].as_str(),
+        Some("#/definitions/io.k8s.api.apps.v1.DeploymentSpec"),
+        "{deployment}"
+    );
+    let create = &swagger["paths"]["/api/v1/namespaces/{namespace}/configmaps"]["post"];
+    assert_eq!(create["parameters"][0]["in"], "body");
+    assert_eq!(create["responses"]["200"]["schema"]["$ref"], "#/definitions/io.k8s.api.core.v1.ConfigMap");
+}
+
+#[test]
+fn the_v2_document_as_a_message() {
+    let swagger = json!({"swagger": "2.0", "definitions": {"a": {"type": "object", "x-b": {"c": 1}}}});
+    let schema = [&[0xb2, 1, 8, 10, 6][..], b"object", &[0xfa, 1, 16, 10, 3], b"x-b", &[18, 9, 18, 7], br#"{"c":1}"#];
+    let schema = schema.concat();
+    let mut named = vec![10, 1, b'a', 18, schema.len() as u8];
+    named.extend(schema);
+    let mut entry = vec![10, named.len() as u8];
+    entry.extend(named);
+    let mut message = [&[10, 3][..], b"2.0", &[18, 0, 66, 0, 74, entry.len() as u8]].concat();
+    message.extend(entry);
+    message.extend([98, 0, 106, 0]);
+    assert_eq!(swagger_protobuf(&swagger), message);
+}

@@ -4,10 +4,14 @@ use json_patch::{Patch, PatchError, PatchErrorKind, PatchOperation};
 use portolan_types::{Reason, Status, StatusCause};
 use serde_json::Value;
 
+use crate::decode::{MAX_DEPTH, depth};
+
 /// Most operations of one patch, as upstream.
 const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes of JSON that all `copy` operations of one patch may add, as upstream.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
+/// How often the real depth of a document is looked up, because operations might have made it too deep.
+const MAX_MEASURED: usize = 64;
 
 /// Applies a JSON patch, all operations or none.
 ///
@@ -15,7 +19,7 @@ const MAX_COPIED: usize = 3 * 1024 * 1024;
 ///
 /// # Errors
 /// 400 when `patch` is no JSON patch, 413 above 10,000 operations, 422 when an operation does not apply, a `test` does not
-/// hold, or copies grow beyond 3 MiB. What went wrong is in the cause; the message is upstream's.
+/// hold, copies grow beyond 3 MiB, or the document becomes deeper than 120 levels. What went wrong is in the cause; the message is upstream's.
 pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
     let patch: Patch =
         serde_json::from_slice(patch).map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;
@@ -25,6 +29,8 @@ pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
         return Err(Status::new(Reason::RequestEntityTooLarge, message));
     }
     let (mut patched, mut copied) = (doc.clone(), 0);
+    // Without a bound, a few copies into their own leaves make a tree that no stack can walk.
+    let (mut at_most, mut measured) = (depth(doc), 0);
     for (index, operation) in patch.iter().enumerate() {
         if let PatchOperation::Copy(copy) = operation {
             copied += patched.pointer(copy.from.as_str()).map_or(0, json_len);
@@ -35,9 +41,38 @@ pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
                 return Err(unprocessable(why));
             }
         }
+        at_most = at_most.max(reach(operation, at_most));
+        if at_most > 2 * MAX_DEPTH {
+            return Err(too_deep());
+        }
         apply_one(&mut patched, operation).map_err(|error| failed(index, operation, &error))?;
+        if at_most > MAX_DEPTH {
+            // The bound is a guess; the tree is not deeper than twice as much, and can be walked.
+            (at_most, measured) = (depth(&patched), measured + 1);
+            if at_most > MAX_DEPTH || measured > MAX_MEASURED {
+                return Err(too_deep());
+            }
+        }
     }
     Ok(patched)
+}
+
+/// How deep an operation can reach in a document that is `deepest` levels deep.
+fn reach(operation: &PatchOperation, deepest: usize) -> usize {
+    let levels = |path: &str| path.bytes().filter(|byte| *byte == b'/').count();
+    match operation {
+        PatchOperation::Add(add) => levels(add.path.as_str()) + depth(&add.value),
+        PatchOperation::Replace(replace) => levels(replace.path.as_str()) + depth(&replace.value),
+        PatchOperation::Copy(copy) => levels(copy.path.as_str()) + deepest.saturating_sub(levels(copy.from.as_str())),
+        PatchOperation::Move(moved) => {
+            levels(moved.path.as_str()) + deepest.saturating_sub(levels(moved.from.as_str()))
+        }
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => 0,
+    }
+}
+
+fn too_deep() -> Status {
+    unprocessable(format!("the patched document is deeper than {MAX_DEPTH} levels"))
 }
 
 fn apply_one(doc: &mut Value, operation: &PatchOperation) -> Result<(), PatchError> {
@@ -120,6 +155,51 @@ mod tests {
         let test = json!({"op": "test", "path": "/a", "value": null});
         let patch = Value::from(vec![test; MAX_OPERATIONS + 1]).to_string();
         assert_eq!(json_patch(&json!({}), patch.as_bytes()).unwrap_err().code(), 413);
+    }
+
+    #[test]
+    fn a_document_cannot_become_deeper_than_a_body() {
+        let chain = (0..100).fold(json!(1), |inner, _| json!({ "a": inner }));
+        let leaf = |levels: usize| format!("/q{}", "/a".repeat(levels));
+        for (case, patch, fits) in [
+            ("as deep as a body", json!([{"op": "add", "path": "/q", "value": chain}]), true),
+            (
+                "moved up and down",
+                Value::from(
+                    (0..400)
+                        .flat_map(|_| {
+                            [
+                                json!({"op": "move", "from": "/a", "path": "/x/y"}),
+                                json!({"op": "move", "from": "/x/y", "path": "/a"}),
+                            ]
+                        })
+                        .collect::<Vec<_>>(),
+                ),
+                true,
+            ),
+            (
+                "copied into its own leaf",
+                json!([{"op": "add", "path": "/q", "value": chain}, {"op": "copy", "from": "/q", "path": leaf(100)}]),
+                false,
+            ),
+            (
+                "moved below a leaf",
+                json!([
+                    {"op": "add", "path": "/q", "value": chain}, {"op": "add", "path": "/r", "value": chain},
+                    {"op": "move", "from": "/r", "path": leaf(100)},
+                ]),
+                false,
+            ),
+            (
+                "added below itself",
+                json!([{"op": "add", "path": leaf(1), "value": chain}, {"op": "add", "path": leaf(2000), "value": 1}]),
+                false,
+            ),
+        ] {
+            let doc = json!({"a": {"b": {"c": 1}}, "x": {}, "q": {}});
+            let got = json_patch(&doc, patch.to_string().as_bytes());
+            assert_eq!(got.as_ref().map_err(|status| status.code()).err(), (!fits).then_some(422), "{case}");
+        }
     }
 
     #[test]

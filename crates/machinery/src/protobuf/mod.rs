@@ -19,6 +19,7 @@ mod write;
 mod tests;
 
 pub use envelope::{CONTENT_TYPE, decode, encode, is_protobuf, watch_frame};
+pub(crate) use write::{bytes, message, number};
 
 /// Why bytes cannot be decoded, or a tree not encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -101,20 +101,20 @@ impl<'t> Encoder<'t> {
 }
 
 /// Writes a tag and a number.
-pub(super) fn number(out: &mut Vec<u8>, number: u32, value: u64) {
+pub(crate) fn number(out: &mut Vec<u8>, number: u32, value: u64) {
     varint(out, u64::from(number) << 3);
     varint(out, value);
 }
 
 /// Writes a tag, a length and bytes.
-pub(super) fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
+pub(crate) fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     varint(out, u64::from(number) << 3 | 2);
     varint(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
 /// Writes a tag, a length and the message that `write` makes.
-pub(super) fn message<E>(
+pub(crate) fn message<E>(
     out: &mut Vec<u8>,
     number: u32,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,

@@ -1,5 +1,7 @@
 //! One rule of a role, and what it allows.
 
+use std::collections::HashSet;
+
 use portolan_types::{LabelSelector, labels::LabelSelectorSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,7 +34,7 @@ pub enum Action<'a> {
 }
 
 /// A `rbac.authorization.k8s.io/v1` `PolicyRule`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyRule {
     /// Verbs, or `*`.
@@ -92,6 +94,13 @@ impl PolicyRule {
         })
     }
 
+    /// How many rules [`PolicyRule::atoms`] gives.
+    pub(super) fn count_atoms(&self) -> usize {
+        let resources = self.api_groups.len().saturating_mul(self.resources.len());
+        let named = resources.saturating_mul(self.resource_names.len().max(1));
+        self.verbs.len().saturating_mul(named.saturating_add(self.non_resource_urls.len()))
+    }
+
     /// The rule taken apart into rules of one verb on one thing each, so that covering can be checked one by one.
     pub(super) fn atoms(&self) -> Vec<Self> {
         let one = |text: &String| vec![text.clone()];
@@ -140,11 +149,11 @@ pub fn aggregated_rules<'a>(role: &Value, roles: impl Iterator<Item = &'a Value>
         .filter_map(|spec| LabelSelector::try_from(&spec).ok())
         .collect();
     let own_name = portolan_types::object::name(role);
-    let mut rules = Vec::new();
+    let (mut rules, mut seen) = (Vec::new(), HashSet::new());
     for other in roles.filter(|other| portolan_types::object::name(other) != own_name) {
         if selectors.iter().any(|s| s.matches(|key| portolan_types::object::label(other, key))) {
             PolicyRule::of(other).into_iter().for_each(|rule| {
-                if !rules.contains(&rule) {
+                if seen.insert(rule.clone()) {
                     rules.push(rule);
                 }
             });

@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 /// The key of a Secret that is taken when none is named.
 const DEFAULT_KEY: &str = "kubeconfig";
 const DEFAULT_NODES: u32 = 2;
+/// Each is an object in memory.
+const MAX_NODES: u32 = 1_000;
 
 /// The kubeconfig of a direct connection, `None` for the others; the inner error says what is wrong with the reference.
 pub(super) async fn kubeconfig(
@@ -74,6 +76,9 @@ impl Simulations {
             }
             (Connection { simulated: Some(simulated), .. }, _) => {
                 let nodes = if simulated.nodes == 0 { DEFAULT_NODES } else { simulated.nodes };
+                if nodes > MAX_NODES {
+                    return Err(format!("a simulated cluster has at most {MAX_NODES} nodes"));
+                }
                 let config = SimulationConfig { nodes, ..SimulationConfig::named(name) };
                 Ok(Arc::new(InProcessConnector(self.start(uid, config).await?.api().clone())))
             }

@@ -25,6 +25,9 @@ use crate::upstream::StoreUpstream;
 /// How soon one without a usable connection is looked at again.
 const RECHECK: Duration = Duration::from_secs(2);
 
+/// How often workers that run are looked at: ones that failed are started again.
+const LOOK: Duration = Duration::from_secs(30);
+
 /// The loop over physical clusters.
 pub(crate) struct Members {
     plane: Arc<Plane>,
@@ -70,7 +73,9 @@ impl Members {
         let kubeconfig = connect::kubeconfig(&self.plane, found.key.cluster, &spec.connection).await?;
         {
             let running = self.running.lock().expect("no code panics under this lock");
-            let same = |r: &Running| r.uid == uid && r.spec == spec && Ok(r.kubeconfig.clone()) == kubeconfig;
+            let same = |r: &Running| {
+                r.uid == uid && r.spec == spec && Ok(r.kubeconfig.clone()) == kubeconfig && !r.handle.has_failed()
+            };
             if running.get(&found.key).is_some_and(same) {
                 return Ok(());
             }
@@ -155,7 +160,7 @@ impl Controller for Members {
             };
             self.ensure_running(&found, uid, spec).await?;
             match self.is_running(key) {
-                true => Ok(Outcome::Done),
+                true => Ok(Outcome::CheckAgainIn(LOOK)),
                 // Its Secret may come later.
                 false => Ok(Outcome::CheckAgainIn(RECHECK)),
             }

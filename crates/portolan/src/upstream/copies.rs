@@ -11,7 +11,7 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use super::{StoreUpstream, failed, release::Leaving};
+use super::{StoreUpstream, failed};
 use crate::placements;
 
 /// The states of all copies of one object, as read.
@@ -36,22 +36,34 @@ impl Copies {
     }
 
     /// Takes in what one copy reports.
-    fn update(&mut self, placed: &PlacedCopy, state: CopyState, now: &str) {
+    fn update(
+        &mut self,
+        upstream: &StoreUpstream,
+        of: &ObjectKey,
+        object: &Value,
+        placed: &PlacedCopy,
+        state: CopyState,
+    ) {
+        self.states.retain(|known| known.uid != placed.uid || known.epoch == placed.epoch);
         let at = self.states.iter().position(|known| known.uid == placed.uid).unwrap_or_else(|| {
-            self.states.push(CopyStatus::unreported(&placed.name, placed.uid.clone(), placed.replicas));
+            self.states.push(unreported(placed));
             self.states.len() - 1
         });
         let known = &mut self.states[at];
         known.replicas = placed.replicas;
-        known.update(state, now);
+        known.update(state, &upstream.plane.seams().now_text());
+        if let Some(kind) = upstream.plane.stored_kind(&of.resource) {
+            known.note_arrival(&kind.gvk.group_kind(), object);
+        }
     }
 
-    /// Keeps the copies that are on the record; those that are to come, and have not reported yet, among them.
+    /// Keeps the copies that are on the record; those that are to come, and have not reported yet, among them. What an earlier
+    /// stay reported is dropped: it must not make a copy that comes back look ready.
     fn keep_counted(&mut self, record: &PlacementRecord) {
-        self.states.retain(|known| record.on(&known.uid).is_some());
+        self.states.retain(|known| record.on(&known.uid).is_some_and(|placed| placed.epoch == known.epoch));
         for placed in record.clusters.iter().filter(|copy| copy.phase != Phase::Leaving) {
             if !self.states.iter().any(|known| known.uid == placed.uid) {
-                self.states.push(CopyStatus::unreported(&placed.name, placed.uid.clone(), placed.replicas));
+                self.states.push(unreported(placed));
             }
         }
     }
@@ -67,6 +79,10 @@ impl Copies {
     }
 }
 
+fn unreported(placed: &PlacedCopy) -> CopyStatus {
+    CopyStatus { epoch: placed.epoch, ..CopyStatus::unreported(&placed.name, placed.uid.clone(), placed.replicas) }
+}
+
 /// Stores one copy's state and the merged status. A report about another object of the name, or an earlier stay, is dropped.
 pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) -> Result<(), UpstreamError> {
     let Some((mut current, revision)) = upstream.read(&report.key).await? else { return Ok(()) };
@@ -74,7 +90,7 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     let placed = record.on(&report.physical).filter(|copy| copy.epoch == report.epoch);
     let (Some(placed), true) = (placed, object::uid(&current).as_ref() == Some(&report.uid)) else { return Ok(()) };
     let mut copies = Copies::read(upstream, &report.key, &current).await?;
-    copies.update(placed, report.state.clone(), &upstream.plane.seams().now_text());
+    copies.update(upstream, &report.key, &current, placed, report.state.clone());
     copies.keep_counted(&record);
     let mut txn = Transaction::default();
     if merge(upstream, &report.key, &record, &mut current, &copies.states) {
@@ -89,20 +105,20 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     upstream.commit(txn).await
 }
 
-/// Takes a copy's state away and merges what is left into `current`.
+/// Takes away the states of copies that are not on the record of `current` any more, and merges what is left into it.
 pub(super) async fn forget(
     upstream: &StoreUpstream,
     current: &mut Value,
-    leaving: Leaving<'_>,
+    key: &ObjectKey,
     txn: &mut Transaction,
 ) -> Result<(), UpstreamError> {
-    let mut copies = Copies::read(upstream, leaving.key, current).await?;
+    let mut copies = Copies::read(upstream, key, current).await?;
     let record = PlacementRecord::of(current).unwrap_or_default();
     copies.keep_counted(&record);
     if !copies.states.is_empty() {
-        merge(upstream, leaving.key, &record, current, &copies.states);
+        merge(upstream, key, &record, current, &copies.states);
     }
-    let placement = placements::with_states(&upstream.plane, leaving.key, &copies.states).await;
+    let placement = placements::with_states(&upstream.plane, key, &copies.states).await;
     txn.writes.extend(placement.map_err(|error| failed(&error))?);
     txn.writes.extend(copies.write());
     Ok(())

@@ -5,6 +5,8 @@ mod copies;
 mod debts;
 mod projection;
 mod release;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashMap,
@@ -16,7 +18,7 @@ use portolan_store::{
     EventStream, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope,
 };
 use portolan_types::{
-    BoxFuture, ObjectKey, Record, ResourceVersion, Status, Uid,
+    BoxFuture, GroupVersionKind, ObjectKey, Record, ResourceVersion, Status, Uid,
     placement::{Condition, PhysicalClusterStatus},
     seams::seconds_text,
     upstream::{
@@ -46,11 +48,16 @@ impl StoreUpstream {
         self.registered.write().expect("no code panics under this lock").insert(physical, key);
     }
 
-    fn upstream_object(&self, stored: &StoredObject) -> Result<Option<UpstreamObject>, UpstreamError> {
-        let Some(kind) = self.plane.stored_kind(&stored.key.resource) else { return Ok(None) };
+    fn upstream_object(&self, stored: &StoredObject) -> Result<UpstreamObject, UpstreamError> {
         let object = stored.record.to_value(stored.revision).map_err(|error| failed(&error))?;
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let kind = match self.plane.stored_kind(&stored.key.resource) {
+            Some(kind) => kind.gvk.clone(),
+            // A custom resource says itself what it is. "None" would say that it has been removed.
+            None => GroupVersionKind::parse(text("apiVersion"), text("kind")).map_err(|error| failed(&error))?,
+        };
         let (key, revision) = (stored.key.clone(), stored.revision);
-        Ok(Some(UpstreamObject { key, revision, kind: kind.gvk.clone(), object }))
+        Ok(UpstreamObject { key, revision, kind, object })
     }
 
     async fn read(&self, key: &ObjectKey) -> Result<Option<(Value, ResourceVersion)>, UpstreamError> {
@@ -155,7 +162,7 @@ impl Upstream for StoreUpstream {
             let request = RangeRequest::all(RangeScope::PlacedOn(physical.to_string()));
             let page = self.plane.store().range(request).await.map_err(store_failed)?;
             let objects = page.objects.iter().map(|stored| self.upstream_object(stored));
-            let objects = objects.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+            let objects = objects.collect::<Result<_, _>>()?;
             Ok(Snapshot { revision: page.revision, objects })
         })
     }
@@ -175,7 +182,7 @@ impl Upstream for StoreUpstream {
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>> {
         Box::pin(async move {
             let stored = self.plane.store().get(key).await.map_err(store_failed)?;
-            stored.map_or(Ok(None), |stored| self.upstream_object(&stored))
+            stored.map(|stored| self.upstream_object(&stored)).transpose()
         })
     }
 

@@ -1,15 +1,15 @@
 //! Objects that physical clusters made, shown above as ordinary stored objects.
 
-use portolan_store::{Expect, Transaction, Write};
-use portolan_syncer::project::{Gone, merge_gone, merge_put};
+use portolan_store::{Expect, RangeRequest, RangeScope, StoredObject, Transaction, Write};
+use portolan_syncer::project::{Gone, controller_resource, merge_gone, merge_put};
 use portolan_types::{
-    ObjectKey, Record, Uid, object,
+    GroupResource, ObjectKey, Record, Uid, object,
     placement::PlacementRecord,
     upstream::{Projection, UpstreamError},
 };
 use serde_json::Value;
 
-use super::StoreUpstream;
+use super::{StoreUpstream, copies, store_failed};
 
 /// Writes and removes projected objects. An object of the same name that was not made below is left alone.
 pub(super) async fn project(
@@ -17,17 +17,20 @@ pub(super) async fn project(
     physical: &Uid,
     projection: Projection,
 ) -> Result<(), UpstreamError> {
-    let mut writes = Vec::new();
+    let mut transactions = Vec::new();
     for (key, wanted) in projection.put {
-        writes.extend(put(upstream, key, wanted).await?);
+        transactions.extend(
+            put(upstream, physical, key, wanted)
+                .await?
+                .map(|write| Transaction { writes: vec![write], ..Transaction::default() }),
+        );
     }
     for key in projection.gone {
-        writes.extend(remove(upstream, physical, key).await?);
+        transactions.extend(remove(upstream, physical, key).await?);
     }
     // Objects are independent of each other: a conflict on one must not hold up the rest. It comes again with the next look.
     let mut outcome = Ok(());
-    for write in writes {
-        let txn = Transaction { writes: vec![write], ..Transaction::default() };
+    for txn in transactions {
         match upstream.commit(txn).await {
             Err(UpstreamError::Conflict) => outcome = Err(UpstreamError::Conflict),
             other => other?,
@@ -36,13 +39,51 @@ pub(super) async fn project(
     outcome
 }
 
-async fn put(upstream: &StoreUpstream, key: ObjectKey, wanted: Value) -> Result<Option<Write>, UpstreamError> {
-    let Some((current, revision)) = upstream.read(&key).await? else {
-        return Ok(Some(create(upstream, key, wanted)));
-    };
+async fn put(
+    upstream: &StoreUpstream,
+    physical: &Uid,
+    key: ObjectKey,
+    wanted: Value,
+) -> Result<Option<Write>, UpstreamError> {
+    let found = upstream.read(&key).await?;
+    let is_known = |current: &Value| PlacementRecord::of(current).is_some_and(|record| record.on(physical).is_some());
+    if !found.as_ref().is_some_and(|(current, _)| is_known(current))
+        && !comes_from_a_copy(upstream, physical, &key, &wanted).await?
+    {
+        tracing::warn!(%physical, %key, "a physical cluster shows what was not made from anything placed on it");
+        return Ok(None);
+    }
+    let Some((current, revision)) = found else { return Ok(Some(create(upstream, key, wanted))) };
     let Some(mut merged) = merge_put(Some(&current), wanted) else { return Ok(None) };
     object::metadata_mut(&mut merged).insert("resourceVersion".into(), revision.to_string().into());
     Ok((merged != current).then(|| Write { key, expect: Expect::At(revision), record: Some(Record::of(&merged)) }))
+}
+
+/// Whether what `physical` shows belongs to an object that it was given: its word for it is not enough, or it could write into
+/// any logical cluster. Claims have no owner; they are made from StatefulSets.
+async fn comes_from_a_copy(
+    upstream: &StoreUpstream,
+    physical: &Uid,
+    key: &ObjectKey,
+    wanted: &Value,
+) -> Result<bool, UpstreamError> {
+    let is_given = |stored: &StoredObject| stored.record.header.placed_on.iter().any(|uid| *uid == **physical);
+    let store = upstream.plane.store();
+    if let Some(owner) = object::controller_of(wanted) {
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (Some((group, resource)), Ok(name)) = (controller_resource(text("kind")), text("name").parse()) else {
+            return Ok(false);
+        };
+        let owner_key = ObjectKey { resource: GroupResource::new(group, resource), name, ..key.clone() };
+        let stored = store.get(&owner_key).await.map_err(store_failed)?;
+        return Ok(stored.is_some_and(|stored| stored.record.header.uid == text("uid") && is_given(&stored)));
+    }
+    let (true, Some(namespace)) = (&*key.resource.resource == "persistentvolumeclaims", key.namespace()) else {
+        return Ok(false);
+    };
+    let sets = RangeScope::Namespace(key.cluster, GroupResource::new("apps", "statefulsets"), namespace.clone());
+    let page = store.range(RangeRequest::all(sets)).await.map_err(store_failed)?;
+    Ok(page.objects.iter().any(is_given))
 }
 
 fn create(upstream: &StoreUpstream, key: ObjectKey, mut wanted: Value) -> Write {
@@ -54,20 +95,32 @@ fn create(upstream: &StoreUpstream, key: ObjectKey, mut wanted: Value) -> Write 
     Write { key, expect: Expect::Absent, record: Some(Record::of(&wanted)) }
 }
 
-async fn remove(upstream: &StoreUpstream, physical: &Uid, key: ObjectKey) -> Result<Option<Write>, UpstreamError> {
-    let Some((current, revision)) = upstream.read(&key).await? else { return Ok(None) };
+async fn remove(
+    upstream: &StoreUpstream,
+    physical: &Uid,
+    key: ObjectKey,
+) -> Result<Option<Transaction>, UpstreamError> {
+    let Some((mut current, revision)) = upstream.read(&key).await? else { return Ok(None) };
+    let mut txn = Transaction::default();
     let record = match merge_gone(&current, physical) {
         Gone::Unchanged => return Ok(None),
-        Gone::Changed(object) => Some(Record::of(&object)),
-        Gone::Removed => held(upstream, current),
+        Gone::Changed(mut object) => {
+            copies::forget(upstream, &mut object, &key, &mut txn).await?;
+            Some(Record::of(&object))
+        }
+        Gone::Removed => {
+            PlacementRecord::default().write_to(&mut current);
+            copies::forget(upstream, &mut current, &key, &mut txn).await?;
+            held(upstream, current)
+        }
     };
-    Ok(Some(Write { key, expect: Expect::At(revision), record }))
+    txn.writes.push(Write { key, expect: Expect::At(revision), record });
+    Ok(Some(txn))
 }
 
 /// What is nowhere any more goes, unless finalizers hold it: they run first, with nothing below.
 fn held(upstream: &StoreUpstream, mut object: Value) -> Option<Record> {
     object::finalizers(&object).next()?;
-    PlacementRecord::default().write_to(&mut object);
     if !object::is_deleting(&object) {
         let now = upstream.plane.seams().now_text();
         object::metadata_mut(&mut object).insert("deletionTimestamp".into(), now.into());

@@ -29,7 +29,7 @@ pub(super) async fn release(
         record.clusters.retain(|copy| copy.uid != *leaving.physical || copy.epoch != leaving.epoch);
         if same && record.clusters.len() != before {
             record.write_to(&mut current);
-            copies::forget(upstream, &mut current, leaving, &mut txn).await?;
+            copies::forget(upstream, &mut current, leaving.key, &mut txn).await?;
             let gone = lifecycle::is_removable(&current);
             txn.writes.push(Write {
                 key: leaving.key.clone(),

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
+use portolan_types::object;
 use serde_json::{Value, json};
 
 pub(crate) use discovery::{Served, discover};
@@ -98,13 +99,13 @@ impl Api {
 
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        self.call(Method::POST, &path, "application/json", Some(object)).await
+        about(object, self.call(Method::POST, &path, "application/json", Some(object)).await?)
     }
 
     /// Server-side apply, forced. `object` carries the uid and resourceVersion that the write is conditional on.
     pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
-        self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
+        about(object, self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await?)
     }
 
     pub(crate) async fn merge_patch(&self, path: &str, patch: &Value) -> Result<Value, DownstreamError> {
@@ -163,7 +164,11 @@ impl Api {
         let answer = async {
             let response = accepted(self.client.send(request).await).await?;
             let bytes = read(response, MAX_ANSWER).await?;
-            serde_json::from_slice(&bytes).map_err(|error| DownstreamError::Garbled(error.to_string()))
+            match serde_json::from_slice::<Value>(&bytes) {
+                Ok(answer) if answer.is_object() => Ok(answer),
+                Ok(_) => Err(DownstreamError::Garbled("not an object".into())),
+                Err(error) => Err(DownstreamError::Garbled(error.to_string())),
+            }
         };
         match tokio::time::timeout(self.deadline, answer).await {
             Ok(answer) => answer,
@@ -178,6 +183,15 @@ fn request(method: Method, path: &str, media: &str, body: Option<&Value>) -> Res
     let builder = if bytes.is_some() { builder.header(header::CONTENT_TYPE, media) } else { builder };
     let request = builder.body(bytes.map_or_else(Body::empty, Body::from));
     request.map_err(|error| DownstreamError::Garbled(error.to_string()))
+}
+
+/// The answer to a write of `object`, when it is about that.
+fn about(object: &Value, answer: Value) -> Result<Value, DownstreamError> {
+    let has = |key: &str| !object::meta_text(&answer, key).is_empty();
+    match object::name(&answer) == object::name(object) && has("uid") && has("resourceVersion") {
+        true => Ok(answer),
+        false => Err(DownstreamError::Garbled(format!("not about {}, which was written", object::name(object)))),
+    }
 }
 
 /// A list is only believed whole: of the right kind, with items and a resourceVersion.

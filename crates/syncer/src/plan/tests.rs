@@ -298,3 +298,43 @@ fn an_autoscaler_below_keeps_its_replicas() {
     let Decision::Apply(applied) = scaled.with(|c| c.autoscaled = true).decide() else { panic!("no apply") };
     assert_eq!(applied.body["spec"]["replicas"], 9);
 }
+
+#[test]
+fn only_what_bears_two_copies_or_ends_is_left_as_a_debt() {
+    let object = |kind: &str, deleting: bool, elsewhere: bool| {
+        let mut object = json!({"metadata": {"uid": "up-1"}});
+        if deleting {
+            object["metadata"]["deletionTimestamp"] = json!("t");
+        }
+        let west = PlacedCopy { uid: "west-uid".parse().unwrap(), name: "west".into(), ..entry(Phase::Active, 2) };
+        let clusters = std::iter::once(entry(Phase::Leaving, 1)).chain(elsewhere.then_some(west)).collect();
+        PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
+        let kind = GroupVersionKind::new("apps", "v1", kind);
+        UpstreamObject { key: key("apps/things"), revision: ResourceVersion::FIRST, kind, object }
+    };
+    for (case, upstream, expected) in [
+        ("what is deleted above", object("StatefulSet", true, false), true),
+        ("what runs elsewhere already", object("Deployment", false, true), true),
+        ("a move that waits for its end", object("Deployment", false, false), false),
+        ("what must not run twice", object("StatefulSet", false, true), false),
+    ] {
+        assert_eq!(may_be_owed(&upstream, &east()), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_pod_gets_its_own_time_to_stop_unless_a_user_gives_it_another() {
+    let pod = |seconds: i64, node: &str| UpstreamObject {
+        key: key("pods"),
+        revision: ResourceVersion::FIRST,
+        kind: GroupVersionKind::new("", "v1", "Pod"),
+        object: json!({"metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": seconds}, "spec": {"nodeName": node}}),
+    };
+    for (case, pod, expected) in [
+        ("a Pod made above has no node there", pod(0, ""), None),
+        ("a time is handed down", pod(5, ""), Some(5)),
+        ("a projected one can be ended at once", pod(0, "n"), Some(0)),
+    ] {
+        assert_eq!(grace_of(&pod), expected, "{case}");
+    }
+}

@@ -100,6 +100,16 @@ pub(super) fn has_conditions(kind: &GroupKind) -> bool {
     !(built_in && WITHOUT.contains(&&*kind.kind))
 }
 
+/// Kinds whose copies each run replicas of their own.
+pub(super) fn has_replicas(kind: &GroupKind) -> bool {
+    matches!((&*kind.group, &*kind.kind), ("apps", "Deployment" | "ReplicaSet" | "StatefulSet"))
+}
+
+/// Whether a copy of such a kind has as many ready replicas as it should.
+pub(super) fn is_whole(kind: &GroupKind, wanted: i64, copy: &CopyStatus) -> bool {
+    has_replicas(kind) && copy.count("readyReplicas") >= copy.replicas.unwrap_or(wanted)
+}
+
 /// The status of an object that is nowhere: nothing counts.
 pub(super) fn nowhere(kind: &GroupKind, before: &Value) -> Value {
     let mut status = Map::new();
@@ -118,13 +128,18 @@ pub(super) fn nowhere(kind: &GroupKind, before: &Value) -> Value {
 }
 
 /// Everything but `observedGeneration` and `conditions`. `copies` is not empty.
-pub(super) fn merge(kind: &GroupKind, copies: &[CopyStatus]) -> Map<String, Value> {
+/// `wanted` is the number of replicas that the object asks for.
+pub(super) fn merge(kind: &GroupKind, wanted: i64, copies: &[CopyStatus]) -> Map<String, Value> {
     let counts = counts_of(kind);
     let worst = worst(counts, copies);
     let mut status = worst.and_then(|copy| copy.status.as_object()).cloned().unwrap_or_default();
     if let (Some(counts), Some(worst)) = (counts, worst) {
         let sum = counts.summed || copies.iter().any(|copy| copy.replicas.is_some());
         set_counts(counts, sum, worst, copies, &mut status);
+        let shared = copies.iter().filter_map(|copy| copy.replicas).fold(0_i64, i64::saturating_add);
+        if !counts.summed && shared > wanted {
+            leave_out_spare(counts, wanted, &mut status);
+        }
     }
     match (&*kind.group, &*kind.kind) {
         ("", "Service") | ("networking.k8s.io", "Ingress") => set_addresses(copies, &mut status),
@@ -169,6 +184,32 @@ fn set_counts(counts: &Counts, sum: bool, worst: &CopyStatus, copies: &[CopyStat
         ["collisionCount", "uncountedTerminatedPods", "disruptedPods"]
             .iter()
             .for_each(|field| drop(status.remove(*field)));
+    }
+}
+
+/// While shares overlap, in a move, more pods run than the object asks for. What is shown stays within `wanted`: ready never
+/// exceeds it, `rollout status` does not wait for the spare ones, and an autoscaler does not take them for replicas. Pods of
+/// an older template come first, so that a rollout is over only when the last of them is gone.
+fn leave_out_spare(counts: &Counts, wanted: i64, status: &mut Map<String, Value>) {
+    let count = |status: &Map<String, Value>, field: &str| status.get(field).and_then(Value::as_i64).unwrap_or(0);
+    let set = |status: &mut Map<String, Value>, field: &str, number: i64| match number == 0
+        && !counts.always.contains(&field)
+    {
+        true => drop(status.remove(field)),
+        false => drop(status.insert(field.to_owned(), number.into())),
+    };
+    let (all, updated) = (count(status, "replicas"), count(status, "updatedReplicas"));
+    for field in ["replicas", "readyReplicas", "availableReplicas", "currentReplicas", "fullyLabeledReplicas"] {
+        let shown = count(status, field).min(wanted);
+        set(status, field, shown);
+    }
+    if counts.fields.contains(&"updatedReplicas") {
+        let old = all.saturating_sub(updated).max(0);
+        set(status, "updatedReplicas", updated.min(wanted.saturating_sub(old)).max(0));
+    }
+    if counts.fields.contains(&"unavailableReplicas") {
+        let missing = wanted.saturating_sub(count(status, "availableReplicas"));
+        set(status, "unavailableReplicas", missing);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The status of 1 to N copies as one. Pure, and one path for every number of copies.
 //!
 //! - Counts: copies that share the replicas are summed; of copies that each have all, the worst one counts, so that what is
-//!   ready never exceeds what is wanted.
+//!   ready never exceeds what is wanted; nor does it while shares overlap in a move.
 //! - Conditions: the worst, with the physical cluster's name where there are several. What cannot be seen is `Unknown`.
 //! - `observedGeneration`: the least that all copies have observed, and never lower than before.
 
@@ -28,6 +28,9 @@ pub struct CopyStatus {
     pub name: String,
     /// Uid of the physical cluster.
     pub uid: Uid,
+    /// `PlacedCopy::epoch` of the stay that this is about; what is known of an earlier one says nothing about it.
+    #[serde(default)]
+    pub epoch: u64,
     /// Replicas of this copy, when the copies share them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
@@ -40,6 +43,10 @@ pub struct CopyStatus {
     /// Reason and message, while the copy cannot be made, updated or seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<(String, String)>,
+    /// It has once had all that it should have: from then on what it lacks counts. Before, while others have arrived, it is
+    /// the second half of a move, which nobody should notice.
+    #[serde(default)]
+    pub arrived: bool,
     /// When `failed` last came or went, RFC 3339.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub since: String,
@@ -51,11 +58,13 @@ impl CopyStatus {
         Self {
             name: name.into(),
             uid,
+            epoch: 0,
             replicas,
             stamp: 0,
             is_current: false,
             status: Value::Null,
             failed: None,
+            arrived: false,
             since: String::new(),
         }
     }
@@ -75,6 +84,11 @@ impl CopyStatus {
         if self.since.is_empty() || reason(&failed_before) != reason(&self.failed) {
             self.since = now.to_owned();
         }
+    }
+
+    /// Takes note that the copy has all that `upstream` asks for, if it does.
+    pub fn note_arrival(&mut self, kind: &GroupKind, upstream: &Value) {
+        self.arrived |= self.is_current && self.failed.is_none() && kinds::is_whole(kind, wanted(upstream), self);
     }
 
     fn is_reported(&self) -> bool {
@@ -113,14 +127,28 @@ pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value
     if reported.is_empty() {
         return if copies.is_empty() { kinds::nowhere(kind, &before) } else { before };
     }
-    let mut status = kinds::merge(kind, &reported);
+    let counted = counted(kind, &reported);
+    let mut status = kinds::merge(kind, wanted(upstream), &counted);
     set_observed(kind, &before, copies, &reported, &mut status);
-    let conditions = conditions::merge(kind, &before, &reported);
+    let conditions = conditions::merge(kind, &before, &counted);
     match conditions.is_empty() {
         true => drop(status.remove("conditions")),
         false => drop(status.insert("conditions".into(), Value::Array(conditions))),
     }
     Value::Object(status)
+}
+
+fn wanted(upstream: &Value) -> i64 {
+    upstream.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
+}
+
+/// Of copies that each have all: those that have arrived, when there are any.
+fn counted(kind: &GroupKind, reported: &[CopyStatus]) -> Vec<CopyStatus> {
+    let each_has_all = kinds::has_replicas(kind) && reported.iter().all(|copy| copy.replicas.is_none());
+    if !each_has_all || !reported.iter().any(|copy| copy.arrived) {
+        return reported.to_vec();
+    }
+    reported.iter().filter(|copy| copy.arrived).cloned().collect()
 }
 
 /// The first KiB of a text that a physical cluster sent.

@@ -24,7 +24,7 @@ fn rolled(ready: i64) -> Value {
 }
 
 fn merged(text: &str, before: Value, copies: &[CopyStatus]) -> Value {
-    merge(&kind(text), &json!({"status": before}), copies)
+    merge(&kind(text), &json!({"status": before, "spec": {"replicas": 6}}), copies)
 }
 
 #[test]
@@ -60,6 +60,32 @@ fn shares_are_summed_and_duplicates_show_the_worst() {
     let nodes = |n: i64| json!({"desiredNumberScheduled": n, "numberReady": n, "currentNumberScheduled": n, "numberMisscheduled": 0});
     let daemons = merged("DaemonSet.apps", json!({}), &[copy("a", 1, nodes(2)), copy("b", 1, nodes(3))]);
     assert_eq!((&daemons["numberReady"], &daemons["numberMisscheduled"]), (&json!(5), &json!(0)), "nodes add up");
+}
+
+#[test]
+fn while_shares_overlap_no_more_is_shown_than_is_wanted() {
+    let counts = |replicas: i64, updated: i64, ready: i64| {
+        json!({"observedGeneration": 1, "replicas": replicas, "updatedReplicas": updated,
+            "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": replicas - ready})
+    };
+    let two = |east: Value, west: Value| vec![share(copy("east", 1, east), 6), share(copy("west", 1, west), 6)];
+    for (case, copies, expected) in [
+        ("the old copy still serves", two(counts(6, 6, 6), counts(6, 6, 0)), [6, 6, 6, 0]),
+        ("both serve", two(counts(6, 6, 6), counts(6, 6, 6)), [6, 6, 6, 0]),
+        ("pods of an older template are waited for", two(counts(6, 2, 6), counts(6, 6, 6)), [6, 2, 6, 0]),
+        ("all that is missing is shown", two(counts(6, 6, 1), counts(6, 6, 2)), [6, 6, 3, 3]),
+        ("a surge on one copy is its own", vec![share(copy("east", 1, counts(8, 2, 6)), 6)], [8, 2, 6, 2]),
+    ] {
+        let upstream = json!({"spec": {"replicas": 6}});
+        let status = merge(&kind("Deployment.apps"), &upstream, &copies);
+        let shown = ["replicas", "updatedReplicas", "readyReplicas", "unavailableReplicas"]
+            .map(|field| status[field].as_i64().unwrap_or(0));
+        assert_eq!(shown, expected, "{case}");
+    }
+    let set = json!({"replicas": 6, "readyReplicas": 6, "fullyLabeledReplicas": 6});
+    let copies = [share(copy("east", 1, set.clone()), 6), share(copy("west", 1, set), 6)];
+    let status = merge(&kind("ReplicaSet.apps"), &json!({"spec": {"replicas": 6}}), &copies);
+    assert_eq!((&status["readyReplicas"], status.get("updatedReplicas")), (&json!(6), None));
 }
 
 #[test]
@@ -182,4 +208,24 @@ fn a_failure_keeps_the_status_that_was_seen() {
     assert_eq!((copy.status["readyReplicas"].as_i64(), copy.since.as_str()), (Some(3), "T2"));
     copy.update(CopyState::Synced { stamp: 1, is_current: true, status: rolled(2) }, "T4");
     assert_eq!((copy.failed, copy.since.as_str()), (None, "T4"));
+}
+
+#[test]
+fn a_move_is_not_seen_until_the_new_copy_has_arrived() {
+    let kind = kind("Deployment.apps");
+    let upstream = json!({"metadata": {"generation": 1}, "spec": {"replicas": 2}});
+    let with = |name: &str, ready: i64| {
+        let status =
+            json!({"observedGeneration": 1, "replicas": 2, "readyReplicas": ready, "availableReplicas": ready});
+        let mut copy = copy(name, 1, status);
+        copy.note_arrival(&kind, &upstream);
+        copy
+    };
+    let ready = |copies: &[CopyStatus]| merge(&kind, &upstream, copies)["readyReplicas"].as_i64().unwrap_or(0);
+    let (old, new) = (with("east", 2), with("west", 1));
+    assert!(old.arrived && !new.arrived);
+    assert_eq!(ready(&[old.clone(), new.clone()]), 2, "the new copy is still coming");
+    assert_eq!(ready(&[new]), 1, "alone it counts");
+    let broken = CopyStatus { arrived: true, ..with("west", 1) };
+    assert_eq!(ready(&[old, broken]), 1, "what has been whole before counts");
 }

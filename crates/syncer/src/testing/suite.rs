@@ -100,6 +100,13 @@ impl Stage {
         Self { handle, config, ..self }
     }
 
+    /// As [`Self::restarted`], with other resources that go down.
+    #[must_use]
+    pub async fn restarted_with(mut self, synced: &[&str]) -> Self {
+        self.config.spec.synced_resources = synced.iter().map(|text| (*text).to_owned()).collect();
+        self.restarted().await
+    }
+
     /// Cuts the connection, or joins it again.
     pub fn set_cut(&self, is_cut: bool) {
         self.switch.is_cut.store(is_cut, Ordering::Relaxed);

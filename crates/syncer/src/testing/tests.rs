@@ -287,3 +287,55 @@ async fn latencies(connector: Arc<dyn crate::Connector>) -> Vec<u128> {
     taken.sort_unstable();
     taken
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_resource_that_goes_down_no_more_is_gone_only_when_it_is() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let stage = stage.restarted_with(&["deployments.apps"]).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(cluster.all("configmaps").len(), 1);
+    stage.upstream.delete(&key);
+    stage.until("it is gone above", async |s| s.upstream.object(&key).is_none()).await.unwrap();
+    assert_eq!(cluster.all("configmaps").len(), 0, "and was gone below before");
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_are_answered_with_nonsense_end_no_worker() {
+    for answer in [json!("hello"), json!([]), Value::Null, json!({"metadata": 1})] {
+        let cluster = FakeCluster::default();
+        let stage = stage(&cluster).await;
+        let canned = Canned::Answer(201, answer);
+        cluster.script(move |method, _| (*method == Method::POST).then(|| canned.clone()));
+        stage.place("configmaps", "a", data("1"), Phase::Active);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        cluster.heal();
+        stage.place("configmaps", "a", data("2"), Phase::Active);
+        stage.until("it converges", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+        assert!(!stage.handle.has_failed());
+        stage.handle.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_nothing_is_no_proof_of_an_end() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let hidden = json!({"kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}, "items": []});
+    cluster.script(move |method, path| {
+        let one = path.contains("/configmaps/a");
+        (*method == Method::GET && path.contains("configmaps"))
+            .then(|| Canned::Answer(200, if one { json!({}) } else { hidden.clone() }))
+    });
+    let stage = stage.restarted().await;
+    stage.upstream.delete(&key);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(stage.upstream.object(&key).is_some(), "it is held");
+    cluster.heal();
+    stage.handle.stop().await;
+}

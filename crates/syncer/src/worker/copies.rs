@@ -16,10 +16,10 @@ use super::{
     session::Session,
 };
 use crate::{
-    client::Served,
+    client::{Served, discover},
     naming,
     plan::{self, Above, Decision, Seen, Target},
-    rules::Refusal,
+    rules::{Refusal, SyncRules},
     status,
     transform::{fingerprint, without_volatile},
 };
@@ -28,6 +28,9 @@ use crate::{
 const MAX_READS: usize = 4;
 /// When to look again at what nobody tells about: something foreign in the way.
 const CONFLICT_CHECK: Duration = Duration::from_secs(30);
+
+/// When to look again at what must be proven gone while its physical cluster is out of reach.
+const UNPROVEN_CHECK: Duration = Duration::from_secs(30);
 
 /// What one step led to.
 pub(super) enum Step {
@@ -61,8 +64,13 @@ impl Worker {
             Ok(place) => place,
             Err(refusal) => return self.without_place(upstream.as_ref(), &refusal).await,
         };
-        let served = session.served(&key.resource);
-        if served.is_some() && !session.mirror.is_synced(&key.resource) {
+        let leaves =
+            upstream.as_ref().is_some_and(|up| self.entry(up).is_some_and(|e| plan::leaving(up, &e).is_some()));
+        let served = match leaves {
+            true => self.served_for(&session, &key.resource).await?,
+            false => session.served(&key.resource),
+        };
+        if session.served(&key.resource).is_some() && !session.mirror.is_synced(&key.resource) {
             return Err(SyncError::NotSynced(key.resource.to_string()));
         }
         if upstream.is_none() && !seen && !self.is_view_synced.load(Ordering::Acquire) {
@@ -78,6 +86,22 @@ impl Worker {
             }
         }
         Ok(Outcome::Failed { not_before: None })
+    }
+
+    /// How the physical cluster serves a resource. One that does not go down any more is asked about: copies of before may be
+    /// there still, though nobody watches them.
+    pub(super) async fn served_for(
+        &self,
+        session: &Session,
+        resource: &GroupResource,
+    ) -> Result<Option<Served>, SyncError> {
+        match session.served(resource) {
+            None if self.rules.refusal(resource).is_some() => {
+                let alone = SyncRules::new(&[resource.to_string()]);
+                Ok(discover(&session.api, &alone).await?.remove(resource))
+            }
+            served => Ok(served),
+        }
     }
 
     async fn step(&self, look: &Look<'_>, seen: bool) -> Result<Step, SyncError> {
@@ -134,6 +158,12 @@ impl Worker {
                 self.fence();
                 finished(Outcome::Done)
             }
+            // It is elsewhere: nothing of it is here, nor is to be.
+            (Decision::Nothing, Some(upstream)) if self.entry(upstream).is_none() => {
+                self.forget(look.key);
+                self.queue.add_after(Work::Namespace(look.place.namespace.clone()), self.config.namespace_linger);
+                finished(Outcome::Done)
+            }
             (Decision::Nothing | Decision::Projected, Some(_)) => finished(Outcome::Done),
             (_, None) => {
                 self.forget(look.key);
@@ -184,10 +214,15 @@ impl Worker {
             return Ok(Outcome::CheckAgainIn(rest));
         }
         match (leaves, uid) {
+            (true, Some(_)) if !plan::may_be_owed(&upstream, &self.config.uid) => {
+                return Ok(Outcome::CheckAgainIn(UNPROVEN_CHECK));
+            }
             (true, Some(uid)) => {
                 let debt = Debt { key: key.clone(), kind: upstream.kind.clone(), uid, epoch: entry.epoch };
-                self.upstream.record_debt(&self.config.uid, debt).await?;
+                self.upstream.record_debt(&self.config.uid, debt.clone()).await?;
                 self.forget(key);
+                // The connection may have come back, and the debts been read, just before this one was written.
+                self.queue.add(Work::Debt(Box::new(debt)));
             }
             _ if entry.phase == Phase::Active => {
                 self.report_failure(&upstream, status::UNREACHABLE, "the physical cluster is out of reach").await?;

@@ -11,9 +11,16 @@ use crate::plan::{self, Proof};
 const TOMBSTONE_CHECK: Duration = Duration::from_secs(2);
 
 impl Worker {
+    pub(super) async fn read_debts(&self) -> Result<Outcome, SyncError> {
+        let debts = self.upstream.debts(&self.config.uid).await?;
+        debts.into_iter().for_each(|debt| self.queue.add(Work::Debt(Box::new(debt))));
+        Ok(Outcome::Done)
+    }
+
     pub(super) async fn look_at_debt(&self, debt: &Debt) -> Result<Outcome, SyncError> {
         let session = self.session()?;
-        let (Ok(place), Some(served)) = (self.place(&debt.key), session.served(&debt.key.resource)) else {
+        let served = self.served_for(&session, &debt.key.resource).await?;
+        let (Ok(place), Some(served)) = (self.place(&debt.key), served) else {
             // Nothing of a kind that is not served can be there.
             return self.settled(debt).await;
         };

@@ -186,6 +186,11 @@ impl SyncerHandle {
         self.worker.look_at_everything();
     }
 
+    /// Whether it ended although nobody stopped it and no newer worker has taken over: it failed.
+    pub fn has_failed(&self) -> bool {
+        self.task.is_finished() && !self.is_fenced()
+    }
+
     /// Whether it ended because a newer worker has taken over.
     pub fn is_fenced(&self) -> bool {
         self.worker.is_fenced.load(Ordering::Relaxed)
@@ -203,6 +208,8 @@ enum Work {
     Namespace(String),
     /// A copy that is to be deleted on return.
     Debt(Box<Debt>),
+    /// All of those, to be read.
+    Debts,
 }
 
 /// Why a piece of work was not done. None of these proves anything about an object.
@@ -329,6 +336,7 @@ impl Worker {
             Work::Below(place) => self.look_at_below(place).await,
             Work::Namespace(name) => self.look_at_namespace(name).await,
             Work::Debt(debt) => self.look_at_debt(debt).await,
+            Work::Debts => self.read_debts().await,
         }
     }
 
@@ -343,7 +351,9 @@ impl Worker {
                 Ok(outcome) => outcome,
                 Err(_) => Outcome::Failed { not_before },
             },
-            Work::Copy(_) | Work::Below(_) | Work::Namespace(_) | Work::Debt(_) => Outcome::Failed { not_before },
+            Work::Copy(_) | Work::Below(_) | Work::Namespace(_) | Work::Debt(_) | Work::Debts => {
+                Outcome::Failed { not_before }
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Downstream namespaces: made as needed, removed when nothing is in them any more.
 
+use std::time::Duration;
+
 use portolan_types::{GroupResource, ObjectKey, object};
 use serde_json::Value;
 
@@ -13,6 +15,9 @@ use crate::{
 
 /// What Kubernetes itself puts into a namespace, or leaves there after its objects.
 const NOT_CONTENT: [&str; 3] = ["events", "events.events.k8s.io", "endpointslices.discovery.k8s.io"];
+
+/// When to look again at a namespace with something in it that nobody watches: what is foreign there, or is still ending.
+const CONTENT_CHECK: Duration = Duration::from_secs(10);
 
 fn namespaces() -> GroupResource {
     GroupResource::new("", "namespaces")
@@ -98,7 +103,7 @@ impl Worker {
             return Ok(Outcome::Done); // the end of the last of them comes back here
         }
         if self.has_content(&session, name).await? {
-            return Ok(Outcome::Done);
+            return Ok(Outcome::CheckAgainIn(CONTENT_CHECK));
         }
         let deletion = Deletion {
             uid: known.uid().to_owned(),

@@ -63,7 +63,7 @@ pub(super) async fn supervise(worker: Arc<Worker>) {
         match open(&worker).await {
             Ok(session) => {
                 pause = FIRST_PAUSE;
-                worker.opened(&session).await;
+                worker.opened(&session);
                 keep(&worker, session).await;
                 worker.lost();
             }
@@ -141,16 +141,13 @@ async fn found_since(worker: &Worker, session: &Session) -> Vec<Served> {
 }
 
 impl Worker {
-    async fn opened(&self, session: &Arc<Session>) {
+    fn opened(&self, session: &Arc<Session>) {
         {
             let mut state = self.state();
             state.session = Some(session.clone());
             state.unreachable_since = None;
         }
-        match self.upstream.debts(&self.config.uid).await {
-            Ok(debts) => debts.into_iter().for_each(|debt| self.queue.add(Work::Debt(Box::new(debt)))),
-            Err(error) => tracing::warn!(cluster = %self.config.name, %error, "debts cannot be read"),
-        }
+        self.queue.add(Work::Debts);
         self.look_at_everything();
     }
 

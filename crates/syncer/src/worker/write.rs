@@ -163,6 +163,10 @@ impl Worker {
     pub(super) async fn read(&self, look: &Look<'_>, served: &Served) -> Result<Option<Arc<Observed>>, SyncError> {
         let path = served.path(look.place.namespace(), Some(&look.place.name));
         match look.session.api.get(&path).await {
+            // A success that is not about this object proves nothing.
+            Ok(live) if object::name(&live) != look.place.name || object::meta_text(&live, "uid").is_empty() => {
+                Err(DownstreamError::Garbled(format!("not the object {} that was asked for", look.place.name)).into())
+            }
             Ok(live) => {
                 let observed = Arc::new(Observed::new(live.clone()));
                 if self.is_copy_of(look, &observed.object)

@@ -66,6 +66,11 @@ impl Process {
         }
     }
 
+    /// All that it has said so far.
+    pub(crate) fn log(&self) -> Result<String> {
+        read_lossy(&self.log)
+    }
+
     /// The last lines of the log, each cut to a readable length.
     pub(crate) fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
@@ -86,18 +91,27 @@ impl Process {
 
     /// SIGTERM, and waits until the process is gone; SIGKILL and an error when that takes over 30 s.
     pub(crate) fn terminate(&self) -> Result<()> {
+        self.signal("TERM").map(drop)
+    }
+
+    /// SIGINT, as Ctrl-C sends it; waits as [`Process::terminate`]. The exit code, `None` after a signal.
+    pub(crate) fn interrupt(&self) -> Result<Option<i32>> {
+        self.signal("INT").map(|status| status.code())
+    }
+
+    fn signal(&self, name: &str) -> Result<ExitStatus> {
         // std can only send SIGKILL, and unsafe code is forbidden here: the shell's builtin sends the signal.
         let sent =
-            Command::new("sh").args(["-c", &format!("kill -TERM {}", self.pid)]).status().context("cannot run sh")?;
+            Command::new("sh").args(["-c", &format!("kill -{name} {}", self.pid)]).status().context("cannot run sh")?;
         let start = Instant::now();
         while sent.success() && start.elapsed() < Duration::from_secs(30) {
-            if lock(&self.child).try_wait().context("cannot look at a child process")?.is_some() {
-                return Ok(());
+            if let Some(status) = lock(&self.child).try_wait().context("cannot look at a child process")? {
+                return Ok(status);
             }
             thread::sleep(Duration::from_millis(10));
         }
         self.kill()?;
-        bail!("{} did not end within 30 s of SIGTERM", self.name);
+        bail!("{} did not end within 30 s of SIG{name}", self.name);
     }
 }
 

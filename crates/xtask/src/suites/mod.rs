@@ -1,6 +1,7 @@
 //! The end-to-end suites and what they run against.
 
 mod app;
+mod demo;
 mod downstream;
 mod kill;
 mod kubectl;
@@ -52,6 +53,8 @@ enum Suite {
     Sync,
     /// kill -9 under load: nothing acknowledged is lost.
     Kill,
+    /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
+    Demo,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -89,7 +92,8 @@ fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
 }
 
 fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
-    ensure!(!options.suites.contains(&Suite::Sync), "the sync suite does not run against kube");
+    let ours = [Suite::Sync, Suite::Demo].into_iter().any(|suite| options.suites.contains(&suite));
+    ensure!(!ours, "the suites sync and demo do not run against kube");
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
     let mut report = Report::default();
@@ -109,30 +113,46 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
 fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     let tools = Tools::build()?;
     let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
+    let mut report = Report::default();
+    if options.wants(Suite::Demo) {
+        demo::run(&mut report, &program, &tools, work.path());
+    }
+    if [Suite::Sync, Suite::Kill, Suite::Kubectl].into_iter().any(|suite| options.wants(suite)) {
+        run_with_physical_clusters(&mut report, options, &program, &tools, work)?;
+    }
+    Ok(report.finish())
+}
+
+fn run_with_physical_clusters(
+    report: &mut Report,
+    options: &Options,
+    program: &Path,
+    tools: &Tools,
+    work: &WorkDir,
+) -> Result<()> {
     let names = [scene::EAST, scene::WEST].map(str::to_owned);
     println!("starting the physical clusters {} and {}", scene::EAST, scene::WEST);
-    let clusters = cluster::start_all(&tools, work.path(), &names)?;
-    let server = Portolan::start(&program, &tools, &work.path().join("portolan"))?;
-    let mut scene = Scene::new(&tools, work.path(), clusters, server)?;
+    let clusters = cluster::start_all(tools, work.path(), &names)?;
+    let server = Portolan::start(program, tools, &work.path().join("portolan"))?;
+    let mut scene = Scene::new(tools, work.path(), clusters, server)?;
 
-    let mut report = Report::default();
     if !report.check("scene: two physical clusters join and become Ready", || scene.join_clusters()) {
-        return Ok(report.finish());
+        return Ok(());
     }
     if options.wants(Suite::Sync) {
-        sync::run(&mut report, &scene);
+        sync::run(report, &scene);
     }
     if options.wants(Suite::Kill) {
-        kill::run(&mut report, &mut scene);
+        kill::run(report, &mut scene);
     }
     // Last, as the others ask for physical clusters that are as clean as they were in the beginning.
     if options.wants(Suite::Kubectl) {
         let made = scene.workspace("verbs");
         if report.check("kubectl: a workspace is made and Ready", || made.as_ref().map(drop).map_err(scene::copy)) {
-            made.iter().for_each(|workspace| kubectl::run(&mut report, workspace));
+            made.iter().for_each(|workspace| kubectl::run(report, workspace));
             report.check("kubectl: nothing of the suite is left below", || scene.delete_workspace("verbs"));
         }
     }
     report.check("scene: the server is still the process that was started", || scene.server().check_alive());
-    Ok(report.finish())
+    Ok(())
 }

@@ -1,0 +1,168 @@
+//! The one OpenAPI v2 document of all group versions, made from their v3 documents.
+//!
+//! kubectl reads it where v3 does not answer: for `v1` `List` manifests, and for kinds that no document knows. v2 says less than
+//! v3, so schemas lose what it has no words for: defaults, `nullable`, `oneOf`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::kinds::KindTable;
+
+const GVK: &str = "x-kubernetes-group-version-kind";
+const CUSTOM_RESOURCES: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
+
+/// The v2 document, from all v3 documents.
+pub fn swagger<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
+    let (mut paths, mut definitions) = (Map::new(), Map::new());
+    for document in documents {
+        for (path, item) in entries(&document["paths"]) {
+            paths.insert(path.clone(), path_item(item));
+        }
+        for (name, schema) in entries(&document["components"]["schemas"]) {
+            let fresh = schema_of(schema);
+            match definitions.get_mut(name) {
+                Some(known) => join_kinds(known, &fresh),
+                None => drop(definitions.insert(name.clone(), fresh)),
+            }
+        }
+    }
+    if !paths.contains_key(CUSTOM_RESOURCES) {
+        forget_field_validation(&mut paths);
+    }
+    json!({
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": KindTable::builtin().version()},
+        "paths": paths,
+        "definitions": definitions,
+        "securityDefinitions": {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}},
+        "security": [{"BearerToken": []}],
+    })
+}
+
+/// kubectl takes a Namespace with this parameter for a server that also lists custom resource definitions, and fails on every
+/// kind that it does not know when it cannot.
+fn forget_field_validation(paths: &mut Map<String, Value>) {
+    let patch = paths.get_mut("/api/v1/namespaces/{name}").and_then(|item| item.pointer_mut("/patch/parameters"));
+    if let Some(parameters) = patch.and_then(Value::as_array_mut) {
+        parameters.retain(|parameter| parameter["name"] != "fieldValidation");
+    }
+}
+
+fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+/// Options kinds stand in every document, each time for the kind of its own version.
+fn join_kinds(known: &mut Value, fresh: &Value) {
+    let list = |schema: &Value| schema[GVK].as_array().cloned().unwrap_or_default();
+    let mut all = list(known);
+    let seen: BTreeSet<String> = all.iter().map(Value::to_string).collect();
+    all.extend(list(fresh).into_iter().filter(|gvk| !seen.contains(&gvk.to_string())));
+    if !all.is_empty() {
+        known[GVK] = all.into();
+    }
+}
+
+fn path_item(item: &Value) -> Value {
+    let mut out = Map::new();
+    for (key, value) in entries(item) {
+        let value = match METHODS.contains(&key.as_str()) {
+            true => operation(value),
+            false => value.as_array().into_iter().flatten().map(parameter).collect(),
+        };
+        out.insert(key.clone(), value);
+    }
+    Value::Object(out)
+}
+
+fn operation(from: &Value) -> Value {
+    let mut out = Map::new();
+    let mut parameters: Vec<Value> = Vec::new();
+    let mut produces = BTreeSet::new();
+    for (key, value) in entries(from) {
+        match key.as_str() {
+            "parameters" => parameters.extend(value.as_array().into_iter().flatten().map(parameter)),
+            "requestBody" => {
+                let content = &value["content"];
+                let types: Vec<&String> = entries(content).map(|(media, _)| media).collect();
+                out.insert("consumes".to_owned(), json!(types));
+                let schema = entries(content).next().map(|(_, content)| schema_of(&content["schema"]));
+                let mut body = json!({"name": "body", "in": "body", "schema": schema});
+                if value["required"] == true {
+                    body["required"] = true.into();
+                }
+                parameters.insert(0, body);
+            }
+            "responses" => {
+                let answers = entries(value).map(|(code, answer)| (code.clone(), response(answer, &mut produces)));
+                out.insert(key.clone(), Value::Object(answers.collect()));
+            }
+            _ => drop(out.insert(key.clone(), value.clone())),
+        }
+    }
+    if !parameters.is_empty() {
+        out.insert("parameters".to_owned(), parameters.into());
+    }
+    out.insert("produces".to_owned(), json!(produces));
+    out.insert("schemes".to_owned(), json!(["https"]));
+    Value::Object(out)
+}
+
+fn parameter(from: &Value) -> Value {
+    let mut out = from.clone();
+    if let Some(Value::Object(schema)) = out.as_object_mut().and_then(|own| own.remove("schema")) {
+        for (key, value) in schema {
+            out[key] = value;
+        }
+    }
+    out
+}
+
+fn response(from: &Value, produces: &mut BTreeSet<String>) -> Value {
+    let mut out = json!({"description": from["description"]});
+    for (media, content) in entries(&from["content"]) {
+        produces.insert(media.clone());
+        out["schema"] = schema_of(&content["schema"]);
+    }
+    out
+}
+
+/// A schema in the words of v2.
+fn schema_of(from: &Value) -> Value {
+    let mut out = Map::new();
+    for (key, value) in entries(from) {
+        match key.as_str() {
+            "default" | "nullable" | "anyOf" | "not" => {}
+            // Numbers are strings to v2's readers as well.
+            "oneOf" => drop(out.insert("type".to_owned(), "string".into())),
+            "$ref" => drop(out.insert(key.clone(), reference(value))),
+            "allOf" => match value.as_array().map(Vec::as_slice) {
+                Some([only]) => out.extend(entries(&schema_of(only)).map(|(key, value)| (key.clone(), value.clone()))),
+                _ => drop(out.insert(key.clone(), each(value))),
+            },
+            "items" | "additionalProperties" if value.is_object() => drop(out.insert(key.clone(), schema_of(value))),
+            "properties" => {
+                let properties = entries(value).map(|(name, schema)| (name.clone(), schema_of(schema))).collect();
+                out.insert(key.clone(), Value::Object(properties));
+            }
+            _ => drop(out.insert(key.clone(), value.clone())),
+        }
+    }
+    // Readers take what a schema leaves out for unknown, and null for a wrong type.
+    if from["nullable"] == true {
+        out.retain(|key, _| !matches!(key.as_str(), "type" | "properties" | "items" | "additionalProperties"));
+    } else if from["x-kubernetes-preserve-unknown-fields"] == true {
+        out.retain(|key, _| !matches!(key.as_str(), "properties" | "items"));
+    }
+    Value::Object(out)
+}
+
+fn each(schemas: &Value) -> Value {
+    schemas.as_array().into_iter().flatten().map(schema_of).collect()
+}
+
+fn reference(value: &Value) -> Value {
+    value.as_str().map(|text| text.replace("#/components/schemas/", "#/definitions/")).into()
+}

@@ -1,0 +1,154 @@
+//! What physical clusters may change above, on the memory store.
+
+use std::sync::Arc;
+
+use portolan_controllers::Plane;
+use portolan_machinery::kinds::KindTable;
+use portolan_store::{Expect, Transaction};
+use portolan_types::{
+    GroupResource, LogicalClusterId, ObjectKey, Record, Seams, Uid, object,
+    placement::{Phase, PlacedCopy, PlacementRecord},
+    upstream::{CopyReport, CopyState, Projection, Upstream as _},
+};
+use serde_json::{Value, json};
+
+use super::StoreUpstream;
+
+fn uid(text: &str) -> Uid {
+    text.parse().unwrap()
+}
+
+fn copy(name: &str, phase: Phase, replicas: Option<i64>, epoch: u64) -> PlacedCopy {
+    PlacedCopy { name: name.into(), uid: uid(name), phase, replicas, epoch }
+}
+
+fn key(resource: &str, name: &str) -> ObjectKey {
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let resource = GroupResource::new(group, resource);
+    ObjectKey::namespaced(LogicalClusterId::new(7), resource, "shop".parse().unwrap(), name.parse().unwrap())
+}
+
+/// Where the states of the copies of an object are kept.
+fn kept(uid: &str) -> ObjectKey {
+    ObjectKey { resource: GroupResource::new("internal.portolan.dev", "copies"), ..key("x", uid) }
+}
+
+fn with_record(mut object: Value, clusters: Vec<PlacedCopy>) -> Value {
+    PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
+    object
+}
+
+fn made_from(resource: &str, name: &str, owner: Option<(&str, &str)>, from: PlacedCopy) -> (ObjectKey, Value) {
+    let kind = if resource == "pods" { "Pod" } else { "PersistentVolumeClaim" };
+    let mut object =
+        json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop"}, "spec": {}});
+    if let Some((kind, name)) = owner {
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "owner", "controller": true}]);
+    }
+    (key(resource, name), with_record(object, vec![from]))
+}
+
+struct World(StoreUpstream);
+
+impl World {
+    fn new() -> Self {
+        let plane = Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system());
+        Self(StoreUpstream::new(Arc::new(plane)))
+    }
+
+    async fn write(&self, key: &ObjectKey, object: &Value) {
+        let txn = Transaction::one(key.clone(), Expect::Anything, Some(Record::of(object)));
+        self.0.plane.store().commit(txn).await.unwrap();
+    }
+
+    async fn get(&self, key: &ObjectKey) -> Option<Value> {
+        self.0.read(key).await.unwrap().map(|(object, _)| object)
+    }
+
+    async fn show(&self, from: &str, put: (ObjectKey, Value)) {
+        let projection = Projection { put: vec![put], gone: Vec::new() };
+        self.0.project(&uid(from), projection).await.unwrap();
+    }
+
+    async fn report(&self, key: &ObjectKey, from: &str, epoch: u64, status: Value) {
+        let state = CopyState::Synced { stamp: 1, is_current: true, status };
+        let report = CopyReport { key: key.clone(), uid: uid("owner"), physical: uid(from), epoch, state };
+        self.0.report(report).await.unwrap();
+    }
+}
+
+fn workload(kind: &str, clusters: Vec<PlacedCopy>) -> Value {
+    let object = json!({"apiVersion": "apps/v1", "kind": kind, "spec": {"replicas": 2},
+        "metadata": {"name": "web", "namespace": "shop", "uid": "owner", "generation": 1}});
+    with_record(object, clusters)
+}
+
+#[tokio::test]
+async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
+    let world = World::new();
+    let active = |name| copy(name, Phase::Active, None, 1);
+    world.write(&key("deployments.apps", "web"), &workload("Deployment", vec![active("east")])).await;
+    let from = |name| copy(name, Phase::Projected, None, 0);
+    let owner = Some(("Deployment", "web"));
+    for (case, put, by, shown) in [
+        ("a pod of its copy", made_from("pods", "a", owner, from("east")), "east", true),
+        ("a pod of a copy that is elsewhere", made_from("pods", "b", owner, from("west")), "west", false),
+        ("a pod of nothing above", made_from("pods", "c", Some(("Job", "x")), from("east")), "east", false),
+        ("a pod of nobody", made_from("pods", "d", None, from("east")), "east", false),
+        (
+            "a claim where no StatefulSet is",
+            made_from("persistentvolumeclaims", "e", None, from("east")),
+            "east",
+            false,
+        ),
+    ] {
+        let at = put.0.clone();
+        world.show(by, put).await;
+        assert_eq!(world.get(&at).await.is_some(), shown, "{case}");
+    }
+    world.write(&key("statefulsets.apps", "web"), &workload("StatefulSet", vec![active("east")])).await;
+    let claim = made_from("persistentvolumeclaims", "e", None, from("east"));
+    let at = claim.0.clone();
+    world.show("east", claim).await;
+    assert!(world.get(&at).await.is_some(), "a claim of its StatefulSet");
+}
+
+#[tokio::test]
+async fn what_an_earlier_stay_reported_does_not_count_for_a_copy_that_comes_back() {
+    let world = World::new();
+    let at = key("deployments.apps", "web");
+    let (active, leaving) = (Phase::Active, Phase::Leaving);
+    world
+        .write(&at, &workload("Deployment", vec![copy("east", leaving, None, 1), copy("west", active, None, 2)]))
+        .await;
+    world.report(&at, "east", 1, json!({"readyReplicas": 2})).await;
+    world.report(&at, "west", 2, json!({"readyReplicas": 2})).await;
+    let mut object = world.get(&at).await.unwrap();
+    let back = vec![copy("east", active, None, 3), copy("west", active, None, 2)];
+    PlacementRecord { clusters: back, ..PlacementRecord::default() }.write_to(&mut object);
+    world.write(&at, &object).await;
+    world.report(&at, "west", 2, json!({"readyReplicas": 1})).await;
+    let states = world.get(&kept("owner")).await.unwrap();
+    let east = states["copies"].as_array().unwrap().iter().find(|copy| copy["name"] == "east").unwrap().clone();
+    assert_eq!((&east["epoch"], &east["status"]), (&json!(3), &Value::Null), "it has yet to report");
+}
+
+#[tokio::test]
+async fn a_replica_set_that_ends_on_one_physical_cluster_counts_no_more_there() {
+    let world = World::new();
+    let at = key("replicasets.apps", "web");
+    let shares = ["east", "west"].map(|name| copy(name, Phase::Projected, Some(2), 0)).to_vec();
+    world.write(&at, &workload("ReplicaSet", shares)).await;
+    let full = json!({"replicas": 2, "readyReplicas": 2});
+    world.report(&at, "east", 0, full.clone()).await;
+    world.report(&at, "west", 0, full).await;
+    let gone = || Projection { put: Vec::new(), gone: vec![at.clone()] };
+    world.0.project(&uid("east"), gone()).await.unwrap();
+    let left = world.get(&at).await.unwrap();
+    assert_eq!((&left["spec"]["replicas"], &left["status"]["readyReplicas"]), (&json!(2), &json!(2)));
+    world.0.project(&uid("west"), gone()).await.unwrap();
+    assert!(world.get(&at).await.is_none());
+    assert!(world.get(&kept("owner")).await.is_none(), "nothing is kept about it");
+    assert!(object::uid(&left).is_some());
+}
