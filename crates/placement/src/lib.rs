@@ -30,6 +30,6 @@ pub use policy::{LeveledPolicy, Policy};
 pub use reason::Reason;
 pub use references::References;
 pub use report::{About, Report, copy_statuses, placement_object};
-pub use role::{Role, is_workload_kind, role_of};
+pub use role::{Role, is_made_by_hand, is_workload_kind, role_of};
 pub use transition::{Demand, Health, Step, follow, transition};
 pub use workload::{Moves, Pin, PinOn, Workload, contribution};

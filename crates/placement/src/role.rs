@@ -68,7 +68,18 @@ pub fn role_of(group: &str, kind: &str, object: &Value) -> Role {
     }
 }
 
+/// What kubectl puts on a Job that is made of a CronJob by hand.
+const INSTANTIATED: &str = "cronjob.kubernetes.io/instantiate";
+
+/// Whether a user made the object although it names a controller, as `kubectl create job --from` does.
+pub fn is_made_by_hand(object: &Value) -> bool {
+    object::annotation(object, INSTANTIATED).is_some()
+}
+
 fn controller_runs_below(object: &Value) -> bool {
+    if is_made_by_hand(object) {
+        return false;
+    }
     let Some(owner) = object::controller_of(object) else { return false };
     let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
@@ -95,6 +106,10 @@ mod tests {
         assert_eq!(role_of("apps", "Deployment", &named("web")), Role::Workload);
         assert_eq!(role_of("", "Pod", &made_by_operator), Role::Workload, "what operators make runs");
         assert!(never(role_of("", "Pod", &owned)), "what controllers below make is theirs");
+        let cron = json!([{"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u", "controller": true}]);
+        let by_hand =
+            json!({"metadata": {"name": "j", "ownerReferences": cron, "annotations": {INSTANTIATED: "manual"}}});
+        assert_eq!(role_of("batch", "Job", &by_hand), Role::Workload, "what a user makes of a CronJob runs");
         assert!(never(role_of("", "Pod", &projected)));
         assert_eq!(role_of("", "ConfigMap", &named("web")), Role::Content);
         assert!(never(role_of("", "ConfigMap", &named("kube-root-ca.crt"))));

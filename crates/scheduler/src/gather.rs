@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
     Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Role, Step, Workload, check_grounds,
-    contribution, place, transition,
+    contribution, is_made_by_hand, place, transition,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -22,8 +22,6 @@ use crate::{
 
 /// Objects of one controller that are looked at for where its others are.
 const MAX_SIBLINGS: usize = 64;
-/// What kubectl puts on a Job that is made of a CronJob by hand.
-const INSTANTIATED: &str = "cronjob.kubernetes.io/instantiate";
 
 /// The default decision of a namespace, as it is kept.
 #[derive(Clone, Debug, Default)]
@@ -112,7 +110,7 @@ impl Inner {
     /// object there. Not so a Job that a user has made of a CronJob by hand, as `kubectl create job --from` does.
     async fn owner_goes_down(&self, key: &ObjectKey, object: &Value) -> Result<bool, StoreError> {
         let Some(owner) = object::controller_of(object) else { return Ok(false) };
-        if object::annotation(object, INSTANTIATED).is_some() {
+        if is_made_by_hand(object) {
             return Ok(false);
         }
         let text = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -132,10 +132,11 @@ impl Scheduler {
             tokio::select! {
                 () = inner.custom_changed.notified() => {}
                 // None of them ends by itself. One that panicked takes the scheduler with it, which its owner sees.
-                Some(ended) = tasks.join_next() => match ended.map_err(tokio::task::JoinError::try_into_panic) {
-                    Err(Ok(panic)) => std::panic::resume_unwind(panic),
-                    Ok(()) | Err(Err(_)) => {}
-                },
+                Some(ended) = tasks.join_next() => {
+                    if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {
+                        std::panic::resume_unwind(panic);
+                    }
+                }
             }
         }
     }

@@ -59,7 +59,8 @@ pub trait ChangeStream: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<Changes, UpstreamError>>;
 }
 
-/// The state of one copy, as the physical cluster shows it. Untrusted: bounded, and only ever used as `.status`.
+/// The state of one copy, as the physical cluster shows it. Untrusted: bounded, and only ever used as `.status`, and as the
+/// node of a Pod that has none yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyReport {
     /// The upstream object.
@@ -72,6 +73,8 @@ pub struct CopyReport {
     pub epoch: u64,
     /// What the physical cluster shows.
     pub state: CopyState,
+    /// Of a Pod that is bound there: the name of its node, a DNS-1123 subdomain.
+    pub node: Option<String>,
 }
 
 /// What the physical cluster shows of a copy.

@@ -93,7 +93,8 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     copies.update(upstream, &report.key, &current, placed, report.state.clone());
     copies.keep_counted(&record);
     let mut txn = Transaction::default();
-    if merge(upstream, &report.key, &record, &mut current, &copies.states) {
+    let is_bound = bind(&report, &mut current);
+    if merge(upstream, &report.key, &record, &mut current, &copies.states) || is_bound {
         let write = Write { key: report.key.clone(), expect: Expect::At(revision), record: Some(Record::of(&current)) };
         txn.writes.push(write);
     } else {
@@ -103,6 +104,18 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
         .extend(placements::with_states(&upstream.plane, &report.key, &copies.states).await.map_err(|e| failed(&e))?);
     txn.writes.extend(copies.write());
     upstream.commit(txn).await
+}
+
+/// Shows the node of a Pod that has none yet, as a binding would; whether that changed anything.
+fn bind(report: &CopyReport, object: &mut Value) -> bool {
+    let is_pod = report.key.resource.group.is_empty() && &*report.key.resource.resource == "pods";
+    let spec = object.get_mut("spec").and_then(Value::as_object_mut);
+    let (Some(node), Some(spec), true) = (&report.node, spec, is_pod) else { return false };
+    if spec.contains_key("nodeName") {
+        return false;
+    }
+    spec.insert("nodeName".into(), node.as_str().into());
+    true
 }
 
 /// Takes away the states of copies that are not on the record of `current` any more, and merges what is left into it.

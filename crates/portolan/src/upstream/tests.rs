@@ -73,7 +73,7 @@ impl World {
 
     async fn report(&self, key: &ObjectKey, from: &str, epoch: u64, status: Value) {
         let state = CopyState::Synced { stamp: 1, is_current: true, status };
-        let report = CopyReport { key: key.clone(), uid: uid("owner"), physical: uid(from), epoch, state };
+        let report = CopyReport { key: key.clone(), uid: uid("owner"), physical: uid(from), epoch, state, node: None };
         self.0.report(report).await.unwrap();
     }
 }

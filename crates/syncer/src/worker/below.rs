@@ -147,7 +147,7 @@ impl Worker {
                     is_current: crate::status::is_current(&upstream.kind.group_kind(), found),
                     status: crate::status::bounded(found.get("status").unwrap_or(&Value::Null)),
                 };
-                self.report(&upstream, state).await
+                self.report(&upstream, state, None).await
             }
             None => Ok(()),
         }

@@ -1,6 +1,7 @@
 //! What upstream is told of a copy.
 
 use portolan_types::{
+    labels::is_subdomain,
     object,
     placement::{CopyIdentity, PlacementRecord},
     upstream::{CopyReport, CopyState, UpstreamObject},
@@ -16,13 +17,14 @@ impl Worker {
         let stamp = CopyIdentity::of(copy).map_or(0, |identity| identity.generation);
         let is_current = status::is_current(&upstream.kind.group_kind(), copy);
         let status = status::bounded(copy.get("status").unwrap_or(&Value::Null));
-        self.report(upstream, CopyState::Synced { stamp, is_current, status }).await
+        let node = copy.pointer("/spec/nodeName").and_then(Value::as_str).filter(|name| is_subdomain(name));
+        self.report(upstream, CopyState::Synced { stamp, is_current, status }, node).await
     }
 
     /// Tells that the physical cluster has its own of the object.
     pub(super) async fn report_local(&self, upstream: &UpstreamObject) -> Result<(), SyncError> {
         let stamp = object::generation(&upstream.object);
-        self.report(upstream, CopyState::Synced { stamp, is_current: true, status: Value::Null }).await
+        self.report(upstream, CopyState::Synced { stamp, is_current: true, status: Value::Null }, None).await
     }
 
     pub(super) async fn report_refusal(&self, upstream: &UpstreamObject, refusal: &Refusal) -> Result<(), SyncError> {
@@ -35,19 +37,31 @@ impl Worker {
         reason: &str,
         message: &str,
     ) -> Result<(), SyncError> {
-        self.report(upstream, CopyState::Failed { reason: reason.to_owned(), message: message.to_owned() }).await
+        self.report(upstream, CopyState::Failed { reason: reason.to_owned(), message: message.to_owned() }, None).await
     }
 
     /// Tells once what has been told already; a new worker tells all once more.
-    pub(super) async fn report(&self, upstream: &UpstreamObject, state: CopyState) -> Result<(), SyncError> {
+    pub(super) async fn report(
+        &self,
+        upstream: &UpstreamObject,
+        state: CopyState,
+        node: Option<&str>,
+    ) -> Result<(), SyncError> {
         let Some(uid) = object::uid(&upstream.object) else { return Ok(()) };
         let epoch = PlacementRecord::of(&upstream.object).and_then(|r| r.on(&self.config.uid).map(|copy| copy.epoch));
         let Some(epoch) = epoch else { return Ok(()) };
-        let told = fingerprint(&json!([uid.as_str(), epoch, shape(&state)]));
+        let told = fingerprint(&json!([uid.as_str(), epoch, shape(&state), node]));
         if self.state().reported.get(&upstream.key) == Some(&told) {
             return Ok(());
         }
-        let report = CopyReport { key: upstream.key.clone(), uid, physical: self.config.uid.clone(), epoch, state };
+        let report = CopyReport {
+            key: upstream.key.clone(),
+            uid,
+            physical: self.config.uid.clone(),
+            epoch,
+            state,
+            node: node.map(str::to_owned),
+        };
         self.upstream.report(report).await?;
         self.state().reported.insert(upstream.key.clone(), told);
         Ok(())
