@@ -59,9 +59,10 @@ fn every_filter_has_its_reason() {
         assert_eq!(reasons(&question), format!("east={reason}"));
         let decision = question.decide();
         assert_eq!(decision.outcome, Outcome::Unplaced, "{reason}");
+        let pinned = if reason == "PinnedElsewhere" { " (pinned to west)" } else { "" };
         assert_eq!(
             decision.summary(),
-            format!("0/1 physical clusters fit: 1 {}", decision.rejected[0].reason.phrase())
+            format!("0/1 physical clusters fit: 1 {}{pinned}", decision.rejected[0].reason.phrase())
         );
         let explained = crate::explain(&question.question());
         let refused = explained.clusters[0].verdicts.iter().find(|v| !v.passed);
