@@ -29,6 +29,10 @@ pub(super) async fn release(
         record.clusters.retain(|copy| copy.uid != *leaving.physical || copy.epoch != leaving.epoch);
         if same && record.clusters.len() != before {
             record.write_to(&mut current);
+            if record.clusters.is_empty() && object::is_deleting(&current) {
+                // What was to end gracefully has ended: a kubelet would now delete it with no grace left.
+                object::metadata_mut(&mut current).insert("deletionGracePeriodSeconds".into(), 0.into());
+            }
             copies::forget(upstream, &mut current, leaving.key, &mut txn).await?;
             let gone = lifecycle::is_removable(&current);
             txn.writes.push(Write {
