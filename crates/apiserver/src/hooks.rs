@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use portolan_machinery::{kinds::Kind, rbac::User};
+use portolan_machinery::{
+    kinds::Kind,
+    openapi::{OwnTexts, Texts},
+    rbac::User,
+};
 use portolan_types::{BoxFuture, Reason, Status};
 use serde_json::Value;
 
@@ -72,10 +76,19 @@ pub trait PodStreams: Send + Sync {
     fn open(&self, request: PodStreamRequest) -> BoxFuture<'_, Result<http::Response<Body>, Status>>;
 }
 
-/// Descriptions of types and fields, for OpenAPI and `kubectl explain`.
-pub trait Texts: Send + Sync {
-    /// The text of a field of a type, or (`None`) of the type itself.
-    fn text(&self, type_name: &str, field: Option<&str>) -> Option<&str>;
+/// Has descriptions of types and fields, for OpenAPI and `kubectl explain`.
+pub trait TextSource: Send + Sync {
+    /// Reads them. They take megabytes, so they are read when the documents are made, and dropped after.
+    fn read(&self) -> Box<dyn Texts>;
+}
+
+/// Where the binary has none: those of our own kinds.
+struct OwnTextsOnly;
+
+impl TextSource for OwnTextsOnly {
+    fn read(&self) -> Box<dyn Texts> {
+        Box::new(OwnTexts::read())
+    }
 }
 
 /// Whether the server is ready, apart from its own state.
@@ -98,7 +111,7 @@ pub struct Hooks {
     /// Streams of pods.
     pub streams: Arc<dyn PodStreams>,
     /// Texts of `kubectl explain`.
-    pub texts: Option<Arc<dyn Texts>>,
+    pub texts: Arc<dyn TextSource>,
     /// Conditions of `/readyz`.
     pub ready: Vec<Arc<dyn ReadyCheck>>,
 }
@@ -110,7 +123,7 @@ impl Default for Hooks {
             advisor: None,
             reviews: Vec::new(),
             streams: Arc::new(NoStreams),
-            texts: None,
+            texts: Arc::new(OwnTextsOnly),
             ready: Vec::new(),
         }
     }

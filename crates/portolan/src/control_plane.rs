@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     members::{Members, Simulations},
     placements::Placing,
+    texts::KubernetesTexts,
     upstream::StoreUpstream,
 };
 
@@ -77,6 +78,7 @@ impl Opened {
         let mut api_config = ApiServerConfig::in_directory(config.data_dir, seams.clone());
         api_config.bind_address = address;
         api_config.tls_sans = config.tls_sans;
+        api_config.hooks.texts = Arc::new(KubernetesTexts);
         placing.hook_into(&mut api_config.hooks);
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
         let plane = Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams.clone()));

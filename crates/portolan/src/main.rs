@@ -4,6 +4,7 @@ mod cli;
 mod control_plane;
 mod members;
 mod placements;
+mod texts;
 mod upstream;
 
 use std::process::ExitCode;

@@ -56,14 +56,13 @@ impl ApiDocuments {
             for kind in kinds() {
                 by_version.entry(kind.group_version()).or_default().push((table, kind));
             }
-            let hook = api.config.hooks.texts.clone();
-            let texts = |name: &str, field: Option<&str>| hook.as_ref().and_then(|hook| hook.text(name, field));
-            by_version.into_iter().map(|(version, kinds)| (version.clone(), made(&version, &kinds, &texts))).collect()
+            let texts = api.config.hooks.texts.read();
+            by_version.into_iter().map(|(version, kinds)| (version.clone(), made(&version, &kinds, &*texts))).collect()
         })
     }
 }
 
-fn made(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: openapi::Texts<'_>) -> Document {
+fn made(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &dyn openapi::Texts) -> Document {
     Document::of_json(&openapi::document(version, kinds, texts))
 }
 

@@ -30,7 +30,7 @@ pub fn hash(document: &[u8]) -> String {
 }
 
 /// The document of a group version, from those of the kinds that belong to it, each with the table that knows its types.
-pub fn document(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: Texts<'_>) -> Value {
+pub fn document(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &dyn Texts) -> Value {
     let kinds: Vec<_> = kinds.iter().filter(|(_, kind)| kind.group_version() == *version).collect();
     let mut schemas = BTreeMap::new();
     let mut paths = paths::of_version(version);
@@ -68,7 +68,7 @@ fn add_schemas(
     table: &KindTable,
     root: TypeId,
     named: &GroupKinds,
-    texts: Texts<'_>,
+    texts: &dyn Texts,
 ) {
     let mut open = vec![root];
     while let Some(id) = open.pop() {

@@ -15,6 +15,7 @@ mod operations;
 mod paths;
 mod schema;
 mod swagger;
+mod texts;
 
 #[cfg(test)]
 mod tests;
@@ -22,9 +23,10 @@ mod tests;
 pub use document::{document, hash, index};
 pub use gnostic::{SWAGGER_PROTOBUF, swagger_protobuf};
 pub use swagger::swagger;
+pub use texts::{NoTexts, OwnTexts};
 
-/// Descriptions, from type name and field (`None`: of the type itself). The machinery has no texts of its own.
-pub type Texts<'a> = &'a dyn Fn(&str, Option<&str>) -> Option<&'a str>;
-
-/// No descriptions.
-pub const NO_TEXTS: Texts<'static> = &|_, _| None;
+/// Descriptions of types and fields. The machinery knows those of Portolan's own kinds only ([`OwnTexts`]).
+pub trait Texts {
+    /// The text of a field of a type, or (`None`) of the type itself.
+    fn text(&self, type_name: &str, field: Option<&str>) -> Option<&str>;
+}

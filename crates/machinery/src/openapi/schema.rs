@@ -6,7 +6,7 @@ use super::Texts;
 use crate::kinds::{Field, FieldKind, KindTable, ListType, MapType, PatchStrategy, Scalar, Special, Type, TypeId};
 
 /// The schema of a type, without `x-kubernetes-group-version-kind`.
-pub(super) fn of_type(table: &KindTable, own: &Type, texts: Texts<'_>) -> Value {
+pub(super) fn of_type(table: &KindTable, own: &Type, texts: &dyn Texts) -> Value {
     if let Some(published) = &own.published {
         return Value::clone(published);
     }
@@ -23,7 +23,7 @@ pub(super) fn of_type(table: &KindTable, own: &Type, texts: Texts<'_>) -> Value 
     if own.embedded_resource {
         schema["x-kubernetes-embedded-resource"] = true.into();
     }
-    if let Some(text) = texts(&own.name, None) {
+    if let Some(text) = texts.text(&own.name, None) {
         schema["description"] = text.into();
     }
     schema
@@ -38,12 +38,12 @@ pub(super) fn references<'a>(table: &'a KindTable, own: &'a Type) -> impl Iterat
     })
 }
 
-fn of_message(table: &KindTable, own: &Type, texts: Texts<'_>) -> Value {
+fn of_message(table: &KindTable, own: &Type, texts: &dyn Texts) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
     for field in &own.fields {
         let mut property = of_field(table, field);
-        if let Some(text) = texts(&own.name, Some(&field.name)) {
+        if let Some(text) = texts.text(&own.name, Some(&field.name)) {
             property["description"] = text.into();
         }
         properties.insert(field.name.to_string(), property);

@@ -15,7 +15,7 @@ fn builtin() -> Vec<(&'static KindTable, &'static Kind)> {
 }
 
 fn built(version: &str) -> Value {
-    document(&version.parse().unwrap(), &builtin(), NO_TEXTS)
+    document(&version.parse().unwrap(), &builtin(), &NoTexts)
 }
 
 /// Leaves out what a real server has and we do not, and the other way round: each is named in the test that compares.
@@ -67,7 +67,7 @@ fn schemas_are_those_of_a_real_server() {
 fn every_reference_has_a_schema() {
     let versions: BTreeSet<GroupVersion> = builtin().iter().map(|(_, kind)| kind.group_version()).collect();
     for version in versions {
-        let document = document(&version, &builtin(), NO_TEXTS);
+        let document = document(&version, &builtin(), &NoTexts);
         let mut named = BTreeSet::new();
         references(&document, &mut named);
         for name in named {
@@ -130,12 +130,17 @@ fn operations_have_the_ids_of_a_real_server() {
 
 #[test]
 fn texts_come_from_outside() {
-    let texts: Texts<'_> = &|name, field| match (name, field) {
-        ("io.k8s.api.core.v1.ConfigMap", None) => Some("What a ConfigMap is."),
-        ("io.k8s.api.core.v1.ConfigMap", Some("data")) => Some("What data is."),
-        _ => None,
-    };
-    let document = document(&GroupVersion::new("", "v1"), &builtin(), texts);
+    struct TwoTexts;
+    impl Texts for TwoTexts {
+        fn text(&self, type_name: &str, field: Option<&str>) -> Option<&str> {
+            match (type_name, field) {
+                ("io.k8s.api.core.v1.ConfigMap", None) => Some("What a ConfigMap is."),
+                ("io.k8s.api.core.v1.ConfigMap", Some("data")) => Some("What data is."),
+                _ => None,
+            }
+        }
+    }
+    let document = document(&GroupVersion::new("", "v1"), &builtin(), &TwoTexts);
     let schema = &document["components"]["schemas"]["io.k8s.api.core.v1.ConfigMap"];
     assert_eq!(schema["description"], "What a ConfigMap is.");
     assert_eq!(schema["properties"]["data"]["description"], "What data is.");
@@ -175,7 +180,7 @@ fn kinds_made_at_run_time_are_published_alike() {
     builder.add_kind(kind);
     let table = builder.finish();
     let kind = table.resource("example.dev", "v1", "widgets").unwrap();
-    let document = document(&version, &[(&table, kind)], NO_TEXTS);
+    let document = document(&version, &[(&table, kind)], &NoTexts);
     let schemas = &document["components"]["schemas"];
     assert_eq!(schemas["dev.example.v1.WidgetSpec"], published);
     assert_eq!(
@@ -192,7 +197,7 @@ fn kinds_made_at_run_time_are_published_alike() {
 #[test]
 fn the_v2_document_is_whole() {
     let versions: BTreeSet<GroupVersion> = builtin().iter().map(|(_, kind)| kind.group_version()).collect();
-    let documents: Vec<Value> = versions.iter().map(|version| document(version, &builtin(), NO_TEXTS)).collect();
+    let documents: Vec<Value> = versions.iter().map(|version| document(version, &builtin(), &NoTexts)).collect();
     let swagger = swagger(&documents);
     let definitions = swagger["definitions"].as_object().unwrap();
     let text = swagger.to_string();

@@ -14,7 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("api-versions lists the built-in groups", api_versions),
     ("api-resources has names, short names, scope and kind", api_resources),
     ("api-resources filters by scope and verb", api_resources_filtered),
-    ("explain prints a field with its type", explain),
+    ("explain prints a field with its type and text", explain),
     ("explain --recursive prints the tree", explain_recursive),
     ("explain refuses a field that is not there", explain_unknown),
     ("get namespaces: the initial ones are Active", initial_namespaces),
@@ -109,9 +109,13 @@ fn api_resources_filtered(context: &Context) -> Result<()> {
 
 fn explain(context: &Context) -> Result<()> {
     let out = context.anywhere.run("explain deployment.spec.replicas")?;
-    contains("explain", &out, &["GROUP:", "apps", "KIND:", "Deployment", "FIELD: replicas", "integer"])?;
+    contains(
+        "explain",
+        &out,
+        &["GROUP:", "apps", "KIND:", "Deployment", "FIELD: replicas", "integer", "desired pods"],
+    )?;
     let out = context.anywhere.run("explain pod.spec.containers.image")?;
-    contains("explain", &out, &["VERSION:", "v1", "FIELD: image", "string"])
+    contains("explain", &out, &["VERSION:", "v1", "FIELD: image", "string", "Container image name"])
 }
 
 fn explain_recursive(context: &Context) -> Result<()> {
