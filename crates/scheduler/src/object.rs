@@ -37,7 +37,7 @@ impl Inner {
         let Some(gathered) = self.gather(key, object, revision).await? else { return Ok(()) };
         let planned = self.plan(&gathered)?;
         if let Some(seconds) = planned.decision.recheck_in {
-            self.queue.add_after(Task::Object(key.clone()), Duration::from_secs(seconds.unsigned_abs()));
+            self.queue.tasks.add_after(Task::Object(key.clone()), Duration::from_secs(seconds.unsigned_abs()));
         }
         let nothing = gathered.record.clusters.is_empty() && planned.step.record.clusters.is_empty();
         if nothing && gathered.workload.role == Role::Explicit && planned.decision.policy.is_none() {

@@ -94,7 +94,7 @@ impl Inner {
         if changed {
             self.rescans.add(Scope::Subtree(event.key.cluster));
         }
-        self.queue.add(Task::Physical(event.key.clone()));
+        self.queue.tasks.add(Task::Physical(event.key.clone()));
     }
 
     fn observe_policy(&self, event: &Event) {
@@ -132,7 +132,7 @@ impl Inner {
     fn observe_namespace(&self, event: &Event) {
         let Ok(namespace) = event.key.name.parse() else { return };
         match (event.change, &event.previous) {
-            (Change::Deleted, _) => self.queue.add(Task::Forget(self.decision_key(event.key.cluster, namespace))),
+            (Change::Deleted, _) => self.queue.tasks.add(Task::Forget(self.decision_key(event.key.cluster, namespace))),
             (_, Some(previous)) if Peek::of(previous).pin != Peek::of(&event.record).pin => {
                 self.rescans.add(Scope::Namespace(event.key.cluster, namespace));
             }
@@ -157,7 +157,7 @@ impl Inner {
         };
         let resource = self.resource_of(&kind.group, &kind.kind);
         if let (Some(resource), Ok(name)) = (resource, text("/spec/object/name").parse()) {
-            self.queue.add(Task::Object(ObjectKey { resource, name, ..event.key.clone() }));
+            self.queue.tasks.add(Task::Object(ObjectKey { resource, name, ..event.key.clone() }));
         }
     }
 
@@ -173,7 +173,7 @@ impl Inner {
         match (event.change, event.previous.as_deref()) {
             (Change::Deleted, previous) => {
                 self.count(&event.key, previous.or(Some(&event.record)), None);
-                self.queue.add(Task::Object(event.key.clone()));
+                self.queue.tasks.add(Task::Object(event.key.clone()));
             }
             (_, None) => add(Some(event.key.clone())),
             (_, Some(previous)) => {
@@ -204,13 +204,13 @@ impl Inner {
         let Some(namespace) = event.key.namespace() else { return };
         if event.change == Change::Deleted {
             self.count(&event.key, Some(&event.record), None);
-            self.queue.add(Task::Object(event.key.clone()));
+            self.queue.tasks.add(Task::Object(event.key.clone()));
             self.queue.add_followers(event.key.cluster, namespace, None);
             return;
         }
         let Some(previous) = event.previous.as_deref() else {
             self.count(&event.key, None, Some(&event.record));
-            self.queue.add(Task::Object(event.key.clone()));
+            self.queue.tasks.add(Task::Object(event.key.clone()));
             return;
         };
         let (before, after) = (Peek::of(previous), Peek::of(&event.record));
@@ -224,7 +224,7 @@ impl Inner {
         let by_status = matches!(&*event.key.resource.resource, "jobs" | "pods");
         let lost = before.lost_copies(&after);
         if new_spec || by_status || lost || before.pin != after.pin || header(previous) != header(&event.record) {
-            self.queue.add(Task::Object(event.key.clone()));
+            self.queue.tasks.add(Task::Object(event.key.clone()));
         }
         if before.record.clusters != after.record.clusters {
             self.queue.add_followers(event.key.cluster, namespace, None);
@@ -262,6 +262,6 @@ impl Inner {
         let stays = |uid: &Uid| after.as_ref().is_some_and(|p| p.record.on(uid).is_some());
         let left = before.iter().flat_map(|p| &p.record.clusters).map(|c| &c.uid).filter(|uid| !stays(uid));
         let emptied = left.filter_map(|uid| facts.physical(uid)).filter(|p| p.info.deleting);
-        emptied.for_each(|p| self.queue.add(Task::Physical(p.key.clone())));
+        emptied.for_each(|p| self.queue.tasks.add(Task::Physical(p.key.clone())));
     }
 }

@@ -143,7 +143,7 @@ impl Inner {
             Some(namespace) if kinds::is_follower(&key.resource) => {
                 self.queue.add_followers(key.cluster, namespace, Some(key.clone()));
             }
-            _ => self.queue.add(Task::Object(key.clone())),
+            _ => self.queue.tasks.add(Task::Object(key.clone())),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portolan_store::{DynStore, Objects, StoreError};
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams, work::Outcome};
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -82,6 +82,7 @@ pub(crate) struct Inner {
 impl Scheduler {
     /// A scheduler that does nothing until it runs.
     pub fn new(parts: Parts) -> Self {
+        let queue = Queue::new(&parts.seams);
         let inner = Inner {
             objects: Objects::new(parts.store),
             seams: parts.seams,
@@ -89,7 +90,7 @@ impl Scheduler {
             rights: parts.rights,
             kinds: parts.kinds,
             facts: Mutex::default(),
-            queue: Queue::default(),
+            queue,
             rescans: Rescans::default(),
             custom: Mutex::default(),
             custom_changed: Notify::new(),
@@ -161,7 +162,7 @@ impl Scheduler {
 
     /// Waits until everything that is known to be looked at has been. For tests and tools; new work may come any time.
     pub async fn settled(&self) {
-        self.inner.queue.wait_idle().await;
+        self.inner.queue.tasks.wait_idle().await;
     }
 }
 
@@ -186,7 +187,7 @@ impl Inner {
 
     async fn work(&self) {
         loop {
-            let task = self.queue.next().await;
+            let task = self.queue.tasks.next().await;
             let started = tokio::time::Instant::now();
             let done = match &task {
                 Task::Object(key) => self.place_object(key).await,
@@ -194,14 +195,14 @@ impl Inner {
                 Task::Physical(key) => self.tend_physical(key).await,
                 Task::Forget(key) => self.forget(key).await,
             };
+            debug!(?task, duration_us = started.elapsed().as_micros() as u64, "looked at");
             match done {
-                Ok(()) => self.queue.done(&task),
+                Ok(()) => self.queue.tasks.finish(task, Outcome::Done),
                 Err(error) => {
                     log_failure(&task, &error);
-                    self.queue.failed(&task);
+                    self.queue.tasks.fail(task);
                 }
             }
-            debug!(?task, duration_us = started.elapsed().as_micros() as u64, "looked at");
         }
     }
 }

@@ -8,7 +8,7 @@
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
 //! - `hub` tells watchers.
 //! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
-//! - `objects` helps controllers: trees instead of bytes, and changes that are tried again.
+//! - `objects` and `worklist` help loops: trees instead of bytes, changes that are tried again, keys to work on.
 
 mod api;
 mod blocking;
@@ -31,7 +31,9 @@ mod read;
 mod resources;
 mod upkeep;
 mod value;
+mod worklist;
 
 pub use api::*;
 pub use objects::{Modified, Objects, Step, keep_history};
 pub use open::{Engine, OpenError, StoreConfig, memory, memory_with, open};
+pub use worklist::Worklist;

@@ -16,6 +16,7 @@ pub mod seams;
 pub mod status;
 pub mod upstream;
 pub mod version;
+pub mod work;
 
 pub use group::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use key::{ObjectKey, Scope};

@@ -11,7 +11,7 @@ use portolan_machinery::{
     lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
 };
 use portolan_store::{Change, Event, RangeScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Uid, object};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Uid, object, work::WorkKey};
 use serde_json::Value;
 
 use crate::{
@@ -31,6 +31,17 @@ pub enum Key {
     Object(ObjectKey),
     /// The dependents of an owner that is gone.
     DependentsOf(LogicalClusterId, Uid),
+}
+
+impl WorkKey for Key {
+    type Tenant = LogicalClusterId;
+
+    fn tenant(&self) -> LogicalClusterId {
+        match self {
+            Self::Object(key) => key.cluster,
+            Self::DependentsOf(cluster, _) => *cluster,
+        }
+    }
 }
 
 impl GarbageCollector {

@@ -1,31 +1,21 @@
 //! What all loops share: keys in, one level-based reconcile per key, back-off on failure.
 
-mod queue;
 mod run;
 
-pub use queue::WorkQueue;
+pub use portolan_types::work::Outcome;
 pub use run::run;
 
-use std::{fmt, hash::Hash, time::Duration};
+use std::fmt;
 
 use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource};
+use portolan_types::{BoxFuture, GroupResource, work::WorkKey};
 
 use crate::PlaneError;
-
-/// What a reconcile came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing more to do until something changes.
-    Done,
-    /// Look again after this time.
-    CheckAgainIn(Duration),
-}
 
 /// One loop over all logical clusters. Level-based: an event only names keys, `reconcile` reads what is there.
 pub trait Controller: Send + Sync + 'static {
     /// What is reconciled.
-    type Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static;
+    type Key: WorkKey<Tenant: Send> + fmt::Debug + Send + Sync + 'static;
 
     /// Name in logs and metrics.
     fn name(&self) -> &'static str;

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, StoreError, WatchScope};
-use portolan_types::{GroupResource, ResourceVersion};
+use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, StoreError, WatchScope, Worklist};
+use portolan_types::{GroupResource, ResourceVersion, work::Backoff};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{Controller, Outcome, WorkQueue};
+use super::Controller;
 use crate::Plane;
 
 /// Objects read per step of the first listing.
@@ -19,7 +19,7 @@ const FEED_RETRY: Duration = Duration::from_millis(200);
 /// Runs one controller until `shutdown`.
 pub async fn run<C: Controller>(plane: Arc<Plane>, controller: C, shutdown: CancellationToken) {
     let controller = Arc::new(controller);
-    let queue = Arc::new(WorkQueue::default());
+    let queue = Arc::new(Worklist::new(Backoff::default(), plane.seams()));
     let mut tasks = JoinSet::new();
     for resource in controller.resources() {
         tasks.spawn(feed(plane.store().clone(), controller.clone(), queue.clone(), resource));
@@ -43,18 +43,14 @@ fn panicked(ended: Option<Result<(), tokio::task::JoinError>>) {
     }
 }
 
-async fn work<C: Controller>(controller: Arc<C>, queue: Arc<WorkQueue<C::Key>>) {
+async fn work<C: Controller>(controller: Arc<C>, queue: Arc<Worklist<C::Key>>) {
     loop {
         let key = queue.next().await;
         match controller.reconcile(&key).await {
-            Ok(Outcome::Done) => queue.done(&key),
-            Ok(Outcome::CheckAgainIn(delay)) => {
-                queue.done(&key);
-                queue.add_after(key, delay);
-            }
+            Ok(outcome) => queue.finish(key, outcome),
             Err(error) => {
                 debug!(controller = controller.name(), ?key, %error, "reconcile failed, will try again");
-                queue.failed(&key);
+                queue.fail(key);
             }
         }
     }
@@ -64,7 +60,7 @@ async fn work<C: Controller>(controller: Arc<C>, queue: Arc<WorkQueue<C::Key>>) 
 async fn feed<C: Controller>(
     store: DynStore,
     controller: Arc<C>,
-    queue: Arc<WorkQueue<C::Key>>,
+    queue: Arc<Worklist<C::Key>>,
     resource: GroupResource,
 ) {
     loop {
@@ -81,7 +77,7 @@ async fn feed<C: Controller>(
 async fn list<C: Controller>(
     store: &DynStore,
     controller: &C,
-    queue: &WorkQueue<C::Key>,
+    queue: &Worklist<C::Key>,
     resource: &GroupResource,
 ) -> Result<ResourceVersion, StoreError> {
     let mut request = RangeRequest::all(RangeScope::AllClusters(resource.clone()));
@@ -110,7 +106,7 @@ async fn list<C: Controller>(
 async fn watch<C: Controller>(
     store: &DynStore,
     controller: &C,
-    queue: &WorkQueue<C::Key>,
+    queue: &Worklist<C::Key>,
     resource: &GroupResource,
     after: ResourceVersion,
 ) -> Result<std::convert::Infallible, StoreError> {
