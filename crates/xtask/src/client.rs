@@ -86,10 +86,10 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<http::Response<Incoming>> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.base))
-            .header(header::ACCEPT, "application/json");
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if !headers.iter().any(|(name, _)| *name == "accept") {
+            request = request.header(header::ACCEPT, "application/json");
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 
 use harness::workdir::{self, WorkDir};
 use harness::{cluster, process, tools::Tools};
+use suites::oracle;
 
 /// Chores of the Portolan repository.
 #[derive(Parser)]
@@ -26,6 +27,8 @@ struct Cli {
 enum Chore {
     /// Run the end-to-end suites with unmodified kubectl against real API servers.
     E2e(suites::Options),
+    /// Replay a corpus of requests against a real kube-apiserver and Portolan, and compare the answers.
+    Oracle(oracle::Options),
     /// Measure Portolan beside kube-apiserver + etcd; prints a Markdown table.
     Bench(bench::Options),
     /// Build kube-apiserver, kubectl, etcd and kwok into the cache folder and print that folder.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
 fn run(chore: Chore) -> Result<bool> {
     match chore {
         Chore::E2e(options) => suites::run(&options),
+        Chore::Oracle(options) => oracle::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Tools => {
             println!("{}", Tools::build()?.dir().display());

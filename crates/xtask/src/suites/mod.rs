@@ -6,6 +6,7 @@ mod downstream;
 mod kill;
 mod kubectl;
 mod moving;
+pub(crate) mod oracle;
 mod scene;
 mod sync;
 

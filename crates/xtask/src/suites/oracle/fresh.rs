@@ -1,0 +1,83 @@
+//! Requests about what a server holds and says before anybody wrote to it: discovery, OpenAPI, and the objects it
+//! starts with.
+
+use super::catalog::Catalog;
+use super::step::{PROTOBUF, Phase, Script, Step, TABLE};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const OPENAPI_V3: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+
+/// All of them.
+pub(super) fn scripts(catalog: &Catalog) -> Vec<Script> {
+    let script = |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
+    vec![
+        script("discovery", discovery(catalog)),
+        script("openapi", openapi(catalog)),
+        script("objects", objects(catalog)),
+    ]
+}
+
+fn versions(catalog: &Catalog) -> Vec<String> {
+    let mut versions: Vec<String> = catalog.kinds().map(|(version, _)| version.to_owned()).collect();
+    versions.dedup();
+    versions
+}
+
+fn version_path(version: &str) -> String {
+    if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") }
+}
+
+fn discovery(catalog: &Catalog) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for path in ["/", "/api", "/api/", "/apis", "/apis/", "/version"] {
+        steps.push(Step::get(&format!("{path} is served"), path));
+    }
+    for path in ["/api", "/apis"] {
+        steps.push(Step::get(&format!("{path} is aggregated"), path).accept(AGGREGATED));
+        steps.push(
+            Step::get(&format!("{path} is aggregated or not"), path).accept(&format!("{AGGREGATED},application/json")),
+        );
+        steps.push(Step::get(&format!("{path} in protobuf"), path).accept(PROTOBUF));
+    }
+    for version in versions(catalog) {
+        let path = version_path(&version);
+        steps.push(Step::get(&format!("{path} is served"), path.clone()));
+        if let Some((group, _)) = path.rsplit_once('/').filter(|(group, _)| *group != "/api") {
+            let name = format!("{group} of {version} is served");
+            steps.push(Step::get(&name, group));
+        }
+    }
+    for path in ["/apis/nothing.example.com", "/apis/apps/v9", "/api/v9", "/nothing", "/apis/apps/v1/nothing"] {
+        steps.push(Step::get(&format!("{path} is not there"), path));
+    }
+    steps
+}
+
+fn openapi(catalog: &Catalog) -> Vec<Step> {
+    let mut steps = vec![
+        Step::get("the index", "/openapi/v3"),
+        Step::get("the index in an unknown type", "/openapi/v3").accept("application/xml"),
+        Step::get("version 2 in an unknown type", "/openapi/v2").accept("application/xml"),
+        Step::get("a document that is not there", "/openapi/v3/apis/nothing.example.com/v1"),
+        Step::get("a document in an unknown type", "/openapi/v3/api/v1").accept("application/xml"),
+        Step::get("a wrong hash", "/openapi/v3/api/v1?hash=ABC"),
+        Step::get("the index in protobuf", "/openapi/v3").accept(OPENAPI_V3),
+    ];
+    for version in versions(catalog) {
+        let path = version_path(&version);
+        steps.push(Step::get(&format!("the document of {version}"), format!("/openapi/v3{path}")));
+    }
+    steps.push(Step::get("version 2", "/openapi/v2"));
+    steps
+}
+
+/// What is there from the start, of every kind that can be listed.
+fn objects(catalog: &Catalog) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (version, kind) in catalog.kinds() {
+        let Some(resource) = catalog.find(version, kind).filter(|resource| resource.can("list")) else { continue };
+        steps.push(Step::get(&format!("all {kind} of {version}"), resource.everywhere()));
+        steps.push(Step::get(&format!("all {kind} of {version} as a table"), resource.everywhere()).accept(TABLE));
+    }
+    steps
+}

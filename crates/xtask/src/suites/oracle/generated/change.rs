@@ -1,0 +1,200 @@
+//! Updates and patches of the one object that was made.
+
+use serde_json::{Value, json};
+
+use super::Subject;
+use crate::suites::oracle::mutation::Mutation;
+use crate::suites::oracle::step::{Body, Step, TABLE};
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+pub(super) fn steps(subject: &Subject<'_>) -> Vec<Step> {
+    let mut steps = updates(subject);
+    steps.extend(refused_updates(subject));
+    steps.extend(patches(subject));
+    steps.extend(refused_patches(subject));
+    steps.extend(applies(subject));
+    if subject.resource.has("status") {
+        steps.extend(statuses(subject));
+    }
+    if subject.resource.has("scale") {
+        steps.extend(scales(subject));
+    }
+    steps
+}
+
+fn label(value: &str) -> Value {
+    json!({"metadata": {"labels": {"changed": value}}})
+}
+
+fn updates(subject: &Subject<'_>) -> Vec<Step> {
+    let put =
+        |name: &str, query: &str, mutation| Step::put(&format!("update: {name}"), subject.object(query), mutation);
+    let yaml = put("nothing changes, in strict mode", "?fieldValidation=Strict", Mutation::default());
+    let unconditional = Mutation::default().without("metadata.resourceVersion");
+    vec![
+        put("nothing changes", "", Mutation::default()),
+        yaml,
+        put("a label", "", Mutation::set("metadata.labels.changed", "put")),
+        put("a dry run", "?dryRun=All", Mutation::set("metadata.labels.changed", "dry")),
+        put("without a revision", "?dryRun=All", unconditional.clone().and("metadata.labels.changed", "dry")),
+        put("answered as a table", "?dryRun=All", Mutation::set("metadata.labels.changed", "dry")).accept(TABLE),
+        put("without managed fields", "?dryRun=All", Mutation::set("metadata.managedFields", json!([]))),
+        put("under another manager", "?dryRun=All&fieldManager=other", Mutation::set("metadata.labels.changed", "o")),
+        Step::new("update: the base as YAML", "PUT", subject.object("?dryRun=All")).yaml(subject.base.clone()),
+        Step::new("update: the base as protobuf", "PUT", subject.object("?dryRun=All")).protobuf(subject.base.clone()),
+    ]
+}
+
+fn refused_updates(subject: &Subject<'_>) -> Vec<Step> {
+    let put = |name: &str, path: &str, value: Value| {
+        Step::put(&format!("update: {name}"), subject.object("?dryRun=All"), Mutation::set(path, value))
+    };
+    let missing = subject.with("metadata.name", format!("{}-missing", subject.name));
+    vec![
+        put("a stale revision", "metadata.resourceVersion", json!("1")),
+        put("a revision that is none", "metadata.resourceVersion", json!("x")),
+        put("another name", "metadata.name", json!("other")),
+        put("another uid", "metadata.uid", json!("01234567-89ab-cdef-0123-456789abcdef")),
+        put("another namespace", "metadata.namespace", json!("elsewhere")),
+        put("another time", "metadata.creationTimestamp", json!("2001-02-03T04:05:06Z")),
+        put("a deletion", "metadata.deletionTimestamp", json!("2001-02-03T04:05:06Z")),
+        put("a generation", "metadata.generation", json!(77)),
+        put("a wrong label", "metadata.labels.a", json!("-x-")),
+        put("a manager that is too long", "metadata.managedFields", json!([{"manager": "m".repeat(129)}])),
+        Step::new("update: an empty body", "PUT", subject.object("")).text("application/json", ""),
+        Step::new("update: what is not there", "PUT", subject.object("-missing?dryRun=All")).json(missing),
+        Step::new("update: the collection", "PUT", subject.collection("")).json(subject.base.clone()),
+    ]
+}
+
+fn patches(subject: &Subject<'_>) -> Vec<Step> {
+    let patch = |name: &str, media: &str, body| Step::patch(&format!("patch: {name}"), subject.object(""), media, body);
+    let add = json!([{"op": "add", "path": "/metadata/labels/changed", "value": "json"}]);
+    let test = json!([{"op": "test", "path": "/metadata/name", "value": "other"}]);
+    vec![
+        patch("JSON", JSON_PATCH, add.clone()),
+        patch("JSON that changes nothing", JSON_PATCH, add),
+        patch("JSON with a test that fails", JSON_PATCH, test),
+        patch("JSON at a path that is not there", JSON_PATCH, json!([{"op": "remove", "path": "/nothing/here"}])),
+        patch("JSON with an unknown operation", JSON_PATCH, json!([{"op": "burn", "path": "/metadata"}])),
+        patch("JSON that is no list", JSON_PATCH, json!({})),
+        patch("merge", MERGE, label("merge")),
+        patch("merge that changes nothing", MERGE, json!({})),
+        patch("merge that removes", MERGE, json!({"metadata": {"labels": {"changed": null}}})),
+        patch("strategic", STRATEGIC, label("strategic")),
+        patch("strategic that changes nothing", STRATEGIC, label("strategic")),
+        patch("strategic on finalizers", STRATEGIC, json!({"metadata": {"finalizers": ["example.com/a"]}})),
+        patch(
+            "strategic that takes a finalizer out",
+            STRATEGIC,
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/a"]}}),
+        ),
+        patch("strategic with a directive of no sense", STRATEGIC, json!({"metadata": {"$patch": "burn"}})),
+    ]
+}
+
+fn refused_patches(subject: &Subject<'_>) -> Vec<Step> {
+    let patch = |name: &str, rest: &str, media: &str, body| {
+        Step::patch(&format!("patch: {name}"), subject.object(rest), media, body)
+    };
+    let unknown = json!({"metadata": {"unknownA": 1}, "unknownB": 1});
+    vec![
+        patch("an unknown type", "", "application/xml", json!({})),
+        patch("JSON is no patch type", "", "application/json", json!({})),
+        patch("what is not there", "-missing", MERGE, json!({})),
+        patch("a stale revision", "", MERGE, json!({"metadata": {"resourceVersion": "1"}})),
+        patch("another name", "", MERGE, json!({"metadata": {"name": "other"}})),
+        patch("another uid", "", MERGE, json!({"metadata": {"uid": "other"}})),
+        patch("another kind", "", MERGE, json!({"kind": "Other"})),
+        patch("a wrong type", "", MERGE, json!({"metadata": {"labels": "text"}})),
+        patch("unknown fields strictly", "?dryRun=All&fieldValidation=Strict", MERGE, unknown.clone()),
+        patch("unknown fields with warnings", "?dryRun=All&fieldValidation=Warn", STRATEGIC, unknown),
+        patch("force without apply", "?force=true", MERGE, json!({})),
+        Step::patch("patch: the collection", subject.collection(""), MERGE, json!({})),
+        Step { body: Body::Text("{".to_owned()), ..patch("a body cut off", "", MERGE, json!({})) },
+    ]
+}
+
+fn applies(subject: &Subject<'_>) -> Vec<Step> {
+    let named = |extra: &Mutation| {
+        let own =
+            Mutation::set("apiVersion", subject.base["apiVersion"].clone()).and("kind", subject.base["kind"].clone());
+        let bare = own.apply(&json!({"metadata": {"name": subject.name}})).unwrap_or_default();
+        extra.apply(&bare).unwrap_or_default()
+    };
+    let apply = |name: &str, query: &str, body| {
+        Step::patch(&format!("apply: {name}"), subject.object(&format!("?{query}")), APPLY, body)
+    };
+    let labelled = named(&Mutation::set("metadata.labels.changed", "applied"));
+    let shared = named(&Mutation::set("metadata.labels.changed", "strategic"));
+    let other = subject.with("metadata.name", format!("{}-new", subject.name));
+    let new = subject.object("-new?fieldManager=a&dryRun=All");
+    vec![
+        apply("the base", "fieldManager=a&dryRun=All", subject.base.clone()),
+        Step::patch("apply: what is not there yet", new, APPLY, other),
+        apply("no manager", "dryRun=All", labelled.clone()),
+        apply("a conflict", "fieldManager=a", labelled.clone()),
+        apply("a value that another owns too", "fieldManager=a", shared.clone()),
+        apply("nothing changes", "fieldManager=a", shared),
+        apply("by force", "fieldManager=a&force=true", labelled),
+        apply("a conflict with an applier", "fieldManager=b", named(&Mutation::set("metadata.labels.changed", "b"))),
+        apply("what was applied is given up", "fieldManager=a", named(&Mutation::default())),
+        apply(
+            "managed fields of its own",
+            "fieldManager=a",
+            named(&Mutation::set("metadata.managedFields", json!([{}]))),
+        ),
+        apply("unknown fields strictly", "fieldManager=a&fieldValidation=Strict", named(&Mutation::set("unknownA", 1))),
+        apply("another version", "fieldManager=a", named(&Mutation::set("apiVersion", "example.com/v9"))),
+        apply("no kind", "fieldManager=a", json!({"metadata": {"name": subject.name}})),
+    ]
+}
+
+fn statuses(subject: &Subject<'_>) -> Vec<Step> {
+    let path = |query: &str| subject.object(&format!("/status{query}"));
+    let mixed = json!({"metadata": {"labels": {"by-status": "yes"}}, "status": {}});
+    vec![
+        Step::put("status: nothing changes", path(""), Mutation::default()),
+        Step::put("status: a label", path("?dryRun=All"), Mutation::set("metadata.labels.by-status", "yes")),
+        Step::put("status: a stale revision", path(""), Mutation::set("metadata.resourceVersion", "1")),
+        Step::put("status: removed", path("?dryRun=All"), Mutation::default().without("status")),
+        Step::patch("status: merge", path("?dryRun=All"), MERGE, mixed.clone()),
+        Step::patch("status: strategic", path("?dryRun=All"), STRATEGIC, mixed),
+        Step::new("status: is not created", "POST", path("")).json(subject.base.clone()),
+        Step::new("status: is not deleted", "DELETE", path("")),
+    ]
+}
+
+fn scales(subject: &Subject<'_>) -> Vec<Step> {
+    let path = |query: &str| subject.object(&format!("/scale{query}"));
+    let scale = |replicas: i64| {
+        json!({
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": subject.name, "namespace": "${ns}"},
+            "spec": {"replicas": replicas},
+        })
+    };
+    let stale = Mutation::set("metadata.resourceVersion", "1").apply(&scale(1)).unwrap_or_default();
+    vec![
+        Step::new("scale: put", "PUT", path("")).json(scale(3)),
+        Step::new("scale: nothing changes", "PUT", path("")).json(scale(3)),
+        Step::new("scale: below zero", "PUT", path("")).json(scale(-1)),
+        Step::new("scale: a stale revision", "PUT", path("")).json(stale),
+        Step::new("scale: in protobuf", "PUT", path("?dryRun=All")).accept(TABLE).json(scale(4)),
+        Step::patch("scale: merge", path(""), MERGE, json!({"spec": {"replicas": 2}})),
+        Step::patch("scale: strategic", path("?dryRun=All"), STRATEGIC, json!({"spec": {"replicas": 5}})),
+        Step::patch(
+            "scale: JSON",
+            path(""),
+            JSON_PATCH,
+            json!([{"op": "replace", "path": "/spec/replicas", "value": 0}]),
+        ),
+        Step::patch("scale: apply", path("?fieldManager=scaler&force=true"), APPLY, scale(1)),
+        Step::get("scale: the object afterwards", subject.object("")),
+    ]
+}

@@ -1,0 +1,155 @@
+//! The differential oracle: one corpus of requests is replayed against a real kube-apiserver and against Portolan, and
+//! every difference of their answers is shown. No expectation is written down: the real server decides.
+
+mod catalog;
+mod corpus;
+mod diff;
+mod exchange;
+mod file;
+mod fresh;
+mod generated;
+mod listed;
+mod mutation;
+mod normal;
+mod replay;
+mod step;
+mod tally;
+mod values;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::harness::control_plane::{ControlPlane, Durability};
+use crate::harness::kubeconfig::Kubeconfig;
+use crate::harness::portolan::{self, Portolan};
+use crate::harness::tools::{Tools, repository};
+use crate::harness::workdir::WorkDir;
+use catalog::Catalog;
+use exchange::Server;
+use listed::Listed;
+use replay::{Outcome, Servers};
+
+/// What `cargo xtask oracle` can be told.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Run this binary instead of building one.
+    #[arg(long)]
+    portolan: Option<PathBuf>,
+    /// Only files whose name begins so, as in `apps/deployment`; words after `:` narrow down what is shown.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Show every different answer in full.
+    #[arg(long)]
+    show: bool,
+    /// Write the groups of differences as Markdown.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Write the numbers of open differences that a run of everything finds into the list.
+    #[arg(long, conflicts_with = "only")]
+    list: bool,
+    /// Leave logs and data on disk also when all is well.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The logical cluster that is asked.
+const WORKSPACE: &str = "oracle";
+
+/// Runs the corpus; `false` when there are differences that are not listed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let tools = Tools::build()?;
+    let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
+    let mut work = WorkDir::new("oracle")?;
+    let outcome = compare(options, &tools, &program, &work);
+    if options.keep || outcome.is_err() {
+        work.keep();
+    }
+    let outcomes = outcome?;
+    report(options, &outcomes)
+}
+
+fn compare(options: &Options, tools: &Tools, program: &Path, work: &WorkDir) -> Result<Vec<Outcome>> {
+    let kube = ControlPlane::start(tools, &work.path().join("kube"), Durability::Unsynced)?;
+    let portolan = Portolan::start(program, tools, &work.path().join("portolan"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let outcomes = runtime.block_on(async {
+        let servers = Servers {
+            kube: Server::connect(kube.kubeconfig().clone()).await?,
+            portolan: Server::connect(workspace(&portolan).await?).await?,
+        };
+        let catalog = Catalog::read(&*servers.kube.client().await).await?;
+        let names: Vec<String> = options.only.iter().map(|only| split(only).0.to_owned()).collect();
+        let scripts = corpus::read(&repository().join("e2e/corpus"), &catalog, &names)?;
+        replay::all(Arc::new(servers), scripts).await
+    })?;
+    kube.check_alive()?;
+    portolan.check_alive()?;
+    Ok(outcomes)
+}
+
+/// Makes the logical cluster and waits until it answers.
+async fn workspace(server: &Portolan) -> Result<Kubeconfig> {
+    let root = Client::connect(server.kubeconfig(), 1).await?;
+    let body = json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": WORKSPACE}});
+    let path = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    root.send(Method::POST, path, Bytes::from(body.to_string())).await?.success().context("the workspace")?;
+    for _ in 0..200 {
+        let found: Value = serde_json::from_slice(&root.get(&format!("{path}/{WORKSPACE}")).await?)?;
+        if found["status"]["phase"] == "Ready" {
+            return Ok(server.workspace(&format!("root:{WORKSPACE}")));
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    bail!("the workspace does not become ready")
+}
+
+/// `apps/deployment: words` as its two parts.
+fn split(only: &str) -> (&str, &str) {
+    only.split_once(':').map_or((only, ""), |(name, words)| (name.trim(), words.trim()))
+}
+
+/// Shows what was found; `false` when something differs that is not listed.
+fn report(options: &Options, outcomes: &[Outcome]) -> Result<bool> {
+    let wanted = |outcome: &&Outcome| {
+        let fits = |only: &String| outcome.script.starts_with(split(only).0) && outcome.step.contains(split(only).1);
+        options.only.is_empty() || options.only.iter().any(fits)
+    };
+    let different: Vec<&Outcome> =
+        outcomes.iter().filter(|outcome| !outcome.differences.is_empty()).filter(wanted).collect();
+    if options.show {
+        different.iter().for_each(|outcome| println!("{}", tally::show(outcome)));
+    }
+    let listed = Listed::read(&Listed::file())?;
+    let open: Vec<&Outcome> = different.into_iter().filter(|outcome| listed.is_open(outcome)).collect();
+    for group in tally::groups(&open) {
+        let example =
+            group.outcomes.first().map_or_else(String::new, |first| format!("{}: {}", first.script, first.step));
+        println!("{:5}  {}    e.g. {example}", group.outcomes.len(), group.shape);
+    }
+    if let Some(file) = &options.report {
+        let text = tally::markdown(outcomes.len(), &open);
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    judge(options, &listed, outcomes)
+}
+
+fn judge(options: &Options, listed: &Listed, outcomes: &[Outcome]) -> Result<bool> {
+    let verdict = listed.judge(outcomes, options.only.is_empty());
+    for (script, found, listed) in verdict.worse() {
+        println!("{script}: {found} open differences, {listed} are listed");
+    }
+    verdict.unused.iter().for_each(|reason| println!("explains nothing: {reason}"));
+    let (all, open, explained) = (outcomes.len(), verdict.open_now(), verdict.explained);
+    println!("{all} requests: {} equal, {explained} explained, {open} open", all - open - explained);
+    if options.list {
+        std::fs::write(Listed::file(), listed.updated(&verdict)?).context("cannot write the list")?;
+    }
+    Ok(verdict.worse().next().is_none() && verdict.unused.is_empty())
+}

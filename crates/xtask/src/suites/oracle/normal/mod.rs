@@ -1,0 +1,84 @@
+//! Answers without what no two servers can have in common: times, revisions, uids, ports, generated names.
+//!
+//! Uids and revisions stay as they are: the comparison pairs them, so that one that changes on one side only is seen.
+
+mod protobuf;
+mod text;
+mod tree;
+
+use http::HeaderMap;
+use serde_json::{Map, Value, json};
+
+use super::exchange::Raw;
+pub(super) use text::is_uid;
+
+/// The headers that clients act on, beside `etag`, of which only the kind is compared.
+const HEADERS: [&str; 8] =
+    ["content-type", "warning", "retry-after", "cache-control", "location", "allow", "vary", "content-encoding"];
+
+/// Warnings about placement, which kube-apiserver knows nothing of.
+const PLACEMENT: [&str; 1] = ["no place to run"];
+
+/// An answer as a tree: `{status, headers, body}`.
+pub(super) fn answer(raw: &Raw) -> Value {
+    match raw {
+        Raw::Nothing(error) => json!({"status": 0, "error": error}),
+        Raw::Answer { status, headers, body, cut } => {
+            let media = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let mut answer = json!({"status": status, "headers": headers_of(headers), "body": read(media, body)});
+            if *cut {
+                answer["cut"] = true.into();
+            }
+            answer
+        }
+    }
+}
+
+fn headers_of(headers: &HeaderMap) -> Value {
+    let mut kept = Map::new();
+    for name in HEADERS {
+        let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let values = values.filter(|value| !PLACEMENT.iter().any(|words| value.contains(words)));
+        let values: Vec<Value> = values.map(|value| text::without_varying(&value).into()).collect();
+        match values.len() {
+            0 => {}
+            1 => drop(kept.insert(name.to_owned(), values.into_iter().next().unwrap_or_default())),
+            _ => drop(kept.insert(name.to_owned(), Value::Array(values))),
+        }
+    }
+    if let Some(etag) = headers.get("etag") {
+        let weak = etag.as_bytes().starts_with(b"W/");
+        kept.insert("etag".to_owned(), if weak { "weak" } else { "strong" }.into());
+    }
+    Value::Object(kept)
+}
+
+/// The body by its media type; events of a stream become a list.
+fn read(media: &str, body: &[u8]) -> Value {
+    let is = |word: &str| media.contains(word);
+    let mut value = if is("protobuf") && is("stream=watch") {
+        Value::Array(protobuf::frames(body))
+    } else if is("vnd.kubernetes.protobuf") {
+        protobuf::object(body)
+    } else if is("json") || is("yaml") {
+        documents(body, is("yaml"))
+    } else {
+        Value::String(String::from_utf8_lossy(body).into_owned())
+    };
+    tree::settle(&mut value);
+    value
+}
+
+fn documents(body: &[u8], yaml: bool) -> Value {
+    let text = String::from_utf8_lossy(body);
+    if let Ok(value) = serde_json::from_str::<Value>(&text) {
+        // A stream of one event is a list as well.
+        let event = value.get("type").is_some() && value.get("object").is_some();
+        return if event { Value::Array(vec![value]) } else { value };
+    }
+    if yaml {
+        return serde_saphyr::from_str(&text).unwrap_or_else(|_| Value::String(text.into_owned()));
+    }
+    let events = serde_json::Deserializer::from_str(&text).into_iter::<Value>().collect::<Result<Vec<_>, _>>();
+    events.map_or_else(|_| Value::String(text.into_owned()), Value::Array)
+}

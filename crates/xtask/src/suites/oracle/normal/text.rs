@@ -1,0 +1,106 @@
+//! Strings without what varies.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// `123e4567-e89b-12d3-a456-426614174000`.
+pub(crate) fn is_uid(text: &str) -> bool {
+    text.len() == UID
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+const UID: usize = 36;
+/// What answers speak of as now: tokens and the like end within hours.
+const NEAR: SignedDuration = SignedDuration::from_hours(3);
+/// Texts after which a number of the server's own follows.
+const BEFORE_NUMBERS: [&str; 4] =
+    [", current: ", "ResourceVersion in object meta: ", "too old resource version: 1 (", "oldest: "];
+
+/// `<time>` or `<microtime>` for a time near now.
+pub(super) fn time(text: &str) -> Option<&'static str> {
+    let time: Timestamp = text.parse().ok()?;
+    let distance = Timestamp::now().duration_since(time).abs();
+    (distance < NEAR).then_some(if text.contains('.') { "<microtime>" } else { "<time>" })
+}
+
+/// Seconds since 1970 that are near now.
+pub(super) fn is_now(seconds: i64) -> bool {
+    Timestamp::from_second(seconds).is_ok_and(|time| Timestamp::now().duration_since(time).abs() < NEAR)
+}
+
+/// A text with uids, times near now, ports and revisions replaced; a text that is a uid as a whole stays.
+pub(super) fn without_varying(text: &str) -> String {
+    if is_uid(text) {
+        return text.to_owned();
+    }
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let (length, replacement) = varying(rest).unwrap_or((first.len_utf8(), ""));
+        clean.push_str(if replacement.is_empty() { &rest[..length] } else { replacement });
+        rest = &rest[length..];
+        if BEFORE_NUMBERS.iter().any(|before| clean.ends_with(before)) {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            if digits > 0 {
+                clean.push_str("<rv>");
+                rest = &rest[digits..];
+            }
+        }
+    }
+    clean.replace("/clusters/root:oracle", "")
+}
+
+/// The length of what varies at the beginning of `text`, and what stands for it.
+fn varying(text: &str) -> Option<(usize, &'static str)> {
+    if text.get(..UID).is_some_and(is_uid) {
+        return Some((UID, "<uid>"));
+    }
+    if let Some(port) = text.strip_prefix("127.0.0.1:") {
+        let digits = port.bytes().take_while(u8::is_ascii_digit).count();
+        return (digits > 0).then_some((text.len() - port.len() + digits, "<host>"));
+    }
+    let length = text.bytes().position(|byte| byte == b'Z').filter(|end| (19..31).contains(end))? + 1;
+    text.get(..length).and_then(time).map(|name| (length, name))
+}
+
+/// `3s`, `2m10s`: an age that a table shows.
+pub(super) fn is_age(text: &str) -> bool {
+    !text.is_empty()
+        && text.ends_with(['s', 'm', 'h'])
+        && text.starts_with(|first: char| first.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_digit() || b"smh".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_varies_is_replaced() {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let uid = "123e4567-e89b-12d3-a456-426614174000";
+        for (text, expected) in [
+            ("plain".to_owned(), "plain"),
+            (uid.to_owned(), uid),
+            (format!("uid {uid}, other"), "uid <uid>, other"),
+            (format!("using v1 at {now}: .spec"), "using v1 at <time>: .spec"),
+            (now, "<time>"),
+            ("2001-02-03T04:05:06Z".to_owned(), "2001-02-03T04:05:06Z"),
+            ("https://127.0.0.1:12345/x".to_owned(), "https://<host>/x"),
+            ("Too large resource version: 9, current: 345".to_owned(), "Too large resource version: 9, current: <rv>"),
+        ] {
+            assert_eq!(without_varying(&text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_are_known() {
+        for (text, expected) in
+            [("3s", true), ("2m10s", true), ("s", false), ("12", false), ("3d", false), ("<none>", false)]
+        {
+            assert_eq!(is_age(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Trees without what varies.
+
+use serde_json::{Map, Value};
+
+use super::text;
+
+/// API groups of Portolan's own and of the tree of workspaces, which no kube-apiserver has.
+const OURS: [&str; 2] = ["portolan.dev", "kcp.io"];
+
+/// Replaces in place.
+pub(super) fn settle(value: &mut Value) {
+    if is_collection(value) {
+        settle_list_metadata(value);
+    }
+    without_placement_column(value);
+    walk(value, "");
+    if let Value::Array(events) = value {
+        events.retain(|event| !is_plain_bookmark(event));
+        events.iter_mut().filter(|event| event["type"] == "BOOKMARK").for_each(|event| {
+            settle_list_metadata(&mut event["object"]);
+        });
+    }
+}
+
+fn is_collection(value: &Value) -> bool {
+    value["kind"].as_str().is_some_and(|kind| kind.ends_with("List") || kind == "Table" || kind == "Status")
+}
+
+/// A list is at some revision, and its pages go on somewhere.
+fn settle_list_metadata(list: &mut Value) {
+    if let Some(metadata) = list.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["resourceVersion", "continue"] {
+            if metadata.get(key).is_some_and(|value| value.as_str().is_some_and(|text| !text.is_empty())) {
+                metadata.insert(key.to_owned(), format!("<{key}>").into());
+            }
+        }
+    }
+}
+
+/// Servers send bookmarks when they like, but for the one that ends the initial events.
+fn is_plain_bookmark(event: &Value) -> bool {
+    event["type"] == "BOOKMARK" && event["object"]["metadata"].get("annotations").is_none()
+}
+
+fn walk(value: &mut Value, key: &str) {
+    match value {
+        Value::String(text) => *text = string(text, key),
+        Value::Array(items) => list(items, key),
+        Value::Object(map) => object(map),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn object(map: &mut Map<String, Value>) {
+    if map.get("kind").is_some_and(|kind| kind == "Table") {
+        settle_cells(map);
+    }
+    if let Some(prefix) = map.get("generateName").and_then(Value::as_str).map(str::to_owned)
+        && let Some(Value::String(name)) = map.get_mut("name")
+        && name.len() == prefix.len() + 5
+        && name.starts_with(&prefix)
+    {
+        *name = format!("{prefix}<5>");
+    }
+    map.retain(|key, _| !OURS.iter().any(|own| is_path_of(key, own)));
+    for (key, value) in map.iter_mut() {
+        walk(value, key);
+    }
+}
+
+/// `apis/portolan.dev/v1alpha1` in the index of OpenAPI.
+fn is_path_of(key: &str, group: &str) -> bool {
+    key.trim_start_matches('/').starts_with("apis/") && key.contains(group)
+}
+
+fn list(items: &mut Vec<Value>, key: &str) {
+    if ["items", "groups", "paths"].contains(&key) {
+        items.retain(|item| !is_ours(item));
+    }
+    items.iter_mut().for_each(|item| walk(item, key));
+    if key == "managedFields" {
+        // Entries of one second have an order, those of two have another.
+        items.sort_by_cached_key(|entry| {
+            ["manager", "operation", "subresource", "apiVersion"]
+                .map(|key| entry[key].as_str().unwrap_or_default().to_owned())
+        });
+    }
+}
+
+fn is_ours(item: &Value) -> bool {
+    let names = [item, &item["name"], &item["metadata"]["name"]];
+    let is_group = item.get("versions").is_some() || item.is_string();
+    is_group && names.into_iter().filter_map(Value::as_str).any(|name| OURS.iter().any(|own| name.contains(own)))
+}
+
+/// Portolan's tables show where an object is placed. The first event of a watch alone has the columns.
+fn without_placement_column(value: &mut Value) {
+    let tables: Vec<&mut Value> = match value {
+        Value::Array(events) => events.iter_mut().filter_map(|event| event.get_mut("object")).collect(),
+        single => vec![single],
+    };
+    let mut place = None;
+    for table in tables.into_iter().filter(|table| table["kind"] == "Table") {
+        if let Some(columns) = table.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
+            let found = columns.iter().position(|column| column["name"] == "Clusters" && column["priority"] == 1);
+            place = place.or(found);
+            found.inspect(|place| drop(columns.remove(*place)));
+        }
+        for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+            let cells = row.get_mut("cells").and_then(Value::as_array_mut);
+            if let (Some(place), Some(cells)) = (place, cells)
+                && place < cells.len()
+            {
+                cells.remove(place);
+            }
+        }
+    }
+}
+
+fn settle_cells(table: &mut Map<String, Value>) {
+    let rows = table.get_mut("rows").and_then(Value::as_array_mut);
+    let cells = rows.into_iter().flatten().filter_map(|row| row.get_mut("cells")?.as_array_mut());
+    for cell in cells.flatten() {
+        if cell.as_str().is_some_and(text::is_age) {
+            *cell = "<age>".into();
+        }
+    }
+}
+
+fn string(text: &str, key: &str) -> String {
+    match key {
+        "token" if text.starts_with("eyJ") => "<token>".to_owned(),
+        "clusterIP" | "clusterIPs" if text.starts_with("10.") => "<address>".to_owned(),
+        "serverAddress" => "<address>".to_owned(),
+        "serverRelativeURL" => text.split("hash=").next().unwrap_or_default().to_owned(),
+        "hash" => "<hash>".to_owned(),
+        _ => super::text::without_varying(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_is_settled() {
+        for (case, value, expected) in [
+            (
+                "a list is at some revision",
+                json!({"kind": "PodList", "metadata": {"resourceVersion": "5", "continue": "x"}}),
+                json!({"kind": "PodList", "metadata": {"resourceVersion": "<resourceVersion>", "continue": "<continue>"}}),
+            ),
+            (
+                "a generated name keeps its beginning",
+                json!({"metadata": {"generateName": "a-", "name": "a-x2b4z"}}),
+                json!({"metadata": {"generateName": "a-", "name": "a-<5>"}}),
+            ),
+            (
+                "cells show ages",
+                json!({"kind": "Table", "rows": [{"cells": ["web", "3s", 1]}]}),
+                json!({"kind": "Table", "rows": [{"cells": ["web", "<age>", 1]}]}),
+            ),
+            (
+                "Portolan's own column is left out, also where columns are not repeated",
+                json!([
+                    {"type": "ADDED", "object": {"kind": "Table", "columnDefinitions": [{"name": "Name"}, {"name": "Clusters", "priority": 1}], "rows": [{"cells": ["a", "east"]}]}},
+                    {"type": "ADDED", "object": {"kind": "Table", "rows": [{"cells": ["b", "east"]}]}},
+                ]),
+                json!([
+                    {"type": "ADDED", "object": {"kind": "Table", "columnDefinitions": [{"name": "Name"}], "rows": [{"cells": ["a"]}]}},
+                    {"type": "ADDED", "object": {"kind": "Table", "rows": [{"cells": ["b"]}]}},
+                ]),
+            ),
+            (
+                "bookmarks are left out but for the one that counts",
+                json!([
+                    {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}},
+                    {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1", "annotations": {"a": "b"}}}},
+                ]),
+                json!([
+                    {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "<resourceVersion>", "annotations": {"a": "b"}}}},
+                ]),
+            ),
+            (
+                "our own groups are left out of discovery",
+                json!({"groups": [{"name": "apps", "versions": []}, {"name": "tenancy.kcp.io", "versions": []}]}),
+                json!({"groups": [{"name": "apps", "versions": []}]}),
+            ),
+        ] {
+            let mut settled = value;
+            settle(&mut settled);
+            assert_eq!(settled, expected, "{case}");
+        }
+    }
+}

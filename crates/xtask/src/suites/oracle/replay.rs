@@ -1,0 +1,211 @@
+//! Replaying scripts against both servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::diff::{Difference, Pairs, differences};
+use super::exchange::{Raw, Request, Server};
+use super::normal;
+use super::step::{Body, PROTOBUF, Phase, Script, Step, object_path};
+use super::values::Memory;
+
+/// Scripts that run side by side; most of them wait for a watch to end.
+const AT_ONCE: usize = 24;
+
+/// The two servers.
+pub(super) struct Servers {
+    pub(super) kube: Server,
+    pub(super) portolan: Server,
+}
+
+/// What came of one request.
+pub(super) struct Outcome {
+    pub(super) script: String,
+    pub(super) step: String,
+    /// `METHOD path`, and a body that is text.
+    pub(super) request: String,
+    pub(super) differences: Vec<Difference>,
+    pub(super) kube: Value,
+    pub(super) portolan: Value,
+}
+
+/// Runs all scripts, phase after phase.
+pub(super) async fn all(servers: Arc<Servers>, scripts: Vec<Script>) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    let mut scripts = scripts;
+    for phase in [Phase::Fresh, Phase::Usual, Phase::Last] {
+        let (now, later) = scripts.into_iter().partition(|script| script.phase == phase);
+        scripts = later;
+        outcomes.extend(side_by_side(&servers, now).await?);
+    }
+    Ok(outcomes)
+}
+
+async fn side_by_side(servers: &Arc<Servers>, scripts: Vec<Script>) -> Result<Vec<Outcome>> {
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let mut tasks = JoinSet::new();
+    for script in scripts {
+        let (servers, room) = (servers.clone(), room.clone());
+        tasks.spawn(async move {
+            let _place = room.acquire().await;
+            let name = script.name.clone();
+            run(&servers, script).await.with_context(|| name)
+        });
+    }
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        outcomes.extend(ended.context("a script panicked")??);
+    }
+    Ok(outcomes)
+}
+
+async fn run(servers: &Servers, script: Script) -> Result<Vec<Outcome>> {
+    let namespace = script.name.replace(['/', '.'], "-");
+    prepare(servers, &namespace).await?;
+    let mut kube = Memory::new(&namespace);
+    let mut portolan = Memory::new(&namespace);
+    let mut pairs = Pairs::default();
+    let mut outcomes = Vec::with_capacity(script.steps.len());
+    for step in &script.steps {
+        let protobuf = protobuf_body(&servers.kube, step, &kube).await;
+        let requests = (filled(step, &kube, protobuf.as_ref()), filled(step, &portolan, protobuf.as_ref()));
+        let (left, right) = tokio::join!(servers.kube.ask(&requests.0), servers.portolan.ask(&requests.1));
+        remember(&mut kube, step, &requests.0, &left);
+        remember(&mut portolan, step, &requests.1, &right);
+        let (left, right) = (normal::answer(&left), normal::answer(&right));
+        outcomes.push(Outcome {
+            script: script.name.clone(),
+            step: step.name.clone(),
+            request: shown(&requests.1),
+            differences: differences(&left, &right, &mut pairs),
+            kube: left,
+            portolan: right,
+        });
+    }
+    Ok(outcomes)
+}
+
+/// A namespace as controllers leave it; kube-apiserver runs without them.
+async fn prepare(servers: &Servers, namespace: &str) -> Result<()> {
+    let (kube, portolan) = (servers.kube.client().await, servers.portolan.client().await);
+    let body = Bytes::from(json!({"metadata": {"name": namespace}}).to_string());
+    for client in [&kube, &portolan] {
+        client.send(Method::POST, "/api/v1/namespaces", body.clone()).await?.success()?;
+    }
+    let base = format!("/api/v1/namespaces/{namespace}");
+    for (resource, name) in [("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")] {
+        let object = appear(&portolan, &format!("{base}/{resource}/{name}")).await?;
+        let copy = json!({"metadata": {"name": name, "annotations": object["metadata"]["annotations"]}, "data": object["data"]});
+        let body = Bytes::from(copy.to_string());
+        kube.send(Method::POST, &format!("{base}/{resource}"), body).await?.success()?;
+    }
+    Ok(())
+}
+
+async fn appear(client: &crate::client::Client, path: &str) -> Result<Value> {
+    for _ in 0..200 {
+        let answer = client.send(Method::GET, path, Bytes::new()).await?;
+        if answer.status.is_success() {
+            return Ok(serde_json::from_slice(&answer.body)?);
+        }
+        ensure!(answer.status == 404, "{path}: {}", answer.status);
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    bail!("{path} does not appear")
+}
+
+/// Asks kube-apiserver for the bytes that a body in protobuf has.
+async fn protobuf_body(kube: &Server, step: &Step, memory: &Memory) -> Option<Bytes> {
+    let Body::Protobuf(object) = &step.body else { return None };
+    let mut object = object.clone();
+    memory.fill_tree(&mut object);
+    // The name may be taken: what is asked for are the bytes of an object that could be made.
+    let collection = collection(&memory.fill(&step.path));
+    let request = Request {
+        method: "POST".to_owned(),
+        path: format!("{collection}?dryRun=All"),
+        headers: vec![("content-type".into(), "application/json".into()), ("accept".into(), PROTOBUF.into())],
+        body: object.to_string().into(),
+        watch: false,
+    };
+    match kube.ask(&request).await {
+        Raw::Answer { body, .. } => Some(body),
+        Raw::Nothing(_) => None,
+    }
+}
+
+fn collection(path: &str) -> String {
+    let bare = path.split('?').next().unwrap_or(path);
+    match object_path(bare) {
+        Some(object) => object.rsplit_once('/').map_or(object.clone(), |(collection, _)| collection.to_owned()),
+        None => bare.to_owned(),
+    }
+}
+
+fn filled(step: &Step, memory: &Memory, protobuf: Option<&Bytes>) -> Request {
+    Request {
+        method: step.method.clone(),
+        path: memory.fill(&step.path),
+        headers: step.headers.iter().map(|(name, value)| (name.clone(), memory.fill(value))).collect(),
+        body: body(step, memory, protobuf),
+        watch: step.is_watch(),
+    }
+}
+
+fn body(step: &Step, memory: &Memory, protobuf: Option<&Bytes>) -> Bytes {
+    let tree = |value: &Value| {
+        let mut value = value.clone();
+        memory.fill_tree(&mut value);
+        value
+    };
+    match &step.body {
+        Body::None => Bytes::new(),
+        Body::Text(text) => memory.fill(text).into(),
+        Body::Json(value) => tree(value).to_string().into(),
+        Body::Yaml(value) => serde_saphyr::to_string(&tree(value)).unwrap_or_default().into(),
+        Body::Protobuf(_) => protobuf.cloned().unwrap_or_default(),
+        Body::Stored(mutation) => {
+            let path = object_path(&memory.fill(&step.path)).unwrap_or_default();
+            let mut mutation = mutation.clone();
+            mutation.values_mut().for_each(|value| memory.fill_tree(value));
+            let stored = memory.stored(&path);
+            mutation.apply(stored).unwrap_or_else(|_| stored.clone()).to_string().into()
+        }
+    }
+}
+
+/// An object that was really written, or read, is what later requests change.
+fn remember(memory: &mut Memory, step: &Step, request: &Request, raw: &Raw) {
+    let Raw::Answer { status, body, .. } = raw else { return };
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else { return };
+    if let Some(name) = &step.keep {
+        memory.keep(name, &answer);
+    }
+    let whole =
+        answer["metadata"]["uid"].is_string() && answer["kind"] != "Scale" && answer["kind"] != "PartialObjectMetadata";
+    if !(200..300).contains(status) || step.is_dry() || !whole || request.method == "DELETE" {
+        return;
+    }
+    let path = object_path(&request.path).or_else(|| {
+        let name = answer["metadata"]["name"].as_str()?;
+        Some(format!("{}/{name}", collection(&request.path)))
+    });
+    if let Some(path) = path {
+        memory.store(&path, &answer);
+    }
+}
+
+/// The request as a developer wants to see it.
+fn shown(request: &Request) -> String {
+    let body = std::str::from_utf8(&request.body).unwrap_or("(protobuf)");
+    let body: String = body.chars().take(600).collect();
+    let headers: Vec<String> = request.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    format!("{} {} {} {body}", request.method, request.path, headers.join(", "))
+}

@@ -1,0 +1,106 @@
+//! Filling in `${…}`: what an earlier answer of the same server said.
+//!
+//! `${ns}` is the namespace of the script, `${/pointer}` a value of the object last stored, `${name:/pointer}` a value
+//! of the answer kept under that name.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// What one server has said in one script.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    namespace: String,
+    last: Value,
+    kept: BTreeMap<String, Value>,
+    stored: BTreeMap<String, Value>,
+}
+
+/// Stands where an answer has no such value: the two servers then differ where the answer did.
+const MISSING: &str = "missing";
+
+impl Memory {
+    pub(super) fn new(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..Self::default() }
+    }
+
+    /// Keeps a whole answer under a name.
+    pub(super) fn keep(&mut self, name: &str, answer: &Value) {
+        self.kept.insert(name.to_owned(), answer.clone());
+    }
+
+    /// Remembers an object as stored at its path.
+    pub(super) fn store(&mut self, path: &str, object: &Value) {
+        self.last = object.clone();
+        self.stored.insert(path.to_owned(), object.clone());
+    }
+
+    /// The object last seen at this path.
+    pub(super) fn stored(&self, path: &str) -> &Value {
+        self.stored.get(path).unwrap_or(&Value::Null)
+    }
+
+    /// The text with all places filled in.
+    pub(super) fn fill(&self, text: &str) -> String {
+        let mut parts = text.split("${");
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            match part.split_once('}') {
+                Some((place, rest)) => {
+                    filled.push_str(&self.look_up(place));
+                    filled.push_str(rest);
+                }
+                None => filled.push_str(part),
+            }
+        }
+        filled
+    }
+
+    /// Every string of a tree filled in.
+    pub(super) fn fill_tree(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains("${") => *text = self.fill(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.fill_tree(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.fill_tree(item)),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn look_up(&self, place: &str) -> String {
+        if place == "ns" {
+            return self.namespace.clone();
+        }
+        let (answer, pointer) = match place.split_once(':') {
+            Some((name, pointer)) => (self.kept.get(name).unwrap_or(&Value::Null), pointer),
+            None => (&self.last, place),
+        };
+        match answer.pointer(pointer) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => MISSING.to_owned(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn places_are_filled_in() {
+        let mut memory = Memory::new("space");
+        memory.store("/api/v1/nodes/n", &json!({"metadata": {"uid": "u", "generation": 3}}));
+        memory.keep("page", &json!({"metadata": {"continue": "c"}}));
+        for (text, expected) in [
+            ("/api/v1/namespaces/${ns}/pods", "/api/v1/namespaces/space/pods"),
+            ("${/metadata/uid}-${/metadata/generation}", "u-3"),
+            ("continue=${page:/metadata/continue}", "continue=c"),
+            ("${other:/x} ${/nothing}", "missing missing"),
+            ("no ${end", "no end"),
+        ] {
+            assert_eq!(memory.fill(text), expected, "{text}");
+        }
+    }
+}
