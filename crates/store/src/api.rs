@@ -124,14 +124,31 @@ pub struct RangeRequest {
     pub after: Option<ObjectKey>,
     /// At most this many matching objects; `None` is all.
     pub limit: Option<usize>,
+    /// At most about this many bytes, but one object at least. Such a page may be shorter still, as it suits the engine.
+    pub bytes: Option<usize>,
     /// Labels, read from headers only.
     pub labels: LabelSelector,
 }
 
+/// Bytes of objects that are read at once where a reader needs few of them at a time.
+pub const SLICE_BYTES: usize = 256 * 1024;
+
 impl RangeRequest {
     /// All of a scope at the latest state.
     pub fn all(scope: RangeScope) -> Self {
-        Self { scope, at: None, after: None, limit: None, labels: LabelSelector::everything() }
+        Self { scope, at: None, after: None, limit: None, bytes: None, labels: LabelSelector::everything() }
+    }
+
+    /// A scope at the latest state, in slices of [`SLICE_BYTES`]; [`RangeRequest::next`] goes on.
+    pub fn slices(scope: RangeScope) -> Self {
+        Self { bytes: Some(SLICE_BYTES), ..Self::all(scope) }
+    }
+
+    /// The request for what `page`, the answer to this one, has left, at the state that it shows. Not for scopes that are
+    /// read at the latest state only.
+    pub fn next(&self, page: &RangePage) -> Option<Self> {
+        let last = page.objects.last().filter(|_| page.more)?;
+        Some(Self { at: Some(page.revision), after: Some(last.key.clone()), ..self.clone() })
     }
 }
 
@@ -142,9 +159,9 @@ pub struct RangePage {
     pub revision: ResourceVersion,
     /// The objects, in key order.
     pub objects: Vec<StoredObject>,
-    /// Whether the limit cut it: go on after the last key.
+    /// Whether a bound cut it: go on after the last key.
     pub more: bool,
-    /// How many more there are, when no selector was given and the engine can count them cheaply.
+    /// How many more there are, when `limit` cut it, no selector was given and the engine can count them cheaply.
     pub remaining: Option<u64>,
 }
 

@@ -33,7 +33,8 @@ pub(crate) fn range(
 ) -> Result<Option<RangePage>, StoreError> {
     let marks = marks(view)?;
     let at = state(view, marks, request)?;
-    let mut reader = Reader { view, resources, request, marks, at, budget: budget.0, objects: Vec::new(), last: None };
+    let mut reader =
+        Reader { view, resources, request, marks, at, budget: budget.0, objects: Vec::new(), bytes: 0, last: None };
     let end = match &request.scope {
         RangeScope::AllClusters(resource) => reader.all_clusters(resource),
         RangeScope::Cluster(cluster, resource) => reader.resource(*cluster, resource, None),
@@ -45,6 +46,8 @@ pub(crate) fn range(
     let (more, remaining) = match end {
         End::Reached => (false, None),
         End::Limit { remaining } => (true, remaining),
+        // A slice may be shorter than asked for, as long as there is a key to go on from.
+        End::Budget if request.bytes.is_some() && !reader.objects.is_empty() && !reader.is_at_limit() => (true, None),
         End::Budget => return Ok(None),
     };
     Ok(Some(RangePage { revision: revision(at)?, objects: reader.objects, more, remaining }))
@@ -77,6 +80,8 @@ struct Reader<'a> {
     at: u64,
     budget: usize,
     objects: Vec<StoredObject>,
+    /// Bytes of `objects`.
+    bytes: usize,
     /// Resource and namespace of the last object: neighbours share them.
     last: Option<(u32, GroupResource, Scope)>,
 }
@@ -87,6 +92,10 @@ impl Reader<'_> {
     }
 
     fn is_full(&self) -> bool {
+        self.is_at_limit() || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && !self.objects.is_empty())
+    }
+
+    fn is_at_limit(&self) -> bool {
         self.request.limit.is_some_and(|limit| self.objects.len() >= limit)
     }
 
@@ -132,7 +141,9 @@ impl Reader<'_> {
 
     /// How many follow; the one that showed that there are more is among them.
     fn count_rest(&self, mut merge: Merge<'_>) -> Result<End, StoreError> {
-        let whole = !matches!(self.request.scope, RangeScope::AllClusters(_)) && self.request.labels.is_everything();
+        let whole = self.is_at_limit()
+            && !matches!(self.request.scope, RangeScope::AllClusters(_))
+            && self.request.labels.is_everything();
         let (bound, mut count) = (MAX_COUNTED.min(self.budget), 1);
         while whole && count <= bound && merge.skip_one()? {
             count += 1;
@@ -153,6 +164,7 @@ impl Reader<'_> {
         let parts = keys::parts(found.suffix()).ok_or(Damage::Key).map_err(damaged)?;
         let key = self.key(parts)?;
         let (revision, created, record) = (version.revision, version.created, version.record);
+        self.bytes += record.body().len();
         self.objects.push(StoredObject { key, revision, created, record });
         Ok(())
     }

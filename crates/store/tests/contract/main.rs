@@ -35,8 +35,8 @@ on_every_engine! {
         of_many_who_change_one_object_each_succeeds_once, a_transaction_happens_all_or_not_at_all,
         each_write_has_its_own_revision, a_transaction_has_bounds, a_write_whose_caller_left_still_happens,
         helpers_try_again_when_somebody_was_faster, a_closed_store_takes_no_write;
-    reads: selectors_limits_and_counts, a_large_list_is_read_whole, pages_show_one_state, indexes_follow_the_latest_state,
-        unknown_revisions_are_refused;
+    reads: selectors_limits_and_counts, a_large_list_is_read_whole, pages_show_one_state, slices_show_one_state,
+        indexes_follow_the_latest_state, unknown_revisions_are_refused;
     histories: every_state_and_every_watch_equals_the_model, compaction_leaves_what_is_above_its_floor;
     watches: a_list_and_its_watch_have_no_hole, a_watcher_that_fell_off_the_ring_misses_nothing,
         a_watcher_that_fell_behind_the_floor_is_told, progress_goes_on_while_nothing_matches,

@@ -1,6 +1,6 @@
 //! Reading many objects.
 
-use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, Transaction};
+use portolan_store::{Expect, RangeRequest, RangeScope, SLICE_BYTES, StoreError, Transaction};
 use portolan_types::LabelSelector;
 
 use crate::scene::{Scene, cluster, pod, pods, record, related, role, roles};
@@ -72,6 +72,33 @@ pub(crate) async fn pages_show_one_state(scene: Scene) {
     }
     let expected: Vec<_> = (0..10).map(|n| (format!("p{n}"), "old".to_owned())).collect();
     assert_eq!(read, expected);
+}
+
+pub(crate) async fn slices_show_one_state(scene: Scene) {
+    for (own, bytes, labels) in [(1, 1, ""), (2, SLICE_BYTES, ""), (3, SLICE_BYTES, "text=old")] {
+        for batch in 0..6 {
+            let txn = (0..100).fold(Transaction::default(), |txn, n| {
+                let key = pod(own, &format!("p{batch}{n:02}"));
+                let record = record(&key, "old");
+                txn.and(key, Expect::Absent, Some(record))
+            });
+            scene.commit(txn).await.unwrap();
+        }
+        let labels = LabelSelector::parse(labels).unwrap();
+        let scope = RangeScope::Cluster(cluster(own), pods());
+        let mut next = Some(RangeRequest { labels, bytes: Some(bytes), ..RangeRequest::slices(scope) });
+        let mut read = Vec::new();
+        while let Some(request) = next {
+            let page = scene.store.range(request.clone()).await.unwrap();
+            assert!(bytes > 1 || page.objects.len() == 1, "a slice has one object at least, and ends behind its bytes");
+            assert_eq!(page.remaining, None, "nothing is counted");
+            next = request.next(&page);
+            read.extend(page.objects.into_iter().map(|object| crate::scene::text(&object.record)));
+            scene.put(&pod(own, "p599"), "new").await;
+            scene.put(&pod(own, "p6"), "new").await;
+        }
+        assert_eq!((read.len(), read.iter().all(|text| text == "old")), (600, true), "bytes {bytes}");
+    }
 }
 
 pub(crate) async fn indexes_follow_the_latest_state(scene: Scene) {
