@@ -62,6 +62,10 @@ pub struct Limits {
     pub watches: usize,
     /// Watches at once in one logical cluster.
     pub watches_per_cluster: usize,
+    /// Logs and streams in and out of pods at once, in all.
+    pub streams: usize,
+    /// Logs and streams at once in one logical cluster.
+    pub streams_per_cluster: usize,
     /// TLS connections at once.
     pub connections: usize,
     /// Connections at once whose handshake is not done.
@@ -79,6 +83,8 @@ impl Default for Limits {
             writes: 200,
             watches: 100_000,
             watches_per_cluster: 10_000,
+            streams: 4_000,
+            streams_per_cluster: 400,
             connections: 10_000,
             handshakes: 512,
             read_timeout: Duration::from_secs(60),

@@ -11,7 +11,7 @@ use portolan_machinery::{
 use portolan_types::{BoxFuture, Reason, Status};
 use serde_json::Value;
 
-use crate::{Body, admission::Admission, directory::LogicalCluster};
+use crate::{Body, admission::Admission, directory::LogicalCluster, limits::Place, pipeline::Counted};
 
 /// Says in one line each what a write will lead to; the lines become `Warning:` headers.
 pub trait WriteAdvisor: Send + Sync {
@@ -54,6 +54,14 @@ impl PodStream {
             Self::PortForward => "portforward",
         }
     }
+
+    /// What it counts as among long-running requests.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Log => "GET",
+            Self::Exec | Self::Attach | Self::PortForward => "CONNECT",
+        }
+    }
 }
 
 /// A request for a stream of a pod, authorized, its pod read.
@@ -68,6 +76,20 @@ pub struct PodStreamRequest {
     pub user: User,
     /// The HTTP request; its extensions hold the connection's upgrade. Credentials have been taken off.
     pub request: http::Request<Bytes>,
+    /// To be kept as long as bytes flow: after an upgrade the server does not see the end of the stream.
+    pub place: StreamPlace,
+}
+
+/// A place among the streams of the server; given back when the last clone is dropped.
+#[derive(Clone)]
+pub struct StreamPlace {
+    _held: Arc<(Place, Counted)>,
+}
+
+impl StreamPlace {
+    pub(crate) fn new(place: Place, counted: Counted) -> Self {
+        Self { _held: Arc::new((place, counted)) }
+    }
 }
 
 /// Reaches into running pods.

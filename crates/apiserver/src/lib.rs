@@ -15,6 +15,7 @@ mod continue_token;
 pub mod directory;
 mod encode;
 mod errors;
+pub mod follow;
 mod handlers;
 pub mod hooks;
 mod in_process;
@@ -33,7 +34,7 @@ mod watch;
 
 pub use config::{ApiServerConfig, ConfigError};
 pub use directory::{Directory, LogicalCluster};
-pub use encode::Body;
+pub use encode::{Body, BodyError, full};
 pub use in_process::InProcess;
 pub use portolan_machinery::rbac::User;
 pub use server::{ApiServer, StartError};

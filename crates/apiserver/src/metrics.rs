@@ -78,9 +78,9 @@ impl Metrics {
         self.inflight.with_label_values(&[if is_write { "mutating" } else { "readOnly" }])
     }
 
-    /// Watches under way.
-    pub(crate) fn watches(&self, resource: &str) -> prometheus::IntGauge {
-        self.longrunning.with_label_values(&["WATCH", resource])
+    /// Watches and streams under way.
+    pub(crate) fn longrunning(&self, verb: &str, resource: &str) -> prometheus::IntGauge {
+        self.longrunning.with_label_values(&[verb, resource])
     }
 
     /// Events sent, for one resource.

@@ -134,7 +134,7 @@ impl ApiServer {
 
     /// The server without a socket, for an identity that is good in one logical cluster only.
     pub fn service_in(self: &Arc<Self>, user: User, home: LogicalClusterId) -> InProcess {
-        InProcess::new(self.clone(), Identity { user, home: Some(home) })
+        InProcess::new(self.clone(), Identity::local(user, home))
     }
 
     /// Ends watches and background work; requests under way finish.

@@ -1,8 +1,6 @@
 //! Logs of simulated pods: canned, and saying so.
 
-use bytes::Bytes;
 use http::{Response, header::CONTENT_TYPE};
-use http_body_util::{BodyExt as _, Full};
 use portolan_apiserver::{
     Body,
     hooks::{PodStream, PodStreamRequest, PodStreams},
@@ -32,8 +30,7 @@ fn log(request: &PodStreamRequest) -> Result<Response<Body>, Status> {
     let wanted =
         request.request.uri().query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("container="));
     let lines = lines(&request.pod, wanted)?;
-    let body = Full::new(Bytes::from(lines)).boxed_unsync();
-    let mut response = Response::new(body);
+    let mut response = Response::new(portolan_apiserver::full(lines));
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
     Ok(response)
 }

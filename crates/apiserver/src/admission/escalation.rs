@@ -66,7 +66,7 @@ async fn bindings(api: &ApiServer, request: &Request<'_>, object: &Value, old: O
         _ => known.role_rules(request.namespace, name),
     };
     let rules = rules.ok_or_else(|| Status::not_found(&GroupResource::new(GROUP, resource), name))?;
-    held(api, request, object, &rules).await
+    held(api, request, object, rules).await
 }
 
 async fn may(api: &ApiServer, request: &Request<'_>, verb: &str, resource: &str, name: &str) -> Result<bool, Status> {

@@ -161,6 +161,13 @@ impl Chain {
         Ok(())
     }
 
+    /// Adds to the commit what follows from the mark that the object is being deleted.
+    pub(crate) fn doom(&self, api: &ApiServer, request: &Request<'_>, object: &Value, commit: &mut Commit) {
+        if request.is("tenancy.kcp.io", "workspaces") {
+            workspaces::doom(api, object, commit);
+        }
+    }
+
     /// Adds to the commit what goes with the object.
     pub(crate) async fn clear(
         &self,

@@ -83,8 +83,17 @@ pub(super) async fn furnish(
     complete(workspace, &url, &id.to_string());
     commit.companions.extend(born.writes);
     commit.companions.extend(ownership(api, request, id));
-    commit.born = Some(born.cluster);
+    commit.entry = Some(born.cluster);
     Ok(())
+}
+
+/// A deleted Workspace takes nothing new into its logical cluster: from the same transaction on.
+pub(super) fn doom(api: &ApiServer, workspace: &Value, commit: &mut Commit) {
+    let id = workspace.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    if let Some((marked, write)) = id.and_then(|id| api.directory.marking(id)) {
+        commit.companions.push(write);
+        commit.entry = Some(marked);
+    }
 }
 
 /// Whoever makes a workspace may do everything in it.

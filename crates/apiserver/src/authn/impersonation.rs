@@ -91,7 +91,7 @@ pub(crate) async fn authorize(
         }
     }
     let home = (account.is_some() || !asker.is_in(MASTERS)).then_some(cluster);
-    Ok(Identity { user: User { groups: groups_of(&user, account), ..user }, home })
+    Ok(Identity { user: User { groups: groups_of(&user, account), ..user }, home, impersonated: true })
 }
 
 fn asks(group: &str, resource: &str, subresource: &str, name: &str) -> Attributes {

@@ -30,12 +30,19 @@ pub struct Identity {
     pub user: User,
     /// The one logical cluster that this identity is good for; `None` for identities of the whole plane.
     pub home: Option<LogicalClusterId>,
+    /// Somebody who may do so acts as this user: whoever asks has a right to be in the logical cluster.
+    pub impersonated: bool,
 }
 
 impl Identity {
     /// An identity of the whole plane.
     pub fn global(user: User) -> Self {
-        Self { user, home: None }
+        Self { user, home: None, impersonated: false }
+    }
+
+    /// An identity of one logical cluster.
+    pub fn local(user: User, home: LogicalClusterId) -> Self {
+        Self { user, home: Some(home), impersonated: false }
     }
 
     /// Nobody in particular.

@@ -213,7 +213,7 @@ impl ServiceAccountTokens {
                 self.is_there(cluster, resource, of, reference).await?;
             }
         }
-        Ok((Identity { user: user(&claims, cluster), home: Some(cluster) }, good))
+        Ok((Identity::local(user(&claims, cluster), cluster), good))
     }
 
     /// The claims, once the signature is proven good. Signatures cost far more than hashes, so good ones are remembered.

@@ -4,13 +4,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use portolan_machinery::rbac::{self, MASTERS, PolicyRule, User};
-use portolan_store::{DynStore, RangeRequest, RangeScope, WatchScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, Status};
+use portolan_store::{DynStore, Event, RangeRequest, RangeScope, WatchScope};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status};
 use serde_json::Value;
 
 use crate::{
     attributes::Attributes,
     errors::{damaged, status_for},
+    follow::{Follower, follow},
 };
 
 use super::{Authorizer, ClusterRoles, Verdict, snapshot::OwnObjects};
@@ -33,6 +34,15 @@ struct Kept {
     by_cluster: HashMap<LogicalClusterId, Arc<ClusterRoles>>,
     /// Counts invalidations: what was read before one must not be kept after it.
     epoch: u64,
+    /// How many of the resources are followed. Nothing is kept unless all are: it could be outdated for ever.
+    followed: usize,
+}
+
+impl Kept {
+    fn forget_all(&mut self) {
+        self.epoch += 1;
+        self.by_cluster.clear();
+    }
 }
 
 impl RbacAuthorizer {
@@ -48,23 +58,10 @@ impl RbacAuthorizer {
         kept.by_cluster.remove(&cluster);
     }
 
-    fn forget_all(&self) {
-        let mut kept = self.kept.lock();
-        kept.epoch += 1;
-        kept.by_cluster.clear();
-    }
-
-    /// Follows the writes of others to one of the resources. Ends when the store does.
-    pub async fn follow(self: Arc<Self>, resource: &'static str) {
+    /// Follows the writes of others to one of the resources, for ever.
+    pub(crate) async fn follow(self: Arc<Self>, resource: &'static str) {
         let scope = WatchScope::Resource(GroupResource::new(GROUP, resource), None);
-        while let Ok(mut events) = self.store.watch(scope.clone(), None).await {
-            // Between two watches anything may have been written.
-            self.forget_all();
-            while let Ok(batch) = events.next().await {
-                batch.events.iter().for_each(|event| self.forget(event.key.cluster));
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
+        follow(self.store.clone(), scope, self.clone()).await;
     }
 
     /// The roles and bindings of a logical cluster.
@@ -87,7 +84,7 @@ impl RbacAuthorizer {
         ];
         let read = ClusterRoles::new(OwnObjects { cluster_roles, cluster_role_bindings, roles, role_bindings });
         let mut kept = self.kept.lock();
-        if kept.epoch == epoch {
+        if kept.epoch == epoch && kept.followed == RESOURCES.len() {
             if kept.by_cluster.len() >= MAX_KEPT {
                 kept.by_cluster.clear();
             }
@@ -117,6 +114,12 @@ impl RbacAuthorizer {
             rbac::Verdict::NoOpinion(missing) => Verdict::Denied(format!("RBAC: {}", missing.join(", "))),
         })
     }
+
+    async fn held(&self, cluster: LogicalClusterId, user: &User, namespace: &str) -> Result<Vec<PolicyRule>, Status> {
+        let roles = self.roles(cluster).await?;
+        let counts = user.is_in(MASTERS) || is_member(cluster, &roles, user);
+        Ok(if counts { rbac::rules_for(&*roles, user, namespace) } else { Vec::new() })
+    }
 }
 
 /// Whether the shared bindings count for a user: in `root`, in the logical cluster of a service account, and wherever an own
@@ -126,19 +129,30 @@ fn is_member(cluster: LogicalClusterId, roles: &ClusterRoles, user: &User) -> bo
     cluster == LogicalClusterId::ROOT
         || home.is_some_and(|name| *name == cluster.to_string())
         || user.name.starts_with("system:serviceaccount:")
-        || roles.own_bindings().iter().any(|binding| names(binding, user))
+        || roles.has_member(user)
 }
 
-fn names(binding: &Value, user: &User) -> bool {
-    let subjects = binding.get("subjects").and_then(Value::as_array);
-    subjects.into_iter().flatten().any(|subject| {
-        let name = subject.get("name").and_then(Value::as_str).unwrap_or_default();
-        match subject.get("kind").and_then(Value::as_str) {
-            Some("User") => user.name == name,
-            Some("Group") => user.is_in(name),
-            _ => false,
-        }
-    })
+impl Follower for RbacAuthorizer {
+    fn catch_up(&self) -> BoxFuture<'_, Result<ResourceVersion, Status>> {
+        Box::pin(std::future::ready(Ok(self.store.current())))
+    }
+
+    fn following(&self) {
+        let mut kept = self.kept.lock();
+        // Between two watches anything may have been written.
+        kept.forget_all();
+        kept.followed += 1;
+    }
+
+    fn take(&self, event: &Event) {
+        self.forget(event.key.cluster);
+    }
+
+    fn lost(&self) {
+        let mut kept = self.kept.lock();
+        kept.forget_all();
+        kept.followed -= 1;
+    }
 }
 
 impl Authorizer for RbacAuthorizer {
@@ -157,6 +171,6 @@ impl Authorizer for RbacAuthorizer {
         user: &'a User,
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Vec<PolicyRule>, Status>> {
-        Box::pin(async move { Ok(rbac::rules_for(&*self.roles(cluster).await?, user, namespace)) })
+        Box::pin(self.held(cluster, user, namespace))
     }
 }

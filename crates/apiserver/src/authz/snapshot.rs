@@ -1,22 +1,29 @@
 //! The roles and bindings of one logical cluster at one moment, the shared ones among them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, LazyLock},
 };
 
-use portolan_machinery::rbac::{PolicyRule, Roles, aggregated_rules, bootstrap};
+use portolan_machinery::rbac::{Binding, Bindings, PolicyRule, Roles, Subject, User, aggregated_rules, bootstrap};
 use portolan_types::object;
 use serde_json::Value;
 
 /// All roles and bindings of a logical cluster: its own and, where it has no own of that name, the shared ones.
 pub struct ClusterRoles {
-    cluster_bindings: Vec<Arc<Value>>,
-    bindings: HashMap<String, Vec<Arc<Value>>>,
+    cluster_bindings: Bindings,
+    bindings: HashMap<String, Bindings>,
     cluster_rules: HashMap<String, Vec<PolicyRule>>,
-    rules: HashMap<(String, String), Vec<PolicyRule>>,
-    /// Bindings that are the logical cluster's own: they make members.
-    own_bindings: Vec<Arc<Value>>,
+    /// By namespace and name.
+    rules: HashMap<String, HashMap<String, Vec<PolicyRule>>>,
+    members: Members,
+}
+
+/// Whom the logical cluster's own bindings name.
+#[derive(Default)]
+struct Members {
+    users: HashSet<String>,
+    groups: HashSet<String>,
 }
 
 /// The objects of a logical cluster's own, as stored.
@@ -64,28 +71,24 @@ impl ClusterRoles {
     }
 
     fn build(own: OwnObjects) -> Self {
-        let roles = merged(&bootstrap().cluster_roles, own.cluster_roles);
-        let cluster_rules = rules_of(&roles);
+        let cluster_rules = rules_of(&merged(&bootstrap().cluster_roles, own.cluster_roles));
+        let members = Members::of(&own.cluster_role_bindings, &own.role_bindings);
         let cluster_bindings = merged(&bootstrap().cluster_role_bindings, own.cluster_role_bindings);
-        let shared_names: Vec<&str> = bootstrap().cluster_role_bindings.iter().map(object::name).collect();
-        let mut own_bindings: Vec<Arc<Value>> = cluster_bindings
-            .iter()
-            .filter(|(name, _)| !shared_names.contains(&name.as_str()))
-            .map(|(_, binding)| binding.clone())
-            .collect();
-        let mut bindings: HashMap<String, Vec<Arc<Value>>> = HashMap::new();
-        for binding in own.role_bindings.into_iter().map(Arc::new) {
-            own_bindings.push(binding.clone());
-            bindings.entry(object::namespace(&binding).to_owned()).or_default().push(binding);
+        let mut bindings: HashMap<String, Vec<Binding>> = HashMap::new();
+        for binding in &own.role_bindings {
+            bindings.entry(object::namespace(binding).to_owned()).or_default().push(Binding::of(binding));
         }
-        let keyed =
-            |role: &Value| ((object::namespace(role).to_owned(), object::name(role).to_owned()), PolicyRule::of(role));
+        let mut rules: HashMap<String, HashMap<String, Vec<PolicyRule>>> = HashMap::new();
+        for role in &own.roles {
+            let here = rules.entry(object::namespace(role).to_owned()).or_default();
+            here.insert(object::name(role).to_owned(), PolicyRule::of(role));
+        }
         Self {
-            cluster_bindings: cluster_bindings.into_values().collect(),
-            bindings,
+            cluster_bindings: Bindings::new(cluster_bindings.values().map(|binding| Binding::of(binding)).collect()),
+            bindings: bindings.into_iter().map(|(namespace, all)| (namespace, Bindings::new(all))).collect(),
             cluster_rules,
-            rules: own.roles.iter().map(keyed).collect(),
-            own_bindings,
+            rules,
+            members,
         }
     }
 
@@ -94,9 +97,34 @@ impl ClusterRoles {
         self.cluster_rules.get(cluster_role).map(Vec::as_slice)
     }
 
-    /// Whether a binding of the logical cluster's own may name somebody like this; the exact test is the evaluation's.
-    pub(super) fn own_bindings(&self) -> &[Arc<Value>] {
-        &self.own_bindings
+    /// Whether a binding of the logical cluster's own names the user.
+    pub(super) fn has_member(&self, user: &User) -> bool {
+        let Members { users, groups } = &self.members;
+        users.contains(&user.name) || user.groups.iter().any(|group| groups.contains(group))
+    }
+}
+
+impl Members {
+    /// In an own copy of a shared binding the subjects of the shared one do not count: they stand in every copy, whatever it
+    /// was made for.
+    fn of(cluster_bindings: &[Value], bindings: &[Value]) -> Self {
+        let shared =
+            |name: &str| bootstrap().cluster_role_bindings.iter().find(|binding| object::name(binding) == name);
+        let mut members = Self::default();
+        for own in cluster_bindings {
+            let common = shared(object::name(own)).map(|binding| Binding::of(binding).subjects).unwrap_or_default();
+            let subjects = Binding::of(own).subjects.into_iter();
+            subjects.filter(|subject| !common.contains(subject)).for_each(|subject| members.add(subject));
+        }
+        bindings.iter().flat_map(|own| Binding::of(own).subjects).for_each(|subject| members.add(subject));
+        members
+    }
+
+    fn add(&mut self, subject: Subject) {
+        match subject {
+            Subject::User(name) => self.users.insert(name),
+            Subject::Group(name) => self.groups.insert(name),
+        };
     }
 }
 
@@ -129,19 +157,19 @@ fn rules_of(roles: &ByName) -> HashMap<String, Vec<PolicyRule>> {
 }
 
 impl Roles for ClusterRoles {
-    fn cluster_role_bindings(&self) -> Box<dyn Iterator<Item = &Value> + '_> {
-        Box::new(self.cluster_bindings.iter().map(|b| &**b))
+    fn cluster_role_bindings(&self) -> &Bindings {
+        &self.cluster_bindings
     }
 
-    fn role_bindings(&self, namespace: &str) -> Box<dyn Iterator<Item = &Value> + '_> {
-        Box::new(self.bindings.get(namespace).into_iter().flatten().map(|b| &**b))
+    fn role_bindings(&self, namespace: &str) -> Option<&Bindings> {
+        self.bindings.get(namespace)
     }
 
-    fn cluster_role_rules(&self, name: &str) -> Option<Vec<PolicyRule>> {
-        self.cluster_rules.get(name).cloned()
+    fn cluster_role_rules(&self, name: &str) -> Option<&[PolicyRule]> {
+        self.rules(name)
     }
 
-    fn role_rules(&self, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
-        self.rules.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    fn role_rules(&self, namespace: &str, name: &str) -> Option<&[PolicyRule]> {
+        self.rules.get(namespace)?.get(name).map(Vec::as_slice)
     }
 }

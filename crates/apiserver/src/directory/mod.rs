@@ -3,15 +3,22 @@
 mod create;
 mod record;
 
-use std::{collections::HashMap, sync::Arc};
-
-use parking_lot::RwLock;
-use portolan_store::{
-    Change, DynStore, Event, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope,
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
 };
-use portolan_types::{LogicalClusterId, LogicalClusterPath, ResourceVersion, Status, Uid};
 
-use crate::{errors::status_for, path::Named};
+use parking_lot::{Mutex, RwLock};
+use portolan_store::{
+    Change, DynStore, Event, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, Write,
+};
+use portolan_types::{BoxFuture, LogicalClusterId, LogicalClusterPath, ResourceVersion, Status, Uid};
+
+use crate::{
+    errors::status_for,
+    follow::{Follower, follow},
+    path::Named,
+};
 
 pub use record::Phase;
 
@@ -39,8 +46,8 @@ pub struct LogicalCluster {
 pub struct Directory {
     store: DynStore,
     known: RwLock<Known>,
-    /// The state that was loaded at the start.
-    loaded: ResourceVersion,
+    /// The state that was loaded at the start, until it is followed from there.
+    loaded: Mutex<Option<ResourceVersion>>,
 }
 
 #[derive(Default)]
@@ -55,25 +62,36 @@ impl Directory {
     /// # Errors
     /// When the store fails or a record is damaged.
     pub async fn load(store: DynStore) -> Result<Self, Status> {
-        let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, record::resource());
-        let page = store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?;
-        let directory = Self { store, known: RwLock::default(), loaded: page.revision };
-        for stored in page.objects {
-            directory.insert(record::read(&stored)?);
-        }
+        let directory = Self { store, known: RwLock::default(), loaded: Mutex::default() };
+        let revision = directory.read_all().await?;
+        *directory.loaded.lock() = Some(revision);
         Ok(directory)
     }
 
-    /// Follows the records, which other servers on the same store write too. Ends when the store does.
+    /// Follows the records, which other servers on the same store write too, for ever.
     pub(crate) async fn follow(self: Arc<Self>) {
         let scope = WatchScope::Resource(record::resource(), Some(LogicalClusterId::SYSTEM));
-        let mut after = Some(self.loaded);
-        while let Ok(mut events) = self.store.watch(scope.clone(), after).await {
-            while let Ok(batch) = events.next().await {
-                batch.events.iter().for_each(|event| self.apply(event));
-                after = Some(batch.revision);
+        follow(self.store.clone(), scope, self.clone()).await;
+    }
+
+    /// Takes in all records, and forgets what has none any more. The state that was read.
+    async fn read_all(&self) -> Result<ResourceVersion, Status> {
+        // What is inserted meanwhile may be younger than the list, and comes as an event after it.
+        let mut gone: HashSet<LogicalClusterId> = self.known.read().by_id.keys().copied().collect();
+        let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, record::resource());
+        let mut request = RangeRequest::slices(scope);
+        loop {
+            let page = self.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+            for stored in &page.objects {
+                let cluster = record::read(stored)?;
+                gone.remove(&cluster.id);
+                self.insert(cluster);
             }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let Some(next) = request.next(&page) else {
+                gone.into_iter().for_each(|id| self.forget(id));
+                return Ok(page.revision);
+            };
+            request = next;
         }
     }
 
@@ -144,12 +162,18 @@ impl Directory {
     /// # Errors
     /// When the store fails.
     pub async fn mark_deleting(&self, id: LogicalClusterId) -> Result<(), StoreError> {
-        let Some(current) = self.by_id(id).filter(|c| c.phase != Phase::Deleting) else { return Ok(()) };
-        let marked = LogicalCluster { phase: Phase::Deleting, ..LogicalCluster::clone(&current) };
-        let txn = Transaction::one(key_of(id), Expect::Present, Some(record::of(&marked)));
-        self.store.commit(txn).await?;
+        let Some((marked, write)) = self.marking(id) else { return Ok(()) };
+        self.store.commit(Transaction { checks: Vec::new(), writes: vec![write] }).await?;
         self.insert(marked);
         Ok(())
+    }
+
+    /// The write that marks a logical cluster as being deleted, and the entry to insert after it. `None` when it is marked.
+    pub(crate) fn marking(&self, id: LogicalClusterId) -> Option<(LogicalCluster, Write)> {
+        let current = self.by_id(id).filter(|c| c.phase != Phase::Deleting)?;
+        let marked = LogicalCluster { phase: Phase::Deleting, ..LogicalCluster::clone(&current) };
+        let write = Write { key: key_of(id), expect: Expect::Present, record: Some(record::of(&marked)) };
+        Some((marked, write))
     }
 
     /// Forgets a logical cluster whose content is gone: from now on it is as if it had never been.
@@ -173,5 +197,21 @@ impl Directory {
                 known.by_path.remove(&gone.path);
             }
         }
+    }
+}
+
+impl Follower for Directory {
+    fn catch_up(&self) -> BoxFuture<'_, Result<ResourceVersion, Status>> {
+        Box::pin(async move {
+            let loaded = self.loaded.lock().take();
+            match loaded {
+                Some(revision) => Ok(revision),
+                None => self.read_all().await,
+            }
+        })
+    }
+
+    fn take(&self, event: &Event) {
+        self.apply(event);
     }
 }

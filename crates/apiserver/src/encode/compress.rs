@@ -4,12 +4,15 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
+use futures::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, header::ACCEPT_ENCODING};
 
 /// Answers up to this size are not worth compressing, in bytes.
 pub(crate) const MIN_SIZE: usize = 128 * 1024;
 /// Fast rather than small: what upstream uses.
 const LEVEL: u32 = 4;
+/// Compressed bytes that are worth sending, before the end.
+const READY: usize = 32 * 1024;
 
 /// Whether the client takes gzip.
 pub(crate) fn wants_gzip(headers: &HeaderMap) -> bool {
@@ -20,21 +23,19 @@ pub(crate) fn wants_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Compresses pieces one by one, so that never more than a piece is in memory.
-pub(crate) fn gzip(pieces: impl Iterator<Item = Bytes>) -> impl Iterator<Item = Bytes> {
-    let mut pieces = pieces;
-    let mut encoder = Some(GzEncoder::new(Vec::new(), Compression::new(LEVEL)));
-    std::iter::from_fn(move || {
-        let mut running = encoder.take()?;
-        for piece in pieces.by_ref() {
-            running.write_all(&piece).expect("memory takes writes");
-            if running.get_ref().len() >= 32 * 1024 {
-                let ready = std::mem::take(running.get_mut());
-                encoder = Some(running);
-                return Some(Bytes::from(ready));
+/// Compresses pieces as they come, so that never more than a few are in memory.
+pub(crate) fn gzip<E>(pieces: impl Stream<Item = Result<Bytes, E>> + Unpin) -> impl Stream<Item = Result<Bytes, E>> {
+    let encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
+    stream::try_unfold(Some((encoder, pieces)), |state| async move {
+        let Some((mut encoder, mut pieces)) = state else { return Ok(None) };
+        while let Some(piece) = pieces.next().await {
+            encoder.write_all(&piece?).expect("memory takes writes");
+            if encoder.get_ref().len() >= READY {
+                let ready = std::mem::take(encoder.get_mut());
+                return Ok(Some((Bytes::from(ready), Some((encoder, pieces)))));
             }
         }
-        Some(Bytes::from(running.finish().expect("memory takes writes")))
+        Ok(Some((Bytes::from(encoder.finish().expect("memory takes writes")), None)))
     })
 }
 
@@ -43,10 +44,12 @@ mod tests {
     use super::*;
     use std::io::Read as _;
 
-    #[test]
-    fn pieces_come_back_whole() {
+    #[tokio::test]
+    async fn pieces_come_back_whole() {
         let pieces: Vec<Bytes> = (0..2000).map(|n| Bytes::from(format!("piece {} of it, {}\n", n, n * 7919))).collect();
-        let packed: Vec<u8> = gzip(pieces.clone().into_iter()).flatten().collect();
+        let stream = stream::iter(pieces.clone().into_iter().map(Ok::<_, std::convert::Infallible>));
+        let packed: Vec<Bytes> = gzip(Box::pin(stream)).map(|piece| piece.unwrap()).collect().await;
+        let packed = packed.concat();
         let mut text = Vec::new();
         flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut text).unwrap();
         assert_eq!(text, pieces.concat());

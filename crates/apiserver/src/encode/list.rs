@@ -1,30 +1,34 @@
-//! Many objects as an answer, made piece by piece.
+//! Many objects as an answer, written slice by slice while it is sent.
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::{
     HeaderValue, Response,
     header::{CONTENT_ENCODING, VARY},
 };
-use portolan_machinery::{protobuf, table};
+use portolan_machinery::protobuf;
 use portolan_store::StoredObject;
 use portolan_types::{ResourceVersion, Status};
 use serde_json::{Value, json};
 
+use crate::objects::Slices;
+
 use super::{
     Body, Form, Media, Shape,
-    body::stream as streamed,
+    body::{BodyError, stream as streamed},
     compress::{MIN_SIZE, gzip},
     finish, full,
+    items::ListWriter,
 };
 
-/// Bytes of one piece of a list.
+/// Bytes of one piece of an answer that is there as a whole.
 const PIECE: usize = 64 * 1024;
 
-/// A page of objects.
+/// A page of objects, or a whole list of which the first slice has been read.
 pub(crate) struct Listing {
     pub(crate) revision: ResourceVersion,
     pub(crate) objects: Vec<StoredObject>,
+    pub(crate) rest: Option<Slices>,
     pub(crate) token: Option<String>,
     pub(crate) remaining: Option<u64>,
 }
@@ -42,110 +46,111 @@ impl Listing {
     }
 }
 
-/// A page as an answer.
-pub(crate) fn list(shape: &Shape, listing: Listing) -> Result<Response<Body>, Status> {
-    if !shape.is_stored_form() {
-        let bytes = encoded(shape, &listing)?;
-        return Ok(packed(finish(200, shape.content_type(), full(Bytes::new())), shape.gzip, bytes));
+/// A list as an answer.
+pub(crate) async fn list(shape: Shape, listing: Listing) -> Result<Response<Body>, Status> {
+    if shape.accepted.media == Media::Protobuf {
+        return in_protobuf(&shape, listing).await;
     }
-    let head = head(shape, &listing.metadata());
-    let size: usize = listing.objects.iter().map(|o| o.record.body().len() + 48).sum();
-    if size <= MIN_SIZE {
-        let mut bytes = head;
-        write_items(&mut bytes, &mut listing.objects.iter(), true, usize::MAX);
-        bytes.extend_from_slice(b"]}");
-        return Ok(finish(200, "application/json", full(bytes)));
-    }
-    let pieces = pieces(head, listing.objects);
-    let mut response = finish(200, "application/json", full(Bytes::new()));
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    if shape.gzip {
-        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        *response.body_mut() = streamed(stream::iter(gzip(pieces)));
-    } else {
-        *response.body_mut() = streamed(stream::iter(pieces));
-    }
-    Ok(response)
-}
-
-fn list_kind(shape: &Shape) -> String {
-    let kind = &shape.target.kind;
-    kind.list_kind.as_deref().map_or_else(|| format!("{}List", kind.gvk.kind), str::to_owned)
-}
-
-fn head(shape: &Shape, metadata: &Value) -> Vec<u8> {
-    let (kind, version) = (list_kind(shape), shape.target.kind.group_version());
-    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[").into_bytes()
-}
-
-/// Appends items until `limit` bytes are there.
-fn write_items<'a>(out: &mut Vec<u8>, items: &mut impl Iterator<Item = &'a StoredObject>, first: bool, limit: usize) {
-    let mut first = first;
-    while out.len() < limit {
-        let Some(item) = items.next() else { return };
-        if !std::mem::take(&mut first) {
-            out.push(b',');
-        }
-        item.record.write_json(item.revision, out);
-    }
-}
-
-fn pieces(head: Vec<u8>, objects: Vec<StoredObject>) -> impl Iterator<Item = Bytes> + Send {
-    let (mut at, mut head, mut done) = (0, Some(head), false);
-    std::iter::from_fn(move || {
-        if done {
-            return None;
-        }
-        let mut out = head.take().unwrap_or_default();
-        while out.len() < PIECE && at < objects.len() {
-            write_items(&mut out, &mut objects[at..=at].iter(), at == 0, usize::MAX);
-            at += 1;
-        }
-        if at == objects.len() {
-            out.extend_from_slice(b"]}");
-            done = true;
-        }
-        Some(Bytes::from(out))
-    })
-}
-
-/// A page in a form that needs the trees.
-fn encoded(shape: &Shape, listing: &Listing) -> Result<Vec<u8>, Status> {
-    let trees = listing.objects.iter().map(|o| shape.tree(o)).collect::<Result<Vec<_>, _>>()?;
-    let metadata = listing.metadata();
-    let value = match shape.accepted.form {
-        Form::Table => table::table(&shape.target.kind, &trees, metadata, shape.include, true, shape.now),
-        Form::Metadata => {
-            let items: Vec<Value> = trees.into_iter().map(super::object::metadata_only).collect();
-            json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
-        }
-        Form::Object => {
-            let version = shape.target.kind.group_version().to_string();
-            json!({"kind": list_kind(shape), "apiVersion": version, "metadata": metadata, "items": trees})
-        }
+    let (content_type, may_gzip) = (shape.content_type(), shape.gzip);
+    let mut writer = ListWriter::new(shape, listing.metadata());
+    let mut out = writer.head()?;
+    writer.items(&listing.objects, &mut out)?;
+    let response = finish(200, content_type, full(Bytes::new()));
+    let Some(rest) = listing.rest else {
+        writer.tail(&mut out);
+        return Ok(packed(response, may_gzip, out));
     };
-    match shape.accepted.media {
-        Media::Protobuf => {
-            let (kind, gvk) = (list_kind(shape), &shape.target.kind.gvk);
-            let schema = shape.target.table.object_type(&gvk.group, &gvk.version, &kind);
-            let schema = schema.ok_or_else(|| Status::internal("the list has no protobuf form"))?;
-            protobuf::encode(&value, schema, shape.target.table).map_err(Status::internal)
+    let first = stream::once(async move { Ok(Bytes::from(out)) });
+    let pieces = first.chain(stream::try_unfold(Some((writer, rest)), next_piece));
+    Ok(sent(response, may_gzip, pieces))
+}
+
+/// The next slice as bytes, or the end of the list.
+async fn next_piece(
+    state: Option<(ListWriter, Slices)>,
+) -> Result<Option<(Bytes, Option<(ListWriter, Slices)>)>, Status> {
+    let Some((mut writer, mut rest)) = state else { return Ok(None) };
+    let mut out = Vec::new();
+    let Some(objects) = rest.next().await? else {
+        writer.tail(&mut out);
+        return Ok(Some((out.into(), None)));
+    };
+    writer.items(&objects, &mut out)?;
+    Ok(Some((out.into(), Some((writer, rest)))))
+}
+
+/// The length of a message stands before it: so its items are encoded, slice by slice, before the first byte is sent.
+async fn in_protobuf(shape: &Shape, listing: Listing) -> Result<Response<Body>, Status> {
+    let (table, kind) = (shape.target.table, &shape.target.kind);
+    let list_kind = shape.list_kind();
+    let schema = table.object_type(&kind.gvk.group, &kind.gvk.version, &list_kind);
+    let schema = schema.ok_or_else(|| Status::internal("the list has no protobuf form"))?;
+    let metadata = listing.metadata();
+    let (mut pieces, mut next, mut rest) = (Vec::new(), Some(listing.objects), listing.rest);
+    while let Some(objects) = next {
+        let mut piece = Vec::new();
+        for object in &objects {
+            protobuf::push_item(&mut piece, &shape.tree(object)?, kind.schema, table).map_err(Status::internal)?;
         }
-        Media::Json | Media::Yaml => shape.bytes(&value),
+        pieces.push(Bytes::from(piece));
+        next = match &mut rest {
+            Some(rest) => rest.next().await?,
+            None => None,
+        };
+    }
+    let items = pieces.iter().map(Bytes::len).sum();
+    let version = kind.group_version().to_string();
+    let list = json!({"kind": list_kind, "apiVersion": version, "metadata": metadata});
+    let (head, tail) = protobuf::around_items(&list, schema, table, items).map_err(Status::internal)?;
+    pieces.insert(0, head.into());
+    pieces.push(tail.into());
+    let response = finish(200, shape.content_type(), full(Bytes::new()));
+    match items <= MIN_SIZE {
+        true => Ok(packed(response, false, pieces.concat())),
+        false => Ok(sent(response, shape.gzip, stream::iter(pieces.into_iter().map(Ok::<_, Status>)))),
+    }
+}
+
+/// An answer in pieces.
+fn sent(
+    mut response: Response<Body>,
+    may_gzip: bool,
+    pieces: impl stream::Stream<Item = Result<Bytes, Status>> + Send + 'static,
+) -> Response<Body> {
+    let pieces = pieces.map_err(|failure| {
+        tracing::warn!(error = %failure, "a list is cut off");
+        BodyError::from(failure)
+    });
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    *response.body_mut() = match may_gzip {
+        true => {
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            streamed(gzip(Box::pin(pieces)))
+        }
+        false => streamed(pieces),
+    };
+    response
+}
+
+impl Shape {
+    /// The kind of a list in this form.
+    pub(super) fn list_kind(&self) -> String {
+        let kind = &self.target.kind;
+        match self.accepted.form {
+            Form::Object => kind.list_kind.as_deref().map_or_else(|| format!("{}List", kind.gvk.kind), str::to_owned),
+            Form::Metadata => "PartialObjectMetadataList".into(),
+            Form::Table => "Table".into(),
+        }
     }
 }
 
 /// Puts bytes into an answer, compressed where it is worth it.
-pub(crate) fn packed(mut response: Response<Body>, may_gzip: bool, bytes: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn packed(response: Response<Body>, may_gzip: bool, bytes: impl Into<Bytes>) -> Response<Body> {
     let whole = bytes.into();
     if whole.len() <= MIN_SIZE || !may_gzip {
-        *response.body_mut() = full(whole);
-        return response;
+        return response.map(|_| full(whole));
     }
     let pieces =
         (0..whole.len().div_ceil(PIECE)).map(move |n| whole.slice(n * PIECE..whole.len().min((n + 1) * PIECE)));
-    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    *response.body_mut() = streamed(stream::iter(gzip(pieces)));
-    response
+    sent(response, true, stream::iter(pieces.map(Ok)))
 }

@@ -2,15 +2,17 @@
 
 mod body;
 mod compress;
+mod items;
 mod list;
 mod negotiate;
 mod object;
 mod response;
 
-pub use body::Body;
-pub(crate) use body::{empty, full, stream};
+pub use body::{Body, BodyError, full};
+pub(crate) use body::{empty, held, stream};
 pub(crate) use compress::wants_gzip;
+pub(crate) use items::ListWriter;
 pub(crate) use list::{Listing, list, packed};
 pub(crate) use negotiate::{Accepted, Form, Media, Offer, negotiate};
-pub(crate) use object::{Shape, media_of, metadata_only, object, tree, value, with_revision};
+pub(crate) use object::{Shape, media_of, metadata_only, object, tree, value, with_revision, yaml};
 pub(crate) use response::{finish, json, status, text, warn};

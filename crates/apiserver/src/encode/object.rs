@@ -81,7 +81,7 @@ impl Shape {
     pub(crate) fn bytes(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.accepted.media {
             Media::Json => Ok(json_bytes(value, self.pretty)),
-            Media::Yaml => serde_saphyr::to_string(value).map(String::into_bytes).map_err(Status::internal),
+            Media::Yaml => yaml(value).map(String::into_bytes),
             Media::Protobuf => {
                 protobuf::encode(value, self.target.kind.schema, self.target.table).map_err(Status::internal)
             }
@@ -111,6 +111,11 @@ fn wants_pretty(call: &Call) -> bool {
 pub(super) fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
     let bytes = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
     bytes.expect("a JSON tree serializes into memory")
+}
+
+/// A value as YAML.
+pub(crate) fn yaml(value: &impl serde::Serialize) -> Result<String, Status> {
+    serde_saphyr::to_string(value).map_err(Status::internal)
 }
 
 /// `PartialObjectMetadata` of an object.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Response;
 use portolan_machinery::{
     conversion,
@@ -18,8 +19,8 @@ use crate::{
     bootstrap,
     call::{Call, Target, method_not_allowed},
     encode,
-    encode::{Shape, media_of, tree},
-    objects::{Commit, CommitError, Found, ListScope, snapshot},
+    encode::{ListWriter, Shape, media_of, tree},
+    objects::{Commit, CommitError, Found, snapshot},
     options::Selection,
 };
 
@@ -144,8 +145,8 @@ async fn delete_once(
         Deletion::Mark(object) if options.dry_run => Ok(Deleted::Marked(object)),
         Deletion::Mark(object) => {
             commit.record = Some(record(target, &object));
+            api.admission.doom(api, &request, &object, &mut commit);
             let stored = commit.run(api, Some(&found.stored)).await?;
-            begin(api, target, &object).await?;
             Ok(Deleted::Marked(encode::with_revision(object, stored.revision)))
         }
         Deletion::Remove | Deletion::Already(_) => {
@@ -155,18 +156,6 @@ async fn delete_once(
             }
             Ok(Deleted::Gone(old))
         }
-    }
-}
-
-/// A Workspace on its way out takes nothing new into its logical cluster.
-async fn begin(api: &ApiServer, target: &Target, object: &Value) -> Result<(), Status> {
-    if *target.kind.gvk.group != *"tenancy.kcp.io" || *target.kind.resource != *"workspaces" {
-        return Ok(());
-    }
-    let id = object.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
-    match id {
-        Some(id) => api.directory.mark_deleting(id).await.map_err(|e| crate::errors::status_for(&e)),
-        None => Ok(()),
     }
 }
 
@@ -188,23 +177,23 @@ pub(super) async fn collection(
     let shape = success_shape(Shape::of(call, target, api.seams.clock.now())?);
     let options = options(call, target)?;
     let selection = Selection::of(target, &call.query)?;
-    let scope = ListScope { target: target.clone() };
-    let (objects, revision) = snapshot(api, call, &scope, &selection).await?;
-    let limit = call.query.number("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
-    let mut items = Vec::new();
-    for stored in objects.into_iter().take(limit.unwrap_or(usize::MAX)) {
-        if let Some(last) = delete_listed(api, call, target, stored, &options).await? {
-            items.push(last);
+    let mut slices = snapshot(api, call, target, &selection).await?;
+    let mut left = call.query.number("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    // Of what is gone only the bytes of the answer are kept.
+    let metadata = json!({"resourceVersion": slices.revision().to_string()});
+    let (content_type, may_gzip) = (shape.content_type(), shape.gzip);
+    let mut writer = ListWriter::new(shape, metadata);
+    let mut out = writer.head()?;
+    while let Some(objects) = slices.next().await?.filter(|_| left != Some(0)) {
+        for stored in objects.into_iter().take(left.unwrap_or(usize::MAX)) {
+            left = left.map(|left| left - 1);
+            if let Some(last) = delete_listed(api, call, target, stored, &options).await? {
+                writer.trees(vec![last], &mut out)?;
+            }
         }
     }
-    let kind = target.kind.list_kind.as_deref().unwrap_or("List");
-    let list = json!({
-        "kind": kind,
-        "apiVersion": target.kind.group_version().to_string(),
-        "metadata": {"resourceVersion": revision.to_string()},
-        "items": items,
-    });
-    encode::value(&shape, 200, list)
+    writer.tail(&mut out);
+    Ok(encode::packed(encode::finish(200, content_type, encode::full(Bytes::new())), may_gzip, out))
 }
 
 /// What others delete meanwhile is as good as deleted; shared objects stay.

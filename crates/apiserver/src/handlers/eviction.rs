@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::{decode, lifecycle::DeleteOptions};
+use portolan_machinery::{
+    decode,
+    lifecycle::{self, DeleteOptions, WriteContext},
+};
 use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, Write};
 use portolan_types::{
     GroupResource, LabelSelector, Reason, Record, Status, StatusCause,
@@ -143,40 +146,14 @@ fn refused(budget: &Value) -> Status {
 /// Gives a pod its node.
 pub(super) async fn bind(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let binding = decode_as(call, target, "", "v1", "Binding")?;
-    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if node.is_empty() {
-        return Err(Status::bad_request("a binding names its target"));
+    if object::name(&binding) != call.captures.name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     let options = WriteOptions::of(call)?;
     let (key, found) = api.found(call, target).await?;
-    let (resource, now) = (target.resource(), api.seams.now_text());
     let writer = Writer { api, call, target, options: &options, applied: false };
-    let make = |old: &Value| {
-        let current = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-        if object::is_deleting(old) {
-            return Err(Status::conflict(
-                &resource,
-                object::name(old),
-                "pod is being deleted, cannot be assigned to a host",
-            ));
-        }
-        if !current.is_empty() {
-            let why = format!("pod {} is already assigned to node {current:?}", object::name(old));
-            return Err(Status::conflict(&resource, object::name(old), why));
-        }
-        let mut new = old.clone();
-        let Some(top) = new.as_object_mut() else { return Ok(new) };
-        child_mut(top, "spec").insert("nodeName".into(), node.as_str().into());
-        let conditions = child_mut(top, "status").entry("conditions").or_insert_with(|| json!([]));
-        if let Some(list) = conditions.as_array_mut() {
-            list.retain(|c| c.get("type").and_then(Value::as_str) != Some("PodScheduled"));
-            list.push(
-                json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
-            );
-        }
-        Ok(new)
-    };
-    writer.change(&key, found, Some("binding"), &make).await?;
+    let context = WriteContext { table: target.table, seams: &api.seams };
+    writer.change(&key, found, Some("binding"), &|pod| lifecycle::bind(&context, pod, &binding)).await?;
     Ok(encode::json(
         201,
         &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),

@@ -24,7 +24,7 @@ use portolan_types::Status;
 use crate::{
     ApiServer, Body,
     call::{Call, Target, method_not_allowed},
-    limits::WatchPlace,
+    limits::Place,
     routes::Endpoint,
     watch,
 };
@@ -35,7 +35,7 @@ pub(crate) use openapi::ApiDocuments;
 pub(crate) async fn handle(
     api: &Arc<ApiServer>,
     call: &Arc<Call>,
-    place: Option<WatchPlace>,
+    place: Option<Place>,
 ) -> Result<Response<Body>, Status> {
     match call.endpoint {
         Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz => health::answer(api, call),
@@ -52,15 +52,11 @@ pub(crate) async fn handle(
         Endpoint::OpenIdConfiguration => Ok(token::configuration(api)),
         Endpoint::Collection => collection(api, call, place).await,
         Endpoint::Object => object(api, call).await,
-        Endpoint::Subresource => subresource::handle(api, call).await,
+        Endpoint::Subresource => subresource::handle(api, call, place).await,
     }
 }
 
-async fn collection(
-    api: &Arc<ApiServer>,
-    call: &Arc<Call>,
-    place: Option<WatchPlace>,
-) -> Result<Response<Body>, Status> {
+async fn collection(api: &Arc<ApiServer>, call: &Arc<Call>, place: Option<Place>) -> Result<Response<Body>, Status> {
     let target = Target::of(call)?;
     target.check_verb(&call.attributes.verb)?;
     match call.attributes.verb.as_str() {

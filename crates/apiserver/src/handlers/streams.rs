@@ -10,11 +10,19 @@ use crate::{
     attributes::Attributes,
     authz::{Authorizer as _, Verdict},
     call::{Call, Target},
-    encode::tree,
-    hooks::{PodStream, PodStreamRequest},
+    encode::{self, tree},
+    hooks::{PodStream, PodStreamRequest, StreamPlace},
+    limits::Place,
+    pipeline::Counted,
 };
 
-pub(super) async fn open(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+pub(super) async fn open(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    target: &Target,
+    place: Option<Place>,
+) -> Result<Response<Body>, Status> {
+    let place = place.ok_or_else(|| Status::internal("a stream without a place"))?;
     let stream = match call.captures.subresource.as_str() {
         "log" => PodStream::Log,
         "exec" => PodStream::Exec,
@@ -25,14 +33,18 @@ pub(super) async fn open(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target
         may_enter(api, call).await?;
     }
     let (_, found) = api.found(call, target).await?;
+    let counted = Counted::new(api.metrics.longrunning(stream.verb(), &target.kind.resource));
+    let place = StreamPlace::new(place, counted);
     let request = PodStreamRequest {
         cluster: call.cluster.clone(),
         stream,
         pod: tree(target, &found.stored)?,
         user: call.identity.user.clone(),
         request: forwarded(call)?,
+        place: place.clone(),
     };
-    api.config.hooks.streams.open(request).await
+    let answered = api.config.hooks.streams.open(request).await?;
+    Ok(answered.map(|body| encode::held(body, place, None)))
 }
 
 /// A WebSocket is opened with GET, but entering a pod is no read: it needs the right to create.

@@ -8,11 +8,16 @@ use portolan_types::Status;
 use crate::{
     ApiServer, Body,
     call::{Call, Target, method_not_allowed},
+    limits::Place,
 };
 
 use super::{eviction, patch, read, scale, streams, token, update};
 
-pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Response<Body>, Status> {
+pub(super) async fn handle(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    place: Option<Place>,
+) -> Result<Response<Body>, Status> {
     let target = Target::of(call)?;
     let name = call.captures.subresource.as_str();
     let subresource = target.kind.subresource(name).ok_or_else(Status::no_such_path)?;
@@ -25,7 +30,7 @@ pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Res
         ("eviction", _) => eviction::evict(api, call, &target).await,
         ("binding", _) => eviction::bind(api, call, &target).await,
         ("token", _) => token::request(api, call, &target).await,
-        ("log" | "exec" | "attach" | "portforward", _) => streams::open(api, call, &target).await,
+        ("log" | "exec" | "attach" | "portforward", _) => streams::open(api, call, &target, place).await,
         ("proxy", _) => Err(streams::no_proxy(&target, call)),
         (_, "get") => read::get(api, call, &target).await,
         (name, "update") => update::replace(api, call, &target, Some(name)).await,

@@ -17,8 +17,8 @@ pub(crate) struct Commit {
     pub(crate) checks: Vec<(ObjectKey, Expect)>,
     /// What is written with it.
     pub(crate) companions: Vec<Write>,
-    /// The logical cluster that comes to be with it.
-    pub(crate) born: Option<LogicalCluster>,
+    /// The directory entry that is among the companions: known as soon as it is committed.
+    pub(crate) entry: Option<LogicalCluster>,
 }
 
 /// Why a commit did not happen.
@@ -50,18 +50,18 @@ impl From<Status> for CommitError {
 impl Commit {
     /// A write of one object.
     pub(crate) fn new(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
-        Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), born: None }
+        Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), entry: None }
     }
 
     /// Commits. The object as it is stored then; for a removal, `last` with the removal's revision.
     pub(crate) async fn run(self, api: &ApiServer, last: Option<&StoredObject>) -> Result<StoredObject, CommitError> {
-        let Self { key, expect, record, checks, companions, born } = self;
+        let Self { key, expect, record, checks, companions, entry } = self;
         let mut writes = vec![Write { key: key.clone(), expect, record: record.clone() }];
         writes.extend(companions);
         let transaction = Transaction { checks, writes };
         let is_rbac = &*key.resource.group == "rbac.authorization.k8s.io";
-        let committed = match is_rbac || born.is_some() {
-            true => with_consequences(api, transaction, is_rbac.then_some(key.cluster), born).await,
+        let committed = match is_rbac || entry.is_some() {
+            true => with_consequences(api, transaction, is_rbac.then_some(key.cluster), entry).await,
             false => api.store.commit(transaction).await.map(Durable::into_inner),
         };
         let revision = committed.map_err(|error| raced(&key, &error))?.first;
@@ -80,7 +80,7 @@ async fn with_consequences(
     api: &ApiServer,
     transaction: Transaction,
     roles_of: Option<LogicalClusterId>,
-    born: Option<LogicalCluster>,
+    entry: Option<LogicalCluster>,
 ) -> Result<Committed, StoreError> {
     let (committing, rbac, directory) = (api.store.commit(transaction), api.rbac.clone(), api.directory.clone());
     let task = tokio::spawn(async move {
@@ -88,8 +88,8 @@ async fn with_consequences(
         if let Some(cluster) = roles_of {
             rbac.forget(cluster);
         }
-        if let Some(born) = born.filter(|_| committed.is_ok()) {
-            directory.insert(born);
+        if let Some(entry) = entry.filter(|_| committed.is_ok()) {
+            directory.insert(entry);
         }
         committed.map(Durable::into_inner)
     });

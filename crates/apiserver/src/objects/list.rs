@@ -1,14 +1,14 @@
 //! Many objects: one state of them, page by page.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use portolan_machinery::conversion;
-use portolan_store::{RangePage, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{GroupResource, NamespaceName, ObjectKey, ReadAt, ResourceVersion, Scope, Status};
 use tokio::time::Instant;
 
 use crate::{
-    ApiServer, bootstrap,
+    ApiServer,
     call::{Call, Target},
     continue_token::{self, ListIdentity, Place},
     encode::Listing,
@@ -16,27 +16,13 @@ use crate::{
     options::{ListOptions, Selection},
 };
 
+use super::Slices;
+
 /// How long a read waits for a state that has not been reached.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(50);
-/// Objects read at once while a field selector sifts them.
-const SIFTED_AT_ONCE: usize = 500;
-
-/// What a list, watch or deletecollection is of.
-#[derive(Clone)]
-pub(crate) struct ListScope {
-    pub(crate) target: Target,
-}
-
-impl ListScope {
-    fn range(&self, call: &Call) -> RangeScope {
-        let (cluster, resource) = (call.cluster.id, self.target.stored_as());
-        match &self.target.namespace {
-            None => RangeScope::Cluster(cluster, resource),
-            Some(namespace) => RangeScope::Namespace(cluster, resource, namespace.clone()),
-        }
-    }
-}
+/// Bytes of a page, whatever limit is asked for: a page may be shorter than its limit.
+const MAX_PAGE: usize = 8 * 1024 * 1024;
 
 /// Waits until the store has reached a revision.
 ///
@@ -53,34 +39,24 @@ pub(crate) async fn wait_until(api: &ApiServer, at: ResourceVersion) -> Result<(
     Ok(())
 }
 
-/// All selected objects at the latest state, and the revision of that state.
+/// The selected objects at the latest state.
 pub(crate) async fn snapshot(
-    api: &ApiServer,
+    api: &Arc<ApiServer>,
     call: &Call,
-    scope: &ListScope,
+    target: &Target,
     selection: &Selection,
-) -> Result<(Vec<StoredObject>, ResourceVersion), Status> {
-    let page = page(api, call, scope, selection, None, None, None).await?;
-    Ok((page.objects, page.revision))
+) -> Result<Slices, Status> {
+    open(api, call, target, selection, (None, None, None)).await
 }
 
-/// A page of a list.
+/// A list: a page of it, or all of it to be read while it is sent.
 pub(crate) async fn read_list(
-    api: &ApiServer,
+    api: &Arc<ApiServer>,
     call: &Call,
     target: &Target,
     options: &ListOptions,
 ) -> Result<Listing, Status> {
-    let scope = ListScope { target: target.clone() };
-    let (labels, fields) = (call.query.text("labelSelector"), call.query.text("fieldSelector"));
-    let identity = ListIdentity {
-        cluster: call.cluster.id.get(),
-        resource: target.resource().to_string(),
-        namespace: target.namespace.as_deref().unwrap_or_default(),
-        labels,
-        fields,
-        user: &call.identity.user.name,
-    };
+    let identity = identity(call, target);
     let key = &api.pki.continue_key;
     let place = options.token.as_deref().map(|token| continue_token::decode(key, &identity, token)).transpose()?;
     let at = match (&place, options.at) {
@@ -98,20 +74,66 @@ pub(crate) async fn read_list(
     let after = place.as_ref().map(|place| key_after(call, &target.stored_as(), place)).transpose()?;
     // With resourceVersion=0 upstream answers from a cache and does not page.
     let limit = options.limit.filter(|_| options.at != ReadAt::AnyCached || options.token.is_some());
-    let read = page(api, call, &scope, &options.selection, at, after, limit).await;
-    let read = read.map_err(|failure| expired_page(failure, key, &identity, place.as_ref()))?;
-    let token = match (read.more, read.objects.last()) {
-        (true, Some(last)) => {
-            let namespace = last.key.namespace().map(|n| n.as_str().to_owned()).unwrap_or_default();
-            let revision =
-                Some(at.unwrap_or(read.revision)).filter(|_| place.as_ref().is_none_or(|p| p.revision.is_some()));
-            let next = Place { revision, last: (namespace, last.key.name.as_str().to_owned()) };
-            Some(continue_token::encode(key, &identity, &next))
+    let read = async {
+        let mut slices = open(api, call, target, &options.selection, (at, after, limit)).await?;
+        match limit {
+            Some(limit) => page(slices, limit).await,
+            None => {
+                let objects = slices.next().await?.unwrap_or_default();
+                let (revision, is_over) = (slices.revision(), slices.is_over());
+                Ok(Page { revision, objects, rest: (!is_over).then_some(slices), more: None })
+            }
         }
-        _ => None,
     };
-    let remaining = read.remaining.filter(|_| options.selection.is_everything());
-    Ok(Listing { revision: read.revision, objects: read.objects, token, remaining })
+    let read = read.await.map_err(|failure| expired_page(failure, key, &identity, place.as_ref()))?;
+    let token = read.more.and(read.objects.last()).map(|last| {
+        let namespace = last.key.namespace().map(|n| n.as_str().to_owned()).unwrap_or_default();
+        let revision =
+            Some(at.unwrap_or(read.revision)).filter(|_| place.as_ref().is_none_or(|p| p.revision.is_some()));
+        let next = Place { revision, last: (namespace, last.key.name.as_str().to_owned()) };
+        continue_token::encode(key, &identity, &next)
+    });
+    let remaining = read.more.flatten();
+    Ok(Listing { revision: read.revision, objects: read.objects, rest: read.rest, token, remaining })
+}
+
+fn identity<'a>(call: &'a Call, target: &'a Target) -> ListIdentity<'a> {
+    ListIdentity {
+        cluster: call.cluster.id.get(),
+        resource: target.resource().to_string(),
+        namespace: target.namespace.as_deref().unwrap_or_default(),
+        labels: call.query.text("labelSelector"),
+        fields: call.query.text("fieldSelector"),
+        user: &call.identity.user.name,
+    }
+}
+
+/// What was read of a list so far.
+struct Page {
+    revision: ResourceVersion,
+    objects: Vec<StoredObject>,
+    rest: Option<Slices>,
+    /// Whether more is left for another page, and how many if that is known.
+    more: Option<Option<u64>>,
+}
+
+/// The first `limit` objects, or fewer when they are large.
+async fn page(mut slices: Slices, limit: usize) -> Result<Page, Status> {
+    let (mut objects, mut bytes) = (Vec::new(), 0);
+    while let Some(slice) = slices.next().await? {
+        let mut slice = slice.into_iter();
+        while objects.len() < limit && bytes < MAX_PAGE {
+            let Some(object) = slice.next() else { break };
+            bytes += object.record.body().len();
+            objects.push(object);
+        }
+        let left = slice.len();
+        if left > 0 {
+            let more = Some(slices.count_from(left as u64).await?);
+            return Ok(Page { revision: slices.revision(), objects, rest: None, more });
+        }
+    }
+    Ok(Page { revision: slices.revision(), objects, rest: None, more: slices.cut() })
 }
 
 /// A page whose state is gone can be gone on with in the latest state, knowingly.
@@ -136,56 +158,38 @@ fn key_after(call: &Call, resource: &GroupResource, place: &Place) -> Result<Obj
     Ok(ObjectKey { cluster: call.cluster.id, resource: resource.clone(), scope, name })
 }
 
-async fn page(
-    api: &ApiServer,
+async fn open(
+    api: &Arc<ApiServer>,
     call: &Call,
-    scope: &ListScope,
+    target: &Target,
     selection: &Selection,
-    at: Option<ResourceVersion>,
-    after: Option<ObjectKey>,
-    limit: Option<usize>,
-) -> Result<RangePage, Status> {
-    let resource = scope.target.stored_as();
-    if let Some(objects) = super::own::face(&call.cluster, &scope.target, None) {
-        return Ok(RangePage { revision: api.store.current(), objects, more: false, remaining: Some(0) });
+    (at, after, limit): (Option<ResourceVersion>, Option<ObjectKey>, Option<usize>),
+) -> Result<Slices, Status> {
+    if let Some(objects) = super::own::face(&call.cluster, target, None) {
+        return Ok(Slices::of(api, target, selection, api.store.current(), objects));
     }
     if let Some(name) = selection.fields.exact_name().filter(|_| at.is_none() && after.is_none())
-        && let Some(page) = only_one(api, call, scope, selection, name).await?
+        && let Some(slices) = only_one(api, call, target, selection, name).await?
     {
-        return Ok(page);
+        return Ok(slices);
     }
-    let is_shared = bootstrap::has_shared(&resource);
-    let request = RangeRequest {
-        scope: scope.range(call),
-        at,
-        after: after.clone().filter(|_| !is_shared),
-        limit: limit.filter(|_| !is_shared),
-        labels: selection.labels.clone(),
+    let (cluster, resource) = (call.cluster.id, target.stored_as());
+    let scope = match &target.namespace {
+        None => RangeScope::Cluster(cluster, resource),
+        Some(namespace) => RangeScope::Namespace(cluster, resource, namespace.clone()),
     };
-    if is_shared {
-        let labels = portolan_types::LabelSelector::everything();
-        let stored = range(api, RangeRequest { labels, ..request }).await?;
-        return merged(api, call, &scope.target, selection, stored, after, limit).await;
-    }
-    match selection.fields.is_everything() {
-        true => range(api, request).await,
-        false => sifted(api, &scope.target, selection, request).await,
-    }
-}
-
-async fn range(api: &ApiServer, request: RangeRequest) -> Result<RangePage, Status> {
-    api.store.range(request).await.map_err(|e| status_for(&e))
+    let request = RangeRequest { at, after, limit, ..RangeRequest::slices(scope) };
+    Slices::open(api, call, target, selection, request).await
 }
 
 /// A selector for one name in one scope reads one key. `None` when it cannot be told at which state that was.
 async fn only_one(
-    api: &ApiServer,
+    api: &Arc<ApiServer>,
     call: &Call,
-    scope: &ListScope,
+    target: &Target,
     selection: &Selection,
     name: &str,
-) -> Result<Option<RangePage>, Status> {
-    let target = &scope.target;
+) -> Result<Option<Slices>, Status> {
     if target.kind.namespaced && target.namespace.is_none() {
         return Ok(None);
     }
@@ -196,70 +200,7 @@ async fn only_one(
     if found.as_ref().is_some_and(|stored| stored.revision > revision) {
         return Ok(None);
     }
-    let mut objects: Vec<StoredObject> = found.into_iter().collect();
-    retain(target, selection, &mut objects)?;
-    Ok(Some(RangePage { revision, objects, more: false, remaining: None }))
-}
-
-/// Keeps what both selectors match.
-fn retain(target: &Target, selection: &Selection, objects: &mut Vec<StoredObject>) -> Result<(), Status> {
-    let mut failure = None;
-    objects.retain(|o| match selection.matches(target, &o.key, &o.record, o.revision) {
-        Ok(fits) => fits,
-        Err(error) => {
-            failure = Some(crate::errors::damaged(&o.key, &error));
-            false
-        }
-    });
-    failure.map_or(Ok(()), Err)
-}
-
-/// Reads page after page until enough objects match the field selector.
-async fn sifted(
-    api: &ApiServer,
-    target: &Target,
-    selection: &Selection,
-    mut request: RangeRequest,
-) -> Result<RangePage, Status> {
-    let limit = request.limit;
-    let mut kept: Vec<StoredObject> = Vec::new();
-    request.limit = limit.map(|limit| limit.max(SIFTED_AT_ONCE));
-    loop {
-        let mut page = range(api, request.clone()).await?;
-        request.at = Some(page.revision);
-        request.after = page.objects.last().map(|o| o.key.clone());
-        retain(target, selection, &mut page.objects)?;
-        kept.append(&mut page.objects);
-        let enough = limit.is_some_and(|limit| kept.len() > limit || (kept.len() == limit && !page.more));
-        if enough || !page.more {
-            let more = limit.is_some_and(|limit| kept.len() > limit) || (page.more && enough);
-            kept.truncate(limit.unwrap_or(usize::MAX));
-            return Ok(RangePage { revision: page.revision, objects: kept, more, remaining: None });
-        }
-    }
-}
-
-/// Stored objects and the shared ones that they do not replace, in key order. There are few of them, so pages are cut here.
-async fn merged(
-    api: &ApiServer,
-    call: &Call,
-    target: &Target,
-    selection: &Selection,
-    stored: RangePage,
-    after: Option<ObjectKey>,
-    limit: Option<usize>,
-) -> Result<RangePage, Status> {
-    let roles = api.rbac.roles(call.cluster.id).await?;
-    let mut objects = bootstrap::all(&call.cluster, &target.stored_as(), &roles);
-    objects.retain(|shared| !stored.objects.iter().any(|own| own.key == shared.key));
-    objects.extend(stored.objects);
-    objects.sort_by(|a, b| a.key.cmp(&b.key));
-    objects.retain(|o| after.as_ref().is_none_or(|after| o.key > *after));
-    retain(target, selection, &mut objects)?;
-    let total = objects.len();
-    objects.truncate(limit.unwrap_or(usize::MAX));
-    let left = total - objects.len();
-    Ok(RangePage { revision: stored.revision, more: left > 0, remaining: u64::try_from(left).ok(), objects })
+    Ok(Some(Slices::of(api, target, selection, revision, found.into_iter().collect())))
 }
 
 impl Selection {

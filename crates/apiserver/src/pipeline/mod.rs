@@ -14,18 +14,20 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{Request, Response, request::Parts};
 use portolan_types::{Reason, Status};
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
     ApiServer, Body,
     authn::{Peer, strip_proxy_headers},
     call::Call,
     encode, handlers,
-    limits::WatchPlace,
+    limits::Place,
 };
 
 pub(crate) use door::is_long_running;
 pub(crate) use outcome::Counted;
+
+use door::Admitted;
 use outcome::Outcome;
 
 /// Answers a request; every failure is a `Status`.
@@ -59,35 +61,50 @@ where
     strip_proxy_headers(&mut parts.headers);
     let entry = door::read(&parts)?;
     outcome.seen(&entry);
-    let mut place = None;
     let identity = door::authenticate(api, peer, &parts.headers).await?;
     let admitted = door::admit(api, entry, identity, &mut parts.headers).await?;
     outcome.admitted(&admitted);
-    let _inflight = match admitted.is_long_running() {
-        true => {
-            place = admitted.is_watch().then(|| api.admittance.watch(admitted.cluster.id)).transpose()?;
-            None
-        }
-        false => {
-            let gauge = api.metrics.inflight(admitted.is_write());
-            Some((api.admittance.enter(admitted.is_write())?, outcome::Counted::new(gauge)))
-        }
-    };
+    let Room { place, short } = room(api, &admitted)?;
     let limit = admitted.time_limit(api);
-    let body = tokio::time::timeout(limit, read::body(&parts.headers, body)).await.map_err(|_| timed_out())??;
+    let deadline = Instant::now() + limit;
+    let body = tokio::time::timeout_at(deadline, read::body(&parts.headers, body)).await.map_err(|_| timed_out())??;
     let call = admitted.into_call(parts, body);
     let long = call.is_long_running();
     let handled = act(api, call, place, outcome);
-    match long {
-        true => handled.await,
-        false => tokio::time::timeout(limit, handled).await.map_err(|_| timed_out())?,
+    if long {
+        return handled.await;
     }
+    let answered = tokio::time::timeout_at(deadline, handled).await.map_err(|_| timed_out())??;
+    // What is still to be read from the store while it is sent is part of the request.
+    Ok(answered.map(|body| encode::held(body, short, Some(deadline))))
+}
+
+/// What a request takes up while it is under way.
+struct Room {
+    /// A place among what may last.
+    place: Option<Place>,
+    /// A place among what is answered at once. Health has neither: it is asked for when all else is full.
+    short: Option<(OwnedSemaphorePermit, Counted)>,
+}
+
+fn room(api: &ApiServer, admitted: &Admitted) -> Result<Room, Status> {
+    let cluster = admitted.cluster.id;
+    Ok(match (admitted.is_long_running(), admitted.is_watch()) {
+        (true, true) => Room { place: Some(api.admittance.watch(cluster)?), short: None },
+        (true, false) => Room { place: Some(api.admittance.stream(cluster)?), short: None },
+        (false, _) if admitted.is_health() => Room { place: None, short: None },
+        (false, _) => {
+            let permit = api.admittance.enter(admitted.is_write())?;
+            let counted = Counted::new(api.metrics.inflight(admitted.is_write()));
+            Room { place: None, short: Some((permit, counted)) }
+        }
+    })
 }
 
 async fn act(
     api: &Arc<ApiServer>,
     call: Call,
-    place: Option<WatchPlace>,
+    place: Option<Place>,
     outcome: &mut Outcome,
 ) -> Result<Response<Body>, Status> {
     let call = Arc::new(call);

@@ -16,8 +16,8 @@ use crate::{
     call::{Call, Target},
     encode::{self, Media, Shape, finish},
     errors::status_for,
-    limits::WatchPlace,
-    objects::{ListScope, snapshot, wait_until},
+    limits::Place,
+    objects::{snapshot, wait_until},
     options::{WatchFrom, WatchOptions},
     pipeline::Counted,
 };
@@ -36,19 +36,19 @@ pub(crate) async fn answer(
     api: &Arc<ApiServer>,
     call: &Arc<Call>,
     target: &Target,
-    place: WatchPlace,
+    place: Place,
 ) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = WatchOptions::of(target, &call.query)?;
-    let scope = ListScope { target: target.clone() };
     let (initial, after) = match options.from {
         WatchFrom::After(after) => (None, after),
         WatchFrom::Now(at) => {
             if let Some(at) = at {
                 wait_until(api, at).await?;
             }
-            let (objects, revision) = snapshot(api, call, &scope, &options.selection).await?;
-            (Some(objects), revision)
+            let slices = snapshot(api, call, target, &options.selection).await?;
+            let revision = slices.revision();
+            (Some(slices), revision)
         }
     };
     let events = open(api, call, target, after).await?;
@@ -71,7 +71,7 @@ pub(crate) async fn answer(
         delivered: after,
         marks_end: options.marks_end,
         _place: place,
-        _counted: Counted::new(api.metrics.watches(labels.2)),
+        _counted: Counted::new(api.metrics.longrunning("WATCH", labels.2)),
     };
     Ok(finish(200, content_type, encode::stream(watch.into_stream(initial))))
 }

@@ -1,6 +1,6 @@
 //! The life of a watch: the state it starts from, then what comes, bookmarks in between, and an end.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration, vec::IntoIter};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
@@ -15,7 +15,8 @@ use crate::{
     authz::{Authorizer as _, Verdict},
     call::Call,
     errors::status_for,
-    limits::WatchPlace,
+    limits::Place,
+    objects::Slices,
     pipeline::Counted,
 };
 
@@ -80,14 +81,20 @@ pub(super) struct Watch {
     /// Everything up to here has been sent.
     pub(super) delivered: ResourceVersion,
     pub(super) marks_end: bool,
-    pub(super) _place: WatchPlace,
+    pub(super) _place: Place,
     pub(super) _counted: Counted,
 }
 
 enum Phase {
-    Initial(std::vec::IntoIter<StoredObject>),
+    Initial(Box<Initial>),
     Live,
     Over,
+}
+
+/// The state that a watch starts from: of it no more than a slice is in memory.
+struct Initial {
+    slice: IntoIter<StoredObject>,
+    rest: Slices,
 }
 
 enum Turn {
@@ -98,17 +105,21 @@ enum Turn {
 
 impl Watch {
     /// The frames, in pieces.
-    pub(super) fn into_stream(self, initial: Option<Vec<StoredObject>>) -> impl Stream<Item = Bytes> + Send + 'static {
-        let phase = initial.map_or(Phase::Live, |objects| Phase::Initial(objects.into_iter()));
+    pub(super) fn into_stream(
+        self,
+        initial: Option<Slices>,
+    ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
+        let begin = |rest| Phase::Initial(Box::new(Initial { slice: Vec::new().into_iter(), rest }));
+        let phase = initial.map_or(Phase::Live, begin);
         stream::unfold((Box::new(self), phase), |(mut watch, phase)| async move {
             let (piece, next) = watch.advance(phase).await;
-            piece.map(|piece| (piece, (watch, next)))
+            piece.map(|piece| (Ok(piece), (watch, next)))
         })
     }
 
     async fn advance(&mut self, phase: Phase) -> (Option<Bytes>, Phase) {
         let moved = match phase {
-            Phase::Initial(rest) => self.initial(rest),
+            Phase::Initial(initial) => self.initial(initial).await,
             Phase::Live => self.live().await,
             Phase::Over => return (None, Phase::Over),
         };
@@ -118,19 +129,26 @@ impl Watch {
         }
     }
 
-    fn initial(&mut self, mut rest: std::vec::IntoIter<StoredObject>) -> Result<(Option<Bytes>, Phase), Status> {
+    async fn initial(&mut self, mut initial: Box<Initial>) -> Result<(Option<Bytes>, Phase), Status> {
+        if self.api.stopping.is_cancelled() || Instant::now() >= self.pace.end {
+            return Ok((None, Phase::Over));
+        }
         let mut out = BytesMut::new();
         while out.len() < PIECE {
-            let Some(object) = rest.next() else {
+            if let Some(object) = initial.slice.next() {
+                out.extend_from_slice(&self.encoder.initial(Seen::Added, &object.record, object.revision)?);
+                self.sent.inc();
+                continue;
+            }
+            let Some(slice) = initial.rest.next().await? else {
                 if self.marks_end {
                     out.extend_from_slice(&self.encoder.bookmark(self.delivered, true)?);
                 }
                 return Ok((Some(out.freeze()), Phase::Live));
             };
-            out.extend_from_slice(&self.encoder.initial(Seen::Added, &object.record, object.revision)?);
-            self.sent.inc();
+            initial.slice = slice.into_iter();
         }
-        Ok((Some(out.freeze()), Phase::Initial(rest)))
+        Ok((Some(out.freeze()), Phase::Initial(initial)))
     }
 
     /// Waits until there is something to send, or the end.

@@ -1,7 +1,7 @@
 //! Binding a pod to a node (the `binding` subresource).
 
 use portolan_types::{
-    GroupResource, Reason, Status,
+    GroupResource, Status,
     object::{self, child_mut},
 };
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::WriteContext;
 
 /// The pod, bound to the node that `binding` (core/v1 `Binding`) names. The caller goes on with [`super::prepare_update`]
-/// for the subresource `binding`.
+/// for the subresource `binding`. The binding's uid and resourceVersion are preconditions.
 ///
 /// # Errors
-/// 409 when the pod is bound or deleting already or has another uid, 400 when the target is no node.
+/// 409 when the pod is bound, gated or deleting, or not the one that is meant; 400 when the target is no node.
 pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Value, Status> {
     let target = |key: &str| binding.pointer(&format!("/target/{key}")).and_then(Value::as_str).unwrap_or_default();
     if target("name").is_empty() {
@@ -21,33 +21,50 @@ pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Valu
     if !matches!(target("kind"), "" | "Node") {
         return Err(Status::bad_request("target.kind: must be empty, \"Node\" or \"<empty>\""));
     }
-    let conflict = |why: String| {
-        let resource = GroupResource::new("", "pods/binding");
-        Err(Status::conflict(&resource, object::name(pod), why))
-    };
-    let (own, asked) = (object::meta_text(pod, "uid"), object::meta_text(binding, "uid"));
-    if !asked.is_empty() && own != asked {
-        return conflict(format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {own}"));
-    }
+    check_preconditions(pod, binding)?;
+    let name = object::name(pod);
+    let conflict = |why: String| Err(Status::conflict(&GroupResource::new("", "pods/binding"), name, why));
     if object::is_deleting(pod) {
-        return conflict(format!("pod {} is being deleted, cannot be assigned to a host", object::name(pod)));
+        return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     if let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty()) {
-        return conflict(format!("pod {} is already assigned to node {node:?}", object::name(pod)));
+        return conflict(format!("pod {name} is already assigned to node {node:?}"));
     }
     let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
-        return Err(Status::new(Reason::BadRequest, "pod has non-empty .spec.schedulingGates"));
+        return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
+    Ok(bound(ctx, pod, binding, target("name")))
+}
+
+fn check_preconditions(pod: &Value, binding: &Value) -> Result<(), Status> {
+    for (key, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let (own, asked) = (object::meta_text(pod, key), object::meta_text(binding, key));
+        if !asked.is_empty() && own != asked {
+            let why = format!("Precondition failed: {word} in precondition: {asked}, {word} in object meta: {own}");
+            return Err(Status::conflict(&GroupResource::new("", "pods"), object::name(pod), why));
+        }
+    }
+    Ok(())
+}
+
+fn bound(ctx: &WriteContext<'_>, pod: &Value, binding: &Value, node: &str) -> Value {
     let mut bound = pod.clone();
     let extra = object::metadata(binding).get("annotations").and_then(Value::as_object);
     for (key, value) in extra.into_iter().flatten() {
         object::set_annotation(&mut bound, key, value.as_str().map(str::to_owned));
     }
+    let labels = object::metadata(binding).get("labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
+    if let Some(labels) = labels {
+        child_mut(object::metadata_mut(&mut bound), "labels").extend(labels.clone());
+    }
     if let Some(fields) = bound.as_object_mut() {
-        child_mut(fields, "spec").insert("nodeName".into(), target("name").into());
+        child_mut(fields, "spec").insert("nodeName".into(), node.into());
         let status = child_mut(fields, "status");
-        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": ctx.seams.now_text()});
+        status.remove("nominatedNodeName");
+        let now = ctx.seams.now_text();
+        let scheduled =
+            json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
         match status.get_mut("conditions").and_then(Value::as_array_mut) {
             Some(conditions) => {
                 conditions.retain(|condition| condition.get("type") != Some(&json!("PodScheduled")));
@@ -58,5 +75,5 @@ pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Valu
             }
         }
     }
-    Ok(bound)
+    bound
 }

@@ -397,7 +397,16 @@ fn a_pod_is_bound_once() {
     let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
     let pod = stored(create("", "Pod", pod()).unwrap());
     let binding = json!({"target": {"kind": "Node", "name": "n"}});
-    let bound = bind(&ctx, &pod, &binding).unwrap();
+    for (case, own, says) in [
+        ("another uid", json!({"uid": "other"}), "UID in precondition: other"),
+        ("another state", json!({"resourceVersion": "999"}), "ResourceVersion in precondition: 999"),
+    ] {
+        let refused = bind(&ctx, &pod, &json!({"metadata": own, "target": binding["target"]})).unwrap_err();
+        assert_eq!((refused.code(), refused.message().contains(says)), (409, true), "{case}: {refused}");
+    }
+    let own = json!({"uid": pod["metadata"]["uid"], "labels": {"zone": "a"}, "annotations": {"by": "us"}});
+    let bound = bind(&ctx, &pod, &json!({"metadata": own, "target": binding["target"]})).unwrap();
+    assert_eq!((object::label(&bound, "zone"), object::annotation(&bound, "by")), (Some("a"), Some("us")));
     let bound = changed(prepare_update(&ctx, kind("", "Pod"), Some("binding"), &pod, bound));
     assert_eq!((&bound["spec"]["nodeName"], object::generation(&bound)), (&json!("n"), 1));
     assert_eq!(bound["status"]["conditions"][0]["status"], "True");

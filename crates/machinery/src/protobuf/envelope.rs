@@ -14,6 +14,10 @@ use crate::kinds::{KindTable, TypeId};
 pub const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 const MAGIC: &[u8] = b"k8s\0";
+/// The envelope's content encoding and content type, both empty.
+const END: [u8; 4] = [3 << 3 | 2, 0, 4 << 3 | 2, 0];
+/// The number of `items` in every list.
+const ITEMS: u32 = 2;
 
 /// Whether a body says of itself that it is an enveloped object.
 pub fn is_protobuf(body: &[u8]) -> bool {
@@ -54,16 +58,50 @@ pub fn encode(object: &Value, schema: TypeId, table: &KindTable) -> Result<Vec<u
     if table.get(schema).wire.is_empty() {
         return Err(ProtobufError::UnknownKind { api_version: api_version.into(), kind: kind.into() });
     }
+    let mut out = begin(api_version, kind);
+    write::message(&mut out, 2, |out| Encoder::new(table).object(schema, object, out))?;
+    out.extend_from_slice(&END);
+    Ok(out)
+}
+
+/// The magic bytes and the type: what stands before an object's message.
+fn begin(api_version: &str, kind: &str) -> Vec<u8> {
     let mut out = Vec::from(MAGIC);
-    write::message(&mut out, 1, |out| {
+    write::message::<std::convert::Infallible>(&mut out, 1, |out| {
         write::bytes(out, 1, api_version.as_bytes());
         write::bytes(out, 2, kind.as_bytes());
         Ok(())
-    })?;
-    write::message(&mut out, 2, |out| Encoder::new(table).object(schema, object, out))?;
-    write::bytes(&mut out, 3, b"");
-    write::bytes(&mut out, 4, b"");
-    Ok(out)
+    })
+    .unwrap_or_else(|never| match never {});
+    out
+}
+
+/// Adds an object to the items of a list, which are put together by [`around_items`].
+///
+/// # Errors
+/// As [`encode`].
+pub fn push_item(out: &mut Vec<u8>, object: &Value, schema: TypeId, table: &KindTable) -> Result<(), ProtobufError> {
+    write::message(out, ITEMS, |out| Encoder::new(table).object(schema, object, out))
+}
+
+/// What stands before and behind the items of an enveloped list whose items take `length` bytes. `list` is the list without
+/// its items, `schema` its type.
+///
+/// # Errors
+/// As [`encode`].
+pub fn around_items(
+    list: &Value,
+    schema: TypeId,
+    table: &KindTable,
+    length: usize,
+) -> Result<(Vec<u8>, Vec<u8>), ProtobufError> {
+    let text = |name: &str| list.get(name).and_then(Value::as_str).unwrap_or_default();
+    let mut metadata = Vec::new();
+    Encoder::new(table).object(schema, list, &mut metadata)?;
+    let mut head = begin(text("apiVersion"), text("kind"));
+    write::head(&mut head, 2, metadata.len() + length);
+    head.extend_from_slice(&metadata);
+    Ok((head, END.to_vec()))
 }
 
 /// A frame of a watch: its length, then an event of this type (`ADDED`, …) around an enveloped object.

@@ -18,7 +18,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::{CONTENT_TYPE, decode, encode, is_protobuf, watch_frame};
+pub use envelope::{CONTENT_TYPE, around_items, decode, encode, is_protobuf, push_item, watch_frame};
 pub(crate) use write::{bytes, message, number};
 
 /// Why bytes cannot be decoded, or a tree not encoded.

@@ -199,6 +199,19 @@ fn watch_frames_carry_their_length() {
     assert!(frame.ends_with(&object));
 }
 
+#[test]
+fn lists_are_put_together_from_their_items() {
+    let items: Vec<Value> =
+        (0..200).map(|n| json!({"metadata": {"name": format!("c{n}")}, "data": {"k": "v"}})).collect();
+    let mut list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "7"}});
+    let schema = |kind: &str| table().object_type("", "v1", kind).unwrap();
+    let mut body = Vec::new();
+    items.iter().for_each(|item| push_item(&mut body, item, schema("ConfigMap"), table()).unwrap());
+    let (head, tail) = around_items(&list, schema("ConfigMapList"), table(), body.len()).unwrap();
+    list["items"] = items.into();
+    assert_eq!([head, body, tail].concat(), encode(&list, schema("ConfigMapList"), table()).unwrap());
+}
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(raw in proptest::collection::vec(any::<u8>(), 0..400)) {

@@ -108,9 +108,14 @@ pub(crate) fn number(out: &mut Vec<u8>, number: u32, value: u64) {
 
 /// Writes a tag, a length and bytes.
 pub(crate) fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
-    varint(out, u64::from(number) << 3 | 2);
-    varint(out, value.len() as u64);
+    head(out, number, value.len());
     out.extend_from_slice(value);
+}
+
+/// Writes the tag and the length of what follows.
+pub(super) fn head(out: &mut Vec<u8>, number: u32, length: usize) {
+    varint(out, u64::from(number) << 3 | 2);
+    varint(out, length as u64);
 }
 
 /// Writes a tag, a length and the message that `write` makes.

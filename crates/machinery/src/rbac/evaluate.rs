@@ -1,20 +1,17 @@
 //! What the roles and bindings of a logical cluster allow a user.
 
-use portolan_types::object;
-use serde_json::Value;
-
-use super::{Action, MASTERS, PolicyRule, User};
+use super::{Action, Binding, Bindings, MASTERS, PolicyRule, User};
 
 /// The roles and bindings of one logical cluster, the shared ones included.
 pub trait Roles {
     /// All ClusterRoleBindings.
-    fn cluster_role_bindings(&self) -> Box<dyn Iterator<Item = &Value> + '_>;
-    /// The RoleBindings of a namespace.
-    fn role_bindings(&self, namespace: &str) -> Box<dyn Iterator<Item = &Value> + '_>;
+    fn cluster_role_bindings(&self) -> &Bindings;
+    /// The RoleBindings of a namespace; `None` when it has none.
+    fn role_bindings(&self, namespace: &str) -> Option<&Bindings>;
     /// The rules of a ClusterRole, aggregated ones computed; `None` when there is no such role.
-    fn cluster_role_rules(&self, name: &str) -> Option<Vec<PolicyRule>>;
+    fn cluster_role_rules(&self, name: &str) -> Option<&[PolicyRule]>;
     /// The rules of a Role; `None` when there is no such role.
-    fn role_rules(&self, namespace: &str, name: &str) -> Option<Vec<PolicyRule>>;
+    fn role_rules(&self, namespace: &str, name: &str) -> Option<&[PolicyRule]>;
 }
 
 /// The answer of [`authorize`].
@@ -37,10 +34,10 @@ pub fn authorize(roles: &dyn Roles, user: &User, action: Action<'_>) -> Verdict 
     };
     let mut missing = Vec::new();
     for grant in grants(roles, user, namespace) {
-        match grant.rules {
-            Some(rules) if rules.iter().any(|rule| rule.allows(action)) => return Verdict::Allowed(grant.why),
+        match grant.rules() {
+            Some(rules) if rules.iter().any(|rule| rule.allows(action)) => return Verdict::Allowed(grant.why()),
             Some(_) => {}
-            None => missing.push(grant.role),
+            None => missing.push(grant.missing()),
         }
     }
     Verdict::NoOpinion(missing)
@@ -53,7 +50,7 @@ pub fn rules_for(roles: &dyn Roles, user: &User, namespace: &str) -> Vec<PolicyR
         let resources = PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() };
         return vec![resources, PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() }];
     }
-    grants(roles, user, namespace).filter_map(|grant| grant.rules).flatten().collect()
+    grants(roles, user, namespace).filter_map(|grant| grant.rules()).flatten().cloned().collect()
 }
 
 /// Most permissions that are compared one by one: lists of a few thousand each multiply to more than any memory.
@@ -71,103 +68,95 @@ pub fn uncovered(wanted: &[PolicyRule], held: &[PolicyRule]) -> Vec<PolicyRule> 
     open.into_iter().flat_map(PolicyRule::atoms).filter(|atom| !covered(atom)).collect()
 }
 
-struct Grant {
-    rules: Option<Vec<PolicyRule>>,
-    role: String,
-    why: String,
+/// A binding of the user; `namespace` is empty for ClusterRoleBindings.
+struct Grant<'a> {
+    roles: &'a dyn Roles,
+    binding: &'a Binding,
+    namespace: &'a str,
 }
 
-fn grants<'a>(roles: &'a dyn Roles, user: &'a User, namespace: &'a str) -> impl Iterator<Item = Grant> + 'a {
-    let cluster_wide = roles
-        .cluster_role_bindings()
-        .filter(|binding| binds(binding, user, ""))
-        .map(|binding| grant(roles, binding, ""));
-    let in_namespace = (!namespace.is_empty()).then(|| roles.role_bindings(namespace));
-    let namespaced = in_namespace
-        .into_iter()
-        .flatten()
-        .filter(move |binding| binds(binding, user, namespace))
-        .map(move |binding| grant(roles, binding, namespace));
-    cluster_wide.chain(namespaced)
-}
+impl<'a> Grant<'a> {
+    fn rules(&self) -> Option<&'a [PolicyRule]> {
+        let Binding { role_kind, role_name, .. } = self.binding;
+        match role_kind.as_str() {
+            "ClusterRole" => self.roles.cluster_role_rules(role_name),
+            "Role" if !self.namespace.is_empty() => self.roles.role_rules(self.namespace, role_name),
+            _ => Some(&[]),
+        }
+    }
 
-fn grant(roles: &dyn Roles, binding: &Value, namespace: &str) -> Grant {
-    let text = |key: &str| binding.get("roleRef").and_then(|r| r.get(key)).and_then(Value::as_str).unwrap_or_default();
-    let (kind, name) = (text("kind"), text("name"));
-    let (rules, role) = match kind {
-        "ClusterRole" => (roles.cluster_role_rules(name), "clusterrole"),
-        "Role" if !namespace.is_empty() => (roles.role_rules(namespace, name), "role"),
-        _ => (Some(Vec::new()), "role"),
-    };
-    let binding_kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
-    let place = if namespace.is_empty() { String::new() } else { format!("/{namespace}") };
-    let bound = object::name(binding);
-    Grant {
-        rules,
-        role: format!("{role}.rbac.authorization.k8s.io {name:?} not found"),
-        why: format!("RBAC: allowed by {binding_kind} \"{bound}{place}\" of {kind} {name:?}"),
+    fn why(&self) -> String {
+        let Binding { name, role_kind, role_name, .. } = self.binding;
+        match self.namespace {
+            "" => format!("RBAC: allowed by ClusterRoleBinding {name:?} of {role_kind} {role_name:?}"),
+            namespace => {
+                format!("RBAC: allowed by RoleBinding \"{name}/{namespace}\" of {role_kind} {role_name:?}")
+            }
+        }
+    }
+
+    fn missing(&self) -> String {
+        let kind = self.binding.role_kind.to_lowercase();
+        format!("{kind}.rbac.authorization.k8s.io {:?} not found", self.binding.role_name)
     }
 }
 
-/// Whether one of the binding's subjects is `user`. A service account without a namespace takes the binding's.
-fn binds(binding: &Value, user: &User, binding_namespace: &str) -> bool {
-    let subjects = binding.get("subjects").and_then(Value::as_array);
-    subjects.into_iter().flatten().any(|subject| {
-        let text = |key: &str| subject.get(key).and_then(Value::as_str).unwrap_or_default();
-        match text("kind") {
-            "User" => user.name == text("name"),
-            "Group" => user.is_in(text("name")),
-            "ServiceAccount" => {
-                let own = text("namespace");
-                let namespace = if own.is_empty() { binding_namespace } else { own };
-                let account = user.name.strip_prefix("system:serviceaccount:").and_then(|a| a.split_once(':'));
-                !namespace.is_empty() && account == Some((namespace, text("name")))
-            }
-            _ => false,
-        }
-    })
+fn grants<'a>(roles: &'a dyn Roles, user: &'a User, namespace: &'a str) -> impl Iterator<Item = Grant<'a>> + 'a {
+    let cluster_wide = roles.cluster_role_bindings().of(user);
+    let namespaced = roles.role_bindings(namespace).filter(|_| !namespace.is_empty()).map(|known| known.of(user));
+    let cluster_wide = cluster_wide.map(move |binding| Grant { roles, binding, namespace: "" });
+    let namespaced = namespaced.into_iter().flatten().map(move |binding| Grant { roles, binding, namespace });
+    cluster_wide.chain(namespaced)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     struct Fixture {
-        cluster_bindings: Vec<Value>,
-        bindings: Vec<Value>,
+        cluster_bindings: Bindings,
+        bindings: Bindings,
+        reader: Vec<PolicyRule>,
+    }
+
+    impl Fixture {
+        fn new(cluster_bindings: &[Value], bindings: &[Value]) -> Self {
+            let read = |objects: &[Value]| Bindings::new(objects.iter().map(Binding::of).collect());
+            let reader = json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]});
+            Self { cluster_bindings: read(cluster_bindings), bindings: read(bindings), reader: PolicyRule::of(&reader) }
+        }
     }
 
     impl Roles for Fixture {
-        fn cluster_role_bindings(&self) -> Box<dyn Iterator<Item = &Value> + '_> {
-            Box::new(self.cluster_bindings.iter())
+        fn cluster_role_bindings(&self) -> &Bindings {
+            &self.cluster_bindings
         }
-        fn role_bindings(&self, namespace: &str) -> Box<dyn Iterator<Item = &Value> + '_> {
-            let here = if namespace == "shop" { self.bindings.as_slice() } else { &[] };
-            Box::new(here.iter())
+        fn role_bindings(&self, namespace: &str) -> Option<&Bindings> {
+            (namespace == "shop").then_some(&self.bindings)
         }
-        fn cluster_role_rules(&self, name: &str) -> Option<Vec<PolicyRule>> {
-            let rule = json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]});
-            (name == "reader").then(|| PolicyRule::of(&rule))
+        fn cluster_role_rules(&self, name: &str) -> Option<&[PolicyRule]> {
+            (name == "reader").then_some(&self.reader)
         }
-        fn role_rules(&self, _: &str, _: &str) -> Option<Vec<PolicyRule>> {
+        fn role_rules(&self, _: &str, _: &str) -> Option<&[PolicyRule]> {
             None
         }
     }
 
     fn binding(subject: Value, role: &str) -> Value {
-        json!({"metadata": {"name": "b"}, "subjects": [subject], "roleRef": {"kind": "ClusterRole", "name": role}})
+        let metadata = json!({"name": "b", "namespace": "shop"});
+        json!({"metadata": metadata, "subjects": [subject], "roleRef": {"kind": "ClusterRole", "name": role}})
     }
 
     #[test]
     fn bindings_reach_users_groups_and_service_accounts() {
-        let roles = Fixture {
-            cluster_bindings: vec![binding(json!({"kind": "Group", "name": "staff"}), "reader")],
-            bindings: vec![
+        let roles = Fixture::new(
+            &[binding(json!({"kind": "Group", "name": "staff"}), "reader")],
+            &[
                 binding(json!({"kind": "ServiceAccount", "name": "robot"}), "reader"),
                 binding(json!({"kind": "User", "name": "eve"}), "gone"),
             ],
-        };
+        );
         let get = |namespace| Action::Resource {
             verb: "get",
             group: "",

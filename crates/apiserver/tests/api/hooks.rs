@@ -1,12 +1,8 @@
 //! What the binary plugs in.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{MAPS, Plane, config_map};
+use crate::common::{MAPS, Plane, config_map};
 use portolan_apiserver::{
     LogicalCluster, User,
     admission::{Admission, Request},
@@ -67,7 +63,7 @@ impl PodStreams for Plugged {
             PodStream::Log => "a line\n",
             _ => "",
         };
-        let body = http_body_util::BodyExt::boxed_unsync(http_body_util::Full::from(text));
+        let body = portolan_apiserver::full(text);
         Box::pin(async move { Ok(http::Response::new(body)) })
     }
 }
@@ -123,4 +119,54 @@ async fn reviews_streams_and_readiness_are_answered_by_who_knows() {
     assert!(ready.text().contains("[-]tested failed: not yet"), "{}", ready.text());
     admin.get("/readyz?exclude=tested").await.expect(200);
     admin.get("/livez").await.expect(200);
+}
+
+/// Logs without an end.
+struct Endless;
+
+impl PodStreams for Endless {
+    fn open(&self, _: PodStreamRequest) -> BoxFuture<'_, Result<http::Response<portolan_apiserver::Body>, Status>> {
+        let lines = futures::stream::pending::<Result<http_body::Frame<bytes::Bytes>, portolan_apiserver::BodyError>>();
+        let body = http_body_util::BodyExt::boxed_unsync(http_body_util::StreamBody::new(lines));
+        Box::pin(async move { Ok(http::Response::new(body)) })
+    }
+}
+
+#[tokio::test]
+async fn what_lasts_is_bounded_apart_and_health_is_always_answered() {
+    let plane = Plane::with(|config| {
+        config.hooks.streams = Arc::new(Endless);
+        config.limits.streams_per_cluster = 1;
+        config.limits.watches_per_cluster = 1;
+        config.limits.reads = 1;
+    })
+    .await;
+    let admin = plane.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    admin.post("/api/v1/namespaces/default/pods", pod).await.expect(201);
+    let open = || {
+        let request = http::Request::get("/clusters/root/api/v1/namespaces/default/pods/p/log");
+        admin.raw(request.body(http_body_util::Full::default()).unwrap())
+    };
+    let first = open().await;
+    let watch = admin.watch(&format!("{MAPS}?watch=true&resourceVersion=1"), &[]).await;
+    for full in [
+        open().await,
+        admin
+            .raw(
+                http::Request::get(format!("/clusters/root{MAPS}?watch=1"))
+                    .body(http_body_util::Full::default())
+                    .unwrap(),
+            )
+            .await,
+    ] {
+        assert_eq!((full.status().as_u16(), &full.headers()["retry-after"]), (429, &http::HeaderValue::from(1)));
+    }
+    admin.get(MAPS).await.expect(200);
+    for path in ["/livez", "/readyz", "/healthz"] {
+        admin.get(path).await.expect(200);
+    }
+    drop((first, watch));
+    assert_eq!(open().await.status().as_u16(), 200, "the place is given back with the stream");
+    admin.watch(&format!("{MAPS}?watch=true&resourceVersion=1"), &[]).await;
 }

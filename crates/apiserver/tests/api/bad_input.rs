@@ -1,14 +1,10 @@
 //! Whatever a client sends is answered with a `Status` that says what was wrong, and the server goes on.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Answer, MAPS, Plane, config_map, user};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use common::{Answer, MAPS, Plane, config_map, user};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use portolan_apiserver::serve::answer_connection;

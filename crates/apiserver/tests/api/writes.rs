@@ -1,10 +1,6 @@
 //! Creating, changing and deleting objects.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
-use common::{MAPS, Plane, config_map};
+use crate::common::{MAPS, Plane, config_map};
 use serde_json::json;
 
 #[tokio::test]

@@ -1,13 +1,9 @@
 //! The server behind its socket.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::{net::SocketAddr, sync::Arc};
 
+use crate::common::{MAPS, config_map};
 use bytes::Bytes;
-use common::{MAPS, config_map};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};

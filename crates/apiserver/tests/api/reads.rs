@@ -1,12 +1,8 @@
 //! Lists, watches and the forms they come in.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{MAPS, Plane, config_map};
+use crate::common::{MAPS, Plane, config_map};
 use serde_json::{Value, json};
 
 fn names(list: &Value) -> Vec<&str> {

@@ -1,10 +1,6 @@
 //! What clients learn about the server.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
-use common::Plane;
+use crate::common::Plane;
 use serde_json::json;
 
 #[tokio::test]
@@ -104,6 +100,21 @@ async fn pods_are_bound_once() {
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
     admin.post(pods, pod).await.expect(201);
     let bind = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    let made = admin.get(&format!("{pods}/p")).await.expect(200).json();
+    let with = |key: &str, value: &str| {
+        let mut bind = bind.clone();
+        bind["metadata"][key] = value.into();
+        bind
+    };
+    for (case, bind, says) in [
+        ("of another uid", with("uid", "other"), "UID in precondition: other"),
+        ("of another state", with("resourceVersion", "1"), "ResourceVersion in precondition: 1"),
+    ] {
+        let refused = admin.post(&format!("{pods}/p/binding"), bind).await.expect(409);
+        assert!(refused.message().contains(says), "{case}: {}", refused.message());
+    }
+    admin.post(&format!("{pods}/p/binding"), with("name", "q")).await.expect(400);
+    let bind = with("uid", made["metadata"]["uid"].as_str().unwrap());
     admin.post(&format!("{pods}/p/binding"), bind.clone()).await.expect(201);
     let bound = admin.get(&format!("{pods}/p")).await.expect(200).json();
     assert_eq!(

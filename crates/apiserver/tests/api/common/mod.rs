@@ -1,6 +1,6 @@
 //! The server in process, on a memory store.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod faulty;
 
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use portolan_apiserver::{ApiServer, ApiServerConfig, Body, InProcess, User, auth
 use portolan_types::Seams;
 use serde_json::Value;
 use tower::ServiceExt as _;
+
+pub use faulty::Faulty;
 
 /// A server with clients of several users.
 pub struct Plane {
@@ -58,7 +60,10 @@ impl Plane {
         let mut config = ApiServerConfig::in_memory(Seams::system());
         config.static_tokens = vec![StaticToken { token: "t-ann".into(), user: user("ann", &["dev"]) }];
         change(&mut config);
-        let store = portolan_store::memory();
+        Self::on(portolan_store::memory(), config).await
+    }
+
+    pub async fn on(store: portolan_store::DynStore, config: ApiServerConfig) -> Self {
         Self { api: ApiServer::new(store.clone(), config).await.unwrap(), store }
     }
 
@@ -163,6 +168,29 @@ impl Watch {
 
 pub fn config_map(name: &str, labels: Value) -> Value {
     serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": {"k": "v"}})
+}
+
+/// Stores many objects at once, each of `size` bytes.
+pub async fn fill(store: &portolan_store::DynStore, count: usize, size: usize) {
+    let text = "x".repeat(size);
+    let names: Vec<String> = (0..count).map(|n| format!("m{n:05}")).collect();
+    for names in names.chunks(50) {
+        let mut transaction = portolan_store::Transaction::default();
+        for name in names {
+            let mut object = config_map(name, serde_json::json!({}));
+            object["metadata"]["namespace"] = "default".into();
+            object["data"]["k"] = text.as_str().into();
+            let key = portolan_types::ObjectKey::namespaced(
+                portolan_types::LogicalClusterId::ROOT,
+                portolan_types::GroupResource::new("", "configmaps"),
+                "default".parse().unwrap(),
+                name.parse().unwrap(),
+            );
+            let record = portolan_types::Record::of(&object);
+            transaction = transaction.and(key, portolan_store::Expect::Absent, Some(record));
+        }
+        store.commit(transaction).await.unwrap();
+    }
 }
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -1,11 +1,7 @@
 //! Who may do what, and where.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
+use crate::common::{Client, MAPS, Plane, config_map, user};
 use bytes::Bytes;
-use common::{Client, MAPS, Plane, config_map, user};
 use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -406,4 +402,102 @@ async fn events_without_pause_do_not_put_off_the_look_at_permissions() {
     admin.post(MAPS, config_map("secret", json!({}))).await.expect(201);
     let end = watch.next().await.unwrap();
     assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)));
+}
+
+#[tokio::test]
+async fn an_own_copy_of_a_shared_binding_makes_members_of_whom_it_adds() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    workspace(&admin, "a").await;
+    let inside = admin.at("root:a");
+    let shared = format!("{RBAC}/clusterrolebindings/system:discovery");
+    inside.merge(&shared, json!({"metadata": {"labels": {"touched": "yes"}}})).await.expect(200);
+    let (ann, eve) = (plane.as_user("ann").at("root:a"), plane.as_user("eve").at("root:a"));
+    eve.get("/api").await.expect(403);
+    let mut binding = inside.get(&shared).await.expect(200).json();
+    let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"});
+    binding["subjects"].as_array_mut().unwrap().push(subject);
+    inside.put(&shared, binding).await.expect(200);
+    ann.get("/api").await.expect(200);
+    eve.get("/api").await.expect(403);
+}
+
+#[tokio::test]
+async fn whoever_impersonates_a_stranger_hears_what_the_stranger_may() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    workspace(&admin, "a").await;
+    let inside = admin.at("root:a");
+    let group = "/apis/authorization.k8s.io/v1";
+    let asks =
+        json!({"spec": {"resourceAttributes": {"verb": "create", "resource": "deployments", "namespace": "default"}}});
+    let rules = json!({"spec": {"namespace": "default"}});
+    let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let stranger = [("content-type", "application/json"), ("impersonate-user", "stranger")];
+    let post = |path: String, body: Value| {
+        let inside = inside.clone();
+        async move { inside.send("POST", &path, &stranger, body.to_string()).await }
+    };
+    let answer = post(format!("{group}/selfsubjectaccessreviews"), asks.clone()).await.expect(201).json();
+    assert_eq!(answer["status"], json!({"allowed": false}));
+    let answer = post(format!("{group}/selfsubjectrulesreviews"), rules).await.expect(201).json();
+    assert_eq!((&answer["status"]["resourceRules"], &answer["status"]["nonResourceRules"]), (&json!([]), &json!([])));
+    let answer = post(me.into(), json!({})).await.expect(201).json();
+    assert_eq!(answer["status"]["userInfo"]["username"], "stranger");
+    inside.send("GET", "/api", &stranger, "").await.expect(403);
+    let eve = plane.as_user("eve").at("root:a");
+    eve.post(&format!("{group}/selfsubjectaccessreviews"), asks).await.expect(403);
+}
+
+#[tokio::test]
+async fn a_workspace_and_its_entry_are_marked_in_one_transaction() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let made = workspace(&admin, "a").await;
+    let marked = admin.delete(&format!("{WORKSPACES}/a")).await.expect(200).json();
+    let version: u64 = marked["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let entry = portolan_types::ObjectKey::cluster_scoped(
+        portolan_types::LogicalClusterId::SYSTEM,
+        portolan_types::GroupResource::new("core.kcp.io", "logicalclusters"),
+        made["spec"]["cluster"].as_str().unwrap().parse().unwrap(),
+    );
+    let entry = plane.store.get(&entry).await.unwrap().unwrap();
+    assert_eq!(entry.revision.get(), version + 1);
+    assert_eq!(entry.record.to_value(entry.revision).unwrap()["status"]["phase"], "Deleting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_watches_end_lists_again_and_goes_on() {
+    let memory = portolan_store::memory();
+    let faulty = crate::common::Faulty::over(memory.clone());
+    let config = || portolan_apiserver::ApiServerConfig::in_memory(portolan_types::Seams::system());
+    let other = Plane::on(memory, config()).await.admin();
+    let plane = Plane::on(faulty.clone(), config()).await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    workspace(&other, "old").await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    admin.at("root:old").get("/api/v1/namespaces").await.expect(200);
+    ann.get(MAPS).await.expect(403);
+
+    faulty.cut_watches(20);
+    tokio::task::yield_now().await;
+    workspace(&other, "new").await;
+    let gone = plane.api.directory().by_path(&"root:old".parse().unwrap()).unwrap().id;
+    let entry = portolan_types::ObjectKey::cluster_scoped(
+        portolan_types::LogicalClusterId::SYSTEM,
+        portolan_types::GroupResource::new("core.kcp.io", "logicalclusters"),
+        gone.to_string().parse().unwrap(),
+    );
+    let removal = portolan_store::Transaction::one(entry, portolan_store::Expect::Present, None);
+    plane.store.commit(removal).await.unwrap();
+    other.post(&format!("{RBAC}/namespaces/default/rolebindings"), binding("b", "ann", "view")).await.expect(201);
+    ann.get(MAPS).await.expect(200);
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    admin.at("root:new").get("/api/v1/namespaces").await.expect(200);
+    admin.at("root:old").get("/api/v1/namespaces").await.expect(404);
+    workspace(&other, "newer").await;
+    other.delete(&format!("{RBAC}/namespaces/default/rolebindings/b")).await.expect(200);
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    admin.at("root:newer").get("/api/v1/namespaces").await.expect(200);
+    ann.get(MAPS).await.expect(403);
 }

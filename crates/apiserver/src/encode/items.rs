@@ -1,0 +1,150 @@
+//! A list as text, piece by piece: head, items, tail.
+
+use std::io::Write as _;
+
+use portolan_machinery::table;
+use portolan_store::StoredObject;
+use portolan_types::Status;
+use serde_json::{Value, json};
+
+use super::{Form, Media, Shape, metadata_only};
+
+/// Writes a list in one of its text forms.
+pub(crate) struct ListWriter {
+    shape: Shape,
+    metadata: Value,
+    /// Whether an item has been written.
+    begun: bool,
+}
+
+impl ListWriter {
+    pub(crate) fn new(shape: Shape, metadata: Value) -> Self {
+        Self { shape, metadata, begun: false }
+    }
+
+    /// What stands before the items.
+    pub(crate) fn head(&mut self) -> Result<Vec<u8>, Status> {
+        let shape = &self.shape;
+        let version = match shape.accepted.form {
+            Form::Object => shape.target.kind.group_version().to_string(),
+            Form::Metadata | Form::Table => "meta.k8s.io/v1".into(),
+        };
+        let mut head = json!({"kind": shape.list_kind(), "apiVersion": version, "metadata": self.metadata.take()});
+        if shape.accepted.form == Form::Table {
+            let table = table::table(&shape.target.kind, &[], Value::Null, shape.include, true, shape.now);
+            head["columnDefinitions"] = table.get("columnDefinitions").cloned().unwrap_or_default();
+        }
+        if shape.accepted.media == Media::Yaml {
+            return Ok(super::yaml(&head)?.into_bytes());
+        }
+        let mut out = Vec::with_capacity(1024);
+        let space = if self.shape.pretty { " " } else { "" };
+        out.push(b'{');
+        for key in ["kind", "apiVersion", "metadata", "columnDefinitions"] {
+            let Some(value) = head.get(key) else { continue };
+            self.break_line(1, &mut out);
+            write!(out, "\"{key}\":{space}").map_err(Status::internal)?;
+            self.value(value, 1, &mut out)?;
+            out.push(b',');
+        }
+        self.break_line(1, &mut out);
+        write!(out, "\"{}\":{space}[", self.items_key()).map_err(Status::internal)?;
+        Ok(out)
+    }
+
+    fn items_key(&self) -> &'static str {
+        if self.shape.accepted.form == Form::Table { "rows" } else { "items" }
+    }
+
+    /// Adds objects.
+    pub(crate) fn items(&mut self, objects: &[StoredObject], out: &mut Vec<u8>) -> Result<(), Status> {
+        if self.shape.is_stored_form() {
+            out.reserve(objects.iter().map(|o| o.record.body().len() + 64).sum());
+            for object in objects {
+                self.separate(out);
+                object.record.write_json(object.revision, out);
+            }
+            return Ok(());
+        }
+        let trees = objects.iter().map(|object| self.shape.tree(object)).collect::<Result<Vec<_>, _>>()?;
+        self.trees(trees, out)
+    }
+
+    /// Adds objects that are trees already.
+    pub(crate) fn trees(&mut self, trees: Vec<Value>, out: &mut Vec<u8>) -> Result<(), Status> {
+        let shape = &self.shape;
+        let items: Vec<Value> = match shape.accepted.form {
+            Form::Object => trees,
+            Form::Metadata => trees.into_iter().map(metadata_only).collect(),
+            Form::Table => {
+                let mut table = table::table(&shape.target.kind, &trees, Value::Null, shape.include, false, shape.now);
+                match table.get_mut("rows").map(Value::take) {
+                    Some(Value::Array(rows)) => rows,
+                    _ => Vec::new(),
+                }
+            }
+        };
+        if shape.accepted.media == Media::Yaml {
+            return self.yaml_items(&items, out);
+        }
+        for item in &items {
+            self.separate(out);
+            self.value(item, 2, out)?;
+        }
+        Ok(())
+    }
+
+    /// In YAML a list under a key needs no indentation, so every slice is a list of its own.
+    fn yaml_items(&mut self, items: &[Value], out: &mut Vec<u8>) -> Result<(), Status> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            writeln!(out, "{}:", self.items_key()).map_err(Status::internal)?;
+        }
+        out.extend_from_slice(super::yaml(&items)?.as_bytes());
+        Ok(())
+    }
+
+    /// What stands behind the items.
+    pub(crate) fn tail(&mut self, out: &mut Vec<u8>) {
+        if self.shape.accepted.media == Media::Yaml {
+            if !self.begun {
+                out.extend_from_slice(format!("{}: []\n", self.items_key()).as_bytes());
+            }
+            return;
+        }
+        if self.begun {
+            self.break_line(1, out);
+        }
+        out.push(b']');
+        self.break_line(0, out);
+        out.push(b'}');
+    }
+
+    fn separate(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.begun, true) {
+            out.push(b',');
+        }
+        self.break_line(2, out);
+    }
+
+    fn break_line(&self, depth: usize, out: &mut Vec<u8>) {
+        if self.shape.pretty {
+            out.push(b'\n');
+            out.resize(out.len() + 2 * depth, b' ');
+        }
+    }
+
+    /// A value, its lines indented as they lie in the list.
+    fn value(&self, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Status> {
+        if !self.shape.pretty {
+            return serde_json::to_writer(out, value).map_err(Status::internal);
+        }
+        // Strings hold no raw line breaks, so each one is between tokens.
+        let text = serde_json::to_string_pretty(value).map_err(Status::internal)?;
+        let indent = format!("\n{}", "  ".repeat(depth));
+        out.extend_from_slice(text.replace('\n', &indent).as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! A store that tells how much is read at once, and whose watches can be cut.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use portolan_store::{
+    Committed, Durable, DynStore, EventBatch, EventStream, RangePage, RangeRequest, Store, StoreError, StoredObject,
+    Transaction, WatchScope,
+};
+use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
+use tokio::sync::watch;
+
+pub struct Faulty {
+    inner: DynStore,
+    /// Most bytes of objects that one read has brought.
+    largest: AtomicUsize,
+    /// Counts cuts: a watch that has seen another count has ended.
+    cuts: watch::Sender<u64>,
+    /// Watches that are refused before the next one is opened.
+    refused: AtomicUsize,
+}
+
+impl Faulty {
+    pub fn over(inner: DynStore) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            largest: AtomicUsize::new(0),
+            cuts: watch::Sender::new(0),
+            refused: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn largest_read(&self) -> usize {
+        self.largest.swap(0, Ordering::SeqCst)
+    }
+
+    /// Ends all watches as if they had fallen behind, and refuses the next `refused` ones.
+    pub fn cut_watches(&self, refused: usize) {
+        self.refused.store(refused, Ordering::SeqCst);
+        self.cuts.send_modify(|count| *count += 1);
+    }
+
+    fn fell_behind(&self) -> StoreError {
+        StoreError::Compacted { asked: self.inner.oldest(), oldest: self.inner.current() }
+    }
+}
+
+struct Cut {
+    events: Box<dyn EventStream>,
+    cuts: watch::Receiver<u64>,
+    error: StoreError,
+}
+
+impl EventStream for Cut {
+    fn next(&mut self) -> BoxFuture<'_, Result<EventBatch, StoreError>> {
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                _ = self.cuts.changed() => Err(self.error.clone()),
+                batch = self.events.next() => batch,
+            }
+        })
+    }
+
+    fn progress(&self) -> ResourceVersion {
+        self.events.progress()
+    }
+}
+
+impl Store for Faulty {
+    fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
+        self.inner.commit(txn)
+    }
+
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
+        self.inner.get(key)
+    }
+
+    fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
+        Box::pin(async move {
+            let page = self.inner.range(request).await?;
+            let bytes = page.objects.iter().map(|object| object.record.body().len()).sum();
+            self.largest.fetch_max(bytes, Ordering::SeqCst);
+            Ok(page)
+        })
+    }
+
+    fn watch(
+        &self,
+        scope: WatchScope,
+        after: Option<ResourceVersion>,
+    ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>> {
+        Box::pin(async move {
+            let less = |left: usize| left.checked_sub(1);
+            if self.refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+                return Err(self.fell_behind());
+            }
+            let mut cuts = self.cuts.subscribe();
+            cuts.mark_unchanged();
+            let events = self.inner.watch(scope, after).await?;
+            Ok(Box::new(Cut { events, cuts, error: self.fell_behind() }) as Box<dyn EventStream>)
+        })
+    }
+
+    fn current(&self) -> ResourceVersion {
+        self.inner.current()
+    }
+
+    fn oldest(&self) -> ResourceVersion {
+        self.inner.oldest()
+    }
+
+    fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.compact(upto)
+    }
+
+    fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>> {
+        self.inner.delete_cluster(cluster)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}

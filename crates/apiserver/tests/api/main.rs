@@ -1,0 +1,14 @@
+//! The server as its clients see it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "one crate of tests has no outside")]
+
+mod access;
+mod bad_input;
+mod common;
+mod endpoints;
+mod hooks;
+mod reads;
+mod serving;
+mod slices;
+mod writes;
