@@ -13,7 +13,7 @@ use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
     admission::Chain,
     authn::{Authenticator, Identity, ServiceAccountTokens},
-    authz::{Authorizer, RbacAuthorizer},
+    authz::{Authorizer, RbacAuthorizer, UseGrants},
     directory::{IdAllocator, found_root},
     handlers::ApiDocuments,
     limits::Admittance,
@@ -110,6 +110,16 @@ impl ApiServer {
     /// Decides who may do what.
     pub fn authorizer(&self) -> &dyn Authorizer {
         &*self.rbac
+    }
+
+    /// Who may use the physical clusters that are registered in a logical cluster, as its RBAC says now.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn use_grants(&self, home: LogicalClusterId) -> Result<UseGrants, Status> {
+        // Whoever asks may have seen a write before the cache did.
+        self.rbac.forget(home);
+        Ok(UseGrants::of(&*self.rbac.roles(home).await?))
     }
 
     /// Makes and verifies tokens of service accounts.

@@ -33,7 +33,7 @@ pub(crate) struct Filter {
 /// In the order in which a refusal is named first.
 pub(crate) static FILTERS: [Filter; 11] = [
     Filter { name: "reach", check: reach, say: |_, _| "it is not registered in this workspace or above".into() },
-    Filter { name: "use", check: may_use, say: |_, _| "the workspace may not use it".into() },
+    Filter { name: "use", check: may_use, say: say_use },
     Filter { name: "deletion", check: deletion, say: |_, _| "it is being deleted".into() },
     Filter { name: "pin", check: pin, say: say_pin },
     Filter { name: "policy", check: policy, say: say_policy },
@@ -123,6 +123,13 @@ fn reach(_: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
 
 fn may_use(ctx: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {
     pass_if(cluster.may_use || ctx.is_here(cluster), Reason::NoUseRight)
+}
+
+fn say_use(_: &Context, cluster: &ClusterFacts) -> String {
+    format!(
+        "the workspace lacks the RBAC verb \"use\" on physicalclusters {:?} where it is registered",
+        cluster.info.name
+    )
 }
 
 fn deletion(_: &Context, cluster: &ClusterFacts) -> Result<(), Reason> {

@@ -11,7 +11,7 @@ use portolan_apiserver::{
 };
 use portolan_controllers::{Plane, PlaneError};
 use portolan_machinery::kinds::{Kind, KindTable};
-use portolan_scheduler::{ClusterTree, KindCatalog, Parts, Scheduler, UseByAll};
+use portolan_scheduler::{ClusterTree, KindCatalog, Parts, Scheduler};
 use portolan_store::{DynStore, Expect, Write};
 use portolan_syncer::status::CopyStatus;
 use portolan_types::{
@@ -22,6 +22,8 @@ use portolan_types::{
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::rights::Rights;
 
 /// The scheduler to be: the API server's hooks are made before it, since it needs the server's directory.
 #[derive(Clone, Default)]
@@ -43,16 +45,22 @@ impl Placing {
         shutdown: &CancellationToken,
         tasks: &mut JoinSet<()>,
     ) {
+        let rights = Rights::new(api.clone(), store.clone());
         let parts = Parts {
             store: store.clone(),
             seams: seams.clone(),
             tree: Arc::new(Tree(api.clone())),
-            rights: Arc::new(UseByAll),
+            rights: Arc::new(rights.clone()),
             kinds: Arc::new(Kinds(KindTable::builtin())),
         };
         let scheduler = self.0.get_or_init(|| Scheduler::new(parts)).clone();
         let shutdown = shutdown.clone();
-        tasks.spawn(async move { scheduler.run(shutdown).await });
+        tasks.spawn(async move {
+            // Before the first decision, so that nothing seems to be forbidden that is not.
+            if shutdown.run_until_cancelled(rights.load()).await.is_some() {
+                tokio::join!(scheduler.run(shutdown.clone()), shutdown.run_until_cancelled(rights.run(&scheduler)));
+            }
+        });
     }
 }
 

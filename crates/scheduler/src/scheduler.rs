@@ -16,7 +16,7 @@ use crate::{
     facts::{Facts, Reach},
     kinds,
     queue::{Queue, Task},
-    rescan::Rescans,
+    rescan::{Rescans, Scope},
     seams::{ClusterTree, KindCatalog, UseRights},
 };
 
@@ -158,6 +158,12 @@ impl Scheduler {
             self.start_feed(tasks, resource).await;
             self.inner.rescans.everything();
         }
+    }
+
+    /// Looks again at the objects of a logical cluster and those below it, because the right to use the physical clusters that
+    /// are registered there has changed.
+    pub fn rights_changed(&self, home: LogicalClusterId) {
+        self.inner.rescans.add(Scope::Subtree(home));
     }
 
     /// Waits until everything that is known to be looked at has been. For tests and tools; new work may come any time.

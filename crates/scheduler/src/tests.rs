@@ -44,6 +44,16 @@ impl KindCatalog for Kinds {
     }
 }
 
+/// A right that is given and taken.
+#[derive(Clone)]
+struct Right(Arc<std::sync::atomic::AtomicBool>);
+
+impl crate::UseRights for Right {
+    fn may_use(&self, _: LogicalClusterId, _: LogicalClusterId, _: &str) -> bool {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
 struct World {
     store: DynStore,
     objects: Objects,
@@ -76,12 +86,16 @@ fn shop(text: &str) -> ObjectKey {
 impl World {
     /// A namespace `shop` in `root:shop`, physical clusters in root, and a scheduler that runs.
     async fn new(physical: &[&str]) -> Self {
+        Self::with_rights(physical, Arc::new(UseByAll)).await
+    }
+
+    async fn with_rights(physical: &[&str], rights: Arc<dyn crate::UseRights>) -> Self {
         let store = memory();
         let parts = Parts {
             store: store.clone(),
             seams: Seams::seeded(1, jiff::Timestamp::from_second(1_800_000_000).unwrap()),
             tree: Arc::new(Tree),
-            rights: Arc::new(UseByAll),
+            rights,
             kinds: Arc::new(Kinds),
         };
         let world = Self {
@@ -487,4 +501,25 @@ async fn bounds_hold_also_when_many_come_at_once() {
     assert!(on["east"] <= 5, "{on:?}");
     let page = world.objects.list(RangeScope::AllClusters(resource("placements.portolan.dev"))).await;
     assert_eq!(page.map(|(all, _)| all.len()).map_err(|e: StoreError| e.to_string()), Ok(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_given_places_what_waited_and_one_that_is_taken_moves_nothing() {
+    let right = Right(Arc::default());
+    let world = World::with_rights(&["east"], Arc::new(right.clone())).await;
+    world.deployment("web", json!({})).await;
+    let web = shop("deployments.apps/shop/web");
+    world.settle().await;
+    assert_eq!(words(world.get(&web).await.as_ref()), "");
+    let explained = world.scheduler.explain_object(&web).await.unwrap().unwrap().to_string();
+    assert!(explained.contains("lacks the RBAC verb"), "{explained}");
+
+    right.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.scheduler.rights_changed(LogicalClusterId::ROOT);
+    world.placed(&web, "east").await;
+
+    right.0.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.scheduler.rights_changed(LogicalClusterId::ROOT);
+    world.settle().await;
+    assert_eq!(words(world.get(&web).await.as_ref()), "east", "what runs there stays");
 }

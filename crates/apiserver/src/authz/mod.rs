@@ -2,13 +2,15 @@
 
 mod rbac;
 mod snapshot;
+mod usage;
 
 use portolan_machinery::rbac::{PolicyRule, User};
 use portolan_types::{BoxFuture, LogicalClusterId, Status};
 
 pub(crate) use rbac::RESOURCES;
 pub use rbac::RbacAuthorizer;
-pub use snapshot::ClusterRoles;
+pub use snapshot::{ClusterRoles, OwnObjects};
+pub use usage::{UseGrants, identity_of};
 
 use crate::attributes::Attributes;
 

@@ -86,6 +86,11 @@ impl Bindings {
         Self { all, by_user, by_group }
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Binding> {
+        self.all.iter()
+    }
+
     /// Those that bind a user, by name or by group.
     pub fn of<'a>(&'a self, user: &User) -> impl Iterator<Item = &'a Binding> + use<'a> {
         let groups = user.groups.iter().filter_map(|group| self.by_group.get(group));

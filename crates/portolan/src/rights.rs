@@ -1,0 +1,241 @@
+//! Which logical cluster may use which physical cluster: the RBAC verb `use`, kept in memory for the scheduler.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::{Mutex, RwLock};
+use portolan_apiserver::{
+    ApiServer,
+    authz::{UseGrants, identity_of},
+    follow::{Follower, follow},
+};
+use portolan_scheduler::{Scheduler, UseRights};
+use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, WatchScope};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status, placement};
+use tokio::sync::Notify;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// Pause after the store failed.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The grants of every logical cluster where physical clusters are registered. Where they are not known, nobody may use any.
+#[derive(Clone)]
+pub(crate) struct Rights(Arc<Inner>);
+
+struct Inner {
+    api: Arc<ApiServer>,
+    store: DynStore,
+    homes: RwLock<HashMap<LogicalClusterId, UseGrants>>,
+    /// To be read again.
+    stale: Mutex<BTreeSet<LogicalClusterId>>,
+    woken: Notify,
+}
+
+/// What the writes to one resource mean to the rights.
+struct Follows {
+    rights: Rights,
+    resource: GroupResource,
+}
+
+fn physical_clusters() -> GroupResource {
+    GroupResource::new(placement::GROUP, "physicalclusters")
+}
+
+impl UseRights for Rights {
+    fn may_use(&self, cluster: LogicalClusterId, home: LogicalClusterId, name: &str) -> bool {
+        let Some(known) = self.0.api.directory().by_id(cluster) else { return false };
+        let homes = self.0.homes.read();
+        homes.get(&home).is_some_and(|grants| grants.allow(&identity_of(known.id, &known.path), name))
+    }
+}
+
+impl Rights {
+    /// Rights that are not known yet.
+    pub(crate) fn new(api: Arc<ApiServer>, store: DynStore) -> Self {
+        let (homes, stale, woken) = (RwLock::default(), Mutex::default(), Notify::new());
+        Self(Arc::new(Inner { api, store, homes, stale, woken }))
+    }
+
+    /// Reads the grants of all homes. Tries until it succeeds.
+    pub(crate) async fn load(&self) {
+        while let Err(error) = self.find_homes().await {
+            tracing::warn!(%error, "physical clusters cannot be listed");
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.read_stale(|_| {}).await;
+    }
+
+    /// Keeps the grants up to date, and has the scheduler look again at what a change may concern. Ends when it is dropped.
+    pub(crate) async fn run(&self, scheduler: &Scheduler) {
+        let follows = |resource: GroupResource| {
+            let scope = WatchScope::Resource(resource.clone(), None);
+            follow(self.0.store.clone(), scope, Arc::new(Follows { rights: self.clone(), resource }))
+        };
+        let reading = async {
+            loop {
+                self.0.woken.notified().await;
+                self.read_stale(|home| scheduler.rights_changed(home)).await;
+            }
+        };
+        tokio::join!(
+            follows(physical_clusters()),
+            follows(GroupResource::new(RBAC, "clusterroles")),
+            follows(GroupResource::new(RBAC, "clusterrolebindings")),
+            reading,
+        );
+    }
+
+    /// Marks every home, the known ones and those that are not known yet.
+    async fn find_homes(&self) -> Result<ResourceVersion, Status> {
+        let known: Vec<LogicalClusterId> = self.0.homes.read().keys().copied().collect();
+        let mut request = RangeRequest::slices(RangeScope::AllClusters(physical_clusters()));
+        let mut homes: BTreeSet<LogicalClusterId> = known.into_iter().collect();
+        loop {
+            let page = self.0.store.range(request.clone()).await.map_err(Status::internal)?;
+            homes.extend(page.objects.iter().map(|stored| stored.key.cluster));
+            let Some(next) = request.next(&page) else {
+                self.mark(homes);
+                return Ok(page.revision);
+            };
+            request = next;
+        }
+    }
+
+    fn mark(&self, homes: impl IntoIterator<Item = LogicalClusterId>) {
+        self.0.stale.lock().extend(homes);
+        self.0.woken.notify_one();
+    }
+
+    /// Reads what is marked, and tells of each home whose grants are others than before.
+    async fn read_stale(&self, changed: impl Fn(LogicalClusterId)) {
+        loop {
+            let Some(home) = self.0.stale.lock().pop_first() else { return };
+            match self.0.api.use_grants(home).await {
+                Ok(grants) => {
+                    let before = self.0.homes.write().insert(home, grants.clone());
+                    if before.as_ref() != Some(&grants) {
+                        changed(home);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(cluster = %home, %error, "the rights to physical clusters cannot be read");
+                    self.0.stale.lock().insert(home);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl Follower for Follows {
+    fn catch_up(&self) -> BoxFuture<'_, Result<ResourceVersion, Status>> {
+        Box::pin(async move {
+            if self.resource == physical_clusters() {
+                return self.rights.find_homes().await;
+            }
+            let at = self.rights.0.store.current();
+            let known: Vec<LogicalClusterId> = self.rights.0.homes.read().keys().copied().collect();
+            self.rights.mark(known);
+            Ok(at)
+        })
+    }
+
+    fn take(&self, event: &Event) {
+        let home = event.key.cluster;
+        let is_known = self.rights.0.homes.read().contains_key(&home);
+        let matters = match (self.resource == physical_clusters(), is_known) {
+            (true, false) => event.change != Change::Deleted,
+            (false, true) => true,
+            (true, true) | (false, false) => false,
+        };
+        if matters {
+            self.rights.mark([home]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http::Request;
+    use http_body_util::{BodyExt as _, Full};
+    use portolan_apiserver::{ApiServerConfig, User};
+    use portolan_scheduler::{BuiltinKinds, ClusterTree, Parts};
+    use portolan_types::{LogicalClusterPath, Seams};
+    use serde_json::{Value, json};
+    use tower::ServiceExt as _;
+
+    struct NoTree;
+
+    impl ClusterTree for NoTree {
+        fn lineage(&self, _: LogicalClusterId) -> Vec<(LogicalClusterId, LogicalClusterPath)> {
+            Vec::new()
+        }
+
+        fn subtree(&self, cluster: LogicalClusterId) -> Vec<LogicalClusterId> {
+            vec![cluster]
+        }
+    }
+
+    async fn send(api: &Arc<ApiServer>, method: &str, path: &str, object: Value) -> Value {
+        let admin = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(format!("/clusters/{path}")).header("content-type", media);
+        let request = request.body(Full::new(Bytes::from(object.to_string()))).unwrap();
+        let answer = api.service_as(admin).oneshot(request).await.unwrap();
+        let code = answer.status();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(code.is_success(), "{method} {path}: {}", String::from_utf8_lossy(&bytes));
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    async fn workspace(api: &Arc<ApiServer>, parent: &str, name: &str) -> LogicalClusterId {
+        let path = format!("{parent}/apis/tenancy.kcp.io/v1alpha1/workspaces");
+        let made = send(api, "POST", &path, json!({"metadata": {"name": name}})).await;
+        made["spec"]["cluster"].as_str().unwrap().parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rights_follow_the_bindings_where_a_physical_cluster_is_registered() {
+        let store = portolan_store::memory();
+        let api = ApiServer::new(store.clone(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
+        let acme = workspace(&api, "root", "acme").await;
+        let (shop, lab) = (workspace(&api, "root:acme", "shop").await, workspace(&api, "root:acme", "lab").await);
+        let rights = Rights::new(api.clone(), store.clone());
+        rights.load().await;
+        assert!(!rights.may_use(shop, acme, "east"), "where nothing is registered nothing may be used");
+        let parts = Parts {
+            store: store.clone(),
+            seams: Seams::system(),
+            tree: Arc::new(NoTree),
+            rights: Arc::new(rights.clone()),
+            kinds: Arc::new(BuiltinKinds),
+        };
+        let (running, scheduler) = (rights.clone(), Scheduler::new(parts));
+        let task = tokio::spawn(async move { running.run(&scheduler).await });
+        let settle = || tokio::time::sleep(Duration::from_secs(1));
+
+        let physical = json!({"metadata": {"name": "east"}, "spec": {"connection": {"simulated": {}}}});
+        send(&api, "POST", "root:acme/apis/portolan.dev/v1alpha1/physicalclusters", physical).await;
+        settle().await;
+        assert!(rights.may_use(shop, acme, "east") && rights.may_use(lab, acme, "east"), "from the start all may");
+
+        let bindings = "root:acme/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        let shared = format!("{bindings}/portolan:physicalcluster-users");
+        let only_shop = json!({"subjects": [
+            {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:clusters:root:acme:shop"},
+        ]});
+        send(&api, "PATCH", &shared, only_shop).await;
+        settle().await;
+        assert!(rights.may_use(shop, acme, "east") && !rights.may_use(lab, acme, "east"));
+
+        let again = Rights::new(api.clone(), store.clone());
+        again.load().await;
+        assert!(again.may_use(shop, acme, "east") && !again.may_use(lab, acme, "east"), "also after a restart");
+        task.abort();
+    }
+}
