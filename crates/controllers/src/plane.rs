@@ -4,15 +4,11 @@ use portolan_machinery::{
     kinds::{Kind, KindTable},
     lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext},
 };
-use portolan_store::{DynStore, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction};
+use portolan_store::{self as store, DynStore, Modified, Objects, RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
-    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Record, ResourceVersion, Scope, Seams,
-    Status,
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, ResourceVersion, Scope, Seams, Status,
 };
 use serde_json::Value;
-
-/// How often a change is tried again when others write the same object.
-const ATTEMPTS: usize = 8;
 
 /// Why a loop's step failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,14 +19,6 @@ pub enum PlaneError {
     /// The life cycle rules refuse it.
     #[error(transparent)]
     Refused(#[from] Status),
-    /// A stored object cannot be read.
-    #[error("{key} is damaged: {source}")]
-    Damaged {
-        /// Which one.
-        key: ObjectKey,
-        /// Why.
-        source: serde_json::Error,
-    },
 }
 
 /// An object with its place.
@@ -54,7 +42,7 @@ pub enum Step {
 
 /// The objects of all logical clusters.
 pub struct Plane {
-    store: DynStore,
+    objects: Objects,
     table: &'static KindTable,
     seams: Seams,
 }
@@ -62,12 +50,12 @@ pub struct Plane {
 impl Plane {
     /// On a store and a kind table.
     pub fn new(store: DynStore, table: &'static KindTable, seams: Seams) -> Self {
-        Self { store, table, seams }
+        Self { objects: Objects::new(store), table, seams }
     }
 
     /// The store below.
     pub fn store(&self) -> &DynStore {
-        &self.store
+        self.objects.store()
     }
 
     /// The kinds.
@@ -98,7 +86,8 @@ impl Plane {
     /// # Errors
     /// When the store fails.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Found>, PlaneError> {
-        self.store.get(key).await?.map(found).transpose()
+        let found = self.objects.get_value(key).await?;
+        Ok(found.map(|(object, revision)| Found { key: key.clone(), revision, object }))
     }
 
     /// All objects of a scope at the latest state.
@@ -106,7 +95,7 @@ impl Plane {
     /// # Errors
     /// When the store fails.
     pub async fn list(&self, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
-        let page = self.store.range(RangeRequest::all(scope)).await?;
+        let page = self.store().range(RangeRequest::all(scope)).await?;
         page.objects.into_iter().map(found).collect()
     }
 
@@ -127,7 +116,7 @@ impl Plane {
             top.insert("status".into(), status);
         }
         let key = self.key_of(kind, cluster, &object)?;
-        match self.commit(&key, Expect::Absent, Some(&object)).await {
+        match self.objects.create(&key, &object).await {
             Ok(revision) => Ok(Some(with_revision(key, revision, object))),
             Err(StoreError::AlreadyExists { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -145,24 +134,18 @@ impl Plane {
         key: &ObjectKey,
         mut change: impl FnMut(&mut Value) -> Step + Send,
     ) -> Result<Option<Value>, PlaneError> {
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
-            let Some(current) = self.get(key).await? else { return Ok(None) };
-            let mut new = current.object.clone();
-            let Step::Write(subresource) = change(&mut new) else { return Ok(Some(current.object)) };
-            let update = lifecycle::prepare_update(&self.context(), kind, subresource, &current.object, new)?;
-            let (record, answer) = match update {
-                Update::Unchanged => return Ok(Some(current.object)),
-                Update::Changed(object) => (Some(object.clone()), object),
-                Update::Removed(object) => (None, object),
+        let modify = |object: &mut Value| -> Result<_, PlaneError> {
+            let mut new = object.clone();
+            let Step::Write(subresource) = change(&mut new) else { return Ok(store::Step::Keep) };
+            let (new, step) = match lifecycle::prepare_update(&self.context(), kind, subresource, object, new)? {
+                Update::Unchanged => return Ok(store::Step::Keep),
+                Update::Changed(new) => (new, store::Step::Write),
+                Update::Removed(last) => (last, store::Step::Delete),
             };
-            match self.commit(key, Expect::At(current.revision), record.as_ref()).await {
-                Ok(_) => return Ok(Some(answer)),
-                Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound { .. })) => last = Some(error),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(last.unwrap_or(StoreError::Overloaded).into())
+            *object = new;
+            Ok(step)
+        };
+        Ok(self.objects.modify(key, modify).await?.map(Modified::into_object))
     }
 
     /// Deletes an object as a request would: marks it while finalizers, grace or copies downstream hold it.
@@ -170,21 +153,17 @@ impl Plane {
     /// # Errors
     /// When the rules refuse it, also by its preconditions, or the store fails.
     pub async fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<(), PlaneError> {
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
-            let Some(current) = self.get(key).await? else { return Ok(()) };
-            let record = match lifecycle::prepare_delete(&self.context(), kind, &current.object, options)? {
-                Deletion::Already(_) => return Ok(()),
-                Deletion::Mark(object) => Some(object),
-                Deletion::Remove => None,
-            };
-            match self.commit(key, Expect::At(current.revision), record.as_ref()).await {
-                Ok(_) | Err(StoreError::NotFound { .. }) => return Ok(()),
-                Err(error @ StoreError::Conflict { .. }) => last = Some(error),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(last.unwrap_or(StoreError::Overloaded).into())
+        let modify = |object: &mut Value| -> Result<_, PlaneError> {
+            Ok(match lifecycle::prepare_delete(&self.context(), kind, object, options)? {
+                Deletion::Already(_) => store::Step::Keep,
+                Deletion::Remove => store::Step::Delete,
+                Deletion::Mark(marked) => {
+                    *object = marked;
+                    store::Step::Write
+                }
+            })
+        };
+        self.objects.modify(key, modify).await.map(drop)
     }
 
     /// As [`Plane::change`], but as the cluster's own machinery does it: no validation, no generation, no removal. For what no
@@ -197,29 +176,10 @@ impl Plane {
         key: &ObjectKey,
         mut change: impl FnMut(&mut Value) -> bool + Send,
     ) -> Result<Option<Value>, PlaneError> {
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
-            let Some(mut current) = self.get(key).await? else { return Ok(None) };
-            if !change(&mut current.object) {
-                return Ok(Some(current.object));
-            }
-            match self.commit(key, Expect::At(current.revision), Some(&current.object)).await {
-                Ok(_) => return Ok(Some(current.object)),
-                Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound { .. })) => last = Some(error),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(last.unwrap_or(StoreError::Overloaded).into())
-    }
-
-    async fn commit(
-        &self,
-        key: &ObjectKey,
-        expect: Expect,
-        object: Option<&Value>,
-    ) -> Result<ResourceVersion, StoreError> {
-        let txn = Transaction::one(key.clone(), expect, object.map(Record::of));
-        Ok(self.store.commit(txn).await?.into_inner().last)
+        let modify = |object: &mut Value| -> Result<_, PlaneError> {
+            Ok(if change(object) { store::Step::Write } else { store::Step::Keep })
+        };
+        Ok(self.objects.modify(key, modify).await?.map(Modified::into_object))
     }
 
     /// The address of an object of a kind.
@@ -238,10 +198,7 @@ impl Plane {
 }
 
 fn found(stored: StoredObject) -> Result<Found, PlaneError> {
-    match stored.record.to_value(stored.revision) {
-        Ok(object) => Ok(Found { key: stored.key, revision: stored.revision, object }),
-        Err(source) => Err(PlaneError::Damaged { key: stored.key, source }),
-    }
+    Ok(Found { object: stored.to_value()?, key: stored.key, revision: stored.revision })
 }
 
 fn with_revision(key: ObjectKey, revision: ResourceVersion, mut object: Value) -> Found {

@@ -15,7 +15,6 @@ use crate::{
     commit::Change,
     gather::Gathered,
     kinds,
-    object_tree::value,
     queue::Pending,
     rescan::placed_from_here,
     scheduler::{Inner, SchedulerError},
@@ -124,7 +123,7 @@ impl Inner {
         for resource in workloads {
             for stored in self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await? {
                 if !stored.record.header.placed_on.is_empty() {
-                    inhabited.add_workload(&value(&stored)?);
+                    inhabited.add_workload(&stored.to_value()?);
                 }
             }
         }
@@ -139,7 +138,7 @@ impl Inner {
                 let role = if kind == "Ingress" { Role::Network } else { Role::Content };
                 let places = inhabited.needs(role, kind, &stored.key.name);
                 if !places.is_empty() {
-                    inhabited.name(&References::of(&value(&stored)?), &places);
+                    inhabited.name(&References::of(&stored.to_value()?), &places);
                 }
             }
         }
@@ -185,7 +184,7 @@ impl Inner {
         if unplaced && !selected && inhabited.anywhere.is_empty() {
             return Ok(());
         }
-        let object = value(&stored)?;
+        let object = stored.to_value()?;
         let role = portolan_placement::role_of(builtin.group, builtin.kind, &object);
         if !role.follows() {
             return Ok(());

@@ -16,7 +16,6 @@ mod followers;
 mod gather;
 mod kinds;
 mod object;
-mod object_tree;
 mod observe;
 mod peek;
 mod physical;

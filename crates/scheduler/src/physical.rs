@@ -13,7 +13,6 @@ use portolan_types::{
 use serde_json::{Value, json};
 
 use crate::{
-    object_tree::value,
     peek::Peek,
     scheduler::{Inner, SchedulerError},
 };
@@ -26,7 +25,7 @@ const MAX_NAMED: usize = 3;
 impl Inner {
     pub(crate) async fn tend_physical(&self, key: &ObjectKey) -> Result<(), SchedulerError> {
         let Some(stored) = self.objects.store().get(key).await? else { return Ok(()) };
-        let mut physical = value(&stored)?;
+        let mut physical = stored.to_value()?;
         let held = object::finalizers(&physical).any(|f| f == FINALIZER);
         let record = match (object::is_deleting(&physical), held) {
             (false, true) | (true, false) => return Ok(()),

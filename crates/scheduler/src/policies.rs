@@ -27,7 +27,7 @@ impl Inner {
             tokio::time::sleep(delay).await;
             for wanted in self.policy_statuses() {
                 match write(&self.objects, &wanted, &self.seams.now_text()).await {
-                    Ok(()) | Err(StoreError::NotFound { .. } | StoreError::ClusterGone { .. }) => {}
+                    Ok(()) | Err(StoreError::ClusterGone { .. }) => {}
                     Err(error) => {
                         warn!(policy = %wanted.key, %error, "could not write the status of a policy");
                         self.matched_changed.notify_one();
@@ -54,10 +54,10 @@ async fn write(objects: &Objects, wanted: &Wanted, now: &str) -> Result<(), Stor
         let known: PlacementPolicyStatus = serde_json::from_value(before).unwrap_or_default();
         let status = status(&known, wanted, object::generation(policy), now);
         if known == status {
-            return Step::Keep;
+            return Ok(Step::Keep);
         }
         policy["status"] = json!(status);
-        Step::Write
+        Ok(Step::Write)
     };
     objects.modify(&wanted.key, change).await.map(drop)
 }

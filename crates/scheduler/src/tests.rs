@@ -150,9 +150,9 @@ impl World {
     async fn change(&self, key: &ObjectKey, mut change: impl FnMut(&mut Value) + Send) {
         let write = |object: &mut Value| {
             change(object);
-            Step::Write
+            Ok::<_, StoreError>(Step::Write)
         };
-        assert!(matches!(self.objects.modify(key, write).await.unwrap(), Modified::Written(..)));
+        assert!(matches!(self.objects.modify(key, write).await.unwrap(), Some(Modified::Written(..))));
     }
 
     async fn pin(&self, key: &ObjectKey, to: &str) {

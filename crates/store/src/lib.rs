@@ -34,6 +34,6 @@ mod value;
 mod worklist;
 
 pub use api::*;
-pub use objects::{Modified, Objects, Step, keep_history};
+pub use objects::{Modified, Objects, Step, keep_history, retried};
 pub use open::{Engine, OpenError, StoreConfig, memory, memory_with, open};
 pub use worklist::Worklist;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use portolan_types::{LabelSelector, ObjectKey, Record, ResourceVersion};
 use serde_json::Value;
 
@@ -9,8 +10,25 @@ use crate::{
     DynStore, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, read::damaged, value::Damage,
 };
 
-/// How often a change is tried before the conflict is handed to the caller, whose own loop comes again.
+/// How often a step is tried before its error is handed to the caller, whose own loop comes again.
 const MAX_TRIES: usize = 16;
+
+/// Runs a step that reads and then commits what follows from that, again while somebody was faster: at most 16 times.
+///
+/// # Errors
+/// Those of the step; of the last one when somebody was faster each time.
+pub async fn retried<T, E, F: Future<Output = Result<T, E>>>(
+    was_beaten: impl Fn(&E) -> bool,
+    mut step: impl FnMut() -> F,
+) -> Result<T, E> {
+    for _ in 1..MAX_TRIES {
+        match step().await {
+            Err(error) if was_beaten(&error) => {}
+            done => return done,
+        }
+    }
+    step().await
+}
 
 /// What to do with an object that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +48,17 @@ pub enum Modified {
     Kept(Value, ResourceVersion),
     /// It was written: the object now, at its new revision.
     Written(Value, ResourceVersion),
-    /// It was removed, by the write of this revision.
-    Deleted(ResourceVersion),
+    /// It was removed: the object as it was last, and the revision of its removal.
+    Deleted(Value, ResourceVersion),
+}
+
+impl Modified {
+    /// The object, as it is now or was last.
+    pub fn into_object(self) -> Value {
+        match self {
+            Self::Kept(object, _) | Self::Written(object, _) | Self::Deleted(object, _) => object,
+        }
+    }
 }
 
 /// A store whose objects are read and changed as trees.
@@ -57,7 +84,7 @@ impl Objects {
     /// Those of [`crate::Store::get`].
     pub async fn get_value(&self, key: &ObjectKey) -> Result<Option<(Value, ResourceVersion)>, StoreError> {
         let stored = self.store.get(key).await?;
-        stored.map(|stored| Ok((to_value(&stored)?, stored.revision))).transpose()
+        stored.map(|stored| Ok((stored.to_value()?, stored.revision))).transpose()
     }
 
     /// Creates an object.
@@ -69,44 +96,44 @@ impl Objects {
         Ok(self.store.commit(txn).await?.into_inner().last)
     }
 
-    /// Looks at an object and changes it, again when somebody was faster. `change` may run several times.
+    /// Looks at an object and changes it, again when somebody was faster; `None` when it is not there. `change` may run
+    /// several times.
     ///
     /// # Errors
-    /// `NotFound` when it is not there; `Conflict` when others were faster 16 times; those of [`crate::Store::commit`].
-    pub async fn modify(
+    /// Those of `change`; `Conflict` when others were faster 16 times; those of [`crate::Store::commit`].
+    pub async fn modify<E: From<StoreError>>(
         &self,
         key: &ObjectKey,
-        mut change: impl FnMut(&mut Value) -> Step + Send,
-    ) -> Result<Modified, StoreError> {
-        let mut tries = 1;
-        loop {
-            match self.try_modify(key, &mut change).await {
-                Err(StoreError::Conflict { .. }) if tries < MAX_TRIES => tries += 1,
-                done => return done,
-            }
-        }
+        change: impl FnMut(&mut Value) -> Result<Step, E> + Send,
+    ) -> Result<Option<Modified>, E> {
+        // Gone between reading and writing is as good as changed: the next look tells.
+        let was_beaten =
+            |error: &StoreError| matches!(error, StoreError::Conflict { .. } | StoreError::NotFound { .. });
+        // Tries come one after the other; the lock only shows that to the compiler.
+        let change = Mutex::new(change);
+        retried(was_beaten, || self.try_modify(key, &change)).await?
     }
 
-    async fn try_modify(
+    /// The error of `change` inside, so that it is not taken for one of the store.
+    async fn try_modify<E: From<StoreError>>(
         &self,
         key: &ObjectKey,
-        change: &mut (impl FnMut(&mut Value) -> Step + Send),
-    ) -> Result<Modified, StoreError> {
-        let found = self.get_value(key).await?;
-        let (mut object, revision) = found.ok_or_else(|| StoreError::NotFound { key: key.clone() })?;
-        let record = match change(&mut object) {
-            Step::Keep => return Ok(Modified::Kept(object, revision)),
-            Step::Write => Some(Record::of(&object)),
-            Step::Delete => None,
+        change: &Mutex<impl FnMut(&mut Value) -> Result<Step, E> + Send>,
+    ) -> Result<Result<Option<Modified>, E>, StoreError> {
+        let Some((mut object, revision)) = self.get_value(key).await? else { return Ok(Ok(None)) };
+        let step = (*change.lock())(&mut object);
+        let record = match step {
+            Err(error) => return Ok(Err(error)),
+            Ok(Step::Keep) => return Ok(Ok(Some(Modified::Kept(object, revision)))),
+            Ok(Step::Write) => Some(Record::of(&object)),
+            Ok(Step::Delete) => None,
         };
         let written = record.is_some();
         let committed = self.store.commit(Transaction::one(key.clone(), Expect::At(revision), record)).await?;
         let revision = committed.into_inner().last;
-        if !written {
-            return Ok(Modified::Deleted(revision));
-        }
         portolan_types::object::metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
-        Ok(Modified::Written(object, revision))
+        let modified = if written { Modified::Written } else { Modified::Deleted };
+        Ok(Ok(Some(modified(object, revision))))
     }
 
     /// All objects of a scope as trees, in key order, and the revision from which a watch goes on without gap.
@@ -127,13 +154,19 @@ impl Objects {
         labels: LabelSelector,
     ) -> Result<(Vec<(ObjectKey, Value)>, ResourceVersion), StoreError> {
         let page = self.store.range(RangeRequest { labels, ..RangeRequest::all(scope) }).await?;
-        let objects = page.objects.into_iter().map(|stored| Ok((stored.key.clone(), to_value(&stored)?)));
+        let objects = page.objects.into_iter().map(|stored| Ok((stored.key.clone(), stored.to_value()?)));
         Ok((objects.collect::<Result<_, StoreError>>()?, page.revision))
     }
 }
 
-fn to_value(stored: &StoredObject) -> Result<Value, StoreError> {
-    stored.record.to_value(stored.revision).map_err(|_| damaged(Damage::Body))
+impl StoredObject {
+    /// The object as a tree, with its resourceVersion.
+    ///
+    /// # Errors
+    /// `Backend` when its body is damaged.
+    pub fn to_value(&self) -> Result<Value, StoreError> {
+        self.record.to_value(self.revision).map_err(|_| damaged(Damage::Body))
+    }
 }
 
 /// Compacts a store for ever, so that between `keep` and twice as much of history stays: what watches resume from and pages
@@ -156,17 +189,29 @@ mod tests {
 
     use super::*;
 
+    fn pod(name: &str) -> ObjectKey {
+        ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "pods"), name.parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_step_that_always_comes_second_is_given_up() {
+        let mut tries = 0;
+        let step = || {
+            tries += 1;
+            async { Err("conflict") }
+        };
+        let beaten: Result<(), &str> = retried(|error| *error == "conflict", step).await;
+        assert_eq!((beaten, tries), (Err("conflict"), MAX_TRIES));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn history_is_kept_for_the_time_asked() {
         let store = crate::memory();
         let objects = Objects::new(store.clone());
         let task = tokio::spawn(keep_history(store.clone(), Duration::from_secs(300)));
-        let resource = GroupResource::new("", "pods");
         for minute in 1..=20u64 {
             tokio::time::sleep(Duration::from_secs(60)).await;
-            let name = format!("p{minute}").parse().unwrap();
-            let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource.clone(), name);
-            objects.create(&key, &json!({})).await.unwrap();
+            objects.create(&pod(&format!("p{minute}")), &json!({})).await.unwrap();
             let age = store.current().get() - store.oldest().get();
             assert!((5..=11).contains(&age) || minute < 12, "{age} minutes are kept after {minute}");
         }

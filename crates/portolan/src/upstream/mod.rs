@@ -15,7 +15,7 @@ use std::{
 
 use portolan_controllers::Plane;
 use portolan_store::{
-    EventStream, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope,
+    EventStream, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, retried,
 };
 use portolan_types::{
     BoxFuture, GroupVersionKind, ObjectKey, Record, ResourceVersion, Status, Uid,
@@ -27,9 +27,6 @@ use portolan_types::{
     },
 };
 use serde_json::Value;
-
-/// How often a report is tried again when others write the same object.
-const ATTEMPTS: usize = 8;
 
 /// The logical side of all physical clusters.
 pub(crate) struct StoreUpstream {
@@ -49,7 +46,7 @@ impl StoreUpstream {
     }
 
     fn upstream_object(&self, stored: &StoredObject) -> Result<UpstreamObject, UpstreamError> {
-        let object = stored.record.to_value(stored.revision).map_err(|error| failed(&error))?;
+        let object = stored.to_value().map_err(store_failed)?;
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
         let kind = match self.plane.stored_kind(&stored.key.resource) {
             Some(kind) => kind.gvk.clone(),
@@ -62,7 +59,7 @@ impl StoreUpstream {
 
     async fn read(&self, key: &ObjectKey) -> Result<Option<(Value, ResourceVersion)>, UpstreamError> {
         let Some(stored) = self.plane.store().get(key).await.map_err(store_failed)? else { return Ok(None) };
-        let object = stored.record.to_value(stored.revision).map_err(|error| failed(&error))?;
+        let object = stored.to_value().map_err(store_failed)?;
         Ok(Some((object, stored.revision)))
     }
 
@@ -71,20 +68,6 @@ impl StoreUpstream {
             return Ok(());
         }
         self.plane.store().commit(txn).await.map(drop).map_err(store_failed)
-    }
-
-    /// Runs one read-then-commit step until nobody else got in between.
-    async fn retried<'a>(
-        &'a self,
-        step: impl Fn() -> BoxFuture<'a, Result<(), UpstreamError>> + Send,
-    ) -> Result<(), UpstreamError> {
-        for _ in 1..ATTEMPTS {
-            match step().await {
-                Err(UpstreamError::Conflict) => {}
-                other => return other,
-            }
-        }
-        step().await
     }
 
     async fn write_cluster(&self, physical: &Uid, report: &ClusterReport) -> Result<(), UpstreamError> {
@@ -128,6 +111,10 @@ fn cluster_status(before: &PhysicalClusterStatus, report: &ClusterReport, now: &
     after.capacity = report.capacity.clone().unwrap_or(after.capacity);
     after.allocatable = report.allocatable.clone().unwrap_or(after.allocatable);
     after
+}
+
+fn was_beaten(error: &UpstreamError) -> bool {
+    matches!(error, UpstreamError::Conflict)
 }
 
 fn failed(error: &dyn std::fmt::Display) -> UpstreamError {
@@ -189,7 +176,7 @@ impl Upstream for StoreUpstream {
     fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>> {
         Box::pin(async move {
             let report = Arc::new(report);
-            self.retried(|| Box::pin(copies::report(self, report.clone()))).await
+            retried(was_beaten, || copies::report(self, report.clone())).await
         })
     }
 
@@ -201,7 +188,7 @@ impl Upstream for StoreUpstream {
         epoch: u64,
     ) -> BoxFuture<'a, Result<(), UpstreamError>> {
         let leaving = release::Leaving { key, uid, physical, epoch };
-        Box::pin(self.retried(move || Box::pin(release::release(self, leaving, Transaction::default()))))
+        Box::pin(retried(was_beaten, move || release::release(self, leaving, Transaction::default())))
     }
 
     fn project<'a>(&'a self, physical: &'a Uid, projection: Projection) -> BoxFuture<'a, Result<(), UpstreamError>> {
@@ -219,7 +206,7 @@ impl Upstream for StoreUpstream {
     fn record_debt<'a>(&'a self, physical: &'a Uid, debt: Debt) -> BoxFuture<'a, Result<(), UpstreamError>> {
         Box::pin(async move {
             let debt = Arc::new(debt);
-            self.retried(|| Box::pin(debts::record(self, physical, debt.clone()))).await
+            retried(was_beaten, || debts::record(self, physical, debt.clone())).await
         })
     }
 
@@ -228,13 +215,6 @@ impl Upstream for StoreUpstream {
         physical: &'a Uid,
         report: ClusterReport,
     ) -> BoxFuture<'a, Result<(), UpstreamError>> {
-        Box::pin(async move {
-            let report = Arc::new(report);
-            self.retried(|| {
-                let report = report.clone();
-                Box::pin(async move { self.write_cluster(physical, &report).await })
-            })
-            .await
-        })
+        Box::pin(async move { retried(was_beaten, || self.write_cluster(physical, &report)).await })
     }
 }

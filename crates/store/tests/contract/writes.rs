@@ -76,7 +76,7 @@ pub(crate) async fn of_many_who_change_one_object_each_succeeds_once(scene: Scen
         while left > 0 {
             let changed = objects.modify(&key, |object| {
                 object["n"] = json!(object["n"].as_u64().unwrap() + 1);
-                Step::Write
+                Ok(Step::Write)
             });
             match changed.await {
                 Ok(_) => left -= 1,
@@ -177,15 +177,19 @@ pub(crate) async fn helpers_try_again_when_somebody_was_faster(scene: Scene) {
             drop(scene.store.commit(faster));
         }
         value["data"] = json!("mine");
-        Step::Write
+        Ok::<_, StoreError>(Step::Write)
     });
-    let Modified::Written(value, revision) = modified.await.unwrap() else { panic!("it was written") };
+    let Some(Modified::Written(value, revision)) = modified.await.unwrap() else { panic!("it was written") };
     assert_eq!(value["metadata"]["resourceVersion"], revision.to_string());
     let stored = scene.store.get(&key).await.unwrap().unwrap();
     assert_eq!((text(&stored.record).as_str(), stored.revision), ("mine", revision));
-    assert!(matches!(objects.modify(&key, |_| Step::Keep).await, Ok(Modified::Kept(_, at)) if at == revision));
-    assert_eq!(objects.modify(&key, |_| Step::Delete).await.unwrap(), Modified::Deleted(revision.plus(1)));
-    assert!(matches!(objects.modify(&key, |_| Step::Keep).await, Err(StoreError::NotFound { .. })));
+    let step = |step: Step| objects.modify(&key, move |_| Ok::<_, StoreError>(step));
+    assert!(matches!(step(Step::Keep).await, Ok(Some(Modified::Kept(_, at))) if at == revision));
+    let refused = objects.modify(&key, |_| Err(StoreError::Overloaded)).await;
+    assert!(matches!(refused, Err(StoreError::Overloaded)), "what the change says is handed on");
+    let deleted = step(Step::Delete).await.unwrap();
+    assert!(matches!(deleted, Some(Modified::Deleted(last, at)) if at == revision.plus(1) && last["data"] == "mine"));
+    assert_eq!(step(Step::Keep).await.unwrap(), None);
     let (list, at) = objects.list(RangeScope::Cluster(cluster(1), pods())).await.unwrap();
     assert_eq!((list, at), (Vec::new(), revision.plus(1)));
     assert_eq!(objects.create(&key, &object(&key, "new")).await.unwrap(), revision.plus(2));
