@@ -22,11 +22,7 @@ pub(super) struct Family {
 
 impl Family {
     pub(super) fn new(plane: Arc<Plane>, parent: (&str, &str), child: (&str, &str)) -> Self {
-        let kind = |(group, name): (&str, &str)| {
-            let gvk = GroupVersionKind::new(group, "v1", name);
-            &**plane.table().kind(&gvk).expect("the table has every workload kind in v1")
-        };
-        let (parent, child) = (kind(parent), kind(child));
+        let (parent, child) = (kind(&plane, parent), kind(&plane, child));
         Self { plane, parent, child }
     }
 
@@ -91,6 +87,12 @@ impl Family {
         };
         self.plane.force(key, write).await.map(drop)
     }
+}
+
+/// A kind by group and name.
+pub(super) fn kind(plane: &Plane, (group, name): (&str, &str)) -> &'static Kind {
+    let gvk = GroupVersionKind::new(group, "v1", name);
+    plane.table().kind(&gvk).expect("the table has every workload kind, and what workloads make, in v1")
 }
 
 /// A pod as the template of `owner` says, with further labels. Its name is still missing.

@@ -1,51 +1,44 @@
 //! CronJob → Jobs, in time.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
-use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, object, seams::seconds_text};
+use portolan_controllers::{Outcome, PlaneError, plane::Found};
+use portolan_types::{object, seams::seconds_text};
 use serde_json::{Value, json};
 
-use super::children::Family;
+use super::{Workload, children::Family};
 use crate::{
     fields::{controller_ref, is_true, number, text},
     schedule::Schedule,
 };
 
-pub(super) struct CronJobs(Family);
+pub(super) struct CronJobs;
 
-impl CronJobs {
-    pub(super) fn new(plane: Arc<Plane>) -> Self {
-        Self(Family::new(plane, ("batch", "CronJob"), ("batch", "Job")))
-    }
+async fn start(family: &Family, cron: &Found, at: Timestamp) -> Result<(), PlaneError> {
+    let template = &cron.object["spec"]["jobTemplate"];
+    let mut metadata = template.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    metadata["name"] = format!("{}-{}", object::name(&cron.object), at.as_second() / 60).into();
+    metadata["namespace"] = object::namespace(&cron.object).into();
+    metadata["ownerReferences"] = json!([controller_ref(&cron.object)]);
+    metadata["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"] = seconds_text(at).into();
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]});
+    family.create(cron, job).await
+}
 
-    async fn start(&self, cron: &Found, at: Timestamp) -> Result<(), PlaneError> {
-        let template = &cron.object["spec"]["jobTemplate"];
-        let mut metadata = template.get("metadata").cloned().unwrap_or_else(|| json!({}));
-        metadata["name"] = format!("{}-{}", object::name(&cron.object), at.as_second() / 60).into();
-        metadata["namespace"] = object::namespace(&cron.object).into();
-        metadata["ownerReferences"] = json!([controller_ref(&cron.object)]);
-        metadata["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"] = seconds_text(at).into();
-        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]});
-        self.0.create(cron, job).await
-    }
-
-    async fn tidy(&self, cron: &Value, jobs: &[Found]) -> Result<(), PlaneError> {
-        for (condition, limit, default) in
-            [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
-        {
-            let mut ended: Vec<&Found> = jobs.iter().filter(|job| is_true(&job.object, condition)).collect();
-            ended.sort_by_key(|job| job.revision);
-            let keep = usize::try_from(number(cron, limit).unwrap_or(default)).unwrap_or(0);
-            let spare = ended.len().saturating_sub(keep);
-            for job in ended.into_iter().take(spare) {
-                self.0.delete(job).await?;
-            }
+async fn tidy(family: &Family, cron: &Value, jobs: &[Found]) -> Result<(), PlaneError> {
+    for (condition, limit, default) in
+        [("Complete", "/spec/successfulJobsHistoryLimit", 3), ("Failed", "/spec/failedJobsHistoryLimit", 1)]
+    {
+        let mut ended: Vec<&Found> = jobs.iter().filter(|job| is_true(&job.object, condition)).collect();
+        ended.sort_by_key(|job| job.revision);
+        let keep = usize::try_from(number(cron, limit).unwrap_or(default)).unwrap_or(0);
+        let spare = ended.len().saturating_sub(keep);
+        for job in ended.into_iter().take(spare) {
+            family.delete(job).await?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The latest time that is due and was not run yet, and the next one to come.
@@ -65,51 +58,38 @@ fn due(cron: &Value, now: Timestamp) -> Option<(Option<Timestamp>, Timestamp)> {
     Some((latest, next))
 }
 
-impl Controller for CronJobs {
-    type Key = ObjectKey;
+impl Workload for CronJobs {
+    const NAME: &'static str = "simulated-cronjobs";
+    const PARENT: (&'static str, &'static str) = ("batch", "CronJob");
+    const CHILD: (&'static str, &'static str) = ("batch", "Job");
 
-    fn name(&self) -> &'static str {
-        "simulated-cronjobs"
-    }
-
-    fn resources(&self) -> Vec<GroupResource> {
-        self.0.resources()
-    }
-
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        self.0.keys(event)
-    }
-
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(async move {
-            let Some(cron) = self.0.parent(key).await? else { return Ok(Outcome::Done) };
-            let jobs = self.0.children(&cron).await?;
-            self.tidy(&cron.object, &jobs).await?;
-            let now = self.0.plane.seams().clock.now();
-            let Some((latest, next)) = due(&cron.object, now) else { return Ok(Outcome::Done) };
-            let ended = |job: &&Found| is_true(&job.object, "Complete") || is_true(&job.object, "Failed");
-            let active: Vec<&Found> = jobs.iter().filter(|job| !ended(job)).collect();
-            let suspended = cron.object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
-            let policy = text(&cron.object, "/spec/concurrencyPolicy");
-            let mut status = cron.object.get("status").cloned().unwrap_or_else(|| json!({}));
-            if let Some(at) = latest.filter(|_| !suspended && (policy != "Forbid" || active.is_empty())) {
-                if policy == "Replace" {
-                    for job in &active {
-                        self.0.delete(job).await?;
-                    }
+    async fn step(family: &Family, cron: &Found) -> Result<Outcome, PlaneError> {
+        let jobs = family.children(cron).await?;
+        tidy(family, &cron.object, &jobs).await?;
+        let now = family.plane.seams().clock.now();
+        let Some((latest, next)) = due(&cron.object, now) else { return Ok(Outcome::Done) };
+        let ended = |job: &&Found| is_true(&job.object, "Complete") || is_true(&job.object, "Failed");
+        let active: Vec<&Found> = jobs.iter().filter(|job| !ended(job)).collect();
+        let suspended = cron.object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
+        let policy = text(&cron.object, "/spec/concurrencyPolicy");
+        let mut status = cron.object.get("status").cloned().unwrap_or_else(|| json!({}));
+        if let Some(at) = latest.filter(|_| !suspended && (policy != "Forbid" || active.is_empty())) {
+            if policy == "Replace" {
+                for job in &active {
+                    family.delete(job).await?;
                 }
-                self.start(&cron, at).await?;
-                status["lastScheduleTime"] = seconds_text(at).into();
             }
-            let reference = |job: &&Found| {
-                json!({"apiVersion": "batch/v1", "kind": "Job", "name": object::name(&job.object),
-                       "namespace": object::namespace(&job.object), "uid": object::meta_text(&job.object, "uid")})
-            };
-            status["active"] = active.iter().map(reference).collect();
-            self.0.write_status(key, &status).await?;
-            let wait = next.duration_since(now).as_secs().clamp(1, 3600);
-            Ok(Outcome::CheckAgainIn(Duration::from_secs(wait.unsigned_abs())))
-        })
+            start(family, cron, at).await?;
+            status["lastScheduleTime"] = seconds_text(at).into();
+        }
+        let reference = |job: &&Found| {
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": object::name(&job.object),
+                   "namespace": object::namespace(&job.object), "uid": object::meta_text(&job.object, "uid")})
+        };
+        status["active"] = active.iter().map(reference).collect();
+        family.write_status(&cron.key, &status).await?;
+        let wait = next.duration_since(now).as_secs().clamp(1, 3600);
+        Ok(Outcome::CheckAgainIn(Duration::from_secs(wait.unsigned_abs())))
     }
 }
 

@@ -1,16 +1,14 @@
 //! Deployment → ReplicaSets, with rolling updates.
 
-use std::sync::Arc;
-
 use portolan_controllers::{
-    Controller, Outcome, Plane, PlaneError,
+    Outcome, PlaneError,
     plane::{Found, Step},
 };
-use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, object};
+use portolan_types::object;
 use serde_json::{Value, json};
 
 use super::{
+    Workload,
     children::Family,
     rollout::{Counts, Strategy, next},
 };
@@ -19,85 +17,79 @@ use crate::fields::{controller_ref, list, number, set_condition, short_hash};
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-pub(super) struct Deployments(Family);
+pub(super) struct Deployments;
 
-impl Deployments {
-    pub(super) fn new(plane: Arc<Plane>) -> Self {
-        Self(Family::new(plane, ("apps", "Deployment"), ("apps", "ReplicaSet")))
+async fn create_set(family: &Family, deployment: &Found, hash: &str, revision: i64) -> Result<(), PlaneError> {
+    let spec = &deployment.object["spec"];
+    let mut template = spec["template"].clone();
+    object::child_mut(object::metadata_mut(&mut template), "labels").insert(HASH.into(), hash.into());
+    let mut selector = spec["selector"].clone();
+    selector["matchLabels"][HASH] = hash.into();
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {
+            "name": format!("{}-{hash}", object::name(&deployment.object)),
+            "namespace": object::namespace(&deployment.object),
+            "labels": template["metadata"]["labels"],
+            "annotations": {REVISION: revision.to_string()},
+            "ownerReferences": [controller_ref(&deployment.object)],
+        },
+        "spec": {
+            "replicas": 0, "selector": selector, "template": template,
+            "minReadySeconds": number(&deployment.object, "/spec/minReadySeconds").unwrap_or(0),
+        },
+    });
+    family.create(deployment, set).await
+}
+
+async fn scale(family: &Family, set: &Found, replicas: i64) -> Result<(), PlaneError> {
+    let write = |current: &mut Value| match number(current, "/spec/replicas") == Some(replicas) {
+        true => Step::Keep,
+        false => {
+            current["spec"]["replicas"] = replicas.into();
+            Step::Write(None)
+        }
+    };
+    family.plane.change(family.child, &set.key, write).await.map(drop)
+}
+
+/// Takes `spare` replicas off the old sets, oldest first.
+async fn shrink(family: &Family, old: &[&Found], mut spare: i64) -> Result<(), PlaneError> {
+    for set in old {
+        let has = number(&set.object, "/spec/replicas").unwrap_or(0);
+        let off = spare.min(has);
+        spare -= off;
+        if off > 0 {
+            scale(family, set, has - off).await?;
+        }
     }
+    Ok(())
+}
 
-    async fn create_set(&self, deployment: &Found, hash: &str, revision: i64) -> Result<(), PlaneError> {
-        let spec = &deployment.object["spec"];
-        let mut template = spec["template"].clone();
-        object::child_mut(object::metadata_mut(&mut template), "labels").insert(HASH.into(), hash.into());
-        let mut selector = spec["selector"].clone();
-        selector["matchLabels"][HASH] = hash.into();
-        let set = json!({
-            "apiVersion": "apps/v1", "kind": "ReplicaSet",
-            "metadata": {
-                "name": format!("{}-{hash}", object::name(&deployment.object)),
-                "namespace": object::namespace(&deployment.object),
-                "labels": template["metadata"]["labels"],
-                "annotations": {REVISION: revision.to_string()},
-                "ownerReferences": [controller_ref(&deployment.object)],
-            },
-            "spec": {
-                "replicas": 0, "selector": selector, "template": template,
-                "minReadySeconds": number(&deployment.object, "/spec/minReadySeconds").unwrap_or(0),
-            },
-        });
-        self.0.create(deployment, set).await
+async fn tidy(family: &Family, deployment: &Found, old: &[&Found]) -> Result<(), PlaneError> {
+    let keep = number(&deployment.object, "/spec/revisionHistoryLimit").unwrap_or(10);
+    let idle = |set: &&&Found| number(&set.object, "/spec/replicas") == Some(0) && count(set, "replicas") == 0;
+    let idle: Vec<&&Found> = old.iter().filter(idle).collect();
+    let spare = idle.len().saturating_sub(usize::try_from(keep).unwrap_or(0));
+    for set in idle.into_iter().take(spare) {
+        family.delete(set).await?;
     }
+    Ok(())
+}
 
-    async fn scale(&self, set: &Found, replicas: i64) -> Result<(), PlaneError> {
-        let write = |current: &mut Value| match number(current, "/spec/replicas") == Some(replicas) {
+async fn annotate_revision(family: &Family, deployment: &Found, new: &Found, revision: i64) -> Result<(), PlaneError> {
+    let text = revision.to_string();
+    for (kind, key) in [(family.parent, &deployment.key), (family.child, &new.key)] {
+        let write = |current: &mut Value| match object::annotation(current, REVISION) == Some(text.as_str()) {
             true => Step::Keep,
             false => {
-                current["spec"]["replicas"] = replicas.into();
+                object::set_annotation(current, REVISION, Some(text.clone()));
                 Step::Write(None)
             }
         };
-        self.0.plane.change(self.0.child, &set.key, write).await.map(drop)
+        family.plane.change(kind, key, write).await?;
     }
-
-    /// Takes `spare` replicas off the old sets, oldest first.
-    async fn shrink(&self, old: &[&Found], mut spare: i64) -> Result<(), PlaneError> {
-        for set in old {
-            let has = number(&set.object, "/spec/replicas").unwrap_or(0);
-            let off = spare.min(has);
-            spare -= off;
-            if off > 0 {
-                self.scale(set, has - off).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn tidy(&self, deployment: &Found, old: &[&Found]) -> Result<(), PlaneError> {
-        let keep = number(&deployment.object, "/spec/revisionHistoryLimit").unwrap_or(10);
-        let idle = |set: &&&Found| number(&set.object, "/spec/replicas") == Some(0) && count(set, "replicas") == 0;
-        let idle: Vec<&&Found> = old.iter().filter(idle).collect();
-        let spare = idle.len().saturating_sub(usize::try_from(keep).unwrap_or(0));
-        for set in idle.into_iter().take(spare) {
-            self.0.delete(set).await?;
-        }
-        Ok(())
-    }
-
-    async fn annotate_revision(&self, deployment: &Found, new: &Found, revision: i64) -> Result<(), PlaneError> {
-        let text = revision.to_string();
-        for (kind, key) in [(self.0.parent, &deployment.key), (self.0.child, &new.key)] {
-            let write = |current: &mut Value| match object::annotation(current, REVISION) == Some(text.as_str()) {
-                true => Step::Keep,
-                false => {
-                    object::set_annotation(current, REVISION, Some(text.clone()));
-                    Step::Write(None)
-                }
-            };
-            self.0.plane.change(kind, key, write).await?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn count(set: &Found, field: &str) -> i64 {
@@ -148,57 +140,44 @@ fn status_of(deployment: &Value, counts: [i64; 4], enough: bool, complete: bool,
     })
 }
 
-impl Controller for Deployments {
-    type Key = ObjectKey;
+impl Workload for Deployments {
+    const NAME: &'static str = "simulated-deployments";
+    const PARENT: (&'static str, &'static str) = ("apps", "Deployment");
+    const CHILD: (&'static str, &'static str) = ("apps", "ReplicaSet");
 
-    fn name(&self) -> &'static str {
-        "simulated-deployments"
-    }
-
-    fn resources(&self) -> Vec<GroupResource> {
-        self.0.resources()
-    }
-
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        self.0.keys(event)
-    }
-
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(async move {
-            let Some(deployment) = self.0.parent(key).await? else { return Ok(Outcome::Done) };
-            let mut sets = self.0.children(&deployment).await?;
-            sets.retain(|set| !object::is_deleting(&set.object));
-            sets.sort_by_key(revision_of);
-            let hash = short_hash(&deployment.object["spec"]["template"]);
-            let is_new = |set: &&Found| object::label(&set.object, HASH) == Some(&hash);
-            let last = sets.last().map_or(0, revision_of);
-            let Some(new) = sets.iter().find(is_new) else {
-                self.create_set(&deployment, &hash, last + 1).await?;
-                return Ok(Outcome::Done);
-            };
-            let revision = if revision_of(new) == last { last } else { last + 1 };
-            self.annotate_revision(&deployment, new, revision.max(1)).await?;
-            let old: Vec<&Found> = sets.iter().filter(|set| !is_new(set)).collect();
-            let sum = |field: &str| old.iter().map(|set| count(set, field)).sum::<i64>();
-            let specs = |set: &&Found| number(&set.object, "/spec/replicas").unwrap_or(0);
-            let counts = Counts {
-                desired: number(&deployment.object, "/spec/replicas").unwrap_or(1),
-                new: specs(&new),
-                new_available: count(new, "availableReplicas"),
-                old: old.iter().map(specs).sum(),
-                old_available: sum("availableReplicas"),
-                old_existing: sum("replicas"),
-            };
-            if deployment.object.pointer("/spec/paused").and_then(Value::as_bool) != Some(true) {
-                let (next_new, next_old) = next(Strategy::of(&deployment.object, counts.desired), counts);
-                self.scale(new, next_new).await?;
-                self.shrink(&old, counts.old - next_old).await?;
-                self.tidy(&deployment, &old).await?;
-            }
-            let now = self.0.plane.seams().now_text();
-            let status = status(&deployment.object, Some(new), &sets, &now);
-            self.0.write_status(key, &status).await?;
-            Ok(Outcome::Done)
-        })
+    async fn step(family: &Family, deployment: &Found) -> Result<Outcome, PlaneError> {
+        let mut sets = family.children(deployment).await?;
+        sets.retain(|set| !object::is_deleting(&set.object));
+        sets.sort_by_key(revision_of);
+        let hash = short_hash(&deployment.object["spec"]["template"]);
+        let is_new = |set: &&Found| object::label(&set.object, HASH) == Some(&hash);
+        let last = sets.last().map_or(0, revision_of);
+        let Some(new) = sets.iter().find(is_new) else {
+            create_set(family, deployment, &hash, last + 1).await?;
+            return Ok(Outcome::Done);
+        };
+        let revision = if revision_of(new) == last { last } else { last + 1 };
+        annotate_revision(family, deployment, new, revision.max(1)).await?;
+        let old: Vec<&Found> = sets.iter().filter(|set| !is_new(set)).collect();
+        let sum = |field: &str| old.iter().map(|set| count(set, field)).sum::<i64>();
+        let specs = |set: &&Found| number(&set.object, "/spec/replicas").unwrap_or(0);
+        let counts = Counts {
+            desired: number(&deployment.object, "/spec/replicas").unwrap_or(1),
+            new: specs(&new),
+            new_available: count(new, "availableReplicas"),
+            old: old.iter().map(specs).sum(),
+            old_available: sum("availableReplicas"),
+            old_existing: sum("replicas"),
+        };
+        if deployment.object.pointer("/spec/paused").and_then(Value::as_bool) != Some(true) {
+            let (next_new, next_old) = next(Strategy::of(&deployment.object, counts.desired), counts);
+            scale(family, new, next_new).await?;
+            shrink(family, &old, counts.old - next_old).await?;
+            tidy(family, deployment, &old).await?;
+        }
+        let now = family.plane.seams().now_text();
+        let status = status(&deployment.object, Some(new), &sets, &now);
+        family.write_status(&deployment.key, &status).await?;
+        Ok(Outcome::Done)
     }
 }

@@ -1,16 +1,15 @@
 //! Job → Pods that run to their end.
 
-use std::sync::Arc;
-
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
-use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, ObjectKey};
+use portolan_controllers::{Outcome, PlaneError, plane::Found};
 use serde_json::{Value, json};
 
-use super::children::{Family, generate_name, is_active, is_ready, pod_from};
+use super::{
+    Workload,
+    children::{Family, generate_name, is_active, is_ready, pod_from},
+};
 use crate::fields::{is_true, list, number, set_condition, text};
 
-pub(super) struct Jobs(Family);
+pub(super) struct Jobs;
 
 /// The pods of a Job, counted.
 struct Counts {
@@ -40,25 +39,19 @@ enum End {
     Failed,
 }
 
-impl Jobs {
-    pub(super) fn new(plane: Arc<Plane>) -> Self {
-        Self(Family::new(plane, ("batch", "Job"), ("", "Pod")))
+async fn start_pods(family: &Family, job: &Found, counts: &Counts) -> Result<(), PlaneError> {
+    let parallelism = number(&job.object, "/spec/parallelism").unwrap_or(1);
+    let wanted = match number(&job.object, "/spec/completions") {
+        Some(completions) => parallelism.min(completions - counts.succeeded),
+        None if counts.succeeded > 0 => 0,
+        None => parallelism,
+    };
+    for _ in counts.active..wanted {
+        let mut pod = pod_from(&job.object, &job.object["spec"]["template"], &[]);
+        generate_name(&mut pod, &job.object, &family.plane);
+        family.create(job, pod).await?;
     }
-
-    async fn start_pods(&self, job: &Found, counts: &Counts) -> Result<(), PlaneError> {
-        let parallelism = number(&job.object, "/spec/parallelism").unwrap_or(1);
-        let wanted = match number(&job.object, "/spec/completions") {
-            Some(completions) => parallelism.min(completions - counts.succeeded),
-            None if counts.succeeded > 0 => 0,
-            None => parallelism,
-        };
-        for _ in counts.active..wanted {
-            let mut pod = pod_from(&job.object, &job.object["spec"]["template"], &[]);
-            generate_name(&mut pod, &job.object, &self.0.plane);
-            self.0.create(job, pod).await?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn end(job: &Value, counts: &Counts) -> Option<End> {
@@ -104,41 +97,28 @@ fn status(job: &Value, counts: &Counts, end: Option<&End>, now: &str) -> Value {
     status
 }
 
-impl Controller for Jobs {
-    type Key = ObjectKey;
+impl Workload for Jobs {
+    const NAME: &'static str = "simulated-jobs";
+    const PARENT: (&'static str, &'static str) = ("batch", "Job");
+    const CHILD: (&'static str, &'static str) = ("", "Pod");
 
-    fn name(&self) -> &'static str {
-        "simulated-jobs"
-    }
-
-    fn resources(&self) -> Vec<GroupResource> {
-        self.0.resources()
-    }
-
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        self.0.keys(event)
-    }
-
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(async move {
-            let Some(job) = self.0.parent(key).await? else { return Ok(Outcome::Done) };
-            if is_true(&job.object, "Complete") || is_true(&job.object, "Failed") {
-                return Ok(Outcome::Done);
+    async fn step(family: &Family, job: &Found) -> Result<Outcome, PlaneError> {
+        if is_true(&job.object, "Complete") || is_true(&job.object, "Failed") {
+            return Ok(Outcome::Done);
+        }
+        let pods = family.children(job).await?;
+        let counts = Counts::of(&pods);
+        let end = end(&job.object, &counts);
+        let suspended = job.object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
+        if suspended || end.is_some() {
+            for pod in pods.iter().filter(|pod| is_active(&pod.object)) {
+                family.delete(pod).await?;
             }
-            let pods = self.0.children(&job).await?;
-            let counts = Counts::of(&pods);
-            let end = end(&job.object, &counts);
-            let suspended = job.object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
-            if suspended || end.is_some() {
-                for pod in pods.iter().filter(|pod| is_active(&pod.object)) {
-                    self.0.delete(pod).await?;
-                }
-            } else {
-                self.start_pods(&job, &counts).await?;
-            }
-            let now = self.0.plane.seams().now_text();
-            self.0.write_status(key, &status(&job.object, &counts, end.as_ref(), &now)).await?;
-            Ok(Outcome::Done)
-        })
+        } else {
+            start_pods(family, job, &counts).await?;
+        }
+        let now = family.plane.seams().now_text();
+        family.write_status(&job.key, &status(&job.object, &counts, end.as_ref(), &now)).await?;
+        Ok(Outcome::Done)
     }
 }

@@ -1,4 +1,4 @@
-//! What kube-controller-manager does for workloads.
+//! What kube-controller-manager does for workloads: a file per kind of them.
 
 mod children;
 mod cron_job;
@@ -9,18 +9,70 @@ mod replica_set;
 mod rollout;
 mod stateful_set;
 
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 
-use portolan_controllers::{Plane, run};
+use children::Family;
+use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found, run};
+use portolan_store::Event;
+use portolan_types::{BoxFuture, GroupResource, ObjectKey};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Starts all workload loops.
+/// A kind of workload, and what it does.
+trait Workload: Send + Sync + 'static {
+    /// Name in logs.
+    const NAME: &'static str;
+    /// Its group and kind, of version v1.
+    const PARENT: (&'static str, &'static str);
+    /// Group and kind of what it makes.
+    const CHILD: (&'static str, &'static str);
+
+    /// Brings what `parent` made to what it wants, and its status up to date. Each look may take a part of the way.
+    fn step(family: &Family, parent: &Found) -> impl Future<Output = Result<Outcome, PlaneError>> + Send;
+}
+
+/// The loop of one kind of workload.
+struct Loop<W> {
+    family: Family,
+    workload: PhantomData<W>,
+}
+
+impl<W: Workload> Controller for Loop<W> {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        W::NAME
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        self.family.resources()
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        self.family.keys(event)
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async move {
+            match self.family.parent(key).await? {
+                Some(parent) => W::step(&self.family, &parent).await,
+                None => Ok(Outcome::Done),
+            }
+        })
+    }
+}
+
+fn spawn<W: Workload>(plane: &Arc<Plane>, shutdown: &CancellationToken, tasks: &mut JoinSet<()>) {
+    let family = Family::new(plane.clone(), W::PARENT, W::CHILD);
+    tasks.spawn(run(plane.clone(), Loop::<W> { family, workload: PhantomData }, shutdown.clone()));
+}
+
+/// Starts the loops of all workloads.
 pub(crate) fn spawn_all(plane: &Arc<Plane>, shutdown: &CancellationToken, tasks: &mut JoinSet<()>) {
-    tasks.spawn(run(plane.clone(), deployment::Deployments::new(plane.clone()), shutdown.clone()));
-    tasks.spawn(run(plane.clone(), replica_set::ReplicaSets::new(plane.clone()), shutdown.clone()));
-    tasks.spawn(run(plane.clone(), stateful_set::StatefulSets::new(plane.clone()), shutdown.clone()));
-    tasks.spawn(run(plane.clone(), daemon_set::DaemonSets::new(plane.clone()), shutdown.clone()));
-    tasks.spawn(run(plane.clone(), job::Jobs::new(plane.clone()), shutdown.clone()));
-    tasks.spawn(run(plane.clone(), cron_job::CronJobs::new(plane.clone()), shutdown.clone()));
+    spawn::<deployment::Deployments>(plane, shutdown, tasks);
+    spawn::<replica_set::ReplicaSets>(plane, shutdown, tasks);
+    spawn::<stateful_set::StatefulSets>(plane, shutdown, tasks);
+    spawn::<daemon_set::DaemonSets>(plane, shutdown, tasks);
+    spawn::<job::Jobs>(plane, shutdown, tasks);
+    spawn::<cron_job::CronJobs>(plane, shutdown, tasks);
 }

@@ -1,22 +1,20 @@
 //! StatefulSet → Pods with stable names, one after the other, each with its claims.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
-use portolan_machinery::kinds::Kind;
-use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object};
+use portolan_controllers::{Outcome, PlaneError, plane::Found};
+use portolan_types::object;
 use serde_json::{Value, json};
 
-use super::children::{Family, is_active, is_ready, pod_from};
+use super::{
+    Workload,
+    children::{Family, is_active, is_ready, kind, pod_from},
+};
 use crate::fields::{list, number, short_hash, text};
 
 const REVISION: &str = "controller-revision-hash";
 
-pub(super) struct StatefulSets {
-    family: Family,
-    claims: &'static Kind,
-}
+pub(super) struct StatefulSets;
 
 /// What should happen next; one thing at a time, unless the set is parallel.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,48 +59,40 @@ fn plan(members: &BTreeMap<i64, Member>, replicas: i64, partition: i64, parallel
     steps
 }
 
-impl StatefulSets {
-    pub(super) fn new(plane: Arc<Plane>) -> Self {
-        let gvk = GroupVersionKind::new("", "v1", "PersistentVolumeClaim");
-        let claims = plane.table().kind(&gvk).expect("the table has core/v1");
-        Self { family: Family::new(plane, ("apps", "StatefulSet"), ("", "Pod")), claims }
+async fn create(family: &Family, set: &Found, ordinal: i64, revision: &str) -> Result<(), PlaneError> {
+    let name = format!("{}-{ordinal}", object::name(&set.object));
+    let labels = [
+        (REVISION, revision.to_owned()),
+        ("statefulset.kubernetes.io/pod-name", name.clone()),
+        ("apps.kubernetes.io/pod-index", ordinal.to_string()),
+    ];
+    let mut pod = pod_from(&set.object, &set.object["spec"]["template"], &labels);
+    let mut volumes = list(&pod, "/spec/volumes").to_vec();
+    for template in list(&set.object, "/spec/volumeClaimTemplates") {
+        let claim = ensure_claim(family, set, template, &name).await?;
+        let volume = object::name(template);
+        volumes.retain(|v| text(v, "/name") != volume);
+        volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}}));
     }
+    pod["metadata"]["name"] = name.as_str().into();
+    pod["spec"]["hostname"] = name.into();
+    pod["spec"]["subdomain"] = text(&set.object, "/spec/serviceName").into();
+    if !volumes.is_empty() {
+        pod["spec"]["volumes"] = volumes.into();
+    }
+    family.create(set, pod).await
+}
 
-    async fn create(&self, set: &Found, ordinal: i64, revision: &str) -> Result<(), PlaneError> {
-        let name = format!("{}-{ordinal}", object::name(&set.object));
-        let labels = [
-            (REVISION, revision.to_owned()),
-            ("statefulset.kubernetes.io/pod-name", name.clone()),
-            ("apps.kubernetes.io/pod-index", ordinal.to_string()),
-        ];
-        let mut pod = pod_from(&set.object, &set.object["spec"]["template"], &labels);
-        let mut volumes = list(&pod, "/spec/volumes").to_vec();
-        for template in list(&set.object, "/spec/volumeClaimTemplates") {
-            let claim = self.ensure_claim(set, template, &name).await?;
-            let volume = object::name(template);
-            volumes.retain(|v| text(v, "/name") != volume);
-            volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}}));
-        }
-        pod["metadata"]["name"] = name.as_str().into();
-        pod["spec"]["hostname"] = name.into();
-        pod["spec"]["subdomain"] = text(&set.object, "/spec/serviceName").into();
-        if !volumes.is_empty() {
-            pod["spec"]["volumes"] = volumes.into();
-        }
-        self.family.create(set, pod).await
-    }
-
-    /// The claim of one pod; it outlives the pod, as upstream keeps it.
-    async fn ensure_claim(&self, set: &Found, template: &Value, pod: &str) -> Result<String, PlaneError> {
-        let name = format!("{}-{pod}", object::name(template));
-        let labels = set.object.pointer("/spec/selector/matchLabels").cloned().unwrap_or_else(|| json!({}));
-        let claim = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": template["spec"],
-            "metadata": {"name": name, "namespace": object::namespace(&set.object), "labels": labels},
-        });
-        self.family.plane.create(self.claims, set.key.cluster, claim).await?;
-        Ok(name)
-    }
+/// The claim of one pod; it outlives the pod, as upstream keeps it.
+async fn ensure_claim(family: &Family, set: &Found, template: &Value, pod: &str) -> Result<String, PlaneError> {
+    let name = format!("{}-{pod}", object::name(template));
+    let labels = set.object.pointer("/spec/selector/matchLabels").cloned().unwrap_or_else(|| json!({}));
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": template["spec"],
+        "metadata": {"name": name, "namespace": object::namespace(&set.object), "labels": labels},
+    });
+    family.plane.create(kind(&family.plane, ("", "PersistentVolumeClaim")), set.key.cluster, claim).await?;
+    Ok(name)
 }
 
 fn status(set: &Value, pods: &[&Found], revision: &str) -> Value {
@@ -124,54 +114,41 @@ fn ordinal(set: &Value, pod: &Found) -> Option<i64> {
     pod.key.name.strip_prefix(object::name(set))?.strip_prefix('-')?.parse().ok()
 }
 
-impl Controller for StatefulSets {
-    type Key = ObjectKey;
+impl Workload for StatefulSets {
+    const NAME: &'static str = "simulated-statefulsets";
+    const PARENT: (&'static str, &'static str) = ("apps", "StatefulSet");
+    const CHILD: (&'static str, &'static str) = ("", "Pod");
 
-    fn name(&self) -> &'static str {
-        "simulated-statefulsets"
-    }
-
-    fn resources(&self) -> Vec<GroupResource> {
-        self.family.resources()
-    }
-
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        self.family.keys(event)
-    }
-
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(async move {
-            let Some(set) = self.family.parent(key).await? else { return Ok(Outcome::Done) };
-            let object = &set.object;
-            let pods = self.family.children(&set).await?;
-            let revision = format!("{}-{}", object::name(object), short_hash(&object["spec"]["template"]));
-            let member = |pod: &Found| Member {
-                ready: is_ready(&pod.object),
-                going: object::is_deleting(&pod.object),
-                current: object::label(&pod.object, REVISION) == Some(revision.as_str()),
-            };
-            let members = pods.iter().filter_map(|pod| Some((ordinal(object, pod)?, member(pod)))).collect();
-            let replicas = number(object, "/spec/replicas").unwrap_or(1);
-            let partition = match text(object, "/spec/updateStrategy/type") {
-                "OnDelete" => i64::MAX,
-                _ => number(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0),
-            };
-            let parallel = text(object, "/spec/podManagementPolicy") == "Parallel";
-            for step in plan(&members, replicas, partition, parallel) {
-                match step {
-                    Next::Create(ordinal) => self.create(&set, ordinal, &revision).await?,
-                    Next::Delete(wanted) => {
-                        if let Some(pod) = pods.iter().find(|pod| ordinal(object, pod) == Some(wanted)) {
-                            self.family.delete(pod).await?;
-                        }
+    async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
+        let object = &set.object;
+        let pods = family.children(set).await?;
+        let revision = format!("{}-{}", object::name(object), short_hash(&object["spec"]["template"]));
+        let member = |pod: &Found| Member {
+            ready: is_ready(&pod.object),
+            going: object::is_deleting(&pod.object),
+            current: object::label(&pod.object, REVISION) == Some(revision.as_str()),
+        };
+        let members = pods.iter().filter_map(|pod| Some((ordinal(object, pod)?, member(pod)))).collect();
+        let replicas = number(object, "/spec/replicas").unwrap_or(1);
+        let partition = match text(object, "/spec/updateStrategy/type") {
+            "OnDelete" => i64::MAX,
+            _ => number(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0),
+        };
+        let parallel = text(object, "/spec/podManagementPolicy") == "Parallel";
+        for step in plan(&members, replicas, partition, parallel) {
+            match step {
+                Next::Create(ordinal) => create(family, set, ordinal, &revision).await?,
+                Next::Delete(wanted) => {
+                    if let Some(pod) = pods.iter().find(|pod| ordinal(object, pod) == Some(wanted)) {
+                        family.delete(pod).await?;
                     }
-                    Next::Wait => {}
                 }
+                Next::Wait => {}
             }
-            let active: Vec<&Found> = pods.iter().filter(|pod| is_active(&pod.object)).collect();
-            self.family.write_status(key, &status(object, &active, &revision)).await?;
-            Ok(Outcome::Done)
-        })
+        }
+        let active: Vec<&Found> = pods.iter().filter(|pod| is_active(&pod.object)).collect();
+        family.write_status(&set.key, &status(object, &active, &revision)).await?;
+        Ok(Outcome::Done)
     }
 }
 
