@@ -8,18 +8,16 @@ use portolan_machinery::{
 };
 use portolan_store::{Event, RangeScope};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, object,
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, object,
     placement::PlacementRecord,
 };
 use serde_json::{Value, json};
 
 use crate::{
+    emptying::{Emptying, LINGER, RECHECK},
     plane::{Found, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
-
-/// How soon a namespace with content left is looked at again.
-const RECHECK: Duration = Duration::from_millis(100);
 
 /// The namespace loop.
 pub struct Namespaces {
@@ -27,7 +25,10 @@ pub struct Namespaces {
     kind: &'static Kind,
     /// Kinds whose objects live in namespaces, pods first, events last.
     content: Vec<&'static Kind>,
+    emptying: Emptying<Place, Place>,
 }
+
+type Place = (LogicalClusterId, NamespaceName);
 
 impl Namespaces {
     /// On the objects of `plane`.
@@ -41,7 +42,7 @@ impl Namespaces {
             ("", "events") => 2,
             _ => 1,
         });
-        Self { plane, kind, content }
+        Self { plane, kind, content, emptying: Emptying::default() }
     }
 
     async fn empty(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Result<Remaining, PlaneError> {
@@ -175,35 +176,49 @@ fn same_conditions(current: Option<&Value>, wanted: &[Value]) -> bool {
 }
 
 impl Controller for Namespaces {
-    type Key = (LogicalClusterId, ObjectName);
+    type Key = Place;
 
     fn name(&self) -> &'static str {
         "namespaces"
     }
 
     fn resources(&self) -> Vec<GroupResource> {
-        vec![self.kind.group_resource()]
+        let mut all: Vec<_> = self.content.iter().map(|kind| kind.group_resource()).collect();
+        all.push(self.kind.group_resource());
+        all
     }
 
-    fn keys(&self, event: &Event) -> Vec<Self::Key> {
-        let deleting = event.record.header.is_deleting;
-        if deleting { vec![(event.key.cluster, event.key.name.clone())] } else { Vec::new() }
+    fn keys(&self, event: &Event) -> Vec<Place> {
+        let place = match event.key.namespace() {
+            Some(namespace) => self.emptying.key(|| Some((event.key.cluster, namespace.clone()))),
+            None if !event.record.header.is_deleting => None,
+            None => event.key.name.parse().ok().map(|name| (event.key.cluster, name)),
+        };
+        place.into_iter().collect()
     }
 
-    fn reconcile<'a>(&'a self, (cluster, name): &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+    fn linger(&self, event: &Event) -> Duration {
+        event.key.namespace().map_or(Duration::ZERO, |_| LINGER)
+    }
+
+    fn reconcile<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
-            let key = ObjectKey::cluster_scoped(*cluster, self.kind.group_resource(), name.clone());
-            let Some(namespace) = self.plane.get(&key).await? else { return Ok(Outcome::Done) };
-            let Ok(label) = name.parse::<NamespaceName>() else { return Ok(Outcome::Done) };
-            if !object::is_deleting(&namespace.object) {
+            let (cluster, name) = place;
+            let label = name.parse().expect("a DNS label is a path segment");
+            let key = ObjectKey::cluster_scoped(*cluster, self.kind.group_resource(), label);
+            let namespace = self.plane.get(&key).await?;
+            if !namespace.is_some_and(|namespace| object::is_deleting(&namespace.object)) {
+                self.emptying.end(place);
                 return Ok(Outcome::Done);
             }
-            let remaining = self.empty(*cluster, &label).await?;
+            self.emptying.begin(place.clone(), place.clone());
+            let remaining = self.empty(*cluster, name).await?;
             if !remaining.is_empty() {
                 self.tell(&key, &remaining).await?;
                 return Ok(Outcome::CheckAgainIn(RECHECK));
             }
             self.finalize(&key).await?;
+            self.emptying.end(place);
             Ok(Outcome::Done)
         })
     }

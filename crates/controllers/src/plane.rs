@@ -1,5 +1,7 @@
 //! Objects, as loops read and write them: through the same life cycle rules as requests, without HTTP.
 
+use std::collections::BTreeSet;
+
 use portolan_machinery::{
     kinds::{Kind, KindTable},
     lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext},
@@ -75,6 +77,13 @@ impl Plane {
                 && kind.storage.group_resource() == *resource
                 && kind.storage.version == kind.gvk.version
         })
+    }
+
+    /// The resources that objects are stored as, each once.
+    pub fn stored_resources(&self) -> Vec<GroupResource> {
+        let kinds = self.table.kinds().filter(|kind| kind.served && kind.has_verb("delete"));
+        let all: BTreeSet<_> = kinds.map(|kind| kind.storage.group_resource()).collect();
+        all.into_iter().collect()
     }
 
     fn context(&self) -> WriteContext<'_> {

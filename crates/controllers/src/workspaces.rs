@@ -12,14 +12,13 @@ use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterI
 use serde_json::Value;
 
 use crate::{
+    emptying::{Emptying, LINGER, RECHECK},
     plane::{Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
 
 /// Holds a Workspace until its logical cluster is gone; kcp's name.
 pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
-/// How soon a workspace with content left is looked at again.
-const RECHECK: Duration = Duration::from_millis(100);
 /// Objects read per step while looking for what holds a workspace.
 const PAGE: usize = 500;
 
@@ -28,6 +27,7 @@ pub struct Workspaces {
     plane: Arc<Plane>,
     directory: Arc<dyn Directory>,
     kind: &'static Kind,
+    emptying: Emptying<LogicalClusterId, ObjectKey>,
 }
 
 /// Which logical clusters there are, as the API server knows them.
@@ -44,7 +44,7 @@ impl Workspaces {
     pub fn new(plane: Arc<Plane>, directory: Arc<dyn Directory>) -> Self {
         let gvk = GroupVersionKind::new("tenancy.kcp.io", "v1alpha1", "Workspace");
         let kind = plane.table().kind(&gvk).expect("the table has tenancy.kcp.io");
-        Self { plane, directory, kind }
+        Self { plane, directory, kind, emptying: Emptying::default() }
     }
 
     /// Asks everything that holds `cluster` to go; the number of what is left.
@@ -92,6 +92,10 @@ impl Workspaces {
         self.release(key).await
     }
 
+    fn is_asked_to_go(&self, event: &Event) -> bool {
+        event.record.header.is_deleting && event.key.resource == self.kind.group_resource()
+    }
+
     async fn release(&self, key: &ObjectKey) -> Result<(), PlaneError> {
         let release = |workspace: &mut Value| {
             if let Some(finalizers) =
@@ -117,11 +121,17 @@ impl Controller for Workspaces {
     }
 
     fn resources(&self) -> Vec<GroupResource> {
-        vec![self.kind.group_resource()]
+        self.plane.stored_resources()
     }
 
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        if event.record.header.is_deleting { vec![event.key.clone()] } else { Vec::new() }
+        let around = self.emptying.key(|| Some(event.key.cluster));
+        let itself = self.is_asked_to_go(event).then(|| event.key.clone());
+        around.into_iter().chain(itself).collect()
+    }
+
+    fn linger(&self, event: &Event) -> Duration {
+        if self.is_asked_to_go(event) { Duration::ZERO } else { LINGER }
     }
 
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
@@ -137,10 +147,12 @@ impl Controller for Workspaces {
                 return Ok(Outcome::Done);
             };
             self.directory.mark_deleting(cluster).await?;
+            self.emptying.begin(cluster, key.clone());
             if self.empty(cluster).await? > 0 {
                 return Ok(Outcome::CheckAgainIn(RECHECK));
             }
             self.remove(cluster, key).await?;
+            self.emptying.end(&cluster);
             Ok(Outcome::Done)
         })
     }

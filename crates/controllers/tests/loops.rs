@@ -2,20 +2,26 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError, run, spawn_all};
+use portolan_controllers::{
+    Controller, Loops, Outcome, Plane, PlaneError, common,
+    workspaces::{Directory, FINALIZER, Workspaces},
+};
 use portolan_machinery::{
     kinds::{Kind, KindTable},
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Event, Expect, Transaction, WatchScope};
+use portolan_store::{Event, Expect, StoreError, Transaction, WatchScope};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
 };
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 struct Fixture {
@@ -29,9 +35,13 @@ const CLUSTER: LogicalClusterId = LogicalClusterId::ROOT;
 
 impl Fixture {
     fn start() -> Self {
+        Self::start_with(|loops| loops)
+    }
+
+    fn start_with(more: impl FnOnce(Loops) -> Loops) -> Self {
         let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
         let mut tasks = JoinSet::new();
-        spawn_all(&plane, "a certificate", &CancellationToken::new(), &mut tasks);
+        tasks.spawn(more(common(&plane, "a certificate")).run(CancellationToken::new()));
         Self { plane, _tasks: tasks }
     }
 
@@ -43,6 +53,16 @@ impl Fixture {
     async fn create(&self, object: Value) -> ObjectKey {
         let kind = self.kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
         self.plane.create(kind, CLUSTER, object).await.unwrap().expect("it is new").key
+    }
+
+    /// Takes all finalizers off.
+    async fn release(&self, key: &ObjectKey) {
+        let release = |current: &mut Value| {
+            object::metadata_mut(current).remove("finalizers");
+            portolan_controllers::plane::Step::Write(None)
+        };
+        let kind = self.plane.stored_kind(&key.resource).unwrap();
+        self.plane.change(kind, key, release).await.unwrap();
     }
 
     async fn delete(&self, key: &ObjectKey, propagation: Propagation) {
@@ -108,19 +128,75 @@ async fn a_namespace_gets_its_account_and_the_root_certificate_and_takes_its_con
     assert_eq!((f.get(&map).await, f.get(&account).await, f.get(&ca).await), (None, None, None));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn content_with_a_finalizer_holds_its_namespace_and_says_so() {
     let f = Fixture::start();
     let shop = f.create(namespace("shop")).await;
     let mut held = config_map("held", None);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    f.create(held).await;
+    let held = f.create(held).await;
     f.delete(&shop, Propagation::Background).await;
     f.until("the condition", &shop, |found| {
         let conditions = found.and_then(|o| o.pointer("/status/conditions")).and_then(Value::as_array);
         conditions.into_iter().flatten().any(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True")
     })
     .await;
+    f.release(&held).await;
+    let released = Instant::now();
+    f.until("then it goes", &shop, |found| found.is_none()).await;
+    assert!(released.elapsed() < Duration::from_secs(1), "its end is seen, not found by looking again and again");
+}
+
+/// A directory that remembers what it was told.
+#[derive(Default)]
+struct Told {
+    deleting: Mutex<Vec<LogicalClusterId>>,
+    removed: Mutex<Vec<LogicalClusterId>>,
+}
+
+impl Directory for Told {
+    fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.deleting.lock().unwrap().push(cluster);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.removed.lock().unwrap().push(cluster);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A workspace as the API server makes it.
+fn workspace(name: &str, cluster: LogicalClusterId) -> Value {
+    json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "spec": {"cluster": cluster.to_string()},
+        "metadata": {"name": name, "finalizers": [FINALIZER]},
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workspace_goes_after_those_below_it_and_what_holds_it() {
+    let told = Arc::new(Told::default());
+    let f = Fixture::start_with(|loops| {
+        let workspaces = Workspaces::new(loops.plane().clone(), told.clone());
+        loops.with(workspaces)
+    });
+    let (outer, inner) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
+    let kind = f.kind("tenancy.kcp.io/v1alpha1", "Workspace");
+    let shop = f.create(workspace("shop", outer)).await;
+    f.plane.create(kind, outer, workspace("below", inner)).await.unwrap();
+    let mut held = config_map("held", None);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let held = f.plane.create(f.kind("v1", "ConfigMap"), inner, held).await.unwrap().unwrap().key;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("what holds the inner one is asked to go", &held, |found| found.is_some_and(object::is_deleting)).await;
+    assert_eq!(told.removed.lock().unwrap().len(), 0);
+    f.release(&held).await;
+    let released = Instant::now();
+    f.until("then both go", &shop, |found| found.is_none()).await;
+    assert!(released.elapsed() < Duration::from_secs(1), "its end is seen, not found by looking again and again");
+    assert_eq!(*told.removed.lock().unwrap(), [inner, outer]);
+    assert_eq!(told.deleting.lock().unwrap()[0], outer, "nothing is made in it from the beginning");
 }
 
 #[tokio::test]
@@ -179,7 +255,7 @@ impl Controller for Panics {
 async fn a_loop_with_a_part_that_panicked_ends() {
     let f = Fixture::start();
     f.create(namespace("shop")).await;
-    let whole = tokio::spawn(run(f.plane.clone(), Panics, CancellationToken::new()));
+    let whole = tokio::spawn(Loops::new(f.plane.clone()).with(Panics).run(CancellationToken::new()));
     let ended = tokio::time::timeout(PATIENCE, whole).await.expect("it ends");
     assert!(ended.unwrap_err().is_panic());
 }
@@ -207,12 +283,7 @@ async fn an_owner_deleted_in_the_foreground_goes_last() {
     f.delete(&owner, Propagation::Foreground).await;
     f.until("the dependent is asked to go", &dependent, |found| found.is_some_and(object::is_deleting)).await;
     assert!(f.get(&owner).await.is_some(), "the owner waits");
-    let kind = f.kind("v1", "ConfigMap");
-    let release = |current: &mut Value| {
-        object::metadata_mut(current).remove("finalizers");
-        portolan_controllers::plane::Step::Write(None)
-    };
-    f.plane.change(kind, &dependent, release).await.unwrap();
+    f.release(&dependent).await;
     f.until("then the owner goes", &owner, |found| found.is_none()).await;
 }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use portolan_apiserver::{ApiServer, ApiServerConfig};
-use portolan_controllers::{Plane, run, workspaces};
+use portolan_controllers::{Plane, workspaces};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Engine, StoreConfig, StoreError};
 use portolan_types::{BoxFuture, LogicalClusterId, Seams};
@@ -82,15 +82,14 @@ impl Opened {
         placing.hook_into(&mut api_config.hooks);
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
         let plane = Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams.clone()));
-        portolan_controllers::spawn_all(&plane, &api.pki().ca, &shutdown, &mut tasks);
         let directory = Arc::new(ApiDirectory(api.clone()));
         let workspaces = workspaces::Workspaces::new(plane.clone(), directory);
-        tasks.spawn(run(plane.clone(), workspaces, shutdown.clone()));
         placing.start(&api, &store, &seams, &shutdown, &mut tasks);
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
         let simulations = Arc::new(Simulations::new(seams.clone(), shutdown.clone()));
         let members = Members::new(plane.clone(), upstream, simulations, shutdown.clone());
-        tasks.spawn(run(plane.clone(), members, shutdown.clone()));
+        let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(members);
+        tasks.spawn(loops.run(shutdown.clone()));
         tasks.spawn(forget_history(store.clone(), shutdown.clone()));
         let (server, stop) = (api.clone(), shutdown.clone());
         tasks.spawn(async move {

@@ -74,12 +74,11 @@ impl SimulatedCluster {
         let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams));
         nodes::create(&plane, &config).await?;
         storage::create_classes(&plane).await?;
+        let loops = network::add(workloads::add(portolan_controllers::common(&plane, &api.pki().ca)))
+            .with(Kubelet::new(plane.clone(), config))
+            .with(storage::Binder::new(plane));
         let mut tasks = JoinSet::new();
-        portolan_controllers::spawn_all(&plane, &api.pki().ca, shutdown, &mut tasks);
-        workloads::spawn_all(&plane, shutdown, &mut tasks);
-        tasks.spawn(portolan_controllers::run(plane.clone(), Kubelet::new(plane.clone(), config), shutdown.clone()));
-        network::spawn_all(&plane, shutdown, &mut tasks);
-        tasks.spawn(portolan_controllers::run(plane.clone(), storage::Binder::new(plane.clone()), shutdown.clone()));
+        tasks.spawn(loops.run(shutdown.clone()));
         Ok(Self { api, _tasks: tasks })
     }
 

@@ -3,20 +3,18 @@
 
 use std::sync::Arc;
 
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError, run};
+use portolan_controllers::{Controller, Loops, Outcome, Plane, PlaneError};
 use portolan_machinery::kinds::Kind;
 use portolan_store::{Event, RangeScope};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, NamespaceName, ObjectKey, object};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use crate::fields::{controller_ref, is_true, list, text};
 
-/// Starts the loops of addresses and endpoints.
-pub(crate) fn spawn_all(plane: &Arc<Plane>, shutdown: &CancellationToken, tasks: &mut JoinSet<()>) {
-    tasks.spawn(run(plane.clone(), Addresses { plane: plane.clone() }, shutdown.clone()));
-    tasks.spawn(run(plane.clone(), Endpoints::new(plane.clone()), shutdown.clone()));
+/// Adds the loops of addresses and endpoints.
+pub(crate) fn add(loops: Loops) -> Loops {
+    let plane = loops.plane().clone();
+    loops.with(Addresses { plane: plane.clone() }).with(Endpoints::new(plane))
 }
 
 /// The last byte of an address, from a uid.

@@ -214,15 +214,8 @@ impl Controller for GarbageCollector {
     }
 
     fn resources(&self) -> Vec<GroupResource> {
-        let mut all: Vec<GroupResource> = self
-            .plane
-            .table()
-            .kinds()
-            .filter(|kind| kind.served && kind.has_verb("delete") && &*kind.resource != "events")
-            .map(|kind| kind.storage.group_resource())
-            .collect();
-        all.sort();
-        all.dedup();
+        let mut all = self.plane.stored_resources();
+        all.retain(|resource| &*resource.resource != "events");
         all
     }
 

@@ -3,9 +3,9 @@
 mod run;
 
 pub use portolan_types::work::Outcome;
-pub use run::run;
+pub use run::Loops;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use portolan_store::Event;
 use portolan_types::{BoxFuture, GroupResource, work::WorkKey};
@@ -25,6 +25,11 @@ pub trait Controller: Send + Sync + 'static {
 
     /// The keys that an event makes worth a look. At the start every stored object comes as a `Created` event.
     fn keys(&self, event: &Event) -> Vec<Self::Key>;
+
+    /// How long the keys of an event wait for the keys of more, so that one look serves all of them.
+    fn linger(&self, _: &Event) -> Duration {
+        Duration::ZERO
+    }
 
     /// Brings one key from what is to what should be. Each step is safe to repeat.
     fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>>;

@@ -9,14 +9,12 @@ mod replica_set;
 mod rollout;
 mod stateful_set;
 
-use std::{marker::PhantomData, sync::Arc};
+use std::marker::PhantomData;
 
 use children::Family;
-use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found, run};
+use portolan_controllers::{Controller, Loops, Outcome, PlaneError, plane::Found};
 use portolan_store::Event;
 use portolan_types::{BoxFuture, GroupResource, ObjectKey};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 /// A kind of workload, and what it does.
 trait Workload: Send + Sync + 'static {
@@ -62,17 +60,14 @@ impl<W: Workload> Controller for Loop<W> {
     }
 }
 
-fn spawn<W: Workload>(plane: &Arc<Plane>, shutdown: &CancellationToken, tasks: &mut JoinSet<()>) {
-    let family = Family::new(plane.clone(), W::PARENT, W::CHILD);
-    tasks.spawn(run(plane.clone(), Loop::<W> { family, workload: PhantomData }, shutdown.clone()));
+fn with<W: Workload>(loops: Loops) -> Loops {
+    let family = Family::new(loops.plane().clone(), W::PARENT, W::CHILD);
+    loops.with(Loop::<W> { family, workload: PhantomData })
 }
 
-/// Starts the loops of all workloads.
-pub(crate) fn spawn_all(plane: &Arc<Plane>, shutdown: &CancellationToken, tasks: &mut JoinSet<()>) {
-    spawn::<deployment::Deployments>(plane, shutdown, tasks);
-    spawn::<replica_set::ReplicaSets>(plane, shutdown, tasks);
-    spawn::<stateful_set::StatefulSets>(plane, shutdown, tasks);
-    spawn::<daemon_set::DaemonSets>(plane, shutdown, tasks);
-    spawn::<job::Jobs>(plane, shutdown, tasks);
-    spawn::<cron_job::CronJobs>(plane, shutdown, tasks);
+/// Adds the loops of all workloads.
+pub(crate) fn add(loops: Loops) -> Loops {
+    let loops = with::<replica_set::ReplicaSets>(with::<deployment::Deployments>(loops));
+    let loops = with::<daemon_set::DaemonSets>(with::<stateful_set::StatefulSets>(loops));
+    with::<cron_job::CronJobs>(with::<job::Jobs>(loops))
 }
