@@ -109,7 +109,11 @@ impl ClusterTree for Tree {
     fn lineage(&self, cluster: LogicalClusterId) -> Vec<(LogicalClusterId, LogicalClusterPath)> {
         let directory = self.0.directory();
         let up = std::iter::successors(directory.by_id(cluster), |c| directory.by_id(c.parent?));
-        up.map(|cluster| (cluster.id, cluster.path.clone())).collect()
+        let lineage: Vec<_> = up.collect();
+        match lineage.iter().any(|cluster| cluster.is_deleting()) {
+            true => Vec::new(),
+            false => lineage.iter().map(|cluster| (cluster.id, cluster.path.clone())).collect(),
+        }
     }
 
     fn subtree(&self, cluster: LogicalClusterId) -> Vec<LogicalClusterId> {

@@ -6,7 +6,8 @@ use crate::kinds;
 
 /// The tree of logical clusters. Must answer from memory.
 pub trait ClusterTree: Send + Sync {
-    /// The logical cluster itself and its ancestors, up to the root, with their paths. Empty when it is not known, or not any more.
+    /// The logical cluster itself and its ancestors, up to the root, with their paths. Empty when it is not known, or not any
+    /// more, or when it or an ancestor is being deleted: nothing is placed there then.
     fn lineage(&self, cluster: LogicalClusterId) -> Vec<(LogicalClusterId, LogicalClusterPath)>;
 
     /// The logical cluster itself and all below it.

@@ -42,6 +42,13 @@ pub struct LogicalCluster {
     pub phase: Phase,
 }
 
+impl LogicalCluster {
+    /// Whether it is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.phase == Phase::Deleting
+    }
+}
+
 /// All logical clusters. Of an idle one, this is all that is in memory.
 pub struct Directory {
     store: DynStore,
