@@ -102,9 +102,10 @@ pub fn copy_statuses(
     let copies = record.clusters.iter().filter(|c| c.phase != Phase::Projected);
     let status = |copy: &portolan_types::placement::PlacedCopy| {
         let stays = previous.on(&copy.uid).is_some_and(|was| was.epoch == copy.epoch);
-        let known = before.iter().find(|s| stays && s.name == copy.name);
+        let known = before.iter().find(|s| stays && s.uid == *copy.uid);
         PlacementCopyStatus {
             name: copy.name.clone(),
+            uid: copy.uid.to_string(),
             phase: if copy.phase == Phase::Leaving { "Leaving" } else { "Active" }.into(),
             replicas: copy.replicas,
             ready: known.map_or(0, |s| s.ready),

@@ -156,7 +156,7 @@ pub(crate) async fn with_states(
     let Ok(mut status) = serde_json::from_value::<PlacementStatus>(object["status"].clone()) else { return Ok(None) };
     let before = status.clone();
     for copy in &mut status.clusters {
-        let state = states.iter().find(|state| state.name == copy.name);
+        let state = states.iter().find(|state| *state.uid == *copy.uid);
         copy.ready = state.map_or(0, |state| ready(&of.resource, state));
         copy.message = state.and_then(|s| s.failed.as_ref()).map(|(_, message)| message.clone()).unwrap_or_default();
     }

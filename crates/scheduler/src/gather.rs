@@ -252,7 +252,7 @@ pub(crate) fn ready(record: &PlacementRecord, placement: Option<&Value>) -> BTre
     let status = placement.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
     let status: PlacementStatus = serde_json::from_value(status).unwrap_or_default();
     let of = |copy: &portolan_types::placement::PlacedCopy| {
-        let shown = status.clusters.iter().find(|s| s.name == copy.name)?;
+        let shown = status.clusters.iter().find(|s| s.uid == *copy.uid)?;
         Some((copy.uid.clone(), shown.ready))
     };
     record.clusters.iter().filter_map(of).collect()
@@ -274,4 +274,22 @@ pub(crate) fn placement_key(key: &ObjectKey) -> ObjectKey {
 pub(crate) fn api_version(object: &Value) -> (String, String) {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("apiVersion"), text("kind"))
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::placement::{Phase, PlacedCopy};
+
+    use super::*;
+
+    #[test]
+    fn what_another_physical_cluster_of_the_name_had_does_not_count() {
+        let uid = |text: &str| text.parse::<Uid>().unwrap();
+        let copy = |of: &str, phase| PlacedCopy { name: "east".into(), uid: uid(of), phase, replicas: None, epoch: 1 };
+        let clusters = vec![copy("old", Phase::Leaving), copy("new", Phase::Active)];
+        let record = PlacementRecord { clusters, ..PlacementRecord::default() };
+        let shown = |of: &str, ready: i64| json!({"name": "east", "uid": of, "phase": "Active", "ready": ready});
+        let placement = json!({"status": {"clusters": [shown("old", 3), shown("new", 0)]}});
+        assert_eq!(ready(&record, Some(&placement)), BTreeMap::from([(uid("old"), 3), (uid("new"), 0)]));
+    }
 }

@@ -432,7 +432,7 @@ fn the_table_knows_every_field_of_portolans_types() {
         ..PhysicalClusterSpec::default()
     };
     let status: PlacementStatus = serde_json::from_value(json!({
-        "clusters": [{"name": "a", "phase": "Active", "replicas": 0, "ready": 1, "message": "m"}],
+        "clusters": [{"name": "a", "uid": "u", "phase": "Active", "replicas": 0, "ready": 1, "message": "m"}],
         "policy": {"kind": "PlacementPolicy", "workspace": "root", "namespace": "n", "name": "p"},
         "rejected": {"Cordoned": 1},
         "conditions": [{"type": "Placed", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}],

@@ -152,3 +152,20 @@ async fn a_replica_set_that_ends_on_one_physical_cluster_counts_no_more_there() 
     assert!(world.get(&kept("owner")).await.is_none(), "nothing is kept about it");
     assert!(object::uid(&left).is_some());
 }
+
+#[tokio::test]
+async fn what_a_copy_reports_is_shown_for_its_physical_cluster_not_for_one_of_its_name() {
+    let world = World::new();
+    let at = key("deployments.apps", "web");
+    let named = |of: &str, phase, epoch| PlacedCopy { name: "east".into(), ..copy(of, phase, None, epoch) };
+    let copies = vec![named("old", Phase::Leaving, 1), named("new", Phase::Active, 2)];
+    world.write(&at, &workload("Deployment", copies)).await;
+    let placement = key("placements.portolan.dev", "deployments.apps-web");
+    let shown = |of: &str, phase: &str| json!({"name": "east", "uid": of, "phase": phase, "ready": 0});
+    let status = json!({"clusters": [shown("old", "Leaving"), shown("new", "Active")]});
+    world.write(&placement, &json!({"metadata": {"name": "deployments.apps-web"}, "status": status})).await;
+    world.report(&at, "old", 1, json!({"readyReplicas": 2})).await;
+    let ready = world.get(&placement).await.unwrap()["status"]["clusters"].clone();
+    let of = |uid: &str| ready.as_array().unwrap().iter().find(|c| c["uid"] == *uid).unwrap()["ready"].clone();
+    assert_eq!((of("old"), of("new")), (json!(2), json!(0)));
+}

@@ -414,8 +414,10 @@ pub struct PlacementStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementCopyStatus {
-    /// Physical cluster.
+    /// Name of the physical cluster, for people.
     pub name: String,
+    /// Uid of the `PhysicalCluster`: what is known of another one of the same name says nothing about this copy.
+    pub uid: String,
     /// `Active` or `Leaving`.
     pub phase: String,
     /// Replicas given to this copy.
