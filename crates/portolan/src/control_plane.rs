@@ -12,7 +12,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    members::{Members, Simulations},
+    members::{Connections, Members, Retired},
     placements::Placing,
     texts::KubernetesTexts,
     upstream::StoreUpstream,
@@ -86,10 +86,11 @@ impl Opened {
         let workspaces = workspaces::Workspaces::new(plane.clone(), directory);
         placing.start(&api, &store, &seams, &shutdown, &mut tasks);
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
-        let simulations = Arc::new(Simulations::new(seams.clone(), shutdown.clone()));
-        let members = Members::new(plane.clone(), upstream, simulations, shutdown.clone());
+        let connections = Arc::new(Connections::new(seams.clone(), shutdown.clone()));
+        let members = Members::new(plane.clone(), upstream.clone(), connections, shutdown.clone());
+        api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
         let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(members);
-        tasks.spawn(loops.run(shutdown.clone()));
+        tasks.spawn(loops.with(Retired::new(plane.clone(), upstream)).run(shutdown.clone()));
         tasks.spawn(forget_history(store.clone(), shutdown.clone()));
         let (server, stop) = (api.clone(), shutdown.clone());
         tasks.spawn(async move {

@@ -316,7 +316,10 @@ async fn a_pin_moves_make_before_break_and_followers_leave_last() {
         .map(|t| format!("{}>{}", t["from"].as_str().unwrap(), t["to"].as_str().unwrap()))
         .collect();
     assert_eq!(transitions, ["east,west>west", "east>east,west", ">east"]);
-    assert_eq!(placement["status"]["clusters"], json!([{"name": "west", "uid": "physicalclusters-west", "phase": "Active", "ready": 2}]));
+    assert_eq!(
+        placement["status"]["clusters"],
+        json!([{"name": "west", "uid": "physicalclusters-west", "phase": "Active", "ready": 2}])
+    );
 }
 
 #[tokio::test(start_paused = true)]

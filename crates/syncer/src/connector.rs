@@ -17,7 +17,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// What was given cannot be used; trying again does not help.
-    #[error("the kubeconfig cannot be used: {0}")]
+    #[error("the connection cannot be used: {0}")]
     Refused(String),
     /// It did not work this time.
     #[error("cannot connect: {0}")]

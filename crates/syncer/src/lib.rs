@@ -19,7 +19,6 @@ pub mod worker;
 pub use connector::{ConnectError, Connector, DirectConnector};
 pub use naming::{NamespaceIdentity, downstream_namespace};
 pub use plan::{Proof, plan};
-pub use project::Source;
 pub use rules::SyncRules;
 pub use status::CopyStatus;
 pub use worker::{Syncer, SyncerConfig, SyncerHandle, SyncerStats};

@@ -1,11 +1,15 @@
 //! (upstream object with its record, downstream object) → what to do. The whole decision, without IO.
 
+mod owing;
+
 use portolan_types::{
     GroupVersionKind, ObjectKey, Uid, annotations, object,
     placement::{CopyIdentity, Phase, PlacedCopy, PlacementRecord},
     upstream::UpstreamObject,
 };
 use serde_json::Value;
+
+pub(crate) use owing::{Owing, claims_of, is_shared_claim, owing};
 
 use crate::{
     rules::{Refusal, SyncRules, is_local},
@@ -76,6 +80,8 @@ pub struct Seen<'a> {
     /// What stands below is exactly what the last apply of this syncer made of it: where it differs from what was applied, the
     /// physical cluster writes the same value in another way.
     pub settled: bool,
+    /// Number of the newest syncer, as upstream says.
+    pub newest_syncer: u64,
 }
 
 /// The physical cluster that is planned for.
@@ -141,7 +147,7 @@ pub enum Decision {
     Hold,
     /// The upstream object shows what a physical cluster made.
     Projected,
-    /// A newer syncer has taken over.
+    /// A newer syncer has taken over, as upstream says.
     Fenced,
 }
 
@@ -154,12 +160,11 @@ enum Below<'a> {
 
 /// Decides about one object.
 pub fn plan(target: &Target<'_>, seen: &Seen<'_>) -> Decision {
-    let below = classify(target, seen);
-    if let Below::Copy(_, identity) = &below
-        && identity.syncer_epoch > target.syncer_epoch
-    {
+    // The physical cluster's word for it is not enough: anybody who may write there could end this syncer by a high number.
+    if seen.newest_syncer > target.syncer_epoch {
         return Decision::Fenced;
     }
+    let below = classify(target, seen);
     match seen.above {
         Above::Removed { seen } => {
             let proof = if seen { Proof::Tombstone } else { Proof::NeverSeen };
@@ -239,7 +244,7 @@ fn plan_active(
     match (transform::copy_of(upstream, &context), below) {
         (Err(refusal), _) => Decision::Refuse(refusal),
         (Ok(body), None) => Decision::Create(body),
-        (Ok(body), Some(copy)) => update(body, copy, seen.settled),
+        (Ok(body), Some(copy)) => update(target, body, copy, seen.settled),
     }
 }
 
@@ -261,10 +266,10 @@ fn refusal(target: &Target<'_>, seen: &Seen<'_>, upstream: &UpstreamObject) -> O
 }
 
 /// Nothing to write when what was applied last is what is wanted, and no field of it has drifted since.
-fn update(mut body: Value, copy: &Value, settled: bool) -> Decision {
+fn update(target: &Target<'_>, mut body: Value, copy: &Value, settled: bool) -> Decision {
     let applied = |object| object::annotation(object, annotations::DOWN_APPLIED);
     let is_covered = || transform::covers(&without_identity(copy), &without_identity(&body));
-    if applied(copy) == applied(&body) && (settled || is_covered()) {
+    if applied(copy) == applied(&body) && (settled || is_covered()) && !names_newer_syncer(copy, target) {
         return Decision::Keep;
     }
     for key in ["uid", "resourceVersion"] {
@@ -307,16 +312,9 @@ pub(crate) fn leaving(upstream: &UpstreamObject, entry: &PlacedCopy) -> Option<P
     }
 }
 
-/// Whether the copy on `physical`, out of reach and on its way out, may be left as a debt. An object that is being deleted may;
-/// one that moves only when it runs elsewhere already and bears two copies. For the rest the end of this copy is what the next
-/// one waits for, and being out of reach proves no end.
-pub(crate) fn may_be_owed(upstream: &UpstreamObject, physical: &Uid) -> bool {
-    let runs_elsewhere = || {
-        let record = PlacementRecord::of(&upstream.object).unwrap_or_default();
-        record.active().any(|copy| copy.uid != *physical)
-    };
-    let bears_two = !is_pod(&upstream.key) && &*upstream.kind.kind != "StatefulSet";
-    object::is_deleting(&upstream.object) || (bears_two && runs_elsewhere())
+/// Whether a copy, by its own word, was written by a newer syncer.
+pub(crate) fn names_newer_syncer(copy: &Value, target: &Target<'_>) -> bool {
+    copy_identity(copy, target.physical).is_some_and(|identity| identity.syncer_epoch > target.syncer_epoch)
 }
 
 fn is_pod(key: &ObjectKey) -> bool {

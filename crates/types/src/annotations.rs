@@ -7,6 +7,11 @@ pub const CLUSTERS: &str = "portolan.dev/clusters";
 pub const PLACEMENT: &str = "portolan.dev/placement";
 /// User: names of physical clusters, joined by `,`, that this object or namespace must run on, within constraints.
 pub const PIN: &str = "portolan.dev/pin";
+/// User: names of physical clusters, joined by `,`, whose copy of this object is written off while it is out of reach: it is
+/// taken for gone without proof, so that what must run once may run elsewhere. The server takes it off once it has acted on it.
+pub const WRITE_OFF: &str = "portolan.dev/write-off";
+/// Admin, on a `PhysicalCluster`: how many of the deletions that are held back there may happen. Taken off once it is acted on.
+pub const RELEASE_DELETIONS: &str = "portolan.dev/release-deletions";
 /// Server: the logical cluster that holds the object; kcp's key.
 pub const KCP_CLUSTER: &str = "kcp.io/cluster";
 /// kubectl's copy of what was applied last; never goes downstream.
@@ -22,7 +27,7 @@ pub const DOWN_IDENTITY: &str = "sync.portolan.dev/identity";
 pub const DOWN_APPLIED: &str = "sync.portolan.dev/applied";
 /// Downstream annotation: hash of the upstream pod template. Kubernetes hands it on from a Deployment to its ReplicaSet.
 pub const DOWN_TEMPLATE: &str = "sync.portolan.dev/template";
-/// Upstream annotation of a projected object: where it is downstream, as JSON (`portolan_syncer::Source` by the uid of
+/// Upstream annotation of a projected object: where it is downstream, as JSON ([`crate::placement::Source`] by the uid of
 /// the physical cluster).
 pub const SOURCE: &str = "sync.portolan.dev/source";
 /// Upstream label of a projected object: the name of the physical cluster it runs on.

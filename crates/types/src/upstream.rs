@@ -4,7 +4,12 @@
 use serde_json::Value;
 
 use crate::{
-    BoxFuture, group::GroupVersionKind, key::ObjectKey, names::Uid, placement::Resources, status::Status,
+    BoxFuture,
+    group::GroupVersionKind,
+    key::ObjectKey,
+    names::Uid,
+    placement::{Resources, Source},
+    status::Status,
     version::ResourceVersion,
 };
 
@@ -109,6 +114,10 @@ pub struct ClusterReport {
     pub capacity: Option<Resources>,
     /// Sum over its schedulable nodes, when it is known.
     pub allocatable: Option<Resources>,
+    /// Copies whose deletion is held back, because deletions without firm proof came in masses.
+    pub deletions_held: u64,
+    /// Copies found lately that named a newer syncer than upstream knows. They were written over.
+    pub forged: u64,
 }
 
 /// Objects that the physical cluster made, to be shown above.
@@ -121,11 +130,14 @@ pub struct Projection {
     pub gone: Vec<ObjectKey>,
 }
 
-/// A copy that could not be deleted while its physical cluster was out of reach, to be deleted on return.
+/// A copy, or an object that the physical cluster made, that could not be deleted while its physical cluster was out of
+/// reach, to be deleted on return.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Debt {
     /// The former upstream object.
     pub key: ObjectKey,
+    /// Where a projected object is downstream. `None` for a copy, whose place follows from `key`.
+    pub below: Option<Source>,
     /// Kind and version downstream.
     pub kind: GroupVersionKind,
     /// Its uid.
@@ -175,6 +187,10 @@ pub trait Upstream: Send + Sync {
     /// Turns what should be deleted from an unreachable `physical` into a debt: takes the entry off the record and notes the
     /// debt in the same transaction.
     fn record_debt<'a>(&'a self, physical: &'a Uid, debt: Debt) -> BoxFuture<'a, Result<(), UpstreamError>>;
+
+    /// Number of the newest syncer that was ever started for `physical`. An older one ends. What copies downstream say of it
+    /// is no proof: others may write there.
+    fn newest_syncer<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<u64, UpstreamError>>;
 
     /// Stores the state of the physical cluster itself.
     fn report_cluster<'a>(

@@ -49,16 +49,17 @@ fn text_of(secret: &Value, reference: &SecretKeyRef) -> Option<String> {
     String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
-/// The simulated clusters of this process, by the uid of their `PhysicalCluster`.
-pub(crate) struct Simulations {
-    running: Mutex<HashMap<Uid, Arc<SimulatedCluster>>>,
+/// How physical clusters are reached: the simulated ones are in this process.
+pub(crate) struct Connections {
+    /// By the uid of their `PhysicalCluster`.
+    simulated: Mutex<HashMap<Uid, Arc<SimulatedCluster>>>,
     seams: Seams,
     shutdown: CancellationToken,
 }
 
-impl Simulations {
+impl Connections {
     pub(crate) fn new(seams: Seams, shutdown: CancellationToken) -> Self {
-        Self { running: Mutex::default(), seams, shutdown }
+        Self { simulated: Mutex::default(), seams, shutdown }
     }
 
     /// The connector of a physical cluster; an error is a sentence for its `Ready` condition.
@@ -88,11 +89,11 @@ impl Simulations {
 
     /// Ends the simulated cluster of a `PhysicalCluster` that is gone.
     pub(super) async fn forget(&self, uid: &Uid) {
-        self.running.lock().await.remove(uid);
+        self.simulated.lock().await.remove(uid);
     }
 
     async fn start(&self, uid: &Uid, config: SimulationConfig) -> Result<Arc<SimulatedCluster>, String> {
-        let mut running = self.running.lock().await;
+        let mut running = self.simulated.lock().await;
         if let Some(cluster) = running.get(uid) {
             return Ok(cluster.clone());
         }
@@ -100,6 +101,19 @@ impl Simulations {
         let cluster = Arc::new(started.map_err(|error| error.to_string())?);
         running.insert(uid.clone(), cluster.clone());
         Ok(cluster)
+    }
+}
+
+/// A connector for as long as there is no usable connection, for this reason.
+pub(super) fn unusable(reason: String) -> Arc<dyn Connector> {
+    Arc::new(UnusableConnector(reason))
+}
+
+struct UnusableConnector(String);
+
+impl Connector for UnusableConnector {
+    fn connect(&self) -> BoxFuture<'_, Result<kube::Client, ConnectError>> {
+        Box::pin(async move { Err(ConnectError::Refused(self.0.clone())) })
     }
 }
 

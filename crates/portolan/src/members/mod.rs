@@ -1,26 +1,38 @@
 //! One set of syncer workers per `PhysicalCluster`: started, restarted when its connection changes, stopped when it goes.
+//!
+//! It also runs while there is no usable connection, by a connector that always fails: then the physical cluster is out of
+//! reach like any other, what waits for it is told so, and what ends becomes a debt.
 
 mod connect;
-mod epoch;
+mod metrics;
+mod retired;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc, sync::Mutex, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError, plane::Found};
 use portolan_machinery::kinds::Kind;
-use portolan_store::{Change, Event};
-use portolan_syncer::{Syncer, SyncerConfig, SyncerHandle};
+use portolan_store::Event;
+use portolan_syncer::{Connector, Syncer, SyncerConfig, SyncerHandle};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Uid, object,
-    placement::PhysicalClusterSpec,
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, Uid, annotations, object,
+    placement::{Connection, NamespaceMapping, PhysicalClusterSpec, PhysicalClusterStatus},
     upstream::{ClusterReport, Upstream as _},
 };
+use serde::Deserialize as _;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use connect::Simulations;
+pub(crate) use connect::Connections;
+pub(crate) use metrics::SyncerMetrics;
+pub(crate) use retired::Retired;
 
-use crate::upstream::StoreUpstream;
+use crate::upstream::{DELETIONS_HELD, StoreUpstream};
 
 /// How soon one without a usable connection is looked at again.
 const RECHECK: Duration = Duration::from_secs(2);
@@ -32,95 +44,164 @@ const LOOK: Duration = Duration::from_secs(30);
 pub(crate) struct Members {
     plane: Arc<Plane>,
     upstream: Arc<StoreUpstream>,
-    simulations: Arc<Simulations>,
+    connections: Arc<Connections>,
     kind: &'static Kind,
-    running: Mutex<HashMap<ObjectKey, Running>>,
+    running: Arc<Mutex<HashMap<ObjectKey, Running>>>,
     shutdown: CancellationToken,
 }
 
 /// The workers of one physical cluster, and what they were started with.
 struct Running {
-    uid: Uid,
-    spec: PhysicalClusterSpec,
-    kubeconfig: Option<String>,
+    name: String,
+    basis: Basis,
     handle: SyncerHandle,
+}
+
+/// What workers are made from: when it changes, new ones are started.
+#[derive(PartialEq)]
+struct Basis {
+    uid: Uid,
+    connection: Connection,
+    namespace_mapping: NamespaceMapping,
+    synced_resources: Vec<String>,
+    kubeconfig: Option<String>,
+    /// Why there is no usable connection.
+    problem: Option<String>,
+}
+
+/// The kind `PhysicalCluster`.
+fn physical_clusters(plane: &Plane) -> &'static Kind {
+    let gvk = GroupVersionKind::new(portolan_types::placement::GROUP, "v1alpha1", "PhysicalCluster");
+    plane.table().kind(&gvk).expect("the table has Portolan's own kinds")
 }
 
 impl Members {
     pub(crate) fn new(
         plane: Arc<Plane>,
         upstream: Arc<StoreUpstream>,
-        simulations: Arc<Simulations>,
+        connections: Arc<Connections>,
         shutdown: CancellationToken,
     ) -> Self {
-        let gvk = GroupVersionKind::new(portolan_types::placement::GROUP, "v1alpha1", "PhysicalCluster");
-        let kind = plane.table().kind(&gvk).expect("the table has Portolan's own kinds");
-        Self { plane, upstream, simulations, kind, running: Mutex::default(), shutdown }
+        let kind = physical_clusters(&plane);
+        Self { plane, upstream, connections, kind, running: Arc::default(), shutdown }
     }
 
-    fn take(&self, key: &ObjectKey) -> Option<Running> {
-        self.running.lock().expect("no code panics under this lock").remove(key)
+    /// What the workers do, as series of the metrics.
+    pub(crate) fn metrics(&self) -> SyncerMetrics {
+        SyncerMetrics::new(self.running.clone())
     }
 
-    /// Stops the workers; the uid of the `PhysicalCluster` that they were for.
-    async fn stop(&self, key: &ObjectKey) -> Option<Uid> {
-        let running = self.take(key)?;
+    fn running(&self) -> MutexGuard<'_, HashMap<ObjectKey, Running>> {
+        self.running.lock().expect("no code panics under this lock")
+    }
+
+    /// Stops the workers at `key`, unless they are for `stays`, of which new ones are to be started.
+    async fn stop(&self, key: &ObjectKey, stays: Option<&Uid>) {
+        let running = self.running().remove(key);
+        let Some(running) = running else { return };
         running.handle.stop().await;
-        Some(running.uid)
+        let uid = &running.basis.uid;
+        if stays != Some(uid) {
+            self.connections.forget(uid).await;
+            self.upstream.unregister(uid);
+        }
     }
 
     async fn ensure_running(&self, found: &Found, uid: Uid, spec: PhysicalClusterSpec) -> Result<(), PlaneError> {
-        let kubeconfig = connect::kubeconfig(&self.plane, found.key.cluster, &spec.connection).await?;
-        {
-            let running = self.running.lock().expect("no code panics under this lock");
-            let same = |r: &Running| {
-                r.uid == uid && r.spec == spec && Ok(r.kubeconfig.clone()) == kubeconfig && !r.handle.has_failed()
-            };
-            if running.get(&found.key).is_some_and(same) {
-                return Ok(());
-            }
-        }
-        self.stop(&found.key).await;
-        self.upstream.register(uid.clone(), found.key.clone());
         let name = object::name(&found.object);
-        let connector = match &kubeconfig {
-            Ok(text) => self.simulations.connector(&uid, name, &spec.connection, text.as_deref()).await,
-            Err(reason) => Err(reason.clone()),
+        let (kubeconfig, connector) = self.connector(found, &uid, name, &spec.connection).await?;
+        let basis = Basis {
+            uid: uid.clone(),
+            connection: spec.connection.clone(),
+            namespace_mapping: spec.namespace_mapping,
+            synced_resources: spec.synced_resources.clone(),
+            kubeconfig,
+            problem: connector.as_ref().err().cloned(),
         };
-        let connector = match connector {
-            Ok(connector) => connector,
-            Err(message) => return self.report_invalid(&uid, message).await,
-        };
-        let syncer_epoch = epoch::next(&self.plane, &uid).await?;
-        let config = SyncerConfig::new(name, uid.clone(), spec.clone(), syncer_epoch);
+        let is_same = |running: &Running| running.basis == basis && !running.handle.has_failed();
+        if self.running().get(&found.key).is_some_and(is_same) {
+            return Ok(());
+        }
+        self.stop(&found.key, Some(&uid)).await;
+        self.upstream.register(uid.clone(), found.key.clone());
+        let mut config = SyncerConfig::new(name, uid.clone(), spec, self.upstream.next_syncer(&uid).await?);
+        config.deletions_held = are_deletions_held(&found.object);
         let upstream: Arc<dyn portolan_types::upstream::Upstream> = self.upstream.clone();
-        let seams = self.plane.seams().clone();
-        let handle = Syncer::spawn(config, upstream, connector, seams, &self.shutdown);
-        let kubeconfig = kubeconfig.unwrap_or_default();
-        let running = Running { uid, spec, kubeconfig, handle };
-        self.running.lock().expect("no code panics under this lock").insert(found.key.clone(), running);
+        let connector = connector.unwrap_or_else(connect::unusable);
+        let handle = Syncer::spawn(config, upstream, connector, self.plane.seams().clone(), &self.shutdown);
+        self.running().insert(found.key.clone(), Running { name: name.to_owned(), basis, handle });
         Ok(())
+    }
+
+    /// The kubeconfig, where there is one, and the connector or why there is none.
+    async fn connector(
+        &self,
+        found: &Found,
+        uid: &Uid,
+        name: &str,
+        connection: &Connection,
+    ) -> Result<(Option<String>, Result<Arc<dyn Connector>, String>), PlaneError> {
+        Ok(match connect::kubeconfig(&self.plane, found.key.cluster, connection).await? {
+            Ok(text) => {
+                let connector = self.connections.connector(uid, name, connection, text.as_deref()).await;
+                (text, connector)
+            }
+            Err(reason) => (None, Err(reason)),
+        })
     }
 
     async fn report_invalid(&self, uid: &Uid, message: String) -> Result<(), PlaneError> {
         let ready = Err(("InvalidConnection".to_owned(), message));
-        let report = ClusterReport { ready, version: None, capacity: None, allocatable: None };
+        let report =
+            ClusterReport { ready, version: None, capacity: None, allocatable: None, deletions_held: 0, forged: 0 };
         let reported = self.upstream.report_cluster(uid, report).await;
         reported.map_err(|error| portolan_types::Status::internal(error).into())
     }
 
+    /// Does what the annotation asks for, once: it is taken off first, so that it cannot let go what comes later.
+    async fn release_deletions(&self, found: &Found) -> Result<(), PlaneError> {
+        let Some(asked) = object::annotation(&found.object, annotations::RELEASE_DELETIONS) else { return Ok(()) };
+        let take_off = |object: &mut Value| {
+            let is_same = object::annotation(object, annotations::RELEASE_DELETIONS) == Some(asked);
+            object::set_annotation(object, annotations::RELEASE_DELETIONS, None);
+            is_same
+        };
+        self.plane.force(&found.key, take_off).await?;
+        let cluster = object::name(&found.object);
+        match asked.trim().parse::<usize>() {
+            Ok(count) if count > 0 => {
+                tracing::info!(cluster, count, "deletions that were held back are let go");
+                if let Some(running) = self.running().get(&found.key) {
+                    running.handle.release_deletions(count);
+                }
+            }
+            _ => tracing::warn!(cluster, asked, "the annotation that lets deletions go is no number of them"),
+        }
+        Ok(())
+    }
+
     /// The physical clusters whose kubeconfig is in this Secret.
     fn users_of(&self, secret: &ObjectKey) -> Vec<ObjectKey> {
-        let running = self.running.lock().expect("no code panics under this lock");
         let uses = |key: &ObjectKey, running: &Running| {
-            let Some(direct) = &running.spec.connection.direct else { return false };
+            let Some(direct) = &running.basis.connection.direct else { return false };
             let reference = &direct.kubeconfig_secret_ref;
             key.cluster == secret.cluster
                 && reference.name == *secret.name
                 && Some(reference.namespace.as_str()) == secret.namespace().map(|n| n.as_str())
         };
-        running.iter().filter(|(key, running)| uses(key, running)).map(|(key, _)| key.clone()).collect()
+        self.running().iter().filter(|(key, running)| uses(key, running)).map(|(key, _)| key.clone()).collect()
     }
+
+    fn is_connectable(&self, key: &ObjectKey) -> bool {
+        self.running().get(key).is_some_and(|running| running.basis.problem.is_none())
+    }
+}
+
+/// Whether the last workers were holding deletions back.
+fn are_deletions_held(physical: &Value) -> bool {
+    let status = physical.get("status").and_then(|status| PhysicalClusterStatus::deserialize(status).ok());
+    let conditions = status.unwrap_or_default().conditions;
+    conditions.iter().any(|condition| condition.kind == DELETIONS_HELD && condition.status == "True")
 }
 
 impl Controller for Members {
@@ -136,7 +217,6 @@ impl Controller for Members {
 
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {
         match &*event.key.resource.resource {
-            "secrets" if event.change == Change::Deleted => Vec::new(),
             "secrets" => self.users_of(&event.key),
             _ => vec![event.key.clone()],
         }
@@ -145,9 +225,7 @@ impl Controller for Members {
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             let Some(found) = self.plane.get(key).await? else {
-                if let Some(gone) = self.stop(key).await {
-                    self.simulations.forget(&gone).await;
-                }
+                self.stop(key, None).await;
                 return Ok(Outcome::Done);
             };
             let Some(uid) = object::uid(&found.object) else { return Ok(Outcome::Done) };
@@ -159,17 +237,12 @@ impl Controller for Members {
                 }
             };
             self.ensure_running(&found, uid, spec).await?;
-            match self.is_running(key) {
+            self.release_deletions(&found).await?;
+            match self.is_connectable(key) {
                 true => Ok(Outcome::CheckAgainIn(LOOK)),
                 // Its Secret may come later.
                 false => Ok(Outcome::CheckAgainIn(RECHECK)),
             }
         })
-    }
-}
-
-impl Members {
-    fn is_running(&self, key: &ObjectKey) -> bool {
-        self.running.lock().expect("no code panics under this lock").contains_key(key)
     }
 }

@@ -1,19 +1,180 @@
-//! The suite of the syncer on a simulated physical cluster: the same that runs on real ones.
+//! The suite of the syncer on a simulated physical cluster, the same that runs on real ones; and physical clusters that cannot
+//! be reached, or are gone.
 
+use std::{sync::Arc, time::Duration};
+
+use portolan_controllers::{Loops, Plane};
+use portolan_machinery::kinds::KindTable;
+use portolan_store::{Expect, RangeScope, Transaction};
 use portolan_syncer::testing::suite;
 use portolan_types::{
-    Seams,
-    placement::{Connection, SimulatedConnection},
+    GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
+    placement::{Connection, Phase, PlacedCopy, PlacementRecord, SimulatedConnection},
+    upstream::{CopyReport, CopyState, Debt, Upstream as _},
 };
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::connect::Simulations;
+use super::{Members, Retired, connect::Connections};
+use crate::upstream::StoreUpstream;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_simulated_cluster_passes_the_syncer_suite() {
-    let simulations = Simulations::new(Seams::system(), CancellationToken::new());
+    let connections = Connections::new(Seams::system(), CancellationToken::new());
     let connection = Connection { simulated: Some(SimulatedConnection { nodes: 2 }), ..Connection::default() };
-    let connector = simulations.connector(&"u".parse().unwrap(), "east", &connection, None).await.expect("it starts");
+    let connector = connections.connector(&"u".parse().unwrap(), "east", &connection, None).await.expect("it starts");
     suite::run(connector.clone()).await.expect("the suite passes");
     suite::run_workloads(connector).await.expect("the suite passes with workloads");
+}
+
+/// Registered physical clusters over the memory store, with the loops that tend them.
+struct World {
+    plane: Arc<Plane>,
+    upstream: Arc<StoreUpstream>,
+}
+
+fn east() -> Uid {
+    "east-uid".parse().unwrap()
+}
+
+fn key(cluster: LogicalClusterId, resource: &str, name: &str) -> ObjectKey {
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let (resource, name) = (GroupResource::new(group, resource), name.parse().unwrap());
+    match cluster {
+        LogicalClusterId::ROOT => ObjectKey::cluster_scoped(cluster, resource, name),
+        _ => ObjectKey::namespaced(cluster, resource, "shop".parse().unwrap(), name),
+    }
+}
+
+fn shop(resource: &str, name: &str) -> ObjectKey {
+    key(LogicalClusterId::new(7), resource, name)
+}
+
+fn registered() -> ObjectKey {
+    key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev", "east")
+}
+
+impl World {
+    fn start() -> Self {
+        let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
+        let upstream = Arc::new(StoreUpstream::new(plane.clone()));
+        let stop = CancellationToken::new();
+        let connections = Connections::new(Seams::system(), stop.clone());
+        let members = Members::new(plane.clone(), upstream.clone(), Arc::new(connections), stop.clone());
+        let loops = Loops::new(plane.clone()).with(members).with(Retired::new(plane.clone(), upstream.clone()));
+        tokio::spawn(loops.run(stop));
+        Self { plane, upstream }
+    }
+
+    async fn write(&self, key: &ObjectKey, object: Option<&Value>) {
+        let txn = Transaction::one(key.clone(), Expect::Anything, object.map(Record::of));
+        self.plane.store().commit(txn).await.unwrap();
+    }
+
+    /// A physical cluster whose kubeconfig nobody has put there yet.
+    async fn register_east(&self, notes: Value) {
+        let connection = json!({"direct": {"kubeconfigSecretRef": {"namespace": "infra", "name": "east"}}});
+        let metadata = json!({"name": "east", "uid": "east-uid", "annotations": notes});
+        let object = json!({"apiVersion": "portolan.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": metadata,
+            "spec": {"connection": connection}});
+        self.write(&registered(), Some(&object)).await;
+    }
+
+    async fn place(&self, resource: &str, name: &str, phase: Phase, mut object: Value) {
+        let metadata = object::metadata_mut(&mut object);
+        metadata.insert("name".into(), name.into());
+        metadata.insert("namespace".into(), "shop".into());
+        metadata.insert("uid".into(), format!("{name}-uid").into());
+        let copy = PlacedCopy { name: "east".into(), uid: east(), phase, replicas: None, epoch: 1 };
+        PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut object);
+        self.write(&shop(resource, name), Some(&object)).await;
+    }
+
+    async fn get(&self, key: &ObjectKey) -> Option<Value> {
+        self.plane.get(key).await.unwrap().map(|found| found.object)
+    }
+
+    /// What Portolan keeps for itself.
+    async fn books(&self) -> Vec<String> {
+        let system = self.plane.list(RangeScope::Everything(LogicalClusterId::SYSTEM)).await.unwrap();
+        let copies = GroupResource::new("internal.portolan.dev", "copies");
+        let states = self.plane.list(RangeScope::AllClusters(copies)).await.unwrap();
+        let rows = system.iter().chain(&states);
+        let mut rows: Vec<String> = rows.map(|row| format!("{} {}", row.key.resource.resource, row.key.name)).collect();
+        rows.sort();
+        rows
+    }
+}
+
+fn deployment(metadata: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": 1}})
+}
+
+fn condition(object: &Value, kind: &str) -> (String, String, String) {
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default();
+    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"), text("message"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_physical_cluster_without_a_usable_connection_is_out_of_reach() {
+    const WHY: &str = "Secret infra/east does not exist";
+    let world = World::start();
+    world.register_east(json!({})).await;
+    world.place("deployments.apps", "web", Phase::Active, deployment(json!({"generation": 1}))).await;
+    world.place("deployments.apps", "old", Phase::Active, deployment(json!({"deletionTimestamp": "t"}))).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let (status, reason, message) = condition(&world.get(&registered()).await.unwrap(), "Ready");
+    assert_eq!((&*status, &*reason, message.contains(WHY)), ("False", "InvalidConnection", true), "{message}");
+    let web = world.get(&shop("deployments.apps", "web")).await.unwrap();
+    let (status, reason, message) = condition(&web, "portolan.dev/Synced");
+    assert_eq!((&*status, &*reason, message.contains(WHY)), ("Unknown", "Unreachable", true), "{web}");
+    assert!(world.get(&shop("deployments.apps", "old")).await.is_some(), "it may still come back");
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(world.get(&shop("deployments.apps", "old")).await.is_none());
+    assert_eq!(world.upstream.debts(&east()).await.unwrap().len(), 1);
+    assert!(world.get(&shop("deployments.apps", "web")).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_release_of_deletions_is_used_once() {
+    let world = World::start();
+    for asked in ["5", "all"] {
+        world.register_east(json!({(annotations::RELEASE_DELETIONS): asked, "note": "stays"})).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let object = world.get(&registered()).await.unwrap();
+        assert_eq!(object["metadata"]["annotations"], json!({"note": "stays"}), "{asked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_about_a_physical_cluster_that_is_gone() {
+    let world = World::start();
+    world.register_east(json!({})).await;
+    world.place("deployments.apps", "web", Phase::Active, deployment(json!({"generation": 1}))).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {}});
+    world.place("pods", "web-x", Phase::Projected, pod).await;
+    world.place("configmaps", "old", Phase::Active, json!({"apiVersion": "v1", "kind": "ConfigMap"})).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let status = json!({"readyReplicas": 1});
+    let state = CopyState::Synced { stamp: 1, is_current: true, status };
+    let (at, uid) = (shop("deployments.apps", "web"), "web-uid".parse().unwrap());
+    let report = CopyReport { key: at.clone(), uid, physical: east(), epoch: 1, state, node: None };
+    world.upstream.report(report).await.unwrap();
+    let (key, kind) = (shop("configmaps", "old"), GroupVersionKind::new("", "v1", "ConfigMap"));
+    let debt = Debt { key, below: None, kind, uid: "old-uid".parse().unwrap(), epoch: 1 };
+    world.upstream.record_debt(&east(), debt).await.unwrap();
+    let kept = world.books().await;
+    assert_eq!(kept, ["copies web-uid", "debts east-uid.old-uid.1", "syncers east-uid"]);
+
+    world.write(&registered(), None).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(world.get(&shop("pods", "web-x")).await.is_none(), "what it made is shown no more");
+    assert_eq!(world.books().await, ["copies web-uid", "syncers east-uid"], "the scheduler has yet to let go");
+    let mut web = world.get(&at).await.unwrap();
+    PlacementRecord::default().write_to(&mut web);
+    world.write(&at, Some(&web)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.books().await, Vec::<String>::new());
 }

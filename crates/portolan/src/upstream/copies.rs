@@ -14,6 +14,11 @@ use serde_json::{Value, json};
 use super::{StoreUpstream, failed};
 use crate::placements;
 
+/// Resource of the states: an object per placed object, in its namespace, named by its uid.
+pub(super) fn resource() -> GroupResource {
+    GroupResource::new("internal.portolan.dev", "copies")
+}
+
 /// The states of all copies of one object, as read.
 struct Copies {
     key: ObjectKey,
@@ -24,7 +29,7 @@ struct Copies {
 impl Copies {
     async fn read(upstream: &StoreUpstream, of: &ObjectKey, object: &Value) -> Result<Self, UpstreamError> {
         let key = ObjectKey {
-            resource: GroupResource::new("internal.portolan.dev", "copies"),
+            resource: resource(),
             name: object::meta_text(object, "uid").parse().map_err(|error| failed(&error))?,
             ..of.clone()
         };

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use portolan_store::{Expect, RangeScope, Transaction, Write};
 use portolan_types::{
-    GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Scope, Uid, upstream::Debt,
-    upstream::UpstreamError,
+    GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Scope, Uid,
+    placement::Source,
+    upstream::{Debt, UpstreamError},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,6 +28,8 @@ struct Stored {
     kind: String,
     uid: Uid,
     epoch: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    below: Option<Source>,
 }
 
 fn resource() -> GroupResource {
@@ -52,6 +55,7 @@ impl Stored {
             kind: debt.kind.kind.to_string(),
             uid: debt.uid.clone(),
             epoch: debt.epoch,
+            below: debt.below.clone(),
         }
     }
 
@@ -67,7 +71,7 @@ impl Stored {
             name: self.name.parse().ok()?,
         };
         let kind = GroupVersionKind::new(self.group, self.version, self.kind);
-        Some(Debt { key, kind, uid: self.uid, epoch: self.epoch })
+        Some(Debt { key, below: self.below, kind, uid: self.uid, epoch: self.epoch })
     }
 }
 
@@ -78,6 +82,14 @@ pub(super) async fn list(upstream: &StoreUpstream, physical: &Uid) -> Result<Vec
     let parse = |object: &Value| serde_json::from_value::<Stored>(object["debt"].clone()).ok();
     let own = found.iter().filter_map(|found| parse(&found.object)).filter(|debt| debt.physical == *physical);
     Ok(own.filter_map(Stored::into_debt).collect())
+}
+
+/// Writes off all debts of a physical cluster that is gone for good.
+pub(super) async fn forget_all(upstream: &StoreUpstream, physical: &Uid) -> Result<(), UpstreamError> {
+    for debt in list(upstream, physical).await? {
+        settle(upstream, physical, &debt).await?;
+    }
+    Ok(())
 }
 
 /// Takes a paid debt off the books.

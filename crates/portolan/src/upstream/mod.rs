@@ -1,10 +1,13 @@
 //! The syncer's `Upstream`, over the store: every answer is limited to what is placed on the physical cluster that asks, and
 //! every report is one transaction.
 
+mod cluster;
 mod copies;
 mod debts;
+mod epoch;
 mod projection;
 mod release;
+mod retire;
 #[cfg(test)]
 mod tests;
 
@@ -13,20 +16,22 @@ use std::{
     sync::{Arc, RwLock},
 };
 
-use portolan_controllers::Plane;
+use portolan_controllers::{Plane, PlaneError};
 use portolan_store::{
-    EventStream, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, retried,
+    EventStream, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, retried,
 };
 use portolan_types::{
-    BoxFuture, GroupVersionKind, ObjectKey, Record, ResourceVersion, Status, Uid,
-    placement::{Condition, PhysicalClusterStatus},
-    seams::seconds_text,
+    BoxFuture, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid,
     upstream::{
         ChangeStream, Changes, ClusterReport, CopyReport, Debt, Projection, Snapshot, Upstream, UpstreamError,
         UpstreamObject,
     },
 };
 use serde_json::Value;
+
+pub(crate) use cluster::DELETIONS_HELD;
+pub(crate) use epoch::resource as epochs;
+pub(crate) use retire::Left;
 
 /// The logical side of all physical clusters.
 pub(crate) struct StoreUpstream {
@@ -43,6 +48,26 @@ impl StoreUpstream {
     /// Tells where `physical` is registered, so that its state can be written there.
     pub(crate) fn register(&self, physical: Uid, key: ObjectKey) {
         self.registered.write().expect("no code panics under this lock").insert(physical, key);
+    }
+
+    /// `physical` has no workers any more, and will have none.
+    pub(crate) fn unregister(&self, physical: &Uid) {
+        self.registered.write().expect("no code panics under this lock").remove(physical);
+    }
+
+    /// Where `physical` is registered, while it has workers.
+    pub(crate) fn registered(&self, physical: &Uid) -> Option<ObjectKey> {
+        self.registered.read().expect("no code panics under this lock").get(physical).cloned()
+    }
+
+    /// The number of the next syncer of `physical`.
+    pub(crate) async fn next_syncer(&self, physical: &Uid) -> Result<u64, PlaneError> {
+        epoch::next(&self.plane, physical).await
+    }
+
+    /// Forgets what is kept about a physical cluster that is gone for good.
+    pub(crate) async fn retire(&self, physical: &Uid) -> Result<Left, UpstreamError> {
+        retire::retire(self, physical).await
     }
 
     fn upstream_object(&self, stored: &StoredObject) -> Result<UpstreamObject, UpstreamError> {
@@ -69,48 +94,6 @@ impl StoreUpstream {
         }
         self.plane.store().commit(txn).await.map(drop).map_err(store_failed)
     }
-
-    async fn write_cluster(&self, physical: &Uid, report: &ClusterReport) -> Result<(), UpstreamError> {
-        let key = self.registered.read().expect("no code panics under this lock").get(physical).cloned();
-        let Some(key) = key else { return Ok(()) };
-        let Some((mut object, revision)) = self.read(&key).await? else { return Ok(()) };
-        if portolan_types::object::uid(&object).as_ref() != Some(physical) {
-            return Ok(());
-        }
-        let now = seconds_text(self.plane.seams().clock.now());
-        let before: PhysicalClusterStatus =
-            object.get("status").and_then(|s| serde_json::from_value(s.clone()).ok()).unwrap_or_default();
-        let after = cluster_status(&before, report, &now);
-        if after == before {
-            return Ok(());
-        }
-        object["status"] = serde_json::to_value(after).map_err(|error| failed(&error))?;
-        self.commit(Transaction::one(key, Expect::At(revision), Some(Record::of(&object)))).await
-    }
-}
-
-/// The status after a report; what a report does not know stays.
-fn cluster_status(before: &PhysicalClusterStatus, report: &ClusterReport, now: &str) -> PhysicalClusterStatus {
-    let (status, reason, message) = match &report.ready {
-        Ok(()) => ("True", "Reachable".to_owned(), "the API server answers".to_owned()),
-        Err((reason, message)) => ("False", reason.clone(), message.clone()),
-    };
-    let mut after = before.clone();
-    let since = before.conditions.iter().find(|c| c.kind == "Ready" && c.status == status);
-    let ready = Condition {
-        kind: "Ready".into(),
-        status: status.into(),
-        reason,
-        message,
-        last_transition_time: since.map_or_else(|| now.to_owned(), |c| c.last_transition_time.clone()),
-        observed_generation: 0,
-    };
-    after.conditions.retain(|c| c.kind != "Ready");
-    after.conditions.push(ready);
-    after.version = report.version.clone().unwrap_or(after.version);
-    after.capacity = report.capacity.clone().unwrap_or(after.capacity);
-    after.allocatable = report.allocatable.clone().unwrap_or(after.allocatable);
-    after
 }
 
 fn was_beaten(error: &UpstreamError) -> bool {
@@ -215,6 +198,10 @@ impl Upstream for StoreUpstream {
         physical: &'a Uid,
         report: ClusterReport,
     ) -> BoxFuture<'a, Result<(), UpstreamError>> {
-        Box::pin(async move { retried(was_beaten, || self.write_cluster(physical, &report)).await })
+        Box::pin(async move { retried(was_beaten, || cluster::write(self, physical, &report)).await })
+    }
+
+    fn newest_syncer<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<u64, UpstreamError>> {
+        Box::pin(async move { epoch::newest(&self.plane, physical).await.map_err(|error| failed(&error)) })
     }
 }

@@ -2,7 +2,12 @@
 
 use portolan_machinery::lifecycle;
 use portolan_store::{Expect, Transaction, Write};
-use portolan_types::{ObjectKey, Record, Uid, object, placement::PlacementRecord, upstream::UpstreamError};
+use portolan_types::{
+    ObjectKey, Record, Uid, annotations, object,
+    placement::{PlacedCopy, PlacementRecord},
+    upstream::UpstreamError,
+};
+use serde_json::Value;
 
 use super::{StoreUpstream, copies};
 
@@ -25,10 +30,12 @@ pub(super) async fn release(
     if let Some((mut current, revision)) = upstream.read(leaving.key).await? {
         let same = object::uid(&current).as_ref() == Some(leaving.uid);
         let mut record = PlacementRecord::of(&current).unwrap_or_default();
-        let before = record.clusters.len();
-        record.clusters.retain(|copy| copy.uid != *leaving.physical || copy.epoch != leaving.epoch);
-        if same && record.clusters.len() != before {
+        let is_it = |copy: &PlacedCopy| copy.uid == *leaving.physical && copy.epoch == leaving.epoch;
+        let released = record.clusters.iter().find(|copy| is_it(copy)).map(|copy| copy.name.clone());
+        record.clusters.retain(|copy| !is_it(copy));
+        if let (true, Some(name)) = (same, released) {
             record.write_to(&mut current);
+            end_write_off(&mut current, &name);
             if record.clusters.is_empty() && object::is_deleting(&current) {
                 // What was to end gracefully has ended: a kubelet would now delete it with no grace left.
                 object::metadata_mut(&mut current).insert("deletionGracePeriodSeconds".into(), 0.into());
@@ -43,4 +50,13 @@ pub(super) async fn release(
         }
     }
     upstream.commit(txn).await
+}
+
+/// A copy is written off once: what comes to that physical cluster later is another one.
+fn end_write_off(object: &mut Value, name: &str) {
+    let Some(names) = object::annotation(object, annotations::WRITE_OFF) else { return };
+    let others: Vec<&str> =
+        names.split(',').map(str::trim).filter(|other| *other != name && !other.is_empty()).collect();
+    let left = (!others.is_empty()).then(|| others.join(","));
+    object::set_annotation(object, annotations::WRITE_OFF, left);
 }

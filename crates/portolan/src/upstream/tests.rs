@@ -6,9 +6,9 @@ use portolan_controllers::Plane;
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{Expect, Transaction};
 use portolan_types::{
-    GroupResource, LogicalClusterId, ObjectKey, Record, Seams, Uid, object,
-    placement::{Phase, PlacedCopy, PlacementRecord},
-    upstream::{CopyReport, CopyState, Projection, Upstream as _},
+    GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
+    placement::{Phase, PlacedCopy, PlacementRecord, Source},
+    upstream::{CopyReport, CopyState, Debt, Projection, Upstream as _},
 };
 use serde_json::{Value, json};
 
@@ -168,4 +168,24 @@ async fn what_a_copy_reports_is_shown_for_its_physical_cluster_not_for_one_of_it
     let ready = world.get(&placement).await.unwrap()["status"]["clusters"].clone();
     let of = |uid: &str| ready.as_array().unwrap().iter().find(|c| c["uid"] == *uid).unwrap()["ready"].clone();
     assert_eq!((of("old"), of("new")), (json!(2), json!(0)));
+}
+
+#[tokio::test]
+async fn a_debt_takes_the_copy_off_the_record_and_the_write_off_with_it() {
+    let world = World::new();
+    let at = key("statefulsets.apps", "web");
+    let copies = vec![copy("east", Phase::Leaving, None, 1), copy("west", Phase::Active, None, 2)];
+    let mut set = workload("StatefulSet", copies);
+    object::set_annotation(&mut set, annotations::WRITE_OFF, Some("north, east".into()));
+    world.write(&at, &set).await;
+    let below = Some(Source { namespace: "shop-x".into(), name: "web".into(), uid: "down".into() });
+    let kind = GroupVersionKind::new("apps", "v1", "StatefulSet");
+    let debt = Debt { key: at.clone(), below, kind, uid: uid("owner"), epoch: 1 };
+    world.0.record_debt(&uid("east"), debt.clone()).await.unwrap();
+    assert_eq!(world.0.debts(&uid("east")).await.unwrap(), std::slice::from_ref(&debt));
+    let left = world.get(&at).await.unwrap();
+    assert_eq!(object::annotation(&left, annotations::CLUSTERS), Some("west"));
+    assert_eq!(object::annotation(&left, annotations::WRITE_OFF), Some("north"), "it is used once");
+    world.0.settle(&uid("east"), &debt).await.unwrap();
+    assert!(world.0.debts(&uid("east")).await.unwrap().is_empty());
 }

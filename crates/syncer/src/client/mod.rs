@@ -1,6 +1,7 @@
 //! Requests to the API server of one physical cluster, on JSON trees. Every request has a deadline and every answer a bound.
 
 mod discovery;
+mod reach;
 mod watch;
 
 use std::time::Duration;
@@ -14,6 +15,8 @@ use serde_json::{Value, json};
 
 pub(crate) use discovery::{Served, discover};
 pub(crate) use watch::WatchEvent;
+
+use reach::Reach;
 
 use crate::plan::Deletion;
 
@@ -56,6 +59,19 @@ pub(crate) struct Answer {
     pub(crate) retry_after: Option<Duration>,
 }
 
+impl Answer {
+    /// The word for an answer that will be the same next time; `None` for what may pass, such as a failure of the server.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        match self.code {
+            400 | 422 => Some("Invalid"),
+            401 | 403 => Some("Forbidden"),
+            408 | 409 | 429 => None,
+            402..=499 => Some("Refused"),
+            _ => None,
+        }
+    }
+}
+
 impl DownstreamError {
     /// Positive: the API server itself says that there is no object `name`. A missing path, kind or proxy route is not it.
     pub(crate) fn is_absent(&self, name: &str) -> bool {
@@ -86,11 +102,13 @@ impl DownstreamError {
 pub(crate) struct Api {
     client: kube::Client,
     deadline: Duration,
+    reach: Reach,
+    is_probe: bool,
 }
 
 impl Api {
     pub(crate) fn new(client: kube::Client, deadline: Duration) -> Self {
-        Self { client, deadline }
+        Self { client, deadline, reach: Reach::default(), is_probe: false }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, DownstreamError> {
@@ -161,7 +179,7 @@ impl Api {
         body: Option<&Value>,
     ) -> Result<Value, DownstreamError> {
         let request = request(method, path, media, body)?;
-        let answer = async {
+        self.within_deadline(async {
             let response = accepted(self.client.send(request).await).await?;
             let bytes = read(response, MAX_ANSWER).await?;
             match serde_json::from_slice::<Value>(&bytes) {
@@ -169,11 +187,24 @@ impl Api {
                 Ok(_) => Err(DownstreamError::Garbled("not an object".into())),
                 Err(error) => Err(DownstreamError::Garbled(error.to_string())),
             }
-        };
-        match tokio::time::timeout(self.deadline, answer).await {
+        })
+        .await
+    }
+
+    /// Waits for an answer, unless the physical cluster is in doubt, and notes whether one came.
+    async fn within_deadline<T>(
+        &self,
+        answer: impl Future<Output = Result<T, DownstreamError>>,
+    ) -> Result<T, DownstreamError> {
+        if !self.is_probe {
+            self.reach.check()?;
+        }
+        let ended = match tokio::time::timeout(self.deadline, answer).await {
             Ok(answer) => answer,
             Err(_) => Err(DownstreamError::Unreachable(format!("no answer within {} s", self.deadline.as_secs()))),
-        }
+        };
+        self.reach.note(&ended, self.is_probe);
+        ended
     }
 }
 
@@ -273,4 +304,27 @@ fn chain(error: &dyn std::error::Error) -> String {
 pub(crate) fn encode(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_will_be_the_same_next_time_is_a_refusal() {
+        for (code, expected) in [
+            (400, Some("Invalid")),
+            (403, Some("Forbidden")),
+            (408, None),
+            (409, None),
+            (413, Some("Refused")),
+            (422, Some("Invalid")),
+            (429, None),
+            (307, None),
+            (500, None),
+            (503, None),
+        ] {
+            assert_eq!(Answer { code, ..Answer::default() }.refusal(), expected, "{code}");
+        }
+    }
 }

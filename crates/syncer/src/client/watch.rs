@@ -47,10 +47,7 @@ impl Api {
         );
         let request = request(Method::GET, &query, "application/json", None)?;
         let answer = async { accepted(self.client.send(request).await).await };
-        let response = match tokio::time::timeout(self.deadline, answer).await {
-            Ok(answer) => answer?,
-            Err(_) => return Err(DownstreamError::Unreachable("no answer to a watch".into())),
-        };
+        let response = self.within_deadline(answer).await?;
         let stream = response.into_body().into_data_stream();
         let body = stream.map(|part| part.map_err(|error| DownstreamError::Unreachable(error.to_string())));
         Ok(Events { body: Box::pin(body), buffer: BytesMut::new(), searched: 0 })

@@ -26,6 +26,7 @@ struct Case {
     served: bool,
     autoscaled: bool,
     syncer_epoch: u64,
+    newest_syncer: u64,
 }
 
 fn entry(phase: Phase, epoch: u64) -> PlacedCopy {
@@ -47,6 +48,7 @@ fn placed() -> Case {
         served: true,
         autoscaled: false,
         syncer_epoch: 5,
+        newest_syncer: 5,
     }
 }
 
@@ -87,6 +89,7 @@ impl Case {
                 served: self.served.then_some((&self.kind, true)),
                 autoscaled: self.autoscaled,
                 settled: false,
+                newest_syncer: self.newest_syncer,
             },
         )
     }
@@ -135,7 +138,11 @@ fn copies_are_made_and_kept_up_to_date() {
             "Apply",
         ),
         ("a new stay is stamped", placed().below(|_| ()).with(|c| c.entry = Some(entry(Phase::Active, 2))), "Apply"),
-        ("a new syncer writes nothing by itself", placed().below(|_| ()).with(|c| c.syncer_epoch = 6), "Keep"),
+        (
+            "a new syncer writes nothing by itself",
+            placed().below(|_| ()).with(|c| (c.syncer_epoch, c.newest_syncer) = (6, 6)),
+            "Keep",
+        ),
         ("a default of the physical cluster is no drift", placed().below(|o| o["immutable"] = json!(false)), "Keep"),
         (
             "a copy that ends is awaited",
@@ -248,10 +255,10 @@ fn what_is_not_ours_is_never_touched() {
 #[test]
 fn a_late_syncer_does_nothing() {
     check(vec![
-        ("a newer syncer has written", placed().below(|o| identity(o, |i| i.syncer_epoch = 6)), "Fenced"),
+        ("upstream knows a newer syncer", placed().below(|_| ()).with(|c| c.newest_syncer = 6), "Fenced"),
         (
             "also when it would delete",
-            placed().below(|o| identity(o, |i| i.syncer_epoch = 6)).with(|c| c.upstream = None),
+            placed().below(|_| ()).with(|c| (c.upstream, c.newest_syncer) = (None, 6)),
             "Fenced",
         ),
         ("a newer stay is below", placed().below(|o| identity(o, |i| i.epoch = 2)), "Stale"),
@@ -260,6 +267,20 @@ fn a_late_syncer_does_nothing() {
             placed().below(|o| identity(o, |i| i.epoch = 2)).with(|c| c.entry = Some(entry(Phase::Leaving, 1))),
             "Stale",
         ),
+    ]);
+}
+
+#[test]
+fn a_physical_cluster_cannot_end_a_syncer_by_naming_a_newer_one() {
+    let forged = || placed().below(|o| identity(o, |i| i.syncer_epoch = u64::MAX));
+    check(vec![
+        ("it is drift", forged(), "Apply"),
+        (
+            "it keeps nothing from being deleted",
+            forged().with(meta("deletionTimestamp", json!("t"))),
+            "Delete Deleting",
+        ),
+        ("nor from leaving", forged().with(|c| c.entry = Some(entry(Phase::Leaving, 1))), "Delete Leaving"),
     ]);
 }
 
@@ -299,26 +320,55 @@ fn an_autoscaler_below_keeps_its_replicas() {
     assert_eq!(applied.body["spec"]["replicas"], 9);
 }
 
+/// An object that leaves east; `also west` runs there, `deleted` ends, `off` is written off on east.
+fn departing(kind: &str, how: &str) -> UpstreamObject {
+    let has = |word: &str| how.contains(word);
+    let mut object = json!({"metadata": {"uid": "up-1"}, "spec": {}});
+    if has("deleted") {
+        object["metadata"]["deletionTimestamp"] = json!("t");
+    }
+    if has("off") {
+        object::set_annotation(&mut object, annotations::WRITE_OFF, Some("north, east".into()));
+    }
+    if has("recreated") {
+        object["spec"]["strategy"] = json!({"type": "Recreate"});
+    }
+    let west = PlacedCopy { uid: "west-uid".parse().unwrap(), name: "west".into(), ..entry(Phase::Active, 2) };
+    let clusters = std::iter::once(entry(Phase::Leaving, 1)).chain(has("west").then_some(west)).collect();
+    PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
+    let (group, kind) = kind.split_once('/').unwrap_or(("", kind));
+    let kind = GroupVersionKind::new(group, "v1", kind);
+    UpstreamObject { key: key("apps/things"), revision: ResourceVersion::FIRST, kind, object }
+}
+
 #[test]
-fn only_what_bears_two_copies_or_ends_is_left_as_a_debt() {
-    let object = |kind: &str, deleting: bool, elsewhere: bool| {
-        let mut object = json!({"metadata": {"uid": "up-1"}});
-        if deleting {
-            object["metadata"]["deletionTimestamp"] = json!("t");
-        }
-        let west = PlacedCopy { uid: "west-uid".parse().unwrap(), name: "west".into(), ..entry(Phase::Active, 2) };
-        let clusters = std::iter::once(entry(Phase::Leaving, 1)).chain(elsewhere.then_some(west)).collect();
-        PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
-        let kind = GroupVersionKind::new("apps", "v1", kind);
-        UpstreamObject { key: key("apps/things"), revision: ResourceVersion::FIRST, kind, object }
-    };
-    for (case, upstream, expected) in [
-        ("what is deleted above", object("StatefulSet", true, false), true),
-        ("what runs elsewhere already", object("Deployment", false, true), true),
-        ("a move that waits for its end", object("Deployment", false, false), false),
-        ("what must not run twice", object("StatefulSet", false, true), false),
+fn what_must_run_once_is_never_left_as_a_debt_for_a_move() {
+    use Owing::{Allowed, UnlessVolumes, Unproven, WrittenOff};
+    for (case, kind, how, expected) in [
+        ("what is deleted above", "apps/StatefulSet", "deleted", Allowed),
+        ("what runs elsewhere already and bears two", "apps/Deployment", "also west", UnlessVolumes),
+        ("a move that waits for its end", "apps/Deployment", "", Unproven),
+        ("a Deployment that is recreated", "apps/Deployment", "recreated, also west", Unproven),
+        ("a StatefulSet", "apps/StatefulSet", "also west", Unproven),
+        ("a bare Pod", "Pod", "also west", Unproven),
+        ("a claim with its data", "PersistentVolumeClaim", "also west", Unproven),
+        ("a CronJob", "batch/CronJob", "also west", Unproven),
+        ("unless somebody writes it off", "apps/StatefulSet", "off", WrittenOff),
+        ("what runs nothing", "ConfigMap", "", Allowed),
     ] {
-        assert_eq!(may_be_owed(&upstream, &east()), expected, "{case}");
+        assert_eq!(owing(&departing(kind, how), &entry(Phase::Leaving, 1)), expected, "{case}");
+    }
+    let west = PlacedCopy { name: "west".into(), ..entry(Phase::Leaving, 1) };
+    assert_eq!(owing(&departing("apps/StatefulSet", "off"), &west), Unproven, "another copy was written off");
+}
+
+#[test]
+fn volumes_of_one_node_are_told_from_shared_ones() {
+    let pod = json!({"spec": {"template": {"spec": {"volumes": [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "emptyDir": {}}]}}}});
+    assert_eq!(claims_of(&pod).collect::<Vec<_>>(), ["data"]);
+    for (modes, shared) in [(json!(["ReadWriteOnce"]), false), (json!(["ReadWriteOnce", "ReadWriteMany"]), true)] {
+        assert_eq!(is_shared_claim(&json!({"spec": {"accessModes": modes}})), shared);
     }
 }
 

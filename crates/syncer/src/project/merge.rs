@@ -1,9 +1,12 @@
 //! Bringing a projection together with what is stored above, for the implementation of `Upstream::project`.
 
-use portolan_types::{Uid, annotations, object, placement::PlacementRecord};
+use portolan_types::{
+    Uid, annotations, object,
+    placement::{PlacementRecord, Source},
+};
 use serde_json::Value;
 
-use super::{Source, write_sources};
+use super::write_sources;
 
 /// What becomes of a projected object when it is gone on one physical cluster.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,9 +10,8 @@ use std::collections::BTreeMap;
 
 use portolan_types::{
     ObjectKey, Uid, annotations, object,
-    placement::{Phase, PlacedCopy, PlacementRecord},
+    placement::{Phase, PlacedCopy, PlacementRecord, Source},
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub use merge::{Gone, merge_gone, merge_put};
@@ -24,35 +23,6 @@ use crate::{plan, transform};
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Largest object that is shown, in bytes of JSON.
 const MAX_BYTES: usize = 1024 * 1024;
-
-/// Where a projected object is downstream: the value of `sync.portolan.dev/source` has one per uid of a physical cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Source {
-    /// Namespace downstream.
-    pub namespace: String,
-    /// Name downstream.
-    pub name: String,
-    /// Uid downstream.
-    pub uid: String,
-}
-
-impl Source {
-    /// Where the object is downstream, by physical cluster.
-    pub fn all(upstream: &Value) -> BTreeMap<Uid, Self> {
-        let text = object::annotation(upstream, annotations::SOURCE).unwrap_or("{}");
-        serde_json::from_str(text).unwrap_or_default()
-    }
-
-    /// Where the object is on one physical cluster. Logs, exec and deletes go there.
-    pub fn on(upstream: &Value, physical: &Uid) -> Option<Self> {
-        Self::all(upstream).remove(physical)
-    }
-
-    fn of(downstream: &Value) -> Self {
-        let text = |key| object::meta_text(downstream, key).to_owned();
-        Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
-    }
-}
 
 /// The physical cluster that a projection comes from.
 #[derive(Clone, Copy, Debug)]

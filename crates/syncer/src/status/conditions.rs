@@ -97,6 +97,6 @@ fn synced(copies: &[CopyStatus]) -> Option<Value> {
     let failed: Vec<_> = copies.iter().filter_map(|copy| Some((copy, copy.failed.as_ref()?))).collect();
     let (first, (reason, _)) = failed.first()?;
     let texts: Vec<String> = failed.iter().map(|(copy, (_, message))| format!("{}: {message}", copy.name)).collect();
-    let status = if failed.iter().all(|(copy, _)| copy.is_unreachable()) { "Unknown" } else { "False" };
+    let status = if failed.iter().all(|(copy, _)| copy.is_uncertain()) { "Unknown" } else { "False" };
     Some(condition(SYNCED, status, reason, &bounds::text(&texts.join("; "), 4096), &first.since))
 }

@@ -17,6 +17,8 @@ pub use bounds::bounded;
 
 /// The reason of a copy whose physical cluster cannot be reached.
 pub const UNREACHABLE: &str = "Unreachable";
+/// The reason of a copy that the physical cluster has not taken for a while, without having refused it.
+pub const PENDING: &str = "Pending";
 /// Type of the condition that says that a copy could not be made or updated.
 pub const SYNCED: &str = "portolan.dev/Synced";
 
@@ -97,6 +99,11 @@ impl CopyStatus {
 
     fn is_unreachable(&self) -> bool {
         self.failed.as_ref().is_some_and(|(reason, _)| reason == UNREACHABLE)
+    }
+
+    /// Whether nobody can say what stands there.
+    fn is_uncertain(&self) -> bool {
+        self.is_unreachable() || self.failed.as_ref().is_some_and(|(reason, _)| reason == PENDING)
     }
 
     /// The upstream generation that the physical cluster has acted on, as far as is known.

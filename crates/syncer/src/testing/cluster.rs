@@ -127,6 +127,12 @@ impl FakeCluster {
         self.wake();
     }
 
+    /// Removes an object past all rules, and no watch tells.
+    pub fn lose(&self, plural: &str, namespace: &str, name: &str) {
+        let at = at(plural, &json!({"metadata": {"namespace": namespace, "name": name}}));
+        self.inner().objects.remove(&at);
+    }
+
     fn wake(&self) {
         let version = self.inner().version;
         self.changed.send_replace(version);

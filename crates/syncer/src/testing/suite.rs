@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -48,15 +48,17 @@ pub struct Stage {
 struct Switch {
     inner: Arc<dyn Connector>,
     is_cut: Arc<AtomicBool>,
+    tries: Arc<AtomicUsize>,
 }
 
 impl Connector for Switch {
     fn connect(&self) -> BoxFuture<'_, Result<kube::Client, ConnectError>> {
         Box::pin(async move {
             let client = self.inner.connect().await?;
-            let is_cut = self.is_cut.clone();
+            let (is_cut, tries) = (self.is_cut.clone(), self.tries.clone());
             let service = tower::service_fn(move |request: http::Request<Body>| {
                 let (client, is_cut) = (client.clone(), is_cut.clone());
+                tries.fetch_add(1, Ordering::Relaxed);
                 async move {
                     if is_cut.load(Ordering::Relaxed) {
                         return Err(tower::BoxError::from("the line is cut"));
@@ -85,7 +87,7 @@ impl Stage {
             ..SyncerConfig::new("member", uid, PhysicalClusterSpec::default(), 1)
         };
         let client = connector.connect().await.map_err(|error| error.to_string())?;
-        let switch = Arc::new(Switch { inner: connector, is_cut: Arc::default() });
+        let switch = Arc::new(Switch { inner: connector, is_cut: Arc::default(), tries: Arc::default() });
         let handle = spawn(&config, &upstream, &switch);
         let api = Api::new(client, Duration::from_secs(10));
         Ok(Self { upstream, handle, cluster: LogicalClusterId::new(1000 + number), api, switch, config })
@@ -95,7 +97,8 @@ impl Stage {
     #[must_use]
     pub async fn restarted(self) -> Self {
         self.handle.stop().await;
-        let config = SyncerConfig { syncer_epoch: self.config.syncer_epoch + 1, ..self.config };
+        let deletions_held = self.upstream.cluster().is_some_and(|report| report.deletions_held > 0);
+        let config = SyncerConfig { syncer_epoch: self.config.syncer_epoch + 1, deletions_held, ..self.config };
         let handle = spawn(&config, &self.upstream, &self.switch);
         Self { handle, config, ..self }
     }
@@ -110,6 +113,11 @@ impl Stage {
     /// Cuts the connection, or joins it again.
     pub fn set_cut(&self, is_cut: bool) {
         self.switch.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// Requests that the worker has sent so far, into a cut connection too.
+    pub fn tries(&self) -> usize {
+        self.switch.tries.load(Ordering::Relaxed)
     }
 
     /// The address of a ConfigMap or Deployment upstream.
@@ -189,6 +197,7 @@ impl Stage {
 }
 
 fn spawn(config: &SyncerConfig, upstream: &Arc<MemoryUpstream>, switch: &Arc<Switch>) -> SyncerHandle {
+    upstream.start_syncer(config.syncer_epoch);
     let shared = Arc::new(SharedUpstream(upstream.clone()));
     Syncer::spawn(config.clone(), shared, switch.clone(), Seams::system(), &CancellationToken::new())
 }

@@ -73,9 +73,16 @@ async fn masses_of_objects_that_are_not_there_any_more_are_not_deleted() {
     stage.upstream.set_failing(false);
     let stage = stage.restarted().await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!((cluster.all("configmaps").len(), stage.handle.is_brake_on()), (30, true), "ten a minute, then none");
-    stage.handle.release_brake();
-    stage.until("a person lets it go on", async |_| cluster.all("configmaps").len() == 20).await.unwrap();
+    let told = |stage: &Stage| stage.upstream.cluster().map(|report| report.deletions_held);
+    assert_eq!((cluster.all("configmaps").len(), told(&stage)), (30, Some(30)), "ten a minute, then none");
+    let stage = stage.restarted().await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((cluster.all("configmaps").len(), told(&stage)), (30, Some(30)), "a restart lets nothing go");
+    stage.handle.release_deletions(5);
+    stage.until("five are let go, and ten as always", async |_| cluster.all("configmaps").len() == 15).await.unwrap();
+    stage.handle.release_deletions(15);
+    stage.until("a person lets them all go", async |_| cluster.all("configmaps").is_empty()).await.unwrap();
+    stage.until("none is held", async |s| told(s) == Some(0)).await.unwrap();
     stage.handle.stop().await;
 }
 
@@ -87,27 +94,44 @@ async fn an_object_that_was_seen_and_removed_goes_without_brake() {
     stage.until("all are there", async |_| cluster.all("configmaps").len() == 40).await.unwrap();
     keys.iter().for_each(|key| stage.upstream.remove(key));
     stage.until("all go", async |_| cluster.all("configmaps").is_empty()).await.unwrap();
-    assert!(!stage.handle.is_brake_on());
+    assert_eq!(stage.handle.stats().held, 0);
     stage.handle.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_syncer_ends_when_a_newer_one_has_written() {
+async fn an_older_syncer_ends_when_upstream_knows_a_newer_one() {
     let cluster = FakeCluster::default();
     let old = stage(&cluster).await;
     old.place("configmaps", "a", data("1"), Phase::Active);
     old.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
-    let mut copy = cluster.all("configmaps").remove(0);
-    let identity = object::annotation(&copy, annotations::DOWN_IDENTITY)
-        .unwrap()
-        .replace("\"syncerEpoch\":1", "\"syncerEpoch\":2");
-    object::set_annotation(&mut copy, annotations::DOWN_IDENTITY, Some(identity));
-    cluster.put("configmaps", copy);
+    old.upstream.start_syncer(2);
     old.until("it ends", async |s| s.handle.is_fenced()).await.unwrap();
     let writes = cluster.requests("P").len() + cluster.requests("DELETE").len();
     old.place("configmaps", "a", data("2"), Phase::Active);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(cluster.requests("P").len() + cluster.requests("DELETE").len(), writes, "it writes nothing any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_names_a_newer_syncer_ends_none_and_is_told_of() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let identity = |copy: &Value| object::annotation(copy, annotations::DOWN_IDENTITY).unwrap().to_owned();
+    let mut copy = cluster.all("configmaps").remove(0);
+    let (true_identity, newest) = (identity(&copy), format!("\"syncerEpoch\":{}", u64::MAX));
+    let forged = true_identity.replace("\"syncerEpoch\":1", &newest);
+    object::set_annotation(&mut copy, annotations::DOWN_IDENTITY, Some(forged));
+    cluster.put("configmaps", copy);
+    let is_true = async |_: &Stage| identity(&cluster.all("configmaps")[0]) == true_identity;
+    stage.until("it is written over", is_true).await.unwrap();
+    let told = async |s: &Stage| s.upstream.cluster().is_some_and(|report| report.forged == 1);
+    stage.until("the physical cluster tells of it", told).await.unwrap();
+    assert!(!stage.handle.is_fenced());
+    stage.upstream.delete(&key);
+    stage.until("it can be deleted", async |s| s.upstream.object(&key).is_none()).await.unwrap();
+    stage.handle.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -337,5 +361,130 @@ async fn an_answer_about_nothing_is_no_proof_of_an_end() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert!(stage.upstream.object(&key).is_some(), "it is held");
     cluster.heal();
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_refuses_nothing_and_is_told_of_after_a_while() {
+    let reason_of = |s: &Stage, key: &_| match s.upstream.last_report(key) {
+        Some(CopyState::Failed { reason, .. }) => reason,
+        Some(CopyState::Synced { .. }) => "Synced".to_owned(),
+        None => "nothing".to_owned(),
+    };
+    let refusal = |code: u16| Canned::Answer(code, json!({"kind": "Status", "code": code, "message": "no"}));
+    for (case, canned, expected) in [
+        ("500", refusal(500), "Pending"),
+        ("503", refusal(503), "Pending"),
+        ("429", refusal(429), "Pending"),
+        ("nonsense", Canned::Answer(200, json!("hello")), "Pending"),
+        ("no answer", Canned::Hang, "Unreachable"),
+        ("422", refusal(422), "Invalid"),
+        ("413", refusal(413), "Refused"),
+    ] {
+        let cluster = FakeCluster::default();
+        let stage = stage(&cluster).await;
+        cluster.script(move |method, path| {
+            (*method == Method::POST && path.contains("configmaps")).then(|| canned.clone())
+        });
+        let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+        if expected == "Pending" || expected == "Unreachable" {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert_eq!(reason_of(&stage, &key), "nothing", "{case}: once is not told");
+        }
+        stage.until("it is told", async |s| reason_of(s, &key) == expected).await.expect(case);
+        cluster.heal();
+        stage.place("configmaps", "a", data("2"), Phase::Active);
+        let is_synced = async |s: &Stage| reason_of(s, &key) == "Synced";
+        tokio::time::timeout(Duration::from_secs(90), stage.until("it heals", is_synced)).await.unwrap().expect(case);
+        stage.handle.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_physical_cluster_that_is_down_is_asked_once_in_a_while_by_all_together() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    for n in 0..100 {
+        stage.place("configmaps", &format!("c{n}"), data("1"), Phase::Active);
+    }
+    stage.until("all are there", async |_| cluster.all("configmaps").len() == 100).await.unwrap();
+    stage.set_cut(true);
+    let before = stage.tries();
+    for n in 0..100 {
+        stage.place("configmaps", &format!("c{n}"), data("2"), Phase::Active);
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let tries = stage.tries() - before;
+    assert!(tries < 40, "{tries} requests in a minute");
+    stage.set_cut(false);
+    let is_second = |copy: &Value| copy["data"]["a"] == "2";
+    stage.until("all are up to date", async |_| cluster.all("configmaps").iter().all(is_second)).await.unwrap();
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_whose_end_nobody_told_of_is_found_gone() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let mut copy = cluster.all("configmaps").remove(0);
+    object::metadata_mut(&mut copy).insert("finalizers".into(), json!(["example.com/f"]));
+    cluster.put("configmaps", copy);
+    stage.upstream.delete(&key);
+    stage.until("it ends", async |_| object::is_deleting(&cluster.all("configmaps")[0])).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    cluster.lose("configmaps", &stage.namespace(), "a");
+    stage.until("it is gone above", async |s| s.upstream.object(&key).is_none()).await.unwrap();
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_run_once_waits_for_its_end_or_for_somebody_who_writes_it_off() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let pod = || json!({"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let key = stage.place("pods", "db", pod(), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("pods").len() == 1).await.unwrap();
+    stage.set_cut(true);
+    stage.place("pods", "db", pod(), Phase::Leaving);
+    let message = |s: &Stage| match s.upstream.last_report(&key) {
+        Some(CopyState::Failed { message, .. }) => message,
+        _ => String::new(),
+    };
+    stage.until("it is told how", async |s| message(s).contains("portolan.dev/write-off=member")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let is_placed =
+        |s: &Stage| s.upstream.object(&key).is_some_and(|o| object::annotation(&o, annotations::PLACEMENT).is_some());
+    assert!(is_placed(&stage) && stage.upstream.recorded_debts().is_empty(), "time proves no end");
+    let mut written_off = pod();
+    object::set_annotation(&mut written_off, annotations::WRITE_OFF, Some("member".into()));
+    stage.place("pods", "db", written_off, Phase::Leaving);
+    stage.until("it is a debt", async |s| !is_placed(s) && s.upstream.recorded_debts().len() == 1).await.unwrap();
+    stage.set_cut(false);
+    stage.until("which is paid", async |s| s.upstream.recorded_debts().is_empty()).await.unwrap();
+    assert_eq!(cluster.all("pods").len(), 0);
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shown_of_an_unreachable_cluster_ends_above_and_later_below() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("deployments").len() == 1).await.unwrap();
+    run_deployment(&cluster);
+    stage.until("the pod is shown", async |s| s.upstream.keys("pods").len() == 1).await.unwrap();
+    stage.set_cut(true);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let shown = [stage.upstream.keys("pods").remove(0), stage.upstream.keys("replicasets").remove(0)];
+    stage.upstream.delete(&key);
+    shown.iter().for_each(|key| stage.upstream.delete(key));
+    stage.until("nothing holds the namespace above", async |s| s.upstream.all_keys().is_empty()).await.unwrap();
+    assert_eq!(stage.upstream.recorded_debts().len(), 3);
+    stage.set_cut(false);
+    stage.until("all debts are paid", async |s| s.upstream.recorded_debts().is_empty()).await.unwrap();
+    assert_eq!((cluster.all("pods").len(), cluster.all("replicasets").len()), (0, 0));
+    assert!(stage.upstream.all_keys().is_empty(), "nothing comes back above");
     stage.handle.stop().await;
 }

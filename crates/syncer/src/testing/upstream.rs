@@ -36,6 +36,7 @@ struct Inner {
     is_failing: bool,
     is_empty: bool,
     uids: u64,
+    newest_syncer: u64,
 }
 
 impl MemoryUpstream {
@@ -121,6 +122,12 @@ impl MemoryUpstream {
     /// Snapshots are empty from now on, or not; single reads still tell the truth.
     pub fn set_empty(&self, is_empty: bool) {
         self.inner().is_empty = is_empty;
+    }
+
+    /// A syncer of this number has been started.
+    pub fn start_syncer(&self, number: u64) {
+        let mut inner = self.inner();
+        inner.newest_syncer = inner.newest_syncer.max(number);
     }
 
     /// The object as it is.
@@ -322,6 +329,10 @@ impl Upstream for SharedUpstream {
             inner.debts.push(debt);
             Ok(())
         })
+    }
+
+    fn newest_syncer<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<u64, UpstreamError>> {
+        Box::pin(async move { Ok(self.0.check()?.newest_syncer) })
     }
 
     fn report_cluster<'a>(

@@ -87,5 +87,6 @@ impl Worker {
         state.known.remove(key);
         state.reported.remove(key);
         state.settled.remove(key);
+        state.troubles.remove(key);
     }
 }

@@ -2,15 +2,16 @@
 
 use portolan_types::{
     GroupResource, NamespaceName, ObjectKey, annotations, object,
+    placement::Source,
     upstream::{Projection, UpstreamObject},
 };
 use serde_json::Value;
 
-use super::{Shown, SyncError, Work, Worker, mirror::Place, queue::Outcome, session::Session};
+use super::{SyncError, Work, Worker, mirror::Place, queue::Outcome, session::Session, state::Shown};
 use crate::{
     naming::NamespaceIdentity,
     plan::{self, Deletion, Proof},
-    project::{self, Origin, Owner, Source},
+    project::{self, Origin, Owner},
     transform::fingerprint,
 };
 
@@ -27,7 +28,7 @@ enum Maker {
 }
 
 impl Worker {
-    pub(super) async fn look_at_below(&self, place: &Place) -> Result<Outcome, SyncError> {
+    pub(super) async fn reconcile_below(&self, place: &Place) -> Result<Outcome, SyncError> {
         let session = self.session()?;
         if !session.mirror.is_synced(&place.resource) {
             return Err(SyncError::NotSynced(place.resource.to_string()));
@@ -61,7 +62,7 @@ impl Worker {
             self.upstream.project(&self.config.uid, projection).await?;
             self.state().shown.remove(place);
             self.forget(&key);
-            self.queue.add_after(Work::Namespace(place.namespace.clone()), self.config.namespace_linger);
+            self.tidy_namespace(&place.namespace);
         }
         Ok(true)
     }
@@ -205,11 +206,10 @@ impl Worker {
     }
 
     /// An upstream object that shows one of below: a delete above is handed down, an end below is looked for.
-    pub(super) async fn look_at_projected(&self, upstream: &UpstreamObject) -> Result<Outcome, SyncError> {
+    pub(super) async fn reconcile_projected(&self, upstream: &UpstreamObject) -> Result<Outcome, SyncError> {
         let Some(source) = Source::on(&upstream.object, &self.config.uid) else { return Ok(Outcome::Done) };
         let session = self.session()?;
-        let resource = upstream.key.resource.clone();
-        let place = Place { resource, namespace: source.namespace, name: source.name };
+        let place = Place::at(&upstream.key.resource, &source);
         if !session.mirror.is_synced(&place.resource) {
             return Err(SyncError::NotSynced(place.resource.to_string()));
         }

@@ -10,16 +10,27 @@ const ALWAYS: usize = 10;
 /// Percent of all copies per window that are let through.
 const PERCENT: usize = 5;
 
-/// Counts weakly proven deletions. Once it has stopped them it stays so until somebody lets it go.
+/// Counts weakly proven deletions. Once it has stopped them it stays so until somebody lets a number of them go.
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
     recent: VecDeque<Instant>,
     is_held: bool,
+    /// Deletions that somebody has let go, and that did not happen yet.
+    released: usize,
 }
 
 impl Brake {
+    /// Held from the start when the one before it was.
+    pub(crate) fn new(is_held: bool) -> Self {
+        Self { is_held, ..Self::default() }
+    }
+
     /// Whether one more deletion may happen, of `copies` on the physical cluster.
     pub(crate) fn allows(&mut self, copies: usize) -> bool {
+        if self.released > 0 {
+            self.released -= 1;
+            return true;
+        }
         let now = Instant::now();
         while self.recent.front().is_some_and(|at| now.duration_since(*at) > WINDOW) {
             self.recent.pop_front();
@@ -32,12 +43,9 @@ impl Brake {
         !self.is_held
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held
-    }
-
-    pub(crate) fn release(&mut self) {
-        *self = Self::default();
+    /// Lets `count` deletions go, and those after them as if none had been held.
+    pub(crate) fn release(&mut self, count: usize) {
+        *self = Self { released: count, ..Self::default() };
     }
 }
 
@@ -49,11 +57,13 @@ mod tests {
     async fn masses_are_stopped_until_somebody_lets_go() {
         for (case, copies, expected) in [("few objects", 100, 10), ("many objects", 1000, 50)] {
             let mut brake = Brake::default();
-            let allowed = (0..copies).filter(|_| brake.allows(copies)).count();
-            assert_eq!(allowed, expected, "{case}");
+            let allowed = |brake: &mut Brake| (0..copies).filter(|_| brake.allows(copies)).count();
+            assert_eq!(allowed(&mut brake), expected, "{case}");
             tokio::time::advance(Duration::from_secs(3600)).await;
-            assert!(brake.is_held() && !brake.allows(copies), "{case}: time alone does not release it");
-            brake.release();
+            assert_eq!(allowed(&mut brake), 0, "{case}: time alone does not release it");
+            brake.release(20);
+            assert_eq!(allowed(&mut brake), 20 + expected, "{case}: what was let go, and what always goes");
+            brake.release(0);
             assert!(brake.allows(copies), "{case}");
         }
         let mut slow = Brake::default();
@@ -61,5 +71,6 @@ mod tests {
             assert!(slow.allows(0), "a few at a time are no mass");
             tokio::time::advance(Duration::from_secs(10)).await;
         }
+        assert!(!Brake::new(true).allows(1000), "a new worker goes on where the last one was stopped");
     }
 }

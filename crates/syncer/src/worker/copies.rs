@@ -1,13 +1,14 @@
-//! One upstream object and its copy: reads both, plans, and does one step.
+//! One upstream object and its copy: observes both, plans, and applies one step.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use portolan_types::{
     GroupResource, ObjectKey, annotations, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
-    upstream::{Debt, UpstreamObject},
+    upstream::UpstreamObject,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     SyncError, Work, Worker,
@@ -20,17 +21,15 @@ use crate::{
     naming,
     plan::{self, Above, Decision, Seen, Target},
     rules::{Refusal, SyncRules},
-    status,
     transform::{fingerprint, without_volatile},
 };
 
-/// How often one look may read the copy again after it turned out to have changed.
+/// How often one pass may read the copy again after it turned out to have changed.
 const MAX_READS: usize = 4;
 /// When to look again at what nobody tells about: something foreign in the way.
 const CONFLICT_CHECK: Duration = Duration::from_secs(30);
-
-/// When to look again at what must be proven gone while its physical cluster is out of reach.
-const UNPROVEN_CHECK: Duration = Duration::from_secs(30);
+/// How often the API server is asked whether a copy that ends is gone, should its tombstone be missed.
+const END_CHECK: Duration = Duration::from_secs(5);
 
 /// What one step led to.
 pub(super) enum Step {
@@ -39,8 +38,8 @@ pub(super) enum Step {
     Replan(Option<Arc<Observed>>),
 }
 
-/// One look at one object.
-pub(super) struct Look<'a> {
+/// What one decision about one object is made from.
+pub(super) struct View<'a> {
     pub(super) session: &'a Session,
     pub(super) key: &'a ObjectKey,
     pub(super) upstream: Option<&'a UpstreamObject>,
@@ -50,13 +49,13 @@ pub(super) struct Look<'a> {
 }
 
 impl Worker {
-    pub(super) async fn look_at_copy(&self, key: &ObjectKey) -> Result<Outcome, SyncError> {
+    pub(super) async fn reconcile_copy(&self, key: &ObjectKey) -> Result<Outcome, SyncError> {
         let upstream = self.upstream.get(key).await?;
         let seen = self.state().known.contains_key(key);
         if let Some(upstream) = &upstream {
             self.remember(upstream);
             if self.entry(upstream).is_some_and(|entry| entry.phase == Phase::Projected) {
-                return self.look_at_projected(upstream).await;
+                return self.reconcile_projected(upstream).await;
             }
         }
         let session = self.session()?;
@@ -77,12 +76,13 @@ impl Worker {
             return Err(SyncError::NotSynced("upstream's objects".into()));
         }
         let below = session.mirror.get(&place);
-        let mut look =
-            Look { session: &session, key, upstream: upstream.as_ref(), place: &place, served: served.as_ref(), below };
+        let mut view =
+            View { session: &session, key, upstream: upstream.as_ref(), place: &place, served: served.as_ref(), below };
         for _ in 0..MAX_READS {
-            match self.step(&look, seen).await? {
+            let decision = self.plan(&view, seen).await?;
+            match self.apply(&view, decision).await? {
                 Step::Finished(outcome) => return Ok(outcome),
-                Step::Replan(below) => look.below = below,
+                Step::Replan(below) => view.below = below,
             }
         }
         Ok(Outcome::Failed { not_before: None })
@@ -104,34 +104,63 @@ impl Worker {
         }
     }
 
-    async fn step(&self, look: &Look<'_>, seen: bool) -> Result<Step, SyncError> {
+    async fn plan(&self, view: &View<'_>, seen: bool) -> Result<Decision, SyncError> {
         let rules = &self.rules;
         let target = Target { physical: &self.config.uid, syncer_epoch: self.config.syncer_epoch, rules };
-        let below = look.below.as_ref().map(|observed| &observed.object);
+        let below = view.below.as_ref().map(|observed| &observed.object);
+        let newest_syncer = match below.is_some_and(|below| plan::names_newer_syncer(below, &target)) {
+            true => self.newest_syncer_beside(view.key).await?,
+            false => self.config.syncer_epoch,
+        };
         let decision = plan::plan(
             &target,
             &Seen {
-                key: look.key,
-                above: look.upstream.map_or(Above::Removed { seen }, Above::Present),
+                key: view.key,
+                above: view.upstream.map_or(Above::Removed { seen }, Above::Present),
                 below,
-                namespace: look.place.namespace(),
-                served: look.served.map(|served| (&served.kind, served.namespaced)),
-                autoscaled: self.is_autoscaled(look),
-                settled: below.is_some_and(|below| self.is_settled(look.key, below)),
+                namespace: view.place.namespace(),
+                served: view.served.map(|served| (&served.kind, served.namespaced)),
+                autoscaled: self.is_autoscaled(view),
+                settled: below.is_some_and(|below| self.is_settled(view.key, below)),
+                newest_syncer,
             },
         );
-        self.act(look, decision).await
+        self.forget_troubles_of_others(view.key, &decision);
+        Ok(decision)
     }
 
-    async fn act(&self, look: &Look<'_>, decision: Decision) -> Result<Step, SyncError> {
+    /// Asks upstream which syncer is the newest, since a copy of `key` names a newer one than this.
+    async fn newest_syncer_beside(&self, key: &ObjectKey) -> Result<u64, SyncError> {
+        let newest = self.upstream.newest_syncer(&self.config.uid).await?;
+        if newest <= self.config.syncer_epoch {
+            tracing::warn!(cluster = %self.config.name, %key, "a copy names a newer syncer than there is: it is written over");
+            self.state().trouble(key, |trouble| trouble.forged_at = Some(Instant::now()));
+        }
+        Ok(newest)
+    }
+
+    /// What was noted for one decision does not outlive it.
+    fn forget_troubles_of_others(&self, key: &ObjectKey, decision: &Decision) {
+        let is_weak = matches!(decision, Decision::Delete(deletion) if !deletion.proof.is_firm());
+        let is_ending = matches!(decision, Decision::AwaitEnd);
+        let mut state = self.state();
+        if state.troubles.contains_key(key) {
+            state.trouble(key, |trouble| {
+                trouble.is_held &= is_weak;
+                trouble.end_asked_at = trouble.end_asked_at.filter(|_| is_ending);
+            });
+        }
+    }
+
+    async fn apply(&self, view: &View<'_>, decision: Decision) -> Result<Step, SyncError> {
         let finished = |outcome| Ok(Step::Finished(outcome));
-        match (decision, look.upstream) {
-            (Decision::Create(body), Some(upstream)) => self.create(look, upstream, body).await,
-            (Decision::Apply(application), Some(upstream)) => self.apply(look, upstream, application).await,
-            (Decision::Delete(deletion), _) => self.delete(look, deletion).await,
-            (Decision::ConfirmGone { uid, epoch }, _) => self.confirm_gone(look, &uid, epoch).await,
+        match (decision, view.upstream) {
+            (Decision::Create(body), Some(upstream)) => self.create(view, upstream, body).await,
+            (Decision::Apply(application), Some(upstream)) => self.update(view, upstream, application).await,
+            (Decision::Delete(deletion), _) => self.delete(view, deletion).await,
+            (Decision::ConfirmGone { uid, epoch }, _) => self.confirm_gone(view, &uid, epoch).await,
             (Decision::Keep, Some(upstream)) => {
-                if let Some(below) = &look.below {
+                if let Some(below) = &view.below {
                     self.report_synced(upstream, &below.object).await?;
                 }
                 finished(Outcome::Done)
@@ -142,16 +171,15 @@ impl Worker {
             }
             (Decision::Refuse(refusal), Some(upstream)) => {
                 self.report_refusal(upstream, &refusal).await?;
-                finished(if refusal.reason == "Conflict" {
-                    Outcome::CheckAgainIn(CONFLICT_CHECK)
-                } else {
-                    Outcome::Done
+                finished(match refusal.reason {
+                    "Conflict" => Outcome::CheckAgainIn(CONFLICT_CHECK),
+                    _ => Outcome::Done,
                 })
             }
-            (Decision::AwaitEnd, _) => finished(Outcome::CheckAgainIn(CONFLICT_CHECK)),
+            (Decision::AwaitEnd, _) => self.await_end(view).await,
             (Decision::Stale, _) => finished(Outcome::CheckAgainIn(Duration::from_secs(1))),
             (Decision::Hold, _) => {
-                tracing::warn!(cluster = %self.config.name, key = %look.key, "a copy stays that upstream does not account for");
+                tracing::warn!(cluster = %self.config.name, key = %view.key, "a copy stays that upstream does not account for");
                 finished(Outcome::Done)
             }
             (Decision::Fenced, _) => {
@@ -160,17 +188,40 @@ impl Worker {
             }
             // It is elsewhere: nothing of it is here, nor is to be.
             (Decision::Nothing, Some(upstream)) if self.entry(upstream).is_none() => {
-                self.forget(look.key);
-                self.queue.add_after(Work::Namespace(look.place.namespace.clone()), self.config.namespace_linger);
+                self.forget(view.key);
+                self.tidy_namespace(&view.place.namespace);
                 finished(Outcome::Done)
             }
             (Decision::Nothing | Decision::Projected, Some(_)) => finished(Outcome::Done),
             (_, None) => {
-                self.forget(look.key);
-                self.queue.add_after(Work::Namespace(look.place.namespace.clone()), self.config.namespace_linger);
+                self.forget(view.key);
+                self.tidy_namespace(&view.place.namespace);
                 finished(Outcome::Done)
             }
         }
+    }
+
+    /// Waits for the end of a copy, whose tombstone says it. That may have been missed, so now and then the API server is asked.
+    async fn await_end(&self, view: &View<'_>) -> Result<Step, SyncError> {
+        let now = Instant::now();
+        let asked = self.state().trouble(view.key, |trouble| *trouble.end_asked_at.get_or_insert(now));
+        let waiting = Ok(Step::Finished(Outcome::CheckAgainIn(END_CHECK)));
+        let (Some(served), Some(known), true) = (view.served, &view.below, asked.elapsed() >= END_CHECK) else {
+            return waiting;
+        };
+        self.state().trouble(view.key, |trouble| trouble.end_asked_at = Some(now));
+        match self.read(view, served).await? {
+            Some(live) if live.uid() == known.uid() => waiting,
+            other => {
+                view.session.mirror.remove(view.place, known.uid());
+                Ok(Step::Replan(other))
+            }
+        }
+    }
+
+    /// Looks at a namespace downstream that may have become empty.
+    pub(super) fn tidy_namespace(&self, namespace: &str) {
+        self.queue.add_after(Work::Namespace(namespace.to_owned()), self.config.namespace_linger);
     }
 
     /// The downstream address of an upstream object.
@@ -202,43 +253,13 @@ impl Worker {
         Ok(Outcome::Done)
     }
 
-    /// While the physical cluster is out of reach: says so after a while, and turns deletions into debts after a longer one.
-    pub(super) async fn while_cut_off(&self, key: &ObjectKey) -> Result<Outcome, SyncError> {
-        let Some(upstream) = self.upstream.get(key).await? else { return Ok(Outcome::Failed { not_before: None }) };
-        let Some(entry) = self.entry(&upstream) else { return Ok(Outcome::Done) };
-        let (since, uid) = (self.unreachable_for(), object::uid(&upstream.object));
-        let leaves = entry.phase != Phase::Projected && plan::leaving(&upstream, &entry).is_some();
-        let limit = if leaves { self.config.deletion_timeout } else { self.config.unreachable_after };
-        if since < limit || since.is_zero() {
-            let rest = limit.saturating_sub(since).clamp(Duration::from_millis(500), Duration::from_secs(30));
-            return Ok(Outcome::CheckAgainIn(rest));
-        }
-        match (leaves, uid) {
-            (true, Some(_)) if !plan::may_be_owed(&upstream, &self.config.uid) => {
-                return Ok(Outcome::CheckAgainIn(UNPROVEN_CHECK));
-            }
-            (true, Some(uid)) => {
-                let debt = Debt { key: key.clone(), kind: upstream.kind.clone(), uid, epoch: entry.epoch };
-                self.upstream.record_debt(&self.config.uid, debt.clone()).await?;
-                self.forget(key);
-                // The connection may have come back, and the debts been read, just before this one was written.
-                self.queue.add(Work::Debt(Box::new(debt)));
-            }
-            _ if entry.phase == Phase::Active => {
-                self.report_failure(&upstream, status::UNREACHABLE, "the physical cluster is out of reach").await?;
-            }
-            _ => {}
-        }
-        Ok(Outcome::Done)
-    }
-
     /// Whether an autoscaler of ours downstream is for this object.
-    fn is_autoscaled(&self, look: &Look<'_>) -> bool {
-        let Some(served) = look.served else { return false };
+    fn is_autoscaled(&self, view: &View<'_>) -> bool {
+        let Some(served) = view.served else { return false };
         let scalers = GroupResource::new("autoscaling", "horizontalpodautoscalers");
-        look.session.mirror.all(&scalers, look.place.namespace()).iter().any(|scaler| {
+        view.session.mirror.all(&scalers, view.place.namespace()).iter().any(|scaler| {
             let target = &scaler.object["spec"]["scaleTargetRef"];
-            target["kind"] == *served.kind.kind && target["name"] == *look.place.name
+            target["kind"] == *served.kind.kind && target["name"] == *view.place.name
         })
     }
 

@@ -2,11 +2,14 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use portolan_types::{object, upstream::Debt};
+use portolan_types::{annotations, object, upstream::Debt};
 use serde_json::Value;
 
-use super::{SyncError, Work, Worker, queue::Outcome, write::propagation};
-use crate::plan::{self, Proof};
+use super::{SyncError, Work, Worker, mirror::Place, queue::Outcome, write::propagation};
+use crate::{
+    plan::{self, Proof},
+    rules::Refusal,
+};
 
 const TOMBSTONE_CHECK: Duration = Duration::from_secs(2);
 
@@ -17,10 +20,10 @@ impl Worker {
         Ok(Outcome::Done)
     }
 
-    pub(super) async fn look_at_debt(&self, debt: &Debt) -> Result<Outcome, SyncError> {
+    pub(super) async fn reconcile_debt(&self, debt: &Debt) -> Result<Outcome, SyncError> {
         let session = self.session()?;
         let served = self.served_for(&session, &debt.key.resource).await?;
-        let (Ok(place), Some(served)) = (self.place(&debt.key), served) else {
+        let (Ok(place), Some(served)) = (self.place_of_debt(debt), served) else {
             // Nothing of a kind that is not served can be there.
             return self.settled(debt).await;
         };
@@ -44,22 +47,35 @@ impl Worker {
         Ok(Outcome::CheckAgainIn(TOMBSTONE_CHECK))
     }
 
+    fn place_of_debt(&self, debt: &Debt) -> Result<Place, Refusal> {
+        match &debt.below {
+            Some(source) => Ok(Place::at(&debt.key.resource, source)),
+            None => self.place(&debt.key),
+        }
+    }
+
     /// The same object is placed here again: the copy is taken on, not deleted.
     async fn has_returned(&self, debt: &Debt) -> Result<bool, SyncError> {
         let Some(upstream) = self.upstream.get(&debt.key).await? else { return Ok(false) };
         Ok(object::uid(&upstream.object).as_ref() == Some(&debt.uid) && self.entry(&upstream).is_some())
     }
 
-    /// Exactly the copy that the debt is about: of that object, and not of a later stay.
+    /// Exactly what the debt is about: the copy of that object and not of a later stay, or what was shown of it.
     fn is_owed(&self, debt: &Debt, live: &Value) -> bool {
-        plan::copy_identity(live, &self.config.uid)
-            .is_some_and(|identity| identity.uid == debt.uid && identity.epoch <= debt.epoch)
+        match &debt.below {
+            Some(source) => {
+                let is_ours = object::label(live, annotations::DOWN_CLUSTER) == Some(&*debt.key.cluster.to_string());
+                is_ours && object::meta_text(live, "uid") == source.uid
+            }
+            None => plan::copy_identity(live, &self.config.uid)
+                .is_some_and(|identity| identity.uid == debt.uid && identity.epoch <= debt.epoch),
+        }
     }
 
     async fn settled(&self, debt: &Debt) -> Result<Outcome, SyncError> {
         self.upstream.settle(&self.config.uid, debt).await?;
-        if let Ok(place) = self.place(&debt.key) {
-            self.queue.add_after(Work::Namespace(place.namespace), self.config.namespace_linger);
+        if let Ok(place) = self.place_of_debt(debt) {
+            self.tidy_namespace(&place.namespace);
         }
         self.queue.add(Work::Copy(debt.key.clone()));
         Ok(Outcome::Done)

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use portolan_types::{GroupResource, object};
+use portolan_types::{GroupResource, object, placement::Source};
 use serde_json::Value;
 
 use crate::client::FIELD_MANAGER;
@@ -26,6 +26,11 @@ impl Place {
             namespace: object::namespace(object).into(),
             name: object::name(object).into(),
         }
+    }
+
+    /// Where a projected object is.
+    pub(crate) fn at(resource: &GroupResource, source: &Source) -> Self {
+        Self { resource: resource.clone(), namespace: source.namespace.clone(), name: source.name.clone() }
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {

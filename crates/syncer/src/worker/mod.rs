@@ -1,13 +1,15 @@
 //! The worker of one physical cluster: makes downstream equal to upstream and brings the status up.
 //!
 //! Level-based: watches and upstream's changes only say which keys to look at. Whoever holds the lease of the physical
-//! cluster runs one worker; the epoch in every copy stops an older one that has not noticed yet.
+//! cluster runs one worker; an older one that has not noticed yet ends when upstream says that there is a newer one.
 
 mod above;
 mod below;
 mod brake;
 mod copies;
+mod cut_off;
 mod debts;
+mod failures;
 mod health;
 mod mirror;
 mod namespaces;
@@ -15,10 +17,10 @@ mod queue;
 mod reflect;
 mod report;
 mod session;
+mod state;
 mod write;
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -29,7 +31,7 @@ use std::{
 use portolan_types::{
     ObjectKey, Seams, Uid,
     placement::PhysicalClusterSpec,
-    upstream::{ClusterReport, Debt, Upstream, UpstreamError},
+    upstream::{Debt, Upstream, UpstreamError},
 };
 use tokio::{
     task::{JoinHandle, JoinSet},
@@ -42,6 +44,7 @@ use self::{
     mirror::Place,
     queue::{Outcome, Queue},
     session::Session,
+    state::State,
 };
 use crate::{client::DownstreamError, connector::Connector, rules::SyncRules};
 
@@ -68,6 +71,8 @@ pub struct SyncerConfig {
     pub deletion_timeout: Duration,
     /// How long a downstream namespace stays after its last object.
     pub namespace_linger: Duration,
+    /// Deletions without firm proof were held back when the last worker ended; they stay so until somebody releases them.
+    pub deletions_held: bool,
 }
 
 impl SyncerConfig {
@@ -84,6 +89,7 @@ impl SyncerConfig {
             unreachable_after: Duration::from_secs(40),
             deletion_timeout: Duration::from_secs(300),
             namespace_linger: Duration::from_secs(5),
+            deletions_held: false,
         }
     }
 }
@@ -99,7 +105,7 @@ pub struct SyncerStats {
     pub repairs: u64,
     /// Copies deleted.
     pub deletes: u64,
-    /// Deletions that the brake held back.
+    /// Copies whose deletion is held back now.
     pub held: u64,
 }
 
@@ -109,7 +115,6 @@ struct Counters {
     applies: AtomicU64,
     repairs: AtomicU64,
     deletes: AtomicU64,
-    held: AtomicU64,
 }
 
 /// Starts workers.
@@ -124,6 +129,11 @@ impl Syncer {
         seams: Seams,
         shutdown: &CancellationToken,
     ) -> SyncerHandle {
+        let state = State {
+            unreachable_since: Some(Instant::now()),
+            brake: Brake::new(config.deletions_held),
+            ..State::default()
+        };
         let worker = Arc::new(Worker {
             rules: SyncRules::new(&config.spec.synced_resources),
             config,
@@ -131,7 +141,7 @@ impl Syncer {
             connector,
             queue: Queue::new(seams.clone()),
             seams,
-            state: Mutex::new(State { unreachable_since: Some(Instant::now()), ..State::default() }),
+            state: Mutex::new(state),
             counters: Counters::default(),
             is_view_synced: AtomicBool::new(false),
             is_fenced: AtomicBool::new(false),
@@ -171,19 +181,14 @@ impl SyncerHandle {
             applies: read(&counters.applies),
             repairs: read(&counters.repairs),
             deletes: read(&counters.deletes),
-            held: read(&counters.held),
+            held: self.worker.state().held(),
         }
     }
 
-    /// Whether deletions without firm proof are being held back because they came in masses.
-    pub fn is_brake_on(&self) -> bool {
-        self.worker.state().brake.is_held()
-    }
-
-    /// Lets such deletions happen: somebody has looked at them.
-    pub fn release_brake(&self) {
-        self.worker.state().brake.release();
-        self.worker.look_at_everything();
+    /// Lets up to `count` of the deletions that are held back happen: somebody has looked at them.
+    pub fn release_deletions(&self, count: usize) {
+        self.worker.state().brake.release(count);
+        self.worker.enqueue_everything();
     }
 
     /// Whether it ended although nobody stopped it and no newer worker has taken over: it failed.
@@ -197,7 +202,7 @@ impl SyncerHandle {
     }
 }
 
-/// Something to look at.
+/// Something to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Work {
     /// An upstream object and its copy.
@@ -242,30 +247,6 @@ struct Worker {
     stop: CancellationToken,
 }
 
-#[derive(Default)]
-struct State {
-    /// Upstream objects that this worker has seen.
-    known: HashMap<ObjectKey, Uid>,
-    /// Fingerprint of the last report about an object.
-    reported: HashMap<ObjectKey, String>,
-    /// What the last apply of a hash made of an object: hash and fingerprint.
-    settled: HashMap<ObjectKey, (String, String)>,
-    /// Downstream objects that are shown above: address there, uid below, fingerprint of what was shown.
-    shown: HashMap<Place, Shown>,
-    session: Option<Arc<Session>>,
-    /// What was last said about the physical cluster.
-    cluster_report: Option<ClusterReport>,
-    /// Since when the physical cluster has been out of reach.
-    unreachable_since: Option<Instant>,
-    brake: Brake,
-}
-
-struct Shown {
-    key: ObjectKey,
-    uid: String,
-    fingerprint: String,
-}
-
 impl Worker {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics under this lock")
@@ -275,7 +256,7 @@ impl Worker {
         self.state().session.clone().ok_or(SyncError::CutOff)
     }
 
-    fn look_at_everything(&self) {
+    fn enqueue_everything(&self) {
         let known: Vec<ObjectKey> = self.state().known.keys().cloned().collect();
         known.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
         if let Ok(session) = self.session() {
@@ -283,7 +264,14 @@ impl Worker {
         }
     }
 
-    /// A newer worker has taken over: end at once.
+    /// Ends at once when upstream knows of a newer worker.
+    async fn check_newest(&self) -> Result<(), SyncError> {
+        if self.upstream.newest_syncer(&self.config.uid).await? > self.config.syncer_epoch {
+            self.fence();
+        }
+        Ok(())
+    }
+
     fn fence(&self) {
         self.is_fenced.store(true, Ordering::Relaxed);
         tracing::warn!(cluster = %self.config.name, "a newer syncer has taken over");
@@ -318,8 +306,11 @@ async fn guarded(worker: Arc<Worker>, part: impl Future<Output = ()>) {
 async fn work(worker: Arc<Worker>) {
     loop {
         let work = worker.queue.next().await;
-        let outcome = match worker.look_at(&work).await {
-            Ok(outcome) => outcome,
+        let outcome = match worker.reconcile(&work).await {
+            Ok(outcome) => {
+                worker.succeeded(&work);
+                outcome
+            }
             Err(error) => {
                 tracing::debug!(cluster = %worker.config.name, ?work, %error, "will be tried again");
                 worker.after_failure(&work, &error).await
@@ -330,30 +321,13 @@ async fn work(worker: Arc<Worker>) {
 }
 
 impl Worker {
-    async fn look_at(&self, work: &Work) -> Result<Outcome, SyncError> {
+    async fn reconcile(&self, work: &Work) -> Result<Outcome, SyncError> {
         match work {
-            Work::Copy(key) => self.look_at_copy(key).await,
-            Work::Below(place) => self.look_at_below(place).await,
-            Work::Namespace(name) => self.look_at_namespace(name).await,
-            Work::Debt(debt) => self.look_at_debt(debt).await,
+            Work::Copy(key) => self.reconcile_copy(key).await,
+            Work::Below(place) => self.reconcile_below(place).await,
+            Work::Namespace(name) => self.reconcile_namespace(name).await,
+            Work::Debt(debt) => self.reconcile_debt(debt).await,
             Work::Debts => self.read_debts().await,
-        }
-    }
-
-    async fn after_failure(&self, work: &Work, error: &SyncError) -> Outcome {
-        let not_before = match error {
-            SyncError::Downstream(error) => error.retry_after(),
-            SyncError::Upstream(_) | SyncError::NotSynced(_) | SyncError::NamespaceEnding | SyncError::CutOff => None,
-        };
-        let is_cut_off = matches!(error, SyncError::CutOff | SyncError::Downstream(DownstreamError::Unreachable(_)));
-        match work {
-            Work::Copy(key) if is_cut_off => match self.while_cut_off(key).await {
-                Ok(outcome) => outcome,
-                Err(_) => Outcome::Failed { not_before },
-            },
-            Work::Copy(_) | Work::Below(_) | Work::Namespace(_) | Work::Debt(_) | Work::Debts => {
-                Outcome::Failed { not_before }
-            }
         }
     }
 }

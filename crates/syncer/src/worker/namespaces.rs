@@ -88,7 +88,7 @@ impl Worker {
     }
 
     /// Removes a namespace of ours when upstream places nothing in it and nothing, of ours or of others, is left in it.
-    pub(super) async fn look_at_namespace(&self, name: &str) -> Result<Outcome, SyncError> {
+    pub(super) async fn reconcile_namespace(&self, name: &str) -> Result<Outcome, SyncError> {
         let session = self.session()?;
         let is_synced = self.is_view_synced.load(std::sync::atomic::Ordering::Acquire)
             && session.mirror.is_synced(&namespaces())

@@ -21,6 +21,7 @@ pub(super) async fn follow(worker: Arc<Worker>, session: Arc<Session>, served: S
     let path = served.path(None, None);
     let (mut version, mut pause): (Option<String>, _) = (None, FIRST_PAUSE);
     loop {
+        session.api.trusted().await;
         let step = match &version {
             None => list(&worker, &session, &served, &path).await.map(Some),
             Some(from) => watch(&worker, &session, &served, &path, from).await,

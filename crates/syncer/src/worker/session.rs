@@ -21,9 +21,11 @@ use crate::{
     connector::ConnectError,
 };
 
-/// Failed looks at the health in a row that end a session.
-const MAX_MISSES: u32 = 3;
-/// Time between two looks at what the physical cluster serves.
+/// Heartbeats without an answer that end a session.
+const SILENT_HEARTBEATS: u32 = 2;
+/// A silence of more than this may have made work wait long for its next try.
+const LONG_SILENCE: Duration = Duration::from_secs(2);
+/// Time between two questions for what the physical cluster serves.
 const DISCOVERY: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
@@ -67,8 +69,9 @@ pub(super) async fn supervise(worker: Arc<Worker>) {
                 keep(&worker, session).await;
                 worker.lost();
             }
-            Err((reason, message)) => worker.report_cluster(Err((reason, message))).await,
+            Err(why) => worker.report_cluster(Err(why)).await,
         }
+        worker.check_newest_quietly().await;
         tokio::time::sleep(jitter(&worker.seams, pause)).await;
         pause = (pause * 2).min(LAST_PAUSE);
     }
@@ -99,35 +102,44 @@ fn reason_of(error: &DownstreamError) -> (String, String) {
     (word.to_owned(), error.to_string())
 }
 
-/// Returns when the physical cluster has not answered several times in a row.
+/// Returns when the physical cluster has not answered for several heartbeats.
 async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
     let mut watches = JoinSet::new();
     watches.spawn(reflect::follow(worker.clone(), session.clone(), Served::namespaces()));
     for served in session.all_served() {
         watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
     }
-    let (mut misses, mut discovered) = (0, Instant::now());
-    while misses < MAX_MISSES {
-        tokio::time::sleep(jitter(&worker.seams, worker.config.heartbeat)).await;
-        match health::probe(&session.api).await {
+    let (mut silent_since, mut discovered) = (None, Instant::now());
+    loop {
+        rest(worker, &session, silent_since).await;
+        worker.check_newest_quietly().await;
+        match health::probe(&session.api.probing()).await {
             Ok(health) => {
-                misses = 0;
+                worker.answers_again(silent_since.take());
                 worker.report_cluster(Ok(health)).await;
             }
             Err(error) => {
-                misses += 1;
-                tracing::warn!(cluster = %worker.config.name, %error, misses, "the physical cluster does not answer");
-                if misses == MAX_MISSES {
-                    worker.report_cluster(Err(reason_of(&error))).await;
+                let since = *silent_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= worker.config.heartbeat * SILENT_HEARTBEATS {
+                    return worker.report_cluster(Err(reason_of(&error))).await;
                 }
             }
         }
-        if discovered.elapsed() >= DISCOVERY && misses == 0 {
+        if discovered.elapsed() >= DISCOVERY && silent_since.is_none() {
             discovered = Instant::now();
             for served in found_since(worker, &session).await {
                 watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
             }
         }
+    }
+}
+
+/// Until the next heartbeat, or the next doubt. In a silence the next look comes sooner, but never at once.
+async fn rest(worker: &Worker, session: &Session, silent_since: Option<Instant>) {
+    let heartbeat = jitter(&worker.seams, worker.config.heartbeat);
+    match silent_since {
+        None => session.api.rest_or_doubt(heartbeat).await,
+        Some(since) => tokio::time::sleep(heartbeat.min(since.elapsed().max(FIRST_PAUSE))).await,
     }
 }
 
@@ -148,7 +160,7 @@ impl Worker {
             state.unreachable_since = None;
         }
         self.queue.add(Work::Debts);
-        self.look_at_everything();
+        self.enqueue_everything();
     }
 
     fn lost(&self) {
@@ -157,26 +169,73 @@ impl Worker {
             state.session = None;
             state.unreachable_since = Some(Instant::now());
         }
-        self.look_at_everything();
+        self.enqueue_everything();
+    }
+
+    /// What failed in a long silence waits long for its next try: it comes now.
+    fn answers_again(&self, silent_since: Option<Instant>) {
+        if silent_since.is_some_and(|since| since.elapsed() >= LONG_SILENCE) {
+            self.enqueue_everything();
+        }
+    }
+
+    async fn check_newest_quietly(&self) {
+        if let Err(error) = self.check_newest().await {
+            tracing::debug!(cluster = %self.config.name, %error, "upstream does not say which syncer is the newest");
+        }
     }
 
     async fn report_cluster(&self, health: Result<health::Health, (String, String)>) {
-        let report = match health {
+        let report = self.cluster_report(health);
+        let before = self.state().cluster_report.clone();
+        if before.as_ref() == Some(&report) {
+            return;
+        }
+        self.log_turn(before.as_ref(), &report);
+        match self.upstream.report_cluster(&self.config.uid, report.clone()).await {
+            Ok(()) => self.state().cluster_report = Some(report),
+            Err(error) => {
+                tracing::warn!(cluster = %self.config.name, %error, "the state of a physical cluster cannot be stored")
+            }
+        }
+    }
+
+    fn cluster_report(&self, health: Result<health::Health, (String, String)>) -> ClusterReport {
+        let mut state = self.state();
+        let (deletions_held, forged) = (state.held(), state.forged());
+        match health {
             Ok(health) => ClusterReport {
                 ready: Ok(()),
                 version: Some(health.version),
                 capacity: health.capacity,
                 allocatable: health.allocatable,
+                deletions_held,
+                forged,
             },
-            Err(why) => ClusterReport { ready: Err(why), version: None, capacity: None, allocatable: None },
-        };
-        if self.state().cluster_report.as_ref() == Some(&report) {
-            return;
+            Err(why) => {
+                state.unreachable_why = why.1.clone();
+                ClusterReport {
+                    ready: Err(why),
+                    version: None,
+                    capacity: None,
+                    allocatable: None,
+                    deletions_held,
+                    forged,
+                }
+            }
         }
-        match self.upstream.report_cluster(&self.config.uid, report.clone()).await {
-            Ok(()) => self.state().cluster_report = Some(report),
-            Err(error) => {
-                tracing::warn!(cluster = %self.config.name, %error, "the state of a physical cluster cannot be stored")
+    }
+
+    /// One line per change, however often it is tried.
+    fn log_turn(&self, before: Option<&ClusterReport>, now: &ClusterReport) {
+        let cluster = &self.config.name;
+        let word = |report: &ClusterReport| report.ready.as_ref().err().map(|(reason, _)| reason.clone());
+        match (before.map(word), &now.ready) {
+            (Some(None), Ok(())) => {}
+            (_, Ok(())) => tracing::info!(%cluster, "the physical cluster answers"),
+            (Some(Some(known)), Err((reason, _))) if known == *reason => {}
+            (_, Err((reason, message))) => {
+                tracing::warn!(%cluster, %reason, %message, "the physical cluster does not answer")
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The placement as it stands on an object upstream, and as its copy downstream names where it came from.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -143,6 +145,36 @@ impl CopyIdentity {
     /// The identity on a downstream object.
     pub fn of(object: &Value) -> Option<Self> {
         serde_json::from_str(object::annotation(object, annotations::DOWN_IDENTITY)?).ok()
+    }
+}
+
+/// Where a projected object is downstream: the value of `sync.portolan.dev/source` has one per uid of a physical cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Source {
+    /// Namespace downstream.
+    pub namespace: String,
+    /// Name downstream.
+    pub name: String,
+    /// Uid downstream.
+    pub uid: String,
+}
+
+impl Source {
+    /// Where the object is downstream, by physical cluster.
+    pub fn all(upstream: &Value) -> BTreeMap<Uid, Self> {
+        let text = object::annotation(upstream, annotations::SOURCE).unwrap_or("{}");
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// Where the object is on one physical cluster. Logs, exec and deletes go there.
+    pub fn on(upstream: &Value, physical: &Uid) -> Option<Self> {
+        Self::all(upstream).remove(physical)
+    }
+
+    /// The address of an object that was read downstream.
+    pub fn of(downstream: &Value) -> Self {
+        let text = |key| object::meta_text(downstream, key).to_owned();
+        Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
     }
 }
 

@@ -1,0 +1,160 @@
+//! What a report makes of the `.status` of a `PhysicalCluster`.
+
+use portolan_store::{Expect, Transaction};
+use portolan_types::{
+    Record, Uid, annotations, object,
+    placement::{Condition, PhysicalClusterStatus},
+    seams::seconds_text,
+    upstream::{ClusterReport, UpstreamError},
+};
+
+use super::{StoreUpstream, failed};
+
+/// Type of the condition that says that deletions are held back.
+pub(crate) const DELETIONS_HELD: &str = "DeletionsHeld";
+const FOREIGN_SYNCER: &str = "ForeignSyncer";
+
+pub(super) async fn write(
+    upstream: &StoreUpstream,
+    physical: &Uid,
+    report: &ClusterReport,
+) -> Result<(), UpstreamError> {
+    let Some(key) = upstream.registered(physical) else { return Ok(()) };
+    let Some((mut current, revision)) = upstream.read(&key).await? else { return Ok(()) };
+    if object::uid(&current).as_ref() != Some(physical) {
+        return Ok(());
+    }
+    let now = seconds_text(upstream.plane.seams().clock.now());
+    let before: PhysicalClusterStatus =
+        current.get("status").and_then(|s| serde_json::from_value(s.clone()).ok()).unwrap_or_default();
+    let after = status(&before, report, &now);
+    if after == before {
+        return Ok(());
+    }
+    current["status"] = serde_json::to_value(after).map_err(|error| failed(&error))?;
+    upstream.commit(Transaction::one(key, Expect::At(revision), Some(Record::of(&current)))).await
+}
+
+/// The status after a report; what a report does not know stays.
+fn status(before: &PhysicalClusterStatus, report: &ClusterReport, now: &str) -> PhysicalClusterStatus {
+    let mut after = before.clone();
+    set(&mut after, ready(report), now);
+    // These two are only there where something has ever been wrong.
+    for (condition, is_wrong) in [(held(report), report.deletions_held > 0), (forged(report), report.forged > 0)] {
+        if is_wrong || before.conditions.iter().any(|known| known.kind == condition.kind) {
+            set(&mut after, condition, now);
+        }
+    }
+    after.version = report.version.clone().unwrap_or(after.version);
+    after.capacity = report.capacity.clone().unwrap_or(after.capacity);
+    after.allocatable = report.allocatable.clone().unwrap_or(after.allocatable);
+    after
+}
+
+fn set(status: &mut PhysicalClusterStatus, condition: Condition, now: &str) {
+    let known = status.conditions.iter().position(|known| known.kind == condition.kind);
+    let same = known.map(|at| &status.conditions[at]).filter(|known| known.status == condition.status);
+    let since = same.map_or_else(|| now.to_owned(), |known| known.last_transition_time.clone());
+    let condition = Condition { last_transition_time: since, ..condition };
+    match known {
+        Some(at) => status.conditions[at] = condition,
+        None => status.conditions.push(condition),
+    }
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: String) -> Condition {
+    let (kind, status, reason) = (kind.to_owned(), status.to_owned(), reason.to_owned());
+    Condition { kind, status, reason, message, ..Condition::default() }
+}
+
+/// `Unknown` when nothing is heard, as of nodes; `False` when it answers, or cannot even be asked, and says why.
+fn ready(report: &ClusterReport) -> Condition {
+    match &report.ready {
+        Ok(()) => condition("Ready", "True", "Reachable", "the API server answers".into()),
+        Err((reason, message)) => {
+            let status = if reason == "Unreachable" { "Unknown" } else { "False" };
+            condition("Ready", status, reason, message.clone())
+        }
+    }
+}
+
+fn held(report: &ClusterReport) -> Condition {
+    match report.deletions_held {
+        0 => condition(DELETIONS_HELD, "False", "NoneHeld", "no deletion is held back".into()),
+        count => {
+            let how = annotations::RELEASE_DELETIONS;
+            let message = format!(
+                "{count} copies are there that upstream does not account for, too many at once to delete them unasked; when \
+                 they may go, annotate this object with {how}={count}, which lets that many go once"
+            );
+            condition(DELETIONS_HELD, "True", "TooManyAtOnce", message)
+        }
+    }
+}
+
+fn forged(report: &ClusterReport) -> Condition {
+    match report.forged {
+        0 => {
+            condition(FOREIGN_SYNCER, "False", "NoneSeen", "no copy names a syncer that upstream does not know".into())
+        }
+        count => {
+            let message = format!(
+                "{count} copies named a newer syncer than upstream knows and were written over: somebody else writes \
+                 Portolan's annotations there, or this control plane was restored from an older state"
+            );
+            condition(FOREIGN_SYNCER, "True", "NewerSyncerNamed", message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(ready: Result<(), (&str, &str)>, deletions_held: u64, forged: u64) -> ClusterReport {
+        let ready = ready.map_err(|(reason, message)| (reason.to_owned(), message.to_owned()));
+        ClusterReport { ready, version: None, capacity: None, allocatable: None, deletions_held, forged }
+    }
+
+    /// `Ready=True Reachable`, …
+    fn words(status: &PhysicalClusterStatus) -> Vec<String> {
+        status.conditions.iter().map(|c| format!("{}={} {}", c.kind, c.status, c.reason)).collect()
+    }
+
+    #[test]
+    fn a_physical_cluster_says_how_it_is() {
+        for (case, report, expected) in [
+            ("all is well", report(Ok(()), 0, 0), vec!["Ready=True Reachable"]),
+            ("nothing is heard", report(Err(("Unreachable", "x")), 0, 0), vec!["Ready=Unknown Unreachable"]),
+            ("it says no", report(Err(("Unauthorized", "x")), 0, 0), vec!["Ready=False Unauthorized"]),
+            (
+                "deletions are held",
+                report(Ok(()), 3, 0),
+                vec!["Ready=True Reachable", "DeletionsHeld=True TooManyAtOnce"],
+            ),
+            (
+                "somebody forges copies",
+                report(Ok(()), 0, 1),
+                vec!["Ready=True Reachable", "ForeignSyncer=True NewerSyncerNamed"],
+            ),
+        ] {
+            assert_eq!(words(&status(&PhysicalClusterStatus::default(), &report, "t")), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_and_place_until_it_turns() {
+        let mut known = PhysicalClusterStatus::default();
+        known.conditions.push(condition("Drained", "False", "ObjectsLeft", String::new()));
+        let held = status(&known, &report(Ok(()), 3, 0), "t1");
+        let fewer = status(&held, &report(Ok(()), 2, 0), "t2");
+        let times = |status: &PhysicalClusterStatus| -> Vec<String> {
+            status.conditions.iter().map(|c| c.last_transition_time.clone()).collect()
+        };
+        assert_eq!((times(&fewer), times(&held)), (times(&held), vec!["".into(), "t1".into(), "t1".into()]));
+        assert!(fewer.conditions[2].message.contains("release-deletions=2"), "{}", fewer.conditions[2].message);
+        let released = status(&fewer, &report(Ok(()), 0, 0), "t3");
+        assert_eq!(words(&released)[2], "DeletionsHeld=False NoneHeld");
+        assert_eq!(times(&released)[2], "t3");
+    }
+}
