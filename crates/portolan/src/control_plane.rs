@@ -7,6 +7,7 @@ use portolan_apiserver::{ApiServer, ApiServerConfig};
 use portolan_controllers::{Plane, workspaces};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Engine, StoreConfig, StoreError};
+use portolan_syncer::Addresses;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) engine: Engine,
     /// Further names and addresses for the server's certificate.
     pub(crate) tls_sans: Vec<String>,
+    /// Where kubeconfigs of physical clusters may lead.
+    pub(crate) addresses: Addresses,
 }
 
 /// A running control plane.
@@ -86,7 +89,7 @@ impl Opened {
         let workspaces = workspaces::Workspaces::new(plane.clone(), directory);
         placing.start(&api, &store, &seams, &shutdown, &mut tasks);
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
-        let connections = Arc::new(Connections::new(seams.clone(), shutdown.clone()));
+        let connections = Arc::new(Connections::new(config.addresses, seams.clone(), shutdown.clone()));
         let members = Members::new(plane.clone(), upstream.clone(), connections, shutdown.clone());
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
         let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(members);

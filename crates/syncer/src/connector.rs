@@ -2,11 +2,19 @@
 
 use std::time::Duration;
 
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use kube::{
     Client, Config,
+    client::{Body, ConfigExt as _},
     config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig},
 };
 use portolan_types::BoxFuture;
+use tower::{BoxError, ServiceBuilder};
+
+use crate::addresses::{Addresses, Resolver};
 
 /// Largest kubeconfig, in bytes.
 const MAX_KUBECONFIG: usize = 256 * 1024;
@@ -34,9 +42,11 @@ pub trait Connector: Send + Sync {
 }
 
 /// Reaches an API server by a kubeconfig that says everything itself: nothing is read from files or the environment, nothing
-/// is run, the server must show a certificate of the named authority, and redirects are not followed.
+/// is run, the server must show a certificate of the named authority and have an address that is allowed, and redirects are
+/// not followed.
 pub struct DirectConnector {
     kubeconfig: Kubeconfig,
+    addresses: Addresses,
 }
 
 impl DirectConnector {
@@ -45,23 +55,39 @@ impl DirectConnector {
     ///
     /// # Errors
     /// `Refused`, with the field that is in the way.
-    pub fn from_kubeconfig(text: &str) -> Result<Self, ConnectError> {
+    pub fn from_kubeconfig(text: &str, addresses: Addresses) -> Result<Self, ConnectError> {
         if text.len() > MAX_KUBECONFIG {
             return Err(refused(format!("it is longer than {MAX_KUBECONFIG} bytes")));
         }
         let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| refused("it is no kubeconfig in YAML or JSON"))?;
-        check(&kubeconfig)?;
-        Ok(Self { kubeconfig })
+        check(&kubeconfig, addresses)?;
+        Ok(Self { kubeconfig, addresses })
     }
 
     async fn client(&self) -> Result<Client, ConnectError> {
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(self.kubeconfig.clone(), &options).await;
         let mut config = config.map_err(|error| refused(error.to_string()))?;
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.proxy_url = None; // the environment may name one
-        config.default_retry = false; // the work queue has its own way to try again
-        Client::try_from(config).map_err(|error| ConnectError::Refused(error.to_string()))
+        self.client_of(&config).map_err(|error| refused(error.to_string()))
+    }
+
+    /// As kube would make it, but for addresses that are checked, and without its line in the log per failed request: what is
+    /// worth a line is said once per change.
+    fn client_of(&self, config: &Config) -> kube::Result<Client> {
+        let mut tcp = HttpConnector::new_with_resolver(Resolver(self.addresses));
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let tls = config.rustls_https_connector_with_connector(tcp)?;
+        let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(tls);
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(http);
+        Ok(Client::new(service, config.default_namespace.clone()))
     }
 }
 
@@ -75,7 +101,7 @@ fn refused(why: impl Into<String>) -> ConnectError {
     ConnectError::Refused(why.into())
 }
 
-fn check(kubeconfig: &Kubeconfig) -> Result<(), ConnectError> {
+fn check(kubeconfig: &Kubeconfig, addresses: Addresses) -> Result<(), ConnectError> {
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
     let context = kubeconfig.contexts.iter().find(|c| c.name == current).and_then(|c| c.context.as_ref());
     let Some(context) = context else { return Err(refused("current-context names none of its contexts")) };
@@ -83,11 +109,11 @@ fn check(kubeconfig: &Kubeconfig) -> Result<(), ConnectError> {
     if cluster.is_none() {
         return Err(refused("the current context names none of its clusters"));
     }
-    kubeconfig.clusters.iter().filter_map(|c| c.cluster.as_ref()).try_for_each(check_cluster)?;
+    kubeconfig.clusters.iter().filter_map(|c| c.cluster.as_ref()).try_for_each(|c| check_cluster(c, addresses))?;
     kubeconfig.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()).try_for_each(check_user)
 }
 
-fn check_cluster(cluster: &Cluster) -> Result<(), ConnectError> {
+fn check_cluster(cluster: &Cluster, addresses: Addresses) -> Result<(), ConnectError> {
     let present = [
         (
             cluster.insecure_skip_tls_verify == Some(true),
@@ -100,9 +126,12 @@ fn check_cluster(cluster: &Cluster) -> Result<(), ConnectError> {
         (cluster.proxy_url.is_some(), "proxy-url is not supported"),
     ];
     first_present(&present)?;
-    if !cluster.server.as_deref().is_some_and(|server| server.starts_with("https://")) {
+    let server = cluster.server.as_deref().and_then(|server| server.parse::<http::Uri>().ok());
+    let server = server.filter(|server| server.scheme_str() == Some("https"));
+    let Some(host) = server.as_ref().and_then(http::Uri::host) else {
         return Err(refused("server must be an https:// URL"));
-    }
+    };
+    addresses.check_host(host).map_err(|why| refused(format!("server: {why}")))?;
     match cluster.certificate_authority_data.as_deref() {
         None | Some("") => {
             Err(refused("certificate-authority-data is missing: the server's certificate is checked against it"))
@@ -156,7 +185,7 @@ mod tests {
             ("server: 'https://a'", "token: x", "certificate-authority-data is missing"),
             ("server: 'http://a', certificate-authority-data: QUJD", "token: x", "https://"),
         ] {
-            let answer = DirectConnector::from_kubeconfig(&kubeconfig(cluster, user));
+            let answer = DirectConnector::from_kubeconfig(&kubeconfig(cluster, user), Addresses::default());
             match (expected, answer) {
                 ("", answer) => assert!(answer.is_ok(), "{cluster} {user}"),
                 (_, Ok(_)) => panic!("{cluster} {user} was taken"),
@@ -176,7 +205,28 @@ mod tests {
             &text.replace("name: k", "name: l"),
             &" ".repeat(300_000),
         ] {
-            assert!(matches!(DirectConnector::from_kubeconfig(text), Err(ConnectError::Refused(_))));
+            assert!(matches!(
+                DirectConnector::from_kubeconfig(text, Addresses::default()),
+                Err(ConnectError::Refused(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn a_server_at_an_address_that_is_not_allowed_is_refused() {
+        for (server, allow_loopback, expected) in [
+            ("127.0.0.1:6443", false, "this machine itself"),
+            ("127.0.0.1:6443", true, ""),
+            ("[::1]:6443", false, "this machine itself"),
+            ("169.254.169.254", true, "link-local"),
+            ("user@169.254.169.254", true, "link-local"),
+            ("10.0.0.1:6443", false, ""),
+        ] {
+            let cluster = format!("server: 'https://{server}', certificate-authority-data: QUJD");
+            let text = kubeconfig(&cluster, "token: x");
+            let why = DirectConnector::from_kubeconfig(&text, Addresses { allow_loopback }).err();
+            let why = why.map(|error| error.to_string()).unwrap_or_default();
+            assert!(why.contains(expected) && why.is_empty() == expected.is_empty(), "{server}: {why}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! reads and reports through [`portolan_types::upstream::Upstream`] and knows no store, and it reaches the physical cluster through a
 //! [`connector::Connector`] and does not know which.
 
+mod addresses;
 mod client;
 pub mod connector;
 pub mod naming;
@@ -16,6 +17,7 @@ pub mod testing;
 pub mod transform;
 pub mod worker;
 
+pub use addresses::Addresses;
 pub use connector::{ConnectError, Connector, DirectConnector};
 pub use naming::{NamespaceIdentity, downstream_namespace};
 pub use plan::{Proof, plan};

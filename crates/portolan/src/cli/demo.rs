@@ -92,6 +92,7 @@ impl Demo {
             bind_address: self.bind_address,
             engine: Engine::Redb,
             tls_sans: Vec::new(),
+            addresses: portolan_syncer::Addresses::default(),
         };
         let opened = control_plane::open(config).await?;
         steps.done("store opened");

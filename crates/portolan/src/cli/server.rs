@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Instant};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use portolan_store::Engine;
+use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::progress::human;
@@ -25,6 +26,9 @@ pub(crate) struct Server {
     /// Further name or address for the server's certificate; may be repeated.
     #[arg(long = "tls-san")]
     tls_sans: Vec<String>,
+    /// Let kubeconfigs of physical clusters lead to this machine itself (127.0.0.0/8, ::1), as those of kind and minikube do.
+    #[arg(long)]
+    allow_loopback_clusters: bool,
 }
 
 /// Storage engines, as named on the command line.
@@ -61,6 +65,7 @@ impl Server {
             bind_address: self.bind_address,
             engine: self.store.into(),
             tls_sans: self.tls_sans,
+            addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");
         let mut plane = control_plane::open(config).await?.start().await?;

@@ -21,6 +21,7 @@ async fn start() -> (ControlPlane, tempfile::TempDir) {
         bind_address: "127.0.0.1:0".parse().unwrap(),
         engine: Engine::Memory,
         tls_sans: Vec::new(),
+        addresses: portolan_syncer::Addresses::default(),
     };
     (control_plane::open(config).await.unwrap().start().await.unwrap(), folder)
 }

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use portolan_apiserver::{ApiServer, User};
 use portolan_controllers::{Plane, PlaneError};
 use portolan_simulator::{SimulatedCluster, SimulationConfig};
-use portolan_syncer::{ConnectError, Connector, DirectConnector};
+use portolan_syncer::{Addresses, ConnectError, Connector, DirectConnector};
 use portolan_types::{
     BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams, Uid,
     placement::{Connection, SecretKeyRef},
@@ -49,8 +49,9 @@ fn text_of(secret: &Value, reference: &SecretKeyRef) -> Option<String> {
     String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
-/// How physical clusters are reached: the simulated ones are in this process.
+/// How physical clusters are reached: by which addresses, and the simulated ones of this process.
 pub(crate) struct Connections {
+    addresses: Addresses,
     /// By the uid of their `PhysicalCluster`.
     simulated: Mutex<HashMap<Uid, Arc<SimulatedCluster>>>,
     seams: Seams,
@@ -58,8 +59,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(seams: Seams, shutdown: CancellationToken) -> Self {
-        Self { simulated: Mutex::default(), seams, shutdown }
+    pub(crate) fn new(addresses: Addresses, seams: Seams, shutdown: CancellationToken) -> Self {
+        Self { addresses, simulated: Mutex::default(), seams, shutdown }
     }
 
     /// The connector of a physical cluster; an error is a sentence for its `Ready` condition.
@@ -72,7 +73,8 @@ impl Connections {
     ) -> Result<Arc<dyn Connector>, String> {
         match (connection, kubeconfig) {
             (Connection { direct: Some(_), .. }, Some(text)) => {
-                let direct = DirectConnector::from_kubeconfig(text).map_err(|error| error.to_string())?;
+                let direct =
+                    DirectConnector::from_kubeconfig(text, self.addresses).map_err(|error| error.to_string())?;
                 Ok(Arc::new(direct))
             }
             (Connection { simulated: Some(simulated), .. }, _) => {

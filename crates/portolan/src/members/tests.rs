@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use portolan_controllers::{Loops, Plane};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{Expect, RangeScope, Transaction};
-use portolan_syncer::testing::suite;
+use portolan_syncer::{Addresses, testing::suite};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
     placement::{Connection, Phase, PlacedCopy, PlacementRecord, SimulatedConnection},
@@ -20,7 +20,7 @@ use crate::upstream::StoreUpstream;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_simulated_cluster_passes_the_syncer_suite() {
-    let connections = Connections::new(Seams::system(), CancellationToken::new());
+    let connections = Connections::new(Addresses::default(), Seams::system(), CancellationToken::new());
     let connection = Connection { simulated: Some(SimulatedConnection { nodes: 2 }), ..Connection::default() };
     let connector = connections.connector(&"u".parse().unwrap(), "east", &connection, None).await.expect("it starts");
     suite::run(connector.clone()).await.expect("the suite passes");
@@ -59,7 +59,7 @@ impl World {
         let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
         let stop = CancellationToken::new();
-        let connections = Connections::new(Seams::system(), stop.clone());
+        let connections = Connections::new(Addresses::default(), Seams::system(), stop.clone());
         let members = Members::new(plane.clone(), upstream.clone(), Arc::new(connections), stop.clone());
         let loops = Loops::new(plane.clone()).with(members).with(Retired::new(plane.clone(), upstream.clone()));
         tokio::spawn(loops.run(stop));

@@ -287,7 +287,8 @@ async fn what_must_not_go_down_is_told() {
 #[ignore = "needs a Kubernetes cluster, named by PORTOLAN_SUITE_KUBECONFIG"]
 async fn the_suite_passes_on_a_real_cluster() {
     let text = std::fs::read_to_string(std::env::var("PORTOLAN_SUITE_KUBECONFIG").unwrap()).unwrap();
-    let connector = Arc::new(crate::DirectConnector::from_kubeconfig(&text).unwrap());
+    let connector =
+        Arc::new(crate::DirectConnector::from_kubeconfig(&text, crate::Addresses { allow_loopback: true }).unwrap());
     suite::run(connector.clone()).await.unwrap();
     if std::env::var_os("PORTOLAN_SUITE_WORKLOADS").is_some() {
         suite::run_workloads(connector.clone()).await.unwrap();

@@ -106,7 +106,9 @@ impl Portolan {
 fn spawn(program: &Path, data: &Path, port: u16, logs: &Path) -> Result<Process> {
     let data = format!("--data-dir={}", data.display());
     let address = format!("--bind-address=127.0.0.1:{port}");
-    Process::spawn("portolan", program, ["server", data.as_str(), address.as_str()], logs)
+    // The physical clusters of these tests are on this machine.
+    let args = ["server", data.as_str(), address.as_str(), "--allow-loopback-clusters"];
+    Process::spawn("portolan", program, args, logs)
 }
 
 /// The kubeconfig is written some time before the server is ready.

@@ -1,0 +1,172 @@
+//! Where a kubeconfig may lead. It comes from a Secret that users write, so the server must not be made to talk to itself, to
+//! the metadata service of its cloud, or to its own link.
+//!
+//! Names are resolved once per connection and the addresses checked after that, so a name that resolves to another address
+//! the next time gains nothing.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::Name;
+
+/// Addresses of metadata services outside the link-local ranges.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), // Alibaba Cloud
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),     // Oracle Cloud, earlier
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)), // AWS
+];
+
+/// Which addresses physical clusters may have. Private networks are always among them: that is where clusters are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Also this machine itself.
+    pub allow_loopback: bool,
+}
+
+impl Addresses {
+    /// # Errors
+    /// What is wrong with the address.
+    pub(crate) fn check(self, address: IpAddr) -> Result<(), String> {
+        let address = plain(address);
+        let what = match address {
+            _ if METADATA.contains(&address) => "the address of a metadata service",
+            _ if address.is_unspecified() => "no address of any machine",
+            _ if address.is_multicast() => "a multicast address",
+            IpAddr::V4(v4) if v4.is_link_local() => "a link-local address",
+            IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0 => "no address of any machine",
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => "a link-local address",
+            _ if address.is_loopback() && !self.allow_loopback => {
+                return Err(format!(
+                    "{address} is this machine itself, which has to be allowed by `portolan server --allow-loopback-clusters`"
+                ));
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => return Ok(()),
+        };
+        Err(format!("{address} is {what}"))
+    }
+
+    /// Checks a host that is an address already. Those are not resolved.
+    pub(crate) fn check_host(self, host: &str) -> Result<(), String> {
+        match host.trim_start_matches('[').trim_end_matches(']').parse() {
+            Ok(address) => self.check(address),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// The IPv4 address that an IPv6 address stands for, where it does.
+fn plain(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    let [a, b, .., g, h] = v6.segments();
+    let embedded = || Ipv4Addr::from((u32::from(g) << 16) | u32::from(h));
+    match v6.to_ipv4_mapped() {
+        Some(v4) => v4.into(),
+        None if (a, b) == (0x64, 0xff9b) => embedded().into(), // NAT64
+        None if v6.segments()[..6] == [0; 6] && !v6.is_loopback() && !v6.is_unspecified() => embedded().into(),
+        None => address,
+    }
+}
+
+/// Resolves names to addresses that are allowed, and fails when there is none.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolver(pub(crate) Addresses);
+
+impl tower::Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let addresses = self.0;
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            allowed(addresses, name.as_str(), found).map(Vec::into_iter)
+        })
+    }
+}
+
+fn allowed(addresses: Addresses, name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+    let (good, bad): (Vec<_>, Vec<_>) = found.into_iter().partition(|at| addresses.check(at.ip()).is_ok());
+    match (good.is_empty(), bad.first()) {
+        (true, Some(at)) => {
+            let why = addresses.check(at.ip()).err().unwrap_or_default();
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{name} leads to where it must not: {why}")))
+        }
+        (true, None) | (false, _) => Ok(good),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRICT: Addresses = Addresses { allow_loopback: false };
+    const LOCAL: Addresses = Addresses { allow_loopback: true };
+
+    #[test]
+    fn a_kubeconfig_cannot_lead_to_this_machine_its_link_or_its_metadata() {
+        for (address, strict, local) in [
+            ("10.0.0.1", true, true),
+            ("192.168.1.1", true, true),
+            ("203.0.113.7", true, true),
+            ("2001:db8::1", true, true),
+            ("fd12::1", true, true),
+            ("127.0.0.1", false, true),
+            ("127.8.9.10", false, true),
+            ("::1", false, true),
+            ("::ffff:127.0.0.1", false, true),
+            ("64:ff9b::7f00:1", false, true),
+            ("::127.0.0.1", false, true),
+            ("169.254.169.254", false, false),
+            ("::ffff:169.254.169.254", false, false),
+            ("64:ff9b::a9fe:a9fe", false, false),
+            ("fd00:ec2::254", false, false),
+            ("100.100.100.200", false, false),
+            ("fe80::1", false, false),
+            ("0.0.0.0", false, false),
+            ("0.1.2.3", false, false),
+            ("::", false, false),
+            ("224.0.0.1", false, false),
+            ("ff02::1", false, false),
+            ("255.255.255.255", false, false),
+        ] {
+            let parsed: IpAddr = address.parse().unwrap();
+            assert_eq!((STRICT.check(parsed).is_ok(), LOCAL.check(parsed).is_ok()), (strict, local), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_an_address_is_checked_as_one() {
+        for (host, is_allowed) in
+            [("127.0.0.1", false), ("[::1]", false), ("10.1.2.3", true), ("east.example.com", true)]
+        {
+            assert_eq!(STRICT.check_host(host).is_ok(), is_allowed, "{host}");
+        }
+    }
+
+    #[test]
+    fn of_what_a_name_resolves_to_only_the_allowed_is_left() {
+        let at = |text: &str| SocketAddr::new(text.parse().unwrap(), 0);
+        let mixed = allowed(STRICT, "x", vec![at("127.0.0.1"), at("10.0.0.1")]).unwrap();
+        assert_eq!(mixed, [at("10.0.0.1")]);
+        let error = allowed(STRICT, "metadata.example.com", vec![at("169.254.169.254")]).unwrap_err();
+        assert!(error.to_string().contains("metadata.example.com leads to where it must not"), "{error}");
+        assert!(allowed(STRICT, "x", Vec::new()).unwrap().is_empty(), "nothing found is not our error to tell");
+    }
+
+    #[tokio::test]
+    async fn names_are_checked_after_they_are_resolved() {
+        use tower::Service as _;
+        let resolve = |addresses| Resolver(addresses).call("localhost".parse().unwrap());
+        assert!(resolve(STRICT).await.is_err());
+        assert!(resolve(LOCAL).await.is_ok_and(|found| found.count() > 0));
+    }
+}
