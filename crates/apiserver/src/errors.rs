@@ -20,6 +20,8 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
             Reason::Timeout,
             "the server did not learn in time whether the write happened: read before trying again",
         ),
+        // Without Retry-After: clients would wait and try again where somebody must make room first.
+        StoreError::Full => Status::new(Reason::ServiceUnavailable, error.to_string()),
         StoreError::Backend(cause) => {
             tracing::error!(error = %cause, "storage failed");
             Status::internal("storage failed")

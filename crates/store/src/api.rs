@@ -280,6 +280,9 @@ pub enum StoreError {
     /// A time-out: it may have been written. Never retried blindly.
     #[error("the outcome of the write is unknown")]
     Unknown,
+    /// The disk has no room left; nothing was written. Reads go on, and writes once there is room again.
+    #[error("the disk is full: nothing is written until there is room again")]
+    Full,
     /// The engine failed; after a failed sync no write is taken any more.
     #[error("the storage backend failed: {0}")]
     Backend(Arc<BackendError>),
@@ -296,6 +299,20 @@ pub struct BackendError {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+impl BackendError {
+    /// Whether the disk had no room, which may come back, unlike what a failed sync may have lost.
+    pub(crate) fn is_full(&self) -> bool {
+        let io = self.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
+        io.is_some_and(|error| means_full(error.kind()))
+    }
+}
+
+/// Whether a failure of this kind says that there is no room.
+pub(crate) fn means_full(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
+}
+
 /// All objects of all logical clusters, in one order of writes.
 ///
 /// Not promised: fairness between writers, and any order of the answers to concurrent writes (their revisions tell).
@@ -305,7 +322,8 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, `Conflict` when an expectation does not hold; `TooLarge`; `Overloaded` when the queue is
-    /// full (nothing was written); `Unknown` when the engine did not answer in time (it may have been written).
+    /// full, `Full` when the disk is (nothing was written); `Unknown` when the engine did not answer in time (it may have
+    /// been written).
     fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>>;
 
     /// The latest durable state of an object.
@@ -329,6 +347,12 @@ pub trait Store: Send + Sync {
 
     /// The latest committed transaction's boundary.
     fn current(&self) -> ResourceVersion;
+
+    /// Whether writes are taken. Reads go on also where they are not.
+    ///
+    /// # Errors
+    /// `Full` while the disk has no room; `Backend` for good after a failure, or once it is closed.
+    fn health(&self) -> Result<(), StoreError>;
 
     /// The oldest revision after which every event is kept.
     fn oldest(&self) -> ResourceVersion;

@@ -28,6 +28,11 @@ impl Chores {
         Self { sweeps: sweeps.into(), ..Self::default() }
     }
 
+    /// Goes on with the deletions that another reading of the disk found.
+    pub(crate) fn sweep_only(&mut self, sweeps: Vec<LogicalClusterId>) {
+        self.sweeps = sweeps.into();
+    }
+
     /// Adds a logical cluster whose objects are still to be removed.
     pub(crate) fn sweep(&mut self, cluster: LogicalClusterId) {
         self.sweeps.push_back(cluster);
@@ -62,7 +67,6 @@ impl Chores {
     pub(crate) fn answer(&mut self, outcome: Result<(), StoreError>) {
         if outcome.is_err() {
             self.compaction = None;
-            self.sweeps.clear();
         }
         if self.compaction.is_none() {
             for reply in self.waiting.drain(..) {

@@ -1,7 +1,9 @@
 //! The one thread that writes: it collects what waits into a batch, and while that syncs the next one fills.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
-    fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -21,6 +23,7 @@ use crate::{
     chores::{Chores, delete_cluster},
     core::{Answer, Core, closed},
     kv::failed,
+    open::Held,
     plan::PreparedTransaction,
     read::backend,
     upkeep::Progress,
@@ -36,6 +39,8 @@ const BATCH_TRANSACTIONS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 /// After this time without a write, the engine prepares for a quick start.
 const IDLE: Duration = Duration::from_millis(200);
+/// How often is looked whether a full disk has room again.
+const LOOK: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_secs(1) };
 
 type Reply<T> = oneshot::Sender<T>;
 
@@ -56,11 +61,11 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
-    /// Starts the thread. `sweeps` are logical clusters whose deletion goes on; `lock` is released at the end.
+    /// Starts the thread. `sweeps` are logical clusters whose deletion goes on; `held` is released at the end.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(crate) fn start(core: Arc<Core>, sweeps: Vec<LogicalClusterId>, lock: Option<File>) -> std::io::Result<Self> {
+    pub(crate) fn start(core: Arc<Core>, sweeps: Vec<LogicalClusterId>, held: Option<Held>) -> std::io::Result<Self> {
         let (queue, requests) = crossbeam_channel::bounded(QUEUE_TRANSACTIONS);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let chores = Chores::resume(sweeps);
@@ -71,7 +76,7 @@ impl Committer {
             chores,
             next: None,
             untidy: true,
-            _lock: lock,
+            held,
         };
         let thread = std::thread::Builder::new().name("store-committer".into()).spawn(move || worker.run())?;
         Ok(Self { queue: Some(queue), queued_bytes, thread: Mutex::new(Some(thread)), core })
@@ -154,13 +159,15 @@ struct Worker {
     next: Option<Request>,
     /// Whether something was written since the engine last prepared for a quick start.
     untidy: bool,
-    _lock: Option<File>,
+    held: Option<Held>,
 }
 
 /// What the queue had.
 enum Taken {
     Request(Request),
     Nothing,
+    /// The disk is full and was so a while ago.
+    Full,
     Over,
 }
 
@@ -172,12 +179,16 @@ impl Worker {
                 Taken::Over => break None,
                 Taken::Request(request) => self.guarded(|worker| worker.serve(request)),
                 Taken::Nothing => self.guarded(|worker| worker.batch(Vec::new())),
+                Taken::Full => self.guarded(Self::look_for_room),
             }
         };
+        let sound = self.core.check_open().is_ok();
         self.core.stop(failed("the store is closed"));
         self.chores.answer(Err(closed()));
-        if let Err(error) = self.core.kv.tidy() {
-            tracing::error!(error = %error, "the store could not be prepared for a quick start");
+        match self.core.kv.tidy() {
+            Ok(()) if sound => self.tell(),
+            Ok(()) => {}
+            Err(error) => tracing::error!(error = %error, "the store could not be prepared for a quick start"),
         }
         self.core.hub.close();
         self.core.kv.close();
@@ -193,6 +204,8 @@ impl Worker {
     fn guarded(&mut self, step: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| step(self))).is_err() {
             self.core.stop(failed("the engine panicked: the store is damaged"));
+            // The step answered nobody: those of its batch learn it by their dropped replies, those of a chore wait here.
+            self.chores.answer(self.core.check_open());
         }
         self.untidy = true;
     }
@@ -208,6 +221,13 @@ impl Worker {
                 Err(TryRecvError::Disconnected) => Taken::Over,
             };
         }
+        if self.core.gate.is_full() {
+            return match self.requests.recv_timeout(LOOK) {
+                Ok(request) => Taken::Request(request),
+                Err(RecvTimeoutError::Timeout) => Taken::Full,
+                Err(RecvTimeoutError::Disconnected) => Taken::Over,
+            };
+        }
         if self.untidy {
             match self.requests.recv_timeout(IDLE) {
                 Ok(request) => return Taken::Request(request),
@@ -219,12 +239,26 @@ impl Worker {
     }
 
     fn tidy(&mut self) {
-        if self.core.check_open().is_ok()
-            && let Err(error) = self.core.kv.tidy()
-        {
-            self.core.stop(error);
+        if self.core.check_open().is_ok() {
+            match self.core.kv.tidy() {
+                Ok(()) => self.tell(),
+                Err(error) => self.core.stop(error),
+            }
         }
         self.untidy = false;
+    }
+
+    /// Marks how far the store has come: all of it is durable.
+    fn tell(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.tell(self.core.hub.marks().last);
+        }
+    }
+
+    fn look_for_room(&mut self) {
+        if let Some(sweeps) = self.core.recover() {
+            self.chores.sweep_only(sweeps);
+        }
     }
 
     fn serve(&mut self, request: Request) {

@@ -1,12 +1,14 @@
 //! What all parts of an embedded store share: the engine, the resources' numbers, the watch hub, and the one step that makes
 //! a batch durable and then visible.
 
-use std::sync::{Arc, OnceLock};
+use portolan_types::LogicalClusterId;
 
 use crate::{
     BackendError, Committed, Durable, StoreError,
+    gate::{Gate, Room},
     hub::Hub,
     kv::{KvResult, OrderedKv, View, failed, read},
+    load::load,
     metrics::Metrics,
     plan::{Plan, Planned},
     read::backend,
@@ -19,8 +21,8 @@ pub(crate) struct Core {
     pub(crate) resources: Resources,
     pub(crate) hub: Hub,
     pub(crate) metrics: Metrics,
-    /// Why no write is taken any more.
-    pub(crate) stopped: OnceLock<Arc<BackendError>>,
+    pub(crate) gate: Gate,
+    pub(crate) room: Room,
 }
 
 /// The answer to one transaction.
@@ -33,25 +35,49 @@ impl Core {
     }
 
     /// # Errors
-    /// When no write is taken any more.
+    /// When no write is taken.
     pub(crate) fn check_open(&self) -> Result<(), StoreError> {
-        self.stopped.get().map_or(Ok(()), |why| Err(StoreError::Backend(why.clone())))
+        self.gate.check()
     }
 
-    /// Takes no write any more.
+    /// Takes no write any more, or none until there is room.
     pub(crate) fn stop(&self, why: BackendError) {
-        let _ = self.stopped.set(Arc::new(why));
+        self.gate.close_for(why);
+    }
+
+    /// Takes writes again when there is room again, and returns the logical clusters whose deletion goes on; `None` when it
+    /// is not so far, or never will be. What was committed without anybody having been told becomes visible now.
+    pub(crate) fn recover(&self) -> Option<Vec<LogicalClusterId>> {
+        self.room.check().ok()?;
+        let found = self.kv.recover().and_then(|()| self.view(load).and_then(|found| found.map_err(Into::into)));
+        match found {
+            Ok(found) => {
+                self.resources.extend(found.resources);
+                self.hub.jump(found.marks);
+                self.gate.reopen();
+                Some(found.sweeps)
+            }
+            Err(error) => {
+                self.stop(error);
+                None
+            }
+        }
     }
 
     /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at
     /// a time. This is the only place where a [`Durable`] is made.
     ///
-    /// After a failed sync the outcome of what was planned is unknown, and no further write is taken.
+    /// After a failed sync the outcome of what was planned is unknown, and no further write is taken. Without room on the disk
+    /// nothing is planned.
     pub(crate) fn commit<T>(
         &self,
         plan: impl FnOnce(&mut Plan<'_>) -> (Vec<Result<Committed, StoreError>>, T),
     ) -> Result<(Vec<Answer>, T), StoreError> {
         self.check_open()?;
+        if let Err(full) = self.room.check() {
+            self.stop(full);
+            return Err(StoreError::Full);
+        }
         let (planned, answers, more) = self
             .view(|view| {
                 let mut batch = Plan::new(view, &self.resources)?;

@@ -104,6 +104,10 @@ impl Store for EmbeddedStore {
         as_revision(self.core.hub.marks().last)
     }
 
+    fn health(&self) -> Result<(), StoreError> {
+        self.core.gate.check()
+    }
+
     fn oldest(&self) -> ResourceVersion {
         as_revision(self.core.hub.marks().floor)
     }

@@ -3,28 +3,34 @@
 //! This crate knows keys, records and revisions. It does not know paths of logical clusters, kinds, schemas or HTTP.
 //!
 //! - `api` is the [`Store`] trait: what every engine promises.
-//! - `open` opens an embedded engine; `embedded` is the trait on it.
+//! - `open` opens an embedded engine, `load` reads its bookkeeping, `opening` tells how far it has come; `embedded` is the
+//!   trait on it, `gate` says whether it takes writes.
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
+//! - `audit` reads all of a store and tells what is wrong with it.
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
 //! - `hub` tells watchers.
 //! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
 //! - `objects` and `worklist` help loops: trees instead of bytes, changes that are tried again, keys to work on.
 
 mod api;
+mod audit;
 mod blocking;
 mod chores;
 mod committer;
 mod core;
 mod embedded;
+mod gate;
 mod history;
 mod hub;
 mod inline;
 mod keys;
 mod kv;
+mod load;
 mod merge;
 mod metrics;
 mod objects;
 mod open;
+mod opening;
 mod plan;
 mod range;
 mod read;
@@ -34,6 +40,8 @@ mod value;
 mod worklist;
 
 pub use api::*;
+pub use audit::Audit;
 pub use objects::{Modified, Objects, Step, keep_history, retried};
-pub use open::{Engine, OpenError, StoreConfig, memory, memory_with, open};
+pub use open::{Engine, OpenError, StoreConfig, memory, memory_with, open, verify};
+pub use opening::Opening;
 pub use worklist::Worklist;

@@ -1,29 +1,29 @@
 //! Opening a store: the data directory's lock, the engine's files, the format's version.
 
 mod directory;
+mod witness;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use portolan_types::{LogicalClusterId, Seams};
+use portolan_types::Seams;
 
-use self::directory::{Locked, prepare};
+use self::directory::prepare;
+pub(crate) use self::{directory::Home, witness::Held};
 use crate::{
-    BackendError, DynStore, StoreError,
+    BackendError, DynStore, Opening,
+    audit::{Audit, audit},
     committer::Committer,
     core::Core,
     embedded::{EmbeddedStore, Writer},
+    gate::{Gate, Room},
     hub::{Hub, RingBudget},
     inline::Inline,
-    keys::{self, meta},
-    kv::{Batch, KvResult, MemoryKv, OrderedKv, View, failed, read},
+    keys::meta,
+    kv::{Batch, KvResult, MemoryKv, OrderedKv, read},
+    load::{FORMAT, LoadError, load},
     metrics::Metrics,
-    read::{Marks, marks},
-    resources::{self, Resources},
 };
-
-/// The version of the shared layout. A store of a newer one is refused.
-const FORMAT: u32 = 1;
 
 /// Which embedded engine keeps the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +51,17 @@ pub struct StoreConfig {
     pub all_rings_bytes: usize,
     /// After this time the outcome of a write that the engine has not answered is called unknown.
     pub commit_timeout: Duration,
+    /// Room on the disk, in bytes, that is left to others: with less, no write is taken until there is more.
+    pub disk_reserve: u64,
     /// Where metrics are registered.
     pub registry: Option<prometheus::Registry>,
+    /// Tells how far opening has come.
+    pub opening: Opening,
 }
 
 impl StoreConfig {
-    /// An engine with the default bounds: 16 MiB of cache, 2 MiB for a ring, 32 MiB for all, 30 seconds for a write.
+    /// An engine with the default bounds: 16 MiB of cache, 2 MiB for a ring, 32 MiB for all, 30 seconds for a write, 64 MiB of
+    /// room kept back.
     pub fn new(engine: Engine, dir: Option<PathBuf>) -> Self {
         Self {
             engine,
@@ -65,7 +70,9 @@ impl StoreConfig {
             ring_bytes: 2 << 20,
             all_rings_bytes: 32 << 20,
             commit_timeout: Duration::from_secs(30),
+            disk_reserve: 64 << 20,
             registry: None,
+            opening: Opening::default(),
         }
     }
 }
@@ -79,6 +86,9 @@ pub enum OpenError {
     /// Another process has it open.
     #[error("the data directory {0} is in use by another process")]
     InUse(PathBuf),
+    /// There is no store of the engine.
+    #[error("there is no store in {0}")]
+    NoStore(PathBuf),
     /// The directory holds the store of another engine.
     #[error("the data directory {dir} holds a store of the {found:?} engine")]
     OtherEngine {
@@ -120,11 +130,34 @@ pub enum OpenError {
 /// # Errors
 /// When the directory cannot be used, is in use, or holds something else than a whole store of this engine and format.
 pub fn open(config: StoreConfig, seams: Seams) -> Result<DynStore, OpenError> {
-    let Locked { kv, lock, dir } = match config.engine {
-        Engine::Memory => in_memory(&seams)?,
-        Engine::Redb | Engine::Sled => prepare(&config, &seams)?,
+    let base = match config.engine {
+        Engine::Memory => Base::in_memory(in_memory(&seams)?),
+        Engine::Redb | Engine::Sled => {
+            let (kv, home) = prepare(&config, &seams)?;
+            let room = Room::in_directory(home.dir().to_owned(), config.disk_reserve);
+            Base { kv, home: Some(home), room }
+        }
     };
-    start(kv, lock, &config).map_err(|refusal| refusal.in_directory(dir))
+    let dir = base.home.as_ref().map(|home| home.dir().to_owned()).unwrap_or_default();
+    start(base, &config).map_err(|refusal| refusal.in_directory(dir))
+}
+
+/// Opens a store that is there and not in use, reads all that is in it, and closes it again. Finds also what opening does not
+/// look at, such as a flipped bit in a page that nobody has read since.
+///
+/// # Errors
+/// Those of [`open`]; `Damaged` when something is not as it was written, or missing.
+pub fn verify(config: StoreConfig, seams: Seams) -> Result<Audit, OpenError> {
+    directory::refuse_missing(&config)?;
+    let (kv, home) = prepare(&config, &seams)?;
+    let audited = kv.verify().map_err(LoadError::from).and_then(|()| {
+        let identity = read(&*kv, load)??.identity;
+        let found = read(&*kv, audit)??;
+        Held::compare(&home, &identity, found.last).map_err(LoadError::Damaged)?;
+        Ok(found)
+    });
+    kv.close();
+    audited.map_err(|error| Refusal::Load(error).in_directory(home.dir().to_owned()))
 }
 
 /// A new store in memory with the default bounds. It runs in its callers' threads and needs no runtime.
@@ -137,16 +170,29 @@ pub fn memory_with(config: StoreConfig) -> DynStore {
     open(StoreConfig { engine: Engine::Memory, ..config }, Seams::system()).expect("a map in memory opens")
 }
 
-fn in_memory(seams: &Seams) -> Result<Locked, OpenError> {
-    let (kv, dir) = (MemoryKv::default(), PathBuf::new());
-    initialize(&kv, seams).map_err(|error| OpenError::Damaged { dir: dir.clone(), what: error.context })?;
-    Ok(Locked { kv: Box::new(kv), lock: None, dir })
+fn in_memory(seams: &Seams) -> Result<Box<dyn OrderedKv>, OpenError> {
+    let kv = MemoryKv::default();
+    initialize(&kv, seams).map_err(|error| OpenError::Damaged { dir: PathBuf::new(), what: error.context })?;
+    Ok(Box::new(kv))
+}
+
+/// What a store stands on.
+pub(crate) struct Base {
+    pub(crate) kv: Box<dyn OrderedKv>,
+    pub(crate) home: Option<Home>,
+    pub(crate) room: Room,
+}
+
+impl Base {
+    /// Without a data directory.
+    pub(crate) fn in_memory(kv: Box<dyn OrderedKv>) -> Self {
+        Self { kv, home: None, room: Room::unlimited() }
+    }
 }
 
 /// Why an engine's content was not accepted.
 pub(crate) enum Refusal {
-    Damaged(String),
-    NewerFormat(u32),
+    Load(LoadError),
     Metrics(prometheus::Error),
     Thread(std::io::Error),
 }
@@ -154,45 +200,44 @@ pub(crate) enum Refusal {
 impl Refusal {
     fn in_directory(self, dir: PathBuf) -> OpenError {
         match self {
-            Self::Damaged(what) => OpenError::Damaged { dir, what },
-            Self::NewerFormat(found) => OpenError::NewerFormat { found },
+            Self::Load(LoadError::Damaged(what)) => OpenError::Damaged { dir, what },
+            Self::Load(LoadError::NewerFormat(found)) => OpenError::NewerFormat { found },
             Self::Metrics(error) => OpenError::Metrics(error),
             Self::Thread(source) => OpenError::Io { what: "starting the committer".into(), source },
         }
     }
 }
 
-impl From<BackendError> for Refusal {
-    fn from(error: BackendError) -> Self {
-        Self::Damaged(error.context)
+impl From<LoadError> for Refusal {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
     }
 }
 
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Self {
-        Self::Damaged(error.to_string())
+impl From<BackendError> for Refusal {
+    fn from(error: BackendError) -> Self {
+        Self::Load(error.into())
     }
 }
 
 /// Starts a store on an engine that has been opened.
-pub(crate) fn start(
-    kv: Box<dyn OrderedKv>,
-    lock: Option<std::fs::File>,
-    config: &StoreConfig,
-) -> Result<DynStore, Refusal> {
+pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusal> {
+    let Base { kv, home, room } = base;
     let found = read(&*kv, load)??;
+    let held = home.map(|home| Held::new(home, &found)).transpose().map_err(LoadError::Damaged)?;
     let budget = RingBudget { each: config.ring_bytes, all: config.all_rings_bytes };
     let metrics = Metrics::new(config.registry.as_ref()).map_err(Refusal::Metrics)?;
     let core = Arc::new(Core {
         hub: Hub::new(found.marks, budget, metrics.watchers.clone()),
         resources: found.resources,
         metrics,
-        stopped: std::sync::OnceLock::new(),
+        gate: Gate::open(),
+        room,
         kv,
     });
     let writer = match core.kv.is_in_memory() {
         true => Writer::Inline(Inline::default()),
-        false => Writer::Thread(Committer::start(core.clone(), found.sweeps, lock).map_err(Refusal::Thread)?),
+        false => Writer::Thread(Committer::start(core.clone(), found.sweeps, held).map_err(Refusal::Thread)?),
     };
     Ok(Arc::new(EmbeddedStore { core, writer, commit_timeout: config.commit_timeout }))
 }
@@ -207,43 +252,6 @@ pub(crate) fn initialize(kv: &dyn OrderedKv, seams: &Seams) -> KvResult<()> {
         (meta::FLOOR.to_vec(), Some(first)),
     ]))?;
     kv.publish();
-    Ok(())
-}
-
-/// What a store needs to know of its own before it starts.
-struct Found {
-    marks: Marks,
-    resources: Resources,
-    sweeps: Vec<LogicalClusterId>,
-}
-
-fn load(view: &dyn View) -> Result<Found, Refusal> {
-    let format = view.get(meta::FORMAT)?.and_then(|bytes| bytes.as_ref().try_into().ok()).map(u32::from_le_bytes);
-    match format {
-        Some(FORMAT) => {}
-        Some(newer) if newer > FORMAT => return Err(Refusal::NewerFormat(newer)),
-        Some(_) | None => return Err(Refusal::Damaged("it has no format version".into())),
-    }
-    let resources = Resources::default();
-    each(view, meta::RESOURCES, |key, value| {
-        let id = meta::number(key).map(u32::from_be_bytes)?;
-        resources.add(id, resources::decode(value)?);
-        Some(())
-    })?;
-    let mut sweeps = Vec::new();
-    each(view, meta::SWEEPS, |key, _| {
-        sweeps.push(LogicalClusterId::new(u64::from_be_bytes(meta::number(key)?)));
-        Some(())
-    })?;
-    Ok(Found { marks: marks(view)?, resources, sweeps })
-}
-
-fn each(view: &dyn View, prefix: &[u8], mut take: impl FnMut(&[u8], &[u8]) -> Option<()>) -> KvResult<()> {
-    let mut cursor = view.scan(prefix, &keys::end_of(prefix))?;
-    while let Some(key) = cursor.key() {
-        take(key, cursor.value()).ok_or_else(|| failed("an entry of the store's bookkeeping is malformed"))?;
-        cursor.advance()?;
-    }
     Ok(())
 }
 
@@ -264,7 +272,7 @@ mod tests {
             let format = format.map(|format: u32| Bytes::copy_from_slice(&format.to_le_bytes()));
             kv.commit(Batch::from([(meta::FORMAT.to_vec(), format)])).unwrap();
             kv.publish();
-            let started = start(Box::new(kv), None, &StoreConfig::new(Engine::Memory, None));
+            let started = start(Base::in_memory(Box::new(kv)), &StoreConfig::new(Engine::Memory, None));
             assert_eq!(started.is_ok(), accepted, "{case}");
             if let Err(refusal) = started {
                 let text = refusal.in_directory("dir".into()).to_string();

@@ -25,6 +25,11 @@ impl Resources {
         self.0.read().names.get(&id).cloned()
     }
 
+    /// Adds what another reading of the disk found.
+    pub(crate) fn extend(&self, found: Self) {
+        found.0.into_inner().names.into_iter().for_each(|(id, resource)| self.add(id, resource));
+    }
+
     /// The number after the highest that was given.
     pub(crate) fn next(&self) -> u32 {
         self.0.read().last + 1

@@ -108,6 +108,7 @@ fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
         | StoreError::FutureRevision { .. }
         | StoreError::TooLarge { .. }
         | StoreError::Overloaded
+        | StoreError::Full
         | StoreError::ClusterGone { .. }
         | StoreError::Unknown
         | StoreError::Backend(_) => CommitError::Failed(status),

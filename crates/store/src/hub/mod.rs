@@ -123,6 +123,23 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Goes on at a state that came about without its events having been published: watchers read them from the history.
+    pub(crate) fn jump(&self, marks: Marks) {
+        let mut wakers = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let before = self.last.swap(marks.last, Ordering::AcqRel);
+            self.floor.store(marks.floor, Ordering::Release);
+            if before != marks.last {
+                for watched in state.topics.values_mut() {
+                    watched.ring = Ring::new(marks.last);
+                    watched.waiting.wake_all(before, &mut wakers);
+                }
+            }
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Ends all watches.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();

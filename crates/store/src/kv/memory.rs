@@ -42,6 +42,10 @@ impl OrderedKv for MemoryKv {
         Ok(())
     }
 
+    fn recover(&self) -> KvResult<()> {
+        Ok(())
+    }
+
     fn close(&self) {}
 
     fn is_in_memory(&self) -> bool {

@@ -40,6 +40,21 @@ pub(crate) trait OrderedKv: Send + Sync {
     /// As for [`OrderedKv::commit`].
     fn tidy(&self) -> KvResult<()>;
 
+    /// Makes an engine that ran out of room take batches again. The state that views see then may be the one before the
+    /// batch that failed, or the one after it. Does nothing to an engine that did not fail.
+    ///
+    /// # Errors
+    /// When there is still no room (see [`BackendError::is_full`]), or the failure was another one.
+    fn recover(&self) -> KvResult<()>;
+
+    /// Checks everything below the layout, reading all of it. Called with no view under way.
+    ///
+    /// # Errors
+    /// When something is not as it was written.
+    fn verify(&self) -> KvResult<()> {
+        Ok(())
+    }
+
     /// Releases files and locks. Views fail afterwards.
     fn close(&self);
 

@@ -8,9 +8,9 @@ use std::{
 
 use portolan_types::Seams;
 
-use super::{Engine, OpenError, StoreConfig, initialize};
+use super::{Engine, OpenError, StoreConfig, initialize, witness::Witness};
 use crate::{
-    BackendError,
+    BackendError, Opening,
     kv::{KvResult, OrderedKv, RedbKv, SledKv, failed},
 };
 
@@ -23,26 +23,44 @@ const SLED: &str = "store.sled";
 /// Follows the name while a store is made.
 const NEW: &str = ".new";
 
-/// An engine that this process alone has open.
-pub(super) struct Locked {
-    pub(super) kv: Box<dyn OrderedKv>,
-    pub(super) lock: Option<File>,
-    pub(super) dir: PathBuf,
+/// A data directory that this process alone uses, until it is dropped.
+pub(crate) struct Home {
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl Home {
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
 }
 
 /// Locks the data directory and opens the engine's files in it.
-pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<Locked, OpenError> {
+pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
     let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
     make_private(&dir).map_err(io_error("making the data directory", &dir))?;
     let lock = lock(&dir)?;
     refuse_other_engine(&dir, config.engine)?;
-    let opener = match config.engine {
-        Engine::Redb => Opener { name: REDB, open: open_redb, data: "" },
-        Engine::Sled => Opener { name: SLED, open: open_sled, data: "db" },
-        Engine::Memory => return Err(OpenError::NoDirectory(config.engine)),
-    };
-    let kv = opener.open(&dir, config.cache_bytes, seams)?;
-    Ok(Locked { kv, lock: Some(lock), dir })
+    let kv = opener(config.engine)?.open(&dir, config, seams)?;
+    Ok((kv, Home { dir, _lock: lock }))
+}
+
+/// # Errors
+/// When the data directory has no store of the engine.
+pub(super) fn refuse_missing(config: &StoreConfig) -> Result<(), OpenError> {
+    let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
+    match dir.join(opener(config.engine)?.name).exists() {
+        true => Ok(()),
+        false => Err(OpenError::NoStore(dir)),
+    }
+}
+
+fn opener(engine: Engine) -> Result<Opener, OpenError> {
+    match engine {
+        Engine::Redb => Ok(Opener { name: REDB, open: open_redb, data: "" }),
+        Engine::Sled => Ok(Opener { name: SLED, open: open_sled, data: "db" }),
+        Engine::Memory => Err(OpenError::NoDirectory(engine)),
+    }
 }
 
 fn make_private(dir: &Path) -> io::Result<()> {
@@ -79,7 +97,7 @@ fn refuse_other_engine(dir: &Path, engine: Engine) -> Result<(), OpenError> {
 /// How to open the files of an engine.
 struct Opener {
     name: &'static str,
-    open: fn(&Path, usize) -> KvResult<Box<dyn OrderedKv>>,
+    open: fn(&Path, usize, &Opening) -> KvResult<Box<dyn OrderedKv>>,
     /// The file, within the engine's folder if it has one, that holds the data and is never empty.
     data: &'static str,
 }
@@ -87,12 +105,14 @@ struct Opener {
 impl Opener {
     /// Opens the engine. New files are made under another name and moved in place when they are whole, so that empty or
     /// half-made ones under their own name can only mean damage.
-    fn open(&self, dir: &Path, cache_bytes: usize, seams: &Seams) -> Result<Box<dyn OrderedKv>, OpenError> {
+    fn open(&self, dir: &Path, config: &StoreConfig, seams: &Seams) -> Result<Box<dyn OrderedKv>, OpenError> {
         let damaged = |error| refused(dir, error);
+        let open = |path: &Path| (self.open)(path, config.cache_bytes, &config.opening).map_err(damaged);
         let (path, new) = (dir.join(self.name), dir.join(format!("{}{NEW}", self.name)));
         if !path.exists() {
+            Witness::refuse_if_told(dir, &path).map_err(|what| damaged(failed(what)))?;
             remove_if_there(&new).map_err(io_error("removing", &new))?;
-            let kv = (self.open)(&new, cache_bytes).map_err(damaged)?;
+            let kv = open(&new)?;
             initialize(&*kv, seams).map_err(damaged)?;
             kv.close();
             wait_until_released(&self.data_in(&new)).map_err(io_error("closing", &new))?;
@@ -103,7 +123,7 @@ impl Opener {
         if fs::metadata(&data).map_or(0, |data| data.len()) == 0 {
             return Err(damaged(failed(format!("{} is empty or missing", data.display()))));
         }
-        (self.open)(&path, cache_bytes).map_err(damaged)
+        open(&path)
     }
 
     fn data_in(&self, path: &Path) -> PathBuf {
@@ -119,11 +139,11 @@ fn refused(dir: &Path, error: BackendError) -> OpenError {
     }
 }
 
-fn open_redb(path: &Path, cache_bytes: usize) -> KvResult<Box<dyn OrderedKv>> {
-    Ok(Box::new(RedbKv::open(path, cache_bytes)?))
+fn open_redb(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Box<dyn OrderedKv>> {
+    Ok(Box::new(RedbKv::open(path, cache_bytes, opening)?))
 }
 
-fn open_sled(path: &Path, cache_bytes: usize) -> KvResult<Box<dyn OrderedKv>> {
+fn open_sled(path: &Path, cache_bytes: usize, _: &Opening) -> KvResult<Box<dyn OrderedKv>> {
     Ok(Box::new(SledKv::open(path, cache_bytes)?))
 }
 

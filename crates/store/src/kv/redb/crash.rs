@@ -8,7 +8,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::RedbKv;
-use crate::kv::{Batch, OrderedKv, read};
+use crate::{
+    kv::{Batch, OrderedKv, read},
+    opening::Opening,
+};
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
@@ -26,6 +29,8 @@ struct DiskState {
     steps: usize,
     /// At which step it fails, once.
     fails_at: Option<usize>,
+    /// From which step on it has no room for what is written.
+    full_from: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -77,6 +82,14 @@ impl DiskState {
             false => Ok(()),
         }
     }
+
+    fn step_with_room(&mut self) -> io::Result<()> {
+        self.step()?;
+        match self.full_from.is_some_and(|from| self.steps >= from) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
 }
 
 impl StorageBackend for Disk {
@@ -93,7 +106,7 @@ impl StorageBackend for Disk {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.step()?;
+        state.step_with_room()?;
         state.now.resize(len as usize, 0);
         state.pending.push(Pending::Resize(len as usize));
         Ok(())
@@ -109,7 +122,7 @@ impl StorageBackend for Disk {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (mut state, from) = (self.0.lock(), offset as usize);
-        state.step()?;
+        state.step_with_room()?;
         state.now.get_mut(from..from + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(data);
         state.pending.push(Pending::Write(from, data.to_vec()));
         Ok(())
@@ -121,6 +134,17 @@ fn batch(n: u64) -> Batch {
     let value = |len: usize| Some(Bytes::from(n.to_le_bytes().repeat(len)));
     let slot = |at: u64| format!("k{}", at % 7).into_bytes();
     Batch::from([(b"last".to_vec(), value(1)), (slot(n), value(20)), (slot(n + 2), value(2000)), (slot(n + 3), None)])
+}
+
+/// Commits up to six batches and returns how many were acknowledged.
+fn commit_until_it_fails(kv: &RedbKv) -> u64 {
+    for n in 1..=6 {
+        if kv.commit(batch(n)).is_err() {
+            return n - 1;
+        }
+        kv.publish();
+    }
+    6
 }
 
 /// The number of the last batch of a state, after checking that the state is what all batches up to it leave.
@@ -139,7 +163,7 @@ fn last_batch(kv: &RedbKv) -> u64 {
 }
 
 fn opened(disk: &Disk) -> RedbKv {
-    RedbKv::on(disk.clone(), 1 << 20).unwrap()
+    RedbKv::on(disk.clone(), 1 << 20, &Opening::default()).unwrap()
 }
 
 #[test]
@@ -182,7 +206,7 @@ fn after_a_power_loss_the_store_is_at_its_last_commit_or_the_one_in_flight() {
     }
     let (disk, losses) = (Disk::default(), Arc::new(Mutex::new(Vec::new())));
     drop(opened(&disk));
-    let kv = RedbKv::on(Losing { disk, losses: losses.clone() }, 1 << 20).unwrap();
+    let kv = RedbKv::on(Losing { disk, losses: losses.clone() }, 1 << 20, &Opening::default()).unwrap();
     let (mut acknowledged, mut checked) = (0, 0);
     let mut check = |acknowledged: u64, in_flight: u64| {
         for lost in std::mem::take(&mut *losses.lock()) {
@@ -217,19 +241,13 @@ fn after_a_failed_step_nothing_is_acknowledged_and_views_go_on() {
         let kv = opened(&disk);
         let opening = disk.steps();
         disk.0.lock().fails_at = Some(opening + failing_step);
-        let mut acknowledged = 0;
-        for n in 1..=6 {
-            if kv.commit(batch(n)).is_err() {
-                break;
-            }
-            kv.publish();
-            acknowledged = n;
-        }
+        let acknowledged = commit_until_it_fails(&kv);
         if acknowledged == 6 {
             break;
         }
         assert_eq!(last_batch(&kv), acknowledged, "views go on at the last acknowledged batch");
         assert!(kv.commit(batch(acknowledged + 1)).is_err(), "no write is taken any more");
+        assert!(!kv.recover().unwrap_err().is_full(), "and none ever again");
         let steps = disk.steps();
         kv.close();
         assert_eq!(disk.steps(), steps, "the disk is left as it was");
@@ -240,4 +258,66 @@ fn after_a_failed_step_nothing_is_acknowledged_and_views_go_on() {
         (failing_step, failures) = (failing_step + 1, failures + 1);
     }
     assert!(failures > 20, "{failures}");
+}
+
+#[test]
+fn a_disk_that_ran_full_at_any_step_goes_on_where_it_was_once_there_is_room() {
+    let made = Disk::default();
+    drop(opened(&made));
+    let image = made.0.lock().now.clone();
+    let (mut full_step, mut failures) = (1, 0);
+    loop {
+        let disk = Disk::of(image.clone());
+        let kv = opened(&disk);
+        let opening = disk.steps();
+        disk.0.lock().full_from = Some(opening + full_step);
+        let acknowledged = commit_until_it_fails(&kv);
+        if acknowledged == 6 {
+            break;
+        }
+        for _ in 0..2 {
+            assert_eq!(last_batch(&kv), acknowledged, "views go on at the last acknowledged batch");
+            assert!(kv.recover().unwrap_err().is_full(), "there is still no room");
+        }
+        disk.0.lock().full_from = None;
+        kv.recover().unwrap();
+        let last = last_batch(&kv);
+        assert!((acknowledged..=acknowledged + 1).contains(&last), "{last} after {acknowledged}");
+        for n in last + 1..last + 4 {
+            kv.commit(batch(n)).unwrap();
+            kv.publish();
+            assert_eq!(last_batch(&kv), n);
+            assert_eq!(last_batch(&opened(&disk.after_power_loss(n))), n, "it is durable as before");
+        }
+        (full_step, failures) = (full_step + 1, failures + 1);
+    }
+    assert!(failures > 20, "{failures}");
+}
+
+#[test]
+fn a_view_of_a_frozen_store_ends_before_its_pages_are_written_again() {
+    let disk = Disk::default();
+    let kv = opened(&disk);
+    assert_eq!(commit_until_it_fails(&kv), 6);
+    disk.0.lock().full_from = Some(0);
+    assert!(kv.commit(batch(7)).is_err());
+    disk.0.lock().full_from = None;
+    let (entered, inside) = std::sync::mpsc::channel();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let read = read(&kv, |view| {
+                entered.send(()).unwrap();
+                (0..2000).for_each(|_| assert_eq!(view.get(b"last").unwrap().unwrap()[0], 6));
+                over.store(true, std::sync::atomic::Ordering::Release);
+            });
+            read.unwrap();
+        });
+        inside.recv().unwrap();
+        kv.recover().unwrap();
+        assert!(over.load(std::sync::atomic::Ordering::Acquire), "the view was waited for");
+    });
+    kv.commit(batch(7)).unwrap();
+    kv.publish();
+    assert_eq!(last_batch(&kv), 7);
 }

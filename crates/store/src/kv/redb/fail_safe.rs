@@ -3,6 +3,9 @@
 //! After a failed write or sync, what the disk holds is unknown, and trying again would only look like success. So the file
 //! is frozen as it is for the next start to recover from, and whatever redb still writes stays in memory: redb itself sees
 //! no failure, so that its readers go on, and the engine asks [`Failures`] before it calls anything durable.
+//!
+//! A disk that ran out of room while writing has lost nothing that was synced: a second database may be opened on it once
+//! there is room, while readers of the first go on.
 
 use std::{
     io,
@@ -28,14 +31,28 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    first: Option<String>,
+    first: Option<First>,
     overlay: Overlay,
+}
+
+/// The failure that froze the disk.
+#[derive(Debug)]
+struct First {
+    what: &'static str,
+    kind: io::ErrorKind,
+    words: String,
 }
 
 impl Failures {
     /// What the disk said when it first failed.
-    pub(super) fn first(&self) -> Option<String> {
-        if self.is_frozen() { self.0.state.lock().first.clone() } else { None }
+    pub(super) fn first(&self) -> Option<crate::BackendError> {
+        if !self.is_frozen() {
+            return None;
+        }
+        let state = self.0.state.lock();
+        let First { what, kind, words } = state.first.as_ref()?;
+        let source = io::Error::new(*kind, words.clone());
+        Some(crate::BackendError { context: format!("{what}: {words}"), source: Some(Box::new(source)) })
     }
 
     fn is_frozen(&self) -> bool {
@@ -52,13 +69,13 @@ struct Overlay {
 
 /// A disk that stops at its first failure.
 #[derive(Debug)]
-pub(super) struct FailSafe<D> {
-    disk: D,
+pub(super) struct FailSafe<D: ?Sized> {
+    disk: Arc<D>,
     failures: Failures,
 }
 
-impl<D: StorageBackend> FailSafe<D> {
-    pub(super) fn new(disk: D) -> (Self, Failures) {
+impl<D: StorageBackend + ?Sized> FailSafe<D> {
+    pub(super) fn new(disk: Arc<D>) -> (Self, Failures) {
         let failures = Failures::default();
         (Self { disk, failures: failures.clone() }, failures)
     }
@@ -66,16 +83,16 @@ impl<D: StorageBackend> FailSafe<D> {
     /// Does `real` while the disk is sound, `instead` once it is frozen.
     fn change(
         &self,
-        what: &str,
+        what: &'static str,
         real: impl FnOnce(&D) -> io::Result<()>,
         instead: impl FnOnce(&mut Overlay),
     ) -> io::Result<()> {
         let mut state = self.failures.0.state.lock();
         if state.first.is_none() {
             let Err(error) = real(&self.disk) else { return Ok(()) };
-            tracing::error!(what, error = %error, "the disk failed, the store takes no write any more");
+            tracing::error!(what, error = %error, "the disk failed, its file is left as it is");
             state.overlay.len = self.disk.len()?;
-            state.first = Some(format!("{what}: {error}"));
+            state.first = Some(First { what, kind: error.kind(), words: error.to_string() });
             self.failures.0.frozen.store(true, Ordering::Release);
         }
         instead(&mut state.overlay);
@@ -83,7 +100,7 @@ impl<D: StorageBackend> FailSafe<D> {
     }
 }
 
-impl<D: StorageBackend> StorageBackend for FailSafe<D> {
+impl<D: StorageBackend + ?Sized> StorageBackend for FailSafe<D> {
     fn len(&self) -> io::Result<u64> {
         match self.failures.is_frozen() {
             true => Ok(self.failures.0.state.lock().overlay.len),
@@ -93,7 +110,7 @@ impl<D: StorageBackend> StorageBackend for FailSafe<D> {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         match self.failures.is_frozen() {
-            true => read_overlaid(&self.disk, &self.failures.0.state.lock().overlay, offset, out),
+            true => read_overlaid(&*self.disk, &self.failures.0.state.lock().overlay, offset, out),
             false => self.disk.read(offset, out),
         }
     }
@@ -103,7 +120,9 @@ impl<D: StorageBackend> StorageBackend for FailSafe<D> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.change("syncing the file", StorageBackend::sync_data, |_| {})
+        // Whatever the reason, what a failed sync should have kept may be lost.
+        let sync = |disk: &D| disk.sync_data().map_err(|error| io::Error::other(error.to_string()));
+        self.change("syncing the file", sync, |_| {})
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -111,20 +130,24 @@ impl<D: StorageBackend> StorageBackend for FailSafe<D> {
         self.change("writing the file", |disk| disk.write(offset, data), keep)
     }
 
-    fn close(&self) -> io::Result<()> {
-        self.disk.close()
+    // The data directory's lock keeps other processes out. One of redb's own would keep a second database from being opened
+    // beside a frozen one.
+
+    fn try_lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<bool, BackendError> {
+        Ok(true)
     }
 
-    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.disk.try_lock_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.disk.unlock_range(start, end)
+    fn unlock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<(), BackendError> {
+        Ok(())
     }
 }
 
-fn read_overlaid<D: StorageBackend>(disk: &D, overlay: &Overlay, offset: u64, out: &mut [u8]) -> io::Result<()> {
+fn read_overlaid<D: StorageBackend + ?Sized>(
+    disk: &D,
+    overlay: &Overlay,
+    offset: u64,
+    out: &mut [u8],
+) -> io::Result<()> {
     let available = disk.len()?.saturating_sub(offset).min(out.len() as u64);
     let (on_disk, beyond) = out.split_at_mut(usize::try_from(available).unwrap_or(usize::MAX).min(out.len()));
     if !on_disk.is_empty() {
@@ -164,18 +187,19 @@ mod tests {
                 self.0.set_len(len)
             }
             fn sync_data(&self) -> io::Result<()> {
-                Err(io::Error::other("EIO"))
+                Err(io::Error::new(io::ErrorKind::StorageFull, "no room"))
             }
             fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
                 self.0.write(offset, data)
             }
         }
-        let (disk, failures) = FailSafe::new(FailsToSync(InMemoryBackend::new()));
+        let (disk, failures) = FailSafe::new(Arc::new(FailsToSync(InMemoryBackend::new())));
         disk.set_len(8).unwrap();
         disk.write(0, b"abcdefgh").unwrap();
-        assert_eq!(failures.first(), None);
+        assert!(failures.first().is_none());
         disk.sync_data().unwrap();
-        assert!(failures.first().unwrap().contains("EIO"));
+        let failure = failures.first().unwrap();
+        assert!(failure.to_string().contains("no room") && !failure.is_full(), "a failed sync is never trusted again");
         disk.write(2, b"XY").unwrap();
         disk.set_len(12).unwrap();
         disk.write(7, b"12").unwrap();

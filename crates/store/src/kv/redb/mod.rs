@@ -11,6 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use ::redb::{
@@ -22,20 +23,23 @@ use parking_lot::{Mutex, RwLock};
 
 use self::fail_safe::{FailSafe, Failures};
 use super::{Batch, Cursor, KvResult, OrderedKv, View, failed, failure};
-use crate::keys::meta;
+use crate::{keys::meta, opening::Opening};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("portolan");
 const CLOSED: &str = "the store is closed";
+/// How often is looked whether the last view of a frozen database is over.
+const VIEWS: Duration = Duration::from_millis(1);
 
 /// A redb database.
 ///
 /// redb may panic on a damaged file. Everything therefore happens behind `catch_unwind`: a panic is an error of the read, or
 /// counts as a failed disk.
 pub(crate) struct RedbKv {
-    database: Mutex<Option<Database>>,
-    failures: Failures,
+    disk: Arc<dyn StorageBackend>,
+    cache_bytes: usize,
+    database: Mutex<Option<Opened>>,
     /// What views see.
     shown: RwLock<Option<Arc<Table>>>,
     /// What they will see after `publish`.
@@ -45,43 +49,34 @@ pub(crate) struct RedbKv {
     broken: AtomicBool,
 }
 
+/// A database, and whether its disk has failed.
+struct Opened {
+    database: Database,
+    failures: Failures,
+}
+
 impl RedbKv {
     /// Opens or makes the database in `path`.
     ///
     /// # Errors
     /// When the file is in use, damaged, or of a format that this redb does not know.
-    pub(crate) fn open(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+    pub(crate) fn open(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Self> {
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path).map_err(failure("opening the store's file"))?;
-        Self::on(FileBackend::new(file).map_err(failure("opening the store's file"))?, cache_bytes)
+        Self::on(FileBackend::new(file).map_err(failure("opening the store's file"))?, cache_bytes, opening)
     }
 
     /// Opens or makes the database on `disk`.
-    pub(crate) fn on(disk: impl StorageBackend, cache_bytes: usize) -> KvResult<Self> {
-        let (disk, failures) = FailSafe::new(disk);
-        let database = guarded("opening the store", || {
-            let mut builder = Builder::new();
-            builder.set_cache_size(cache_bytes).set_repair_callback(|session| {
-                tracing::info!(progress = session.progress(), "the store was not closed cleanly, checking it");
-            });
-            let database = builder.create_with_backend(disk).map_err(failure("opening the store"))?;
-            if open_table(&database).is_err() {
-                let write = database.begin_write().map_err(failure("preparing the store"))?;
-                write.open_table(TABLE).map_err(failure("preparing the store"))?;
-                write.commit().map_err(failure("preparing the store"))?;
-            }
-            Ok(database)
-        })?;
-        let shown = guarded("opening the store", || open_table(&database))?;
-        if let Some(what) = failures.first() {
-            return Err(failed(what));
-        }
+    pub(crate) fn on(disk: impl StorageBackend, cache_bytes: usize, opening: &Opening) -> KvResult<Self> {
+        let disk: Arc<dyn StorageBackend> = Arc::new(disk);
+        let (opened, shown) = Opened::on(disk.clone(), cache_bytes, opening)?;
         Ok(Self {
-            database: Mutex::new(Some(database)),
-            failures,
+            disk,
+            cache_bytes,
+            database: Mutex::new(Some(opened)),
             shown: RwLock::new(Some(Arc::new(shown))),
             committed: Mutex::new(None),
             untidy: AtomicBool::new(false),
@@ -89,10 +84,70 @@ impl RedbKv {
         })
     }
 
+    fn write_checked(&self, batch: Batch, quick_repair: bool) -> KvResult<Table> {
+        if self.broken.load(Ordering::Acquire) {
+            return Err(failed("the store takes no write after a failure"));
+        }
+        let opened = self.database.lock();
+        let opened = opened.as_ref().ok_or_else(|| failed(CLOSED))?;
+        let written = guarded("writing the store", || opened.write(batch, quick_repair));
+        let written = opened.failures.first().map_or(written, Err);
+        if written.is_err() {
+            self.broken.store(true, Ordering::Release);
+        }
+        written
+    }
+
+    /// Opens the database again on the disk as the failure left it, and shows it to views instead of the frozen one.
+    fn reopen(&self) -> KvResult<()> {
+        let mut database = self.database.lock();
+        match database.as_ref().map(|opened| opened.failures.first()) {
+            Some(Some(why)) if why.is_full() => {}
+            Some(Some(why)) => return Err(why),
+            Some(None) => return Err(failed("the store takes no write after a failure")),
+            None => return Err(failed(CLOSED)),
+        }
+        let (opened, table) = Opened::on(self.disk.clone(), self.cache_bytes, &Opening::default())?;
+        let frozen = self.shown.write().replace(Arc::new(table));
+        // The new database knows nothing of views of the frozen one: what they read must not be overwritten under them.
+        while frozen.as_ref().is_some_and(|table| Arc::strong_count(table) > 1) {
+            std::thread::sleep(VIEWS);
+        }
+        drop(frozen);
+        *self.committed.lock() = None;
+        let frozen = database.replace(opened);
+        self.broken.store(false, Ordering::Release);
+        guarded("closing the frozen store", move || {
+            drop(frozen);
+            Ok(())
+        })
+    }
+}
+
+impl Opened {
+    fn on(disk: Arc<dyn StorageBackend>, cache_bytes: usize, opening: &Opening) -> KvResult<(Self, Table)> {
+        let (disk, failures) = FailSafe::new(disk);
+        let opening = opening.clone();
+        let opened = guarded("opening the store", || {
+            let mut builder = Builder::new();
+            builder.set_cache_size(cache_bytes).set_repair_callback(move |session| opening.checked(session.progress()));
+            let database = builder.create_with_backend(disk).map_err(failure("opening the store"))?;
+            if open_table(&database).is_err() {
+                let write = database.begin_write().map_err(failure("preparing the store"))?;
+                write.open_table(TABLE).map_err(failure("preparing the store"))?;
+                write.commit().map_err(failure("preparing the store"))?;
+            }
+            let table = open_table(&database)?;
+            Ok((database, table))
+        });
+        match failures.first() {
+            Some(why) => Err(why),
+            None => opened.map(|(database, table)| (Self { database, failures }, table)),
+        }
+    }
+
     fn write(&self, batch: Batch, quick_repair: bool) -> KvResult<Table> {
-        let database = self.database.lock();
-        let database = database.as_ref().ok_or_else(|| failed(CLOSED))?;
-        let mut write = database.begin_write().map_err(failure("beginning a commit"))?;
+        let mut write = self.database.begin_write().map_err(failure("beginning a commit"))?;
         write.set_quick_repair(quick_repair);
         {
             let mut table = write.open_table(TABLE).map_err(failure("beginning a commit"))?;
@@ -104,22 +159,7 @@ impl RedbKv {
             }
         }
         write.commit().map_err(failure("committing"))?;
-        open_table(database)
-    }
-
-    fn write_checked(&self, batch: Batch, quick_repair: bool) -> KvResult<Table> {
-        if self.broken.load(Ordering::Acquire) {
-            return Err(failed("the store takes no write after a failure"));
-        }
-        let written = guarded("writing the store", || self.write(batch, quick_repair));
-        let written = match self.failures.first() {
-            Some(what) => Err(failed(what)),
-            None => written,
-        };
-        if written.is_err() {
-            self.broken.store(true, Ordering::Release);
-        }
-        written
+        open_table(&self.database)
     }
 }
 
@@ -153,6 +193,23 @@ impl OrderedKv for RedbKv {
             self.publish();
         }
         Ok(())
+    }
+
+    fn recover(&self) -> KvResult<()> {
+        if self.broken.load(Ordering::Acquire) { self.reopen() } else { Ok(()) }
+    }
+
+    fn verify(&self) -> KvResult<()> {
+        let mut database = self.database.lock();
+        let opened = database.as_mut().ok_or_else(|| failed(CLOSED))?;
+        *self.shown.write() = None;
+        let checked = guarded("checking the store", || {
+            let whole = opened.database.check_integrity().map_err(failure("checking the store"))?;
+            Ok((whole, open_table(&opened.database)?))
+        });
+        let (whole, table) = checked?;
+        *self.shown.write() = Some(Arc::new(table));
+        if whole { Ok(()) } else { Err(failed("pages of the store's file are damaged")) }
     }
 
     fn close(&self) {

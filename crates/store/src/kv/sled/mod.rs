@@ -120,6 +120,13 @@ impl OrderedKv for SledKv {
         Ok(())
     }
 
+    fn recover(&self) -> KvResult<()> {
+        match self.broken.load(Ordering::Acquire) {
+            true => Err(failed("sled ran out of room within a batch and must be started again")),
+            false => Ok(()),
+        }
+    }
+
     fn close(&self) {
         let open = self.open.write().take();
         if guarded("closing the store", move || {

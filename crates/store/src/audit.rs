@@ -1,0 +1,180 @@
+//! Looking at everything that a store holds, to find what is damaged or missing.
+
+use std::collections::HashMap;
+
+use crate::{
+    Change, StoreError,
+    history::{Entry, What},
+    keys::{self, Suffix},
+    kv::{Cursor, View},
+    load::{Found, LoadError, load},
+    read::damaged,
+    value::{Damage, Stored, Version, decode},
+};
+
+/// What a whole store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Latest objects.
+    pub objects: u64,
+    /// Superseded objects that history keeps.
+    pub superseded: u64,
+    /// Writes that history keeps.
+    pub writes: u64,
+    /// The last revision.
+    pub last: u64,
+    /// The revision after which history is kept.
+    pub oldest: u64,
+}
+
+/// Reads everything. Checksums, the gapless history, and what history and indexes say of objects must all agree.
+///
+/// Not found: an object that is missing together with its index entries and was last written before the oldest revision.
+pub(crate) fn audit(view: &dyn View) -> Result<Audit, LoadError> {
+    let found = load(view)?;
+    let mut auditor = Auditor { view, found: &found, audit: Audit::default(), indexed: HashMap::new() };
+    auditor.audit.last = found.marks.last;
+    auditor.audit.oldest = found.marks.floor;
+    auditor.objects()?;
+    auditor.superseded()?;
+    auditor.history()?;
+    auditor.indexes()?;
+    Ok(auditor.audit)
+}
+
+struct Auditor<'a> {
+    view: &'a dyn View,
+    found: &'a Found,
+    audit: Audit,
+    /// How many entries each index should have.
+    indexed: HashMap<u8, u64>,
+}
+
+impl Auditor<'_> {
+    fn each(
+        &mut self,
+        letter: u8,
+        mut look: impl FnMut(&mut Self, &dyn Cursor, &[u8]) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        let view = self.view;
+        let mut cursor = view.scan(&[letter], &[letter + 1])?;
+        while let Some(key) = cursor.key() {
+            look(self, &*cursor, key)?;
+            cursor.advance()?;
+        }
+        Ok(())
+    }
+
+    fn objects(&mut self) -> Result<(), LoadError> {
+        self.each(b'o', |auditor, cursor, key| {
+            let version = auditor.version(&key[1..], cursor)?;
+            if version.revision.get() > auditor.found.marks.last {
+                return Err(wrong("an object is younger than the store"));
+            }
+            let (header, suffix) = (&version.record.header, Suffix::from_bytes(&key[1..]));
+            for (letter, keys) in [
+                (b'x', header.owners.iter().filter_map(|uid| suffix.owner(uid)).collect::<Vec<_>>()),
+                (b'p', header.placed_on.iter().filter_map(|uid| suffix.placed(uid)).collect()),
+            ] {
+                for key in unique(keys) {
+                    auditor.view.get(&key)?.ok_or_else(|| wrong("an index lacks an object"))?;
+                    *auditor.indexed.entry(letter).or_default() += 1;
+                }
+            }
+            auditor.audit.objects += 1;
+            Ok(())
+        })
+    }
+
+    fn superseded(&mut self) -> Result<(), LoadError> {
+        self.each(b'v', |auditor, cursor, key| {
+            let (suffix, until) = keys::version_parts(key).ok_or_else(malformed)?;
+            let version = auditor.version(suffix, cursor)?;
+            if version.revision.get() >= until || until <= auditor.found.marks.floor {
+                return Err(wrong("a superseded object has an impossible span"));
+            }
+            auditor.audit.superseded += 1;
+            Ok(())
+        })
+    }
+
+    fn version(&self, suffix: &[u8], cursor: &dyn Cursor) -> Result<Version, LoadError> {
+        let parts = keys::parts(suffix).ok_or_else(malformed)?;
+        self.found.resources.name(parts.resource).ok_or_else(|| wrong("an object's resource is unknown"))?;
+        decode(&cursor.value_bytes()).map_err(|damage| damaged(damage).into())
+    }
+
+    /// Every revision after the floor has its entry, and every entry its object as the write left or found it.
+    fn history(&mut self) -> Result<(), LoadError> {
+        let mut expected = self.found.marks.floor + 1;
+        self.each(b'h', |auditor, cursor, key| {
+            let revision = keys::history_revision(key).ok_or_else(malformed)?;
+            if revision != expected {
+                return Err(wrong(&format!("the history lacks revision {expected}")));
+            }
+            expected += 1;
+            auditor.audit.writes += 1;
+            match Entry::decode(cursor.value()).map_err(damaged)?.what {
+                What::Object(change, suffix) => auditor.write(revision, change, &Suffix::from_bytes(suffix)),
+                What::ClusterGone(_) => Ok(()),
+            }
+        })?;
+        match expected == self.found.marks.last + 1 {
+            true => Ok(()),
+            false => Err(wrong(&format!("the history lacks revision {expected}"))),
+        }
+    }
+
+    fn write(&self, revision: u64, change: Change, suffix: &Suffix) -> Result<(), LoadError> {
+        let ended_here = self.view.get(&suffix.version(revision))?.is_some();
+        let complete = match change {
+            Change::Created => self.begun_at(revision, suffix)?,
+            Change::Updated => ended_here && self.begun_at(revision, suffix)?,
+            Change::Deleted => ended_here,
+        };
+        if complete { Ok(()) } else { Err(wrong(&format!("the object of revision {revision} is missing"))) }
+    }
+
+    fn begun_at(&self, at: u64, suffix: &Suffix) -> Result<bool, LoadError> {
+        let begun = |value: &[u8]| -> Result<u64, LoadError> {
+            let stored = Stored::check(value).and_then(Stored::revision);
+            Ok(stored.map_err(damaged)?.get())
+        };
+        if let Some(value) = self.view.get(&suffix.object())?
+            && begun(&value)? == at
+        {
+            return Ok(true);
+        }
+        let cursor = self.view.scan(&suffix.version(at + 1), &suffix.version(u64::MAX))?;
+        Ok(cursor.key().is_some() && begun(cursor.value())? == at)
+    }
+
+    fn indexes(&mut self) -> Result<(), LoadError> {
+        for letter in [b'x', b'p'] {
+            let mut count = 0;
+            self.each(letter, |_, _, _| {
+                count += 1;
+                Ok(())
+            })?;
+            if count != self.indexed.get(&letter).copied().unwrap_or_default() {
+                return Err(wrong("an index names an object that is missing"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unique(mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn wrong(what: &str) -> LoadError {
+    LoadError::Damaged(what.to_owned())
+}
+
+fn malformed() -> LoadError {
+    let error: StoreError = damaged(Damage::Key);
+    error.into()
+}

@@ -1,0 +1,198 @@
+//! What becomes of those who wait when the engine fails.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
+use serde_json::json;
+
+use crate::{
+    BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
+    gate::Room,
+    kv::{Batch, KvResult, MemoryKv, OrderedKv, View},
+    open::{Base, initialize, start},
+};
+
+/// What the engine does with the next batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Next {
+    #[default]
+    Work,
+    Panic,
+    Fail,
+    /// Runs out of room, with the batch on disk nevertheless or not.
+    RunFull {
+        kept: bool,
+    },
+}
+
+/// An engine that fails as it is told.
+#[derive(Default)]
+struct Scripted {
+    kv: MemoryKv,
+    next: Arc<Mutex<Next>>,
+}
+
+impl OrderedKv for Scripted {
+    fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
+        self.kv.view(read)
+    }
+
+    fn commit(&self, batch: Batch) -> KvResult<()> {
+        let failed = |source| Err(BackendError { context: "scripted".into(), source: Some(Box::new(source)) });
+        let next = *self.next.lock();
+        match next {
+            Next::Work => self.kv.commit(batch),
+            Next::Panic => panic!("scripted"),
+            Next::Fail => failed(io::Error::other("EIO")),
+            Next::RunFull { kept } => {
+                if kept {
+                    self.kv.commit(batch)?;
+                }
+                failed(io::ErrorKind::StorageFull.into())
+            }
+        }
+    }
+
+    fn publish(&self) {
+        self.kv.publish();
+    }
+
+    fn tidy(&self) -> KvResult<()> {
+        Ok(())
+    }
+
+    fn recover(&self) -> KvResult<()> {
+        *self.next.lock() = Next::Work;
+        self.kv.publish();
+        Ok(())
+    }
+
+    fn close(&self) {}
+}
+
+/// A store on such an engine, on a disk with so much room.
+struct Scene {
+    store: DynStore,
+    next: Arc<Mutex<Next>>,
+    room: Arc<AtomicU64>,
+}
+
+fn pods() -> GroupResource {
+    GroupResource::new("", "pods")
+}
+
+fn pod(name: &str) -> ObjectKey {
+    ObjectKey::cluster_scoped(LogicalClusterId::ROOT, pods(), name.parse().unwrap())
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let kv = Scripted::default();
+        initialize(&kv, &Seams::system()).unwrap();
+        let (next, room) = (kv.next.clone(), Arc::new(AtomicU64::new(10)));
+        let measured = room.clone();
+        let room_left = Room::measured(5, move || Ok(measured.load(Ordering::Relaxed)));
+        let base = Base { kv: Box::new(kv), home: None, room: room_left };
+        let store = start(base, &StoreConfig::new(Engine::Memory, None)).unwrap_or_else(|_| panic!("it starts"));
+        let scene = Self { store, next, room };
+        scene.put("before").await.unwrap();
+        scene
+    }
+
+    async fn put(&self, name: &str) -> Result<ResourceVersion, StoreError> {
+        let record = Record::of(&json!({"metadata": {"name": name}}));
+        let txn = Transaction::one(pod(name), Expect::Anything, Some(record));
+        soon(self.store.commit(txn)).await.map(|committed| committed.into_inner().last)
+    }
+
+    async fn is_there(&self, name: &str) -> bool {
+        self.store.get(&pod(name)).await.unwrap().is_some()
+    }
+
+    async fn until_it_takes_writes(&self) {
+        while self.store.health().is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Nobody waits for ever.
+async fn soon<T>(answer: BoxFuture<'_, T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), answer).await.expect("an answer comes")
+}
+
+#[tokio::test]
+async fn after_a_failure_everybody_is_answered_and_reads_go_on() {
+    for (next, words) in [(Next::Panic, "the engine panicked"), (Next::Fail, "scripted")] {
+        let scene = Scene::new().await;
+        scene.put("again").await.unwrap();
+        *scene.next.lock() = next;
+        let compacted = soon(scene.store.compact(scene.store.current())).await;
+        assert!(
+            matches!(&compacted, Err(StoreError::Backend(why)) if why.to_string().contains(words)),
+            "{compacted:?}"
+        );
+        *scene.next.lock() = Next::Work;
+        for refused in [scene.put("after").await.map(|_| ()), soon(scene.store.compact(scene.store.current())).await] {
+            assert!(matches!(refused, Err(StoreError::Backend(_))), "{next:?}: {refused:?}");
+        }
+        assert!(scene.store.health().is_err());
+        assert!(scene.is_there("before").await && !scene.is_there("after").await, "{next:?}");
+        soon(scene.store.close()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_write_under_way_when_the_engine_panics_is_unknown() {
+    let scene = Scene::new().await;
+    *scene.next.lock() = Next::Panic;
+    assert!(matches!(scene.put("lost").await, Err(StoreError::Unknown)));
+}
+
+#[tokio::test]
+async fn without_room_nothing_is_written_until_there_is_some_again() {
+    let scene = Scene::new().await;
+    scene.room.store(4, Ordering::Relaxed);
+    let before = scene.store.current();
+    for _ in 0..3 {
+        assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+        let compacted = soon(scene.store.compact(before)).await;
+        assert!(matches!(compacted, Err(StoreError::Full)), "{compacted:?}");
+    }
+    assert!(matches!(scene.store.health(), Err(StoreError::Full)));
+    assert!(scene.is_there("before").await && !scene.is_there("refused").await);
+    scene.room.store(5, Ordering::Relaxed);
+    scene.until_it_takes_writes().await;
+    assert_eq!(scene.put("after").await.unwrap(), before.plus(1), "no revision was used up");
+}
+
+#[tokio::test]
+async fn an_engine_that_ran_full_goes_on_without_a_hole_once_there_is_room() {
+    for kept in [false, true] {
+        let scene = Scene::new().await;
+        let mut watch = scene.store.watch(WatchScope::Resource(pods(), None), None).await.unwrap();
+        scene.room.store(5, Ordering::Relaxed);
+        *scene.next.lock() = Next::RunFull { kept };
+        assert!(matches!(scene.put("in-flight").await, Err(StoreError::Unknown)));
+        scene.until_it_takes_writes().await;
+        assert_eq!(scene.is_there("in-flight").await, kept, "whole or not at all");
+        let last = scene.put("after").await.unwrap();
+        let mut seen = Vec::new();
+        while watch.progress() < last {
+            let batch = soon(watch.next()).await.unwrap();
+            seen.extend(batch.events.iter().map(|event| (event.key.name.to_string(), event.revision)));
+        }
+        let mut names = vec!["in-flight", "after"];
+        names.drain(..usize::from(!kept));
+        assert_eq!(seen.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
+        assert!(seen.is_sorted_by(|a, b| a.1 < b.1), "{seen:?}");
+    }
+}
