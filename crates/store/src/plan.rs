@@ -13,7 +13,7 @@ use crate::{
     keys::{self, Suffix, meta},
     kv::{Batch, View},
     read::{Marks, backend, damaged, marks, revision},
-    resources::{self, Resources},
+    resources::{self, MAX_RESOURCES, Resources},
     value::{Damage, Prepared, Version, decode},
 };
 
@@ -154,7 +154,7 @@ impl<'a> Plan<'a> {
             let before = self.before(key)?;
             check(key, *expect, before.state.as_ref())?;
         }
-        let mut befores = Vec::with_capacity(txn.writes.len());
+        let mut befores: Vec<Before> = Vec::with_capacity(txn.writes.len());
         for write in &txn.writes {
             if self.is_gone(write.key.cluster)? {
                 return Err(StoreError::ClusterGone { cluster: write.key.cluster });
@@ -165,6 +165,11 @@ impl<'a> Plan<'a> {
                 return Err(StoreError::NotFound { key: write.key.clone() });
             }
             befores.push(before);
+        }
+        let unknown = befores.iter().filter(|before| before.suffix.is_none()).count();
+        if unknown > 0 && self.resources.len() + self.new_resources.len() + unknown > MAX_RESOURCES {
+            let what = format!("it writes a new resource, and the store knows {MAX_RESOURCES} already");
+            return Err(StoreError::TooLarge { what });
         }
         let (first, boundary) = (self.now.last + 1, self.now.last + txn.writes.len() as u64);
         let places = (first..=boundary).map(|revision| Place { revision, boundary });
@@ -318,4 +323,52 @@ pub(super) fn two_numbers(bytes: &[u8]) -> Result<(u64, u64), StoreError> {
     let (first, rest) = bytes.split_first_chunk::<8>().ok_or(Damage::Key).map_err(damaged)?;
     let second = rest.try_into().map_err(|_| damaged(Damage::Key))?;
     Ok((u64::from_le_bytes(*first), u64::from_le_bytes(second)))
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::{Record, Seams};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        Write,
+        kv::{MemoryKv, OrderedKv as _, read},
+        open::initialize,
+    };
+
+    fn create(resource: &str, name: &str) -> Write {
+        let resource = GroupResource::new("example.org", resource);
+        let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap());
+        Write { key, expect: Expect::Absent, record: Some(Record::of(&json!({"metadata": {}}))) }
+    }
+
+    #[test]
+    fn a_store_knows_a_bounded_number_of_resources() {
+        let kv = MemoryKv::default();
+        initialize(&kv, &Seams::system()).unwrap();
+        let resources = Resources::default();
+        (1..MAX_RESOURCES as u32).for_each(|id| resources.add(id, GroupResource::new("example.org", format!("r{id}"))));
+        let planned = read(&kv, |view| {
+            let mut plan = Plan::new(view, &resources).unwrap();
+            for (writes, accepted) in [
+                (vec![create("r1", "a")], true),
+                (vec![create("one", "a"), create("two", "a")], false),
+                (vec![create("last", "a")], true),
+                (vec![create("last", "b"), create("r2", "a")], true),
+                (vec![create("more", "a")], false),
+            ] {
+                let txn = PreparedTransaction::new(Transaction { checks: vec![], writes }).unwrap();
+                let done = plan.transaction(txn);
+                assert!(
+                    matches!((&done, accepted), (Ok(_), true) | (Err(StoreError::TooLarge { .. }), false)),
+                    "{done:?}"
+                );
+            }
+            plan.finish()
+        });
+        let planned = planned.unwrap();
+        assert_eq!((planned.events.len(), planned.new_resources.len()), (4, 1));
+        kv.close();
+    }
 }

@@ -1,9 +1,14 @@
-//! Resources as numbers, so that keys are short. A number is given at a resource's first write and never again.
+//! Resources as numbers, so that keys are short. A number is given at a resource's first write and never again, also when
+//! nothing of the resource is left: history, watches and pages under way may still name it. What that takes is bounded by
+//! [`MAX_RESOURCES`], about 20 MiB of memory; a plane with so many kinds takes no further one.
 
 use std::collections::HashMap;
 
 use parking_lot::RwLock;
 use portolan_types::GroupResource;
+
+/// Most resources that a store ever knows.
+pub(crate) const MAX_RESOURCES: usize = 65_536;
 
 /// All resources that were ever written.
 #[derive(Debug, Default)]
@@ -23,6 +28,10 @@ impl Resources {
 
     pub(crate) fn name(&self, id: u32) -> Option<GroupResource> {
         self.0.read().names.get(&id).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.read().ids.len()
     }
 
     /// Adds what another reading of the disk found.
