@@ -3,18 +3,22 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use portolan_apiserver::{ApiServer, ApiServerConfig};
+use portolan_apiserver::{ApiServer, ApiServerConfig, serve::serve_starting};
 use portolan_controllers::{Plane, workspaces};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Engine, StoreConfig, StoreError};
 use portolan_syncer::Addresses;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    task::{JoinError, JoinHandle, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     members::{Connections, Members, Retired},
     placements::Placing,
+    readiness::{StoreOpening, StoreReady},
     texts::KubernetesTexts,
     upstream::StoreUpstream,
 };
@@ -23,6 +27,8 @@ use crate::{
 const HISTORY: Duration = Duration::from_secs(5 * 60);
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(8);
+/// How long the store may take to open before clients are told that it goes on.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// What a control plane is told at its start.
 pub(crate) struct Config {
@@ -47,42 +53,66 @@ pub(crate) struct ControlPlane {
     tasks: JoinSet<()>,
 }
 
-/// A store that is open, before anything runs on it.
+/// A store that is open, and a bound socket, before anything runs on them.
 pub(crate) struct Opened {
     store: DynStore,
-    seams: Seams,
-    config: Config,
+    listener: TcpListener,
+    api_config: ApiServerConfig,
 }
 
-/// Opens the store: the first step, apart so that its time can be told.
+/// Binds the socket and opens the store: the first step, apart so that its time can be told. While opening takes its time, the
+/// socket answers that it goes on, and how far it is.
 pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let seams = Seams::system();
+    let listener = TcpListener::bind(config.bind_address)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.bind_address))?;
     let store_config = StoreConfig::new(config.engine, Some(config.data_dir.join("store")));
-    let opening = {
-        let seams = seams.clone();
-        tokio::task::spawn_blocking(move || portolan_store::open(store_config, seams))
+    let failed = format!("the store in {} cannot be opened", config.data_dir.display());
+    let mut api_config = ApiServerConfig::in_directory(config.data_dir, seams.clone());
+    api_config.bind_address = listener.local_addr().context("the listening address is unknown")?;
+    api_config.tls_sans = config.tls_sans;
+    let check = Arc::new(StoreOpening(store_config.opening.clone()));
+    let opening = tokio::task::spawn_blocking(move || portolan_store::open(store_config, seams));
+    let store = answer_while(opening, &listener, &api_config, check).await;
+    let store = store.context("opening the store panicked")?.context(failed)?;
+    Ok(Opened { store, listener, api_config })
+}
+
+/// Waits for a task, and after a short while answers on the socket meanwhile.
+async fn answer_while<T>(
+    mut task: JoinHandle<T>,
+    listener: &TcpListener,
+    config: &ApiServerConfig,
+    check: Arc<StoreOpening>,
+) -> Result<T, JoinError> {
+    if let Ok(done) = tokio::time::timeout(QUIET, &mut task).await {
+        return done;
+    }
+    let done = CancellationToken::new();
+    let wait = async {
+        let ended = task.await;
+        done.cancel();
+        ended
     };
-    let store = opening.await.context("opening the store panicked")?;
-    let store = store.with_context(|| format!("the store in {} cannot be opened", config.data_dir.display()))?;
-    Ok(Opened { store, seams, config })
+    let (ended, served) = tokio::join!(wait, serve_starting(listener, config, check, done.clone()));
+    if let Err(error) = served {
+        tracing::warn!(%error, "nobody could be told that the store is still being opened");
+    }
+    ended
 }
 
 impl Opened {
     /// Starts everything. The API answers when this returns.
     pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
-        let Self { store, seams, config } = self;
-        let listener = TcpListener::bind(config.bind_address)
-            .await
-            .with_context(|| format!("cannot listen on {}", config.bind_address))?;
-        let address = listener.local_addr().context("the listening address is unknown")?;
+        let Self { store, listener, mut api_config } = self;
+        let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let placing = Placing::default();
-        let mut api_config = ApiServerConfig::in_directory(config.data_dir, seams.clone());
-        api_config.bind_address = address;
-        api_config.tls_sans = config.tls_sans;
         api_config.hooks.texts = Arc::new(KubernetesTexts);
         placing.hook_into(&mut api_config.hooks);
+        api_config.hooks.ready.push(Arc::new(StoreReady(store.clone())));
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
         let plane = Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams.clone()));
         let directory = Arc::new(ApiDirectory(api.clone()));

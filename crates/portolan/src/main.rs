@@ -4,6 +4,7 @@ mod cli;
 mod control_plane;
 mod members;
 mod placements;
+mod readiness;
 mod rights;
 mod texts;
 mod upstream;

@@ -80,7 +80,7 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+pub(super) fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()

@@ -1,6 +1,7 @@
 //! The server's own accept loop: TLS, HTTP/1.1 and HTTP/2, time-outs, bounds, an orderly end.
 
 mod connection;
+mod starting;
 mod tls;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{ApiServer, ConfigError};
 
+pub use starting::serve_starting;
 pub use tls::server_config;
 
 /// Time that requests under way have after the end was asked for.

@@ -1,0 +1,130 @@
+//! Answers before there is a server, because the store is still being opened. Nothing of the store can be reached from here.
+
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use portolan_types::{Reason, Status};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::{REFUSED_PAUSE, connection, server_config};
+use crate::{ApiServerConfig, Body, ConfigError, encode, hooks::ReadyCheck, pki::Pki};
+
+/// Connections at once: those of probes and of clients that look whether the server is there.
+const CONNECTIONS: usize = 128;
+/// Time that answers under way have at the end.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Answers on `listener` until `done`: `/livez` is ok, `/readyz` and `/healthz` say why they are not, and everything else is
+/// 503 with the same reason.
+///
+/// # Errors
+/// When keys or certificates cannot be used.
+pub async fn serve_starting(
+    listener: &TcpListener,
+    config: &ApiServerConfig,
+    check: Arc<dyn ReadyCheck>,
+    done: CancellationToken,
+) -> Result<(), ConfigError> {
+    let acceptor = TlsAcceptor::from(Arc::new(server_config(&Pki::open(config)?)?));
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = done.cancelled() => break,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        let Ok((socket, _)) = accepted else {
+            tokio::time::sleep(REFUSED_PAUSE).await;
+            continue;
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let (acceptor, check, done) = (acceptor.clone(), check.clone(), done.clone());
+        connections.spawn(async move {
+            converse(&acceptor, socket, check, done).await;
+            drop(place);
+        });
+    }
+    // What is still open after this time is cut by dropping it.
+    let _ = tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+    Ok(())
+}
+
+async fn converse(acceptor: &TlsAcceptor, socket: TcpStream, check: Arc<dyn ReadyCheck>, done: CancellationToken) {
+    let shaken = tokio::select! {
+        shaken = connection::shake(acceptor, socket) => shaken,
+        () = done.cancelled() => return,
+    };
+    let Ok(stream) = shaken else { return };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = answer(request.uri().path(), &*check);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let builder = connection::builder();
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = done.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+fn answer(path: &str, check: &dyn ReadyCheck) -> Response<Body> {
+    let why = check.check().err().unwrap_or_else(|| "the server is about to start".into());
+    match path {
+        "/livez" | "/livez/ping" => encode::text(200, "ok"),
+        "/readyz" | "/healthz" => {
+            let (name, what) = (check.name(), &path[1..]);
+            encode::text(500, format!("[+]ping ok\n[-]{name} failed: {why}\n{what} check failed\n"))
+        }
+        _ => encode::status(&Status::new(Reason::ServiceUnavailable, why).retry_after(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    struct Checking;
+
+    impl ReadyCheck for Checking {
+        fn name(&self) -> &str {
+            "store"
+        }
+        fn check(&self) -> Result<(), String> {
+            Err("checking, 30 %".into())
+        }
+    }
+
+    #[tokio::test]
+    async fn only_liveness_is_there_before_the_server_is() {
+        for (path, code, text) in [
+            ("/livez", 200, "ok"),
+            ("/readyz", 500, "[-]store failed: checking, 30 %"),
+            ("/healthz", 500, "healthz check failed"),
+            ("/clusters/root/api/v1/secrets", 503, "\"reason\":\"ServiceUnavailable\""),
+            ("/metrics", 503, "checking, 30 %"),
+        ] {
+            let response = answer(path, &Checking);
+            assert_eq!(response.status(), code, "{path}");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            assert!(body.contains(text), "{path}: {body}");
+        }
+    }
+}
