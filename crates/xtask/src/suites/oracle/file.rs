@@ -10,6 +10,7 @@
 //! - `settings`: how the file is run; see [`Settings`].
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
@@ -36,6 +37,9 @@ struct Extras {
     body: Option<Value>,
     real: bool,
 }
+
+/// In the order in which they run: the base is made after the first.
+const SECTIONS: [&str; 8] = ["create", "update", "status", "json", "merge", "strategic", "apply", "steps"];
 
 struct Reader<'c> {
     resource: &'c Resource,
@@ -106,10 +110,11 @@ impl Settings {
 
 impl Reader<'_> {
     fn document(&mut self, document: &Value) -> Result<()> {
-        for (section, cases) in document.as_object().context("a document of cases is a map")? {
-            if section == "settings" {
-                continue;
-            }
+        let sections = document.as_object().context("a document of cases is a map")?;
+        let unknown = sections.keys().find(|section| !SECTIONS.contains(&section.as_str()) && *section != "settings");
+        ensure!(unknown.is_none(), "unknown section {unknown:?}");
+        for section in SECTIONS {
+            let Some(cases) = sections.get(section) else { continue };
             let cases = cases.as_array().with_context(|| format!("{section} is no list"))?;
             for case in cases {
                 let (name, change) = single(case)?;
@@ -202,11 +207,13 @@ impl Reader<'_> {
         }
         for (key, value) in parts.get(2).and_then(Value::as_object).into_iter().flatten() {
             let value = value.as_str().with_context(|| format!("{key} is no text"))?;
-            if key == "keep" {
-                step.keep = Some(value.to_owned());
-            } else {
-                step.headers.retain(|(name, _)| name != key);
-                step.headers.push((key.clone(), value.to_owned()));
+            match key.as_str() {
+                "keep" => step.keep = Some(value.to_owned()),
+                "pause" => step.pause = Duration::from_millis(value.parse().context("a pause is in milliseconds")?),
+                _ => {
+                    step.headers.retain(|(name, _)| name != key);
+                    step.headers.push((key.clone(), value.to_owned()));
+                }
             }
         }
         if matches!(step.body, Body::None) {

@@ -74,6 +74,7 @@ async fn run(servers: &Servers, script: Script) -> Result<Vec<Outcome>> {
     let mut pairs = Pairs::default();
     let mut outcomes = Vec::with_capacity(script.steps.len());
     for step in &script.steps {
+        tokio::time::sleep(step.pause).await;
         let protobuf = protobuf_body(&servers.kube, step, &kube).await;
         let requests = (filled(step, &kube, protobuf.as_ref()), filled(step, &portolan, protobuf.as_ref()));
         let (left, right) = tokio::join!(servers.kube.ask(&requests.0), servers.portolan.ask(&requests.1));

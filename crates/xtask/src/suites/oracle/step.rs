@@ -1,5 +1,7 @@
 //! A corpus as data: scripts of requests, with places that are filled in from earlier answers.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::mutation::Mutation;
@@ -36,6 +38,8 @@ pub(super) struct Step {
     pub(super) body: Body,
     /// The answer is kept under this name for `${name:/pointer}`.
     pub(super) keep: Option<String>,
+    /// Waited before: admission of kube-apiserver reads caches that are some moments old.
+    pub(super) pause: Duration,
 }
 
 /// What is sent.
@@ -67,6 +71,7 @@ impl Step {
             headers: Vec::new(),
             body: Body::None,
             keep: None,
+            pause: Duration::ZERO,
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) fn is_now(seconds: i64) -> bool {
 
 /// A text with uids, times near now, ports and revisions replaced; a text that is a uid as a whole stays.
 pub(super) fn without_varying(text: &str) -> String {
-    if is_uid(text) {
+    if is_uid(text) || !text.bytes().any(|byte| byte.is_ascii_digit()) {
         return text.to_owned();
     }
     let mut clean = String::with_capacity(text.len());
