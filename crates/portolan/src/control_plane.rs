@@ -58,6 +58,7 @@ pub(crate) struct Opened {
     store: DynStore,
     listener: TcpListener,
     api_config: ApiServerConfig,
+    addresses: Addresses,
 }
 
 /// Binds the socket and opens the store: the first step, apart so that its time can be told. While opening takes its time, the
@@ -76,7 +77,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let opening = tokio::task::spawn_blocking(move || portolan_store::open(store_config, seams));
     let store = answer_while(opening, &listener, &api_config, check).await;
     let store = store.context("opening the store panicked")?.context(failed)?;
-    Ok(Opened { store, listener, api_config })
+    Ok(Opened { store, listener, api_config, addresses: config.addresses })
 }
 
 /// Waits for a task, and after a short while answers on the socket meanwhile.
@@ -105,7 +106,7 @@ async fn answer_while<T>(
 impl Opened {
     /// Starts everything. The API answers when this returns.
     pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
-        let Self { store, listener, mut api_config } = self;
+        let Self { store, listener, mut api_config, addresses } = self;
         let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -119,7 +120,7 @@ impl Opened {
         let workspaces = workspaces::Workspaces::new(plane.clone(), directory);
         placing.start(&api, &store, &seams, &shutdown, &mut tasks);
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
-        let connections = Arc::new(Connections::new(config.addresses, seams.clone(), shutdown.clone()));
+        let connections = Arc::new(Connections::new(addresses, seams.clone(), shutdown.clone()));
         let members = Members::new(plane.clone(), upstream.clone(), connections, shutdown.clone());
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
         let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(members);
