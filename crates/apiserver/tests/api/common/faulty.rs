@@ -108,6 +108,10 @@ impl Store for Faulty {
         self.inner.current()
     }
 
+    fn health(&self) -> Result<(), StoreError> {
+        self.inner.health()
+    }
+
     fn oldest(&self) -> ResourceVersion {
         self.inner.oldest()
     }
