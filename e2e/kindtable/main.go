@@ -6,6 +6,8 @@
 //	go run ./kindtable -out ../crates/machinery/data/kinds.json
 //	go run ./kindtable -check ../crates/machinery/data/kinds.json
 //	go run ./kindtable -samples ../crates/machinery/testdata/protobuf.jsonl
+//	go run ./kindtable -internal ../crates/machinery/data/internal.json
+//	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -verdicts ../crates/machinery/testdata/verdicts.txt
 //	go run ./kindtable -discovery ../crates/machinery/testdata/discovery.json -openapi ../crates/machinery/testdata/openapi.jsonl
 package main
 
@@ -22,9 +24,19 @@ func main() {
 	samples := flag.String("samples", "", "write protobuf samples to this file")
 	discovery := flag.String("discovery", "", "write the expected discovery documents to this file")
 	openapi := flag.String("openapi", "", "write the expected OpenAPI schemas to this file")
+	internal := flag.String("internal", "", "write the forms of internal types to this file")
+	bases := flag.String("bases", "", "good objects to change")
+	verdicts := flag.String("verdicts", "", "write what the registries say of the changed bases to this file")
 	report := flag.Bool("report", false, "print the defaults which depend on other fields")
 	flag.Parse()
-	err := run(files{*out, *check, *samples, *discovery, *openapi}, *report)
+	var err error
+	if *internal != "" {
+		err = writeInternal(*internal)
+	} else if *verdicts != "" {
+		err = writeVerdicts(*bases, *verdicts)
+	} else {
+		err = run(files{*out, *check, *samples, *discovery, *openapi}, *report)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kindtable:", err)
 		os.Exit(1)

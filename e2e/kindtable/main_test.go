@@ -25,7 +25,15 @@ func TestCommittedFilesAreCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := writeInternal(fresh("internal.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeVerdicts(machinery+"testdata/bases.jsonl", fresh("verdicts.txt")); err != nil {
+		t.Fatal(err)
+	}
 	for name, committed := range map[string]string{
+		"internal.json":  machinery + "data/internal.json",
+		"verdicts.txt":   machinery + "testdata/verdicts.txt",
 		"kinds.json":     machinery + "data/kinds.json",
 		"protobuf.jsonl": machinery + "testdata/protobuf.jsonl",
 		"discovery.json": machinery + "testdata/discovery.json",

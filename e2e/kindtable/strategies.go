@@ -223,10 +223,12 @@ func (p *coreProvider) stores() (map[string]rest.Storage, error) {
 	note("podtemplates", templates, err)
 	limits, err := limitrangestore.NewREST(noStorage{})
 	note("limitranges", limits, err)
-	volumes, _, err := pvstore.NewREST(noStorage{})
+	volumes, volumeStatus, err := pvstore.NewREST(noStorage{})
 	note("persistentvolumes", volumes, err)
-	claims, _, err := pvcstore.NewREST(noStorage{})
+	note("persistentvolumes/status", volumeStatus, err)
+	claims, claimStatus, err := pvcstore.NewREST(noStorage{})
 	note("persistentvolumeclaims", claims, err)
+	note("persistentvolumeclaims/status", claimStatus, err)
 	endpoints, err := endpointsstore.NewREST(noStorage{})
 	note("endpoints", endpoints, err)
 	nodes, err := nodestore.NewStorage(noStorage{}, kubeletclient.KubeletClientConfig{}, http.DefaultTransport)
@@ -234,17 +236,23 @@ func (p *coreProvider) stores() (map[string]rest.Storage, error) {
 		return nil, err
 	}
 	note("nodes", nodes.Node, nil)
+	note("nodes/status", nodes.Status, nil)
 	pods, err := podstore.NewStorage(noStorage{}, nil, nil, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	note("pods", pods.Pod, nil)
+	note("pods/status", pods.Status, nil)
+	note("pods/ephemeralcontainers", pods.EphemeralContainers, nil)
+	note("pods/resize", pods.Resize, nil)
 	controllers, err := controllerstore.NewStorage(noStorage{})
 	if err != nil {
 		return nil, err
 	}
 	note("replicationcontrollers", controllers.Controller, nil)
-	services, _, _, err := servicestore.NewREST(noStorage{}, api.IPv4Protocol, nil, nil, endpoints, pods.Pod, nil)
+	note("replicationcontrollers/status", controllers.Status, nil)
+	services, serviceStatus, _, err := servicestore.NewREST(noStorage{}, api.IPv4Protocol, nil, nil, endpoints, pods.Pod, nil)
 	note("services", services, err)
+	note("services/status", serviceStatus, err)
 	return out, first
 }
