@@ -173,9 +173,14 @@ impl Status {
         Self::conflict(resource, name, why)
     }
 
-    /// 422: the causes become the message, in the order given.
+    /// 422: the causes become the message, in the order given; what is said twice is in the message once.
     pub fn invalid(kind: &GroupKind, name: &str, causes: Vec<StatusCause>) -> Self {
-        let lines: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let mut lines: Vec<String> = Vec::new();
+        for line in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         let all = match lines.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -315,6 +320,10 @@ mod tests {
             (
                 Status::invalid(&kind, "web", vec![cause("spec.a"), cause("spec.b")]),
                 r#"Deployment.apps "web" is invalid: [spec.a: Required value, spec.b: Required value]"#,
+            ),
+            (
+                Status::invalid(&kind, "web", vec![cause("spec.a"), cause("spec.a")]),
+                r#"Deployment.apps "web" is invalid: spec.a: Required value"#,
             ),
             (
                 Status::modified(&core, "a"),
