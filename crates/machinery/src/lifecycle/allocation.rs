@@ -133,7 +133,7 @@ pub fn set_health_check_port(service: &mut Value, port: u16) {
 }
 
 /// Brings `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` in line with `clusterIP`.
-pub(super) fn normalize(service: &mut Value) {
+pub(crate) fn normalize(service: &mut Value) {
     let Some(fields) = service.as_object_mut() else { return };
     let spec = child_mut(fields, "spec");
     let text = |spec: &object::Object, key: &str| spec.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -21,10 +21,35 @@ use serde_json::Value;
 pub use binding::bind;
 pub use create::prepare_create;
 pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
+pub(crate) use qos::class_of as qos_class;
 pub use scale::{scale_of, with_scale};
 pub use update::{Update, prepare_update};
 
 use crate::kinds::KindTable;
+
+/// A new object as it is validated, with system metadata as given.
+#[cfg(test)]
+pub(crate) fn as_created(ctx: &WriteContext<'_>, kind: &crate::kinds::Kind, mut object: Value) -> Value {
+    strategy::before_create(ctx, kind, &mut object);
+    crate::defaults::apply(ctx.table, kind, &mut object);
+    strategy::after_defaults(ctx, kind, &mut object);
+    object
+}
+
+/// A changed object as it is validated.
+#[cfg(test)]
+pub(crate) fn as_updated(
+    ctx: &WriteContext<'_>,
+    kind: &crate::kinds::Kind,
+    subresource: Option<&str>,
+    old: &Value,
+    mut new: Value,
+) -> Value {
+    crate::defaults::apply(ctx.table, kind, &mut new);
+    update::keep_system_fields(old, &mut new);
+    strategy::before_update(kind, subresource, old, &mut new);
+    new
+}
 
 /// What every write needs.
 #[derive(Clone, Copy)]

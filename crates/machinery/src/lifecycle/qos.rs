@@ -7,7 +7,7 @@ const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
 /// `Guaranteed` when every container has equal requests and limits of CPU and memory, `BestEffort` when none has any,
 /// `Burstable` otherwise. Resources of the pod as a whole count instead of its containers' when there are any.
-pub(super) fn class_of(pod: &Value) -> &'static str {
+pub(crate) fn class_of(pod: &Value) -> &'static str {
     let list = |key| pod.pointer(key).and_then(Value::as_array).into_iter().flatten();
     let containers = list("/spec/containers").chain(list("/spec/initContainers"));
     let of_containers: Vec<&Value> = containers.map(|container| &container["resources"]).collect();

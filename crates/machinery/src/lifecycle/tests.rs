@@ -173,10 +173,10 @@ fn a_status_write_changes_only_the_status() {
     let old = stored(create("apps", "Deployment", deployment()).unwrap());
     let mut new = old.clone();
     new["spec"]["replicas"] = 3.into();
-    new["status"] = json!({"readyReplicas": 1});
+    new["status"] = json!({"replicas": 1, "readyReplicas": 1});
     let new = changed(update("apps", "Deployment", Some("status"), &old, new));
     assert_eq!((&new["spec"], object::generation(&new)), (&old["spec"], 1));
-    assert_eq!(new["status"], json!({"readyReplicas": 1}));
+    assert_eq!(new["status"], json!({"replicas": 1, "readyReplicas": 1}));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn preconditions_of_updates() {
     let mut new = old.clone();
     new["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     let error = update("coordination.k8s.io", "Lease", None, &old, new).unwrap_err();
-    let expected = "Lease.coordination.k8s.io \"a\" is invalid: metadata.resourceVersion: Invalid value: \"\": must be specified for an update";
+    let expected = "leases.coordination.k8s.io \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update";
     assert_eq!((error.code(), error.message()), (422, expected));
 }
 

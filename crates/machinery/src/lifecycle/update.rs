@@ -1,6 +1,6 @@
 //! Updating.
 
-use portolan_types::{Status, object};
+use portolan_types::{GroupKind, Status, object};
 use serde_json::Value;
 
 use super::{
@@ -52,10 +52,11 @@ pub fn prepare_update(
             false => Update::Unchanged,
         });
     }
-    let mut causes = validation::validate_update(ctx.table, kind, subresource, old, &new);
     if !has_version && !kind.unconditional_update {
-        causes.insert(0, validation::no_resource_version());
+        let resource = GroupKind { group: kind.gvk.group.clone(), kind: kind.resource.clone() };
+        return Err(Status::invalid(&resource, object::name(old), vec![validation::no_resource_version()]));
     }
+    let causes = validation::validate_update(ctx.table, kind, subresource, old, &new);
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.gvk.group_kind(), object::name(old), causes));
     }
@@ -79,7 +80,7 @@ fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), Stat
 }
 
 /// What no client can change: it is as it was, whatever was sent.
-fn keep_system_fields(old: &Value, new: &mut Value) {
+pub(super) fn keep_system_fields(old: &Value, new: &mut Value) {
     let before = object::metadata(old);
     let after = object::metadata_mut(new);
     let always = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "resourceVersion"];

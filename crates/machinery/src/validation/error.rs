@@ -52,10 +52,26 @@ pub struct FieldError {
     pub reason: &'static str,
     /// The sentence without the path.
     pub message: String,
+    /// The rule that was broken, where objects that broke it before may go on doing so.
+    tolerated: Option<&'static str>,
 }
 
+/// A value as Go's JSON shows it: three characters of HTML are escaped where the value is more than text.
 fn shown(value: &Value) -> String {
-    value.to_string()
+    let text = value.to_string();
+    match value {
+        Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => text,
+        Value::Array(_) | Value::Object(_) => escaped(&text),
+    }
+}
+
+/// JSON with `<`, `>` and `&` escaped.
+pub(super) fn escaped(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+fn plural(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 fn with_detail(start: String, detail: &str) -> String {
@@ -64,7 +80,7 @@ fn with_detail(start: String, detail: &str) -> String {
 
 impl FieldError {
     fn new(field: impl fmt::Display, reason: &'static str, message: String) -> Self {
-        Self { field: field.to_string(), reason, message }
+        Self { field: field.to_string(), reason, message, tolerated: None }
     }
 
     /// A value is missing.
@@ -74,14 +90,29 @@ impl FieldError {
 
     /// A value is not acceptable.
     pub fn invalid(field: impl fmt::Display, value: &Value, detail: &str) -> Self {
-        Self::new(field, "FieldValueInvalid", with_detail(format!("Invalid value: {}", shown(value)), detail))
+        Self::invalid_shown(field, &shown(value), detail)
+    }
+
+    /// A value that is shown in another form than JSON's own is not acceptable.
+    pub fn invalid_shown(field: impl fmt::Display, value: &str, detail: &str) -> Self {
+        Self::new(field, "FieldValueInvalid", with_detail(format!("Invalid value: {value}"), detail))
+    }
+
+    /// A value that is better not shown is not acceptable.
+    pub fn invalid_hidden(field: impl fmt::Display, detail: &str) -> Self {
+        Self::new(field, "FieldValueInvalid", with_detail("Invalid value".into(), detail))
     }
 
     /// A value is none of those known.
     pub fn not_supported(field: impl fmt::Display, value: &Value, known: &[&str]) -> Self {
+        Self::not_supported_shown(field, &shown(value), known)
+    }
+
+    /// A value that is shown in another form than JSON's own is none of those known.
+    pub fn not_supported_shown(field: impl fmt::Display, value: &str, known: &[&str]) -> Self {
         let known: Vec<String> = known.iter().map(|word| format!("{word:?}")).collect();
         let detail = if known.is_empty() { String::new() } else { format!("supported values: {}", known.join(", ")) };
-        Self::new(field, "FieldValueNotSupported", with_detail(format!("Unsupported value: {}", shown(value)), &detail))
+        Self::new(field, "FieldValueNotSupported", with_detail(format!("Unsupported value: {value}"), &detail))
     }
 
     /// A value may not be set here.
@@ -91,7 +122,12 @@ impl FieldError {
 
     /// A value occurs twice.
     pub fn duplicate(field: impl fmt::Display, value: &Value) -> Self {
-        Self::new(field, "FieldValueDuplicate", format!("Duplicate value: {}", shown(value)))
+        Self::duplicate_shown(field, &shown(value), "")
+    }
+
+    /// A value that is shown in another form than JSON's own occurs twice.
+    pub fn duplicate_shown(field: impl fmt::Display, value: &str, detail: &str) -> Self {
+        Self::new(field, "FieldValueDuplicate", with_detail(format!("Duplicate value: {value}"), detail))
     }
 
     /// Something that is named does not exist.
@@ -99,14 +135,26 @@ impl FieldError {
         Self::new(field, "FieldValueNotFound", format!("Not found: {}", shown(value)))
     }
 
+    /// Something that is named does not exist, and why.
+    pub fn not_found_because(field: impl fmt::Display, value: &Value, detail: &str) -> Self {
+        Self::new(field, "FieldValueNotFound", format!("Not found: {}: {detail}", shown(value)))
+    }
+
     /// Text is longer than `max` bytes.
     pub fn too_long(field: impl fmt::Display, max: usize) -> Self {
-        Self::new(field, "FieldValueTooLong", format!("Too long: may not be more than {max} bytes"))
+        Self::new(field, "FieldValueTooLong", format!("Too long: may not be more than {}", plural(max, "byte")))
     }
 
     /// A list has more than `max` elements.
     pub fn too_many(field: impl fmt::Display, actual: usize, max: usize) -> Self {
-        Self::new(field, "FieldValueTooMany", format!("Too many: {actual}: must have at most {max} items"))
+        Self::new(field, "FieldValueTooMany", format!("Too many: {actual}: must have at most {}", plural(max, "item")))
+    }
+
+    /// The same, said only of objects that did not break `rule` before.
+    #[must_use]
+    pub fn tolerated(mut self, rule: &'static str) -> Self {
+        self.tolerated = Some(rule);
+        self
     }
 }
 
@@ -156,14 +204,47 @@ impl Errors {
         self.push(FieldError::duplicate(field, value));
     }
 
+    /// Adds `not_found`.
+    pub fn not_found(&mut self, field: impl fmt::Display, value: &Value) {
+        self.push(FieldError::not_found(field, value));
+    }
+
+    /// Adds `invalid` for each of `details`.
+    pub fn invalid_each(&mut self, field: impl fmt::Display, value: &Value, details: Vec<String>) {
+        for detail in details {
+            self.invalid(&field, value, &detail);
+        }
+    }
+
     /// Whether nothing is wrong so far.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As causes of a `Status`; what was said twice is said once.
+    /// How many things are wrong so far.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Marks what was found since there were `from` as tolerated in objects that broke `rule` before.
+    pub fn mark_tolerated(&mut self, from: usize, rule: &'static str) {
+        for error in &mut self.0[from..] {
+            error.tolerated = Some(rule);
+        }
+    }
+
+    /// Drops what was found since there were `from` and breaks rules that the old state, whose errors `old` finds, broke too.
+    pub fn tolerate(&mut self, from: usize, old: impl FnOnce() -> Errors) {
+        if !self.0[from..].iter().any(|error| error.tolerated.is_some()) {
+            return;
+        }
+        let broken: HashSet<&str> = old().0.iter().filter_map(|error| error.tolerated).collect();
+        let found = self.0.split_off(from);
+        self.0.extend(found.into_iter().filter(|error| !error.tolerated.is_some_and(|rule| broken.contains(rule))));
+    }
+
+    /// As causes of a `Status`, in the order found.
     pub fn into_causes(self) -> Vec<StatusCause> {
-        let mut seen = HashSet::new();
-        self.0.into_iter().filter(|error| seen.insert(error.clone())).map(StatusCause::from).collect()
+        self.0.into_iter().map(StatusCause::from).collect()
     }
 }

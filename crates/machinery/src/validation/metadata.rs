@@ -3,7 +3,7 @@
 use portolan_types::object;
 use serde_json::{Value, json};
 
-use super::{Errors, FieldError, Path, names};
+use super::{Errors, FieldError, Path, internal, names, view::At};
 use crate::kinds::Kind;
 
 /// Most bytes that keys and values of annotations may have together.
@@ -12,38 +12,51 @@ const MAX_ANNOTATIONS: usize = 256 * 1024;
 /// The rule for names of a kind.
 fn name_rule(kind: &Kind) -> fn(&str) -> names::Complaints {
     match (&*kind.gvk.group, &*kind.gvk.kind) {
-        ("", "Namespace" | "Service") | ("tenancy.kcp.io", "Workspace") => names::dns_label,
-        ("rbac.authorization.k8s.io", _) => names::path_segment,
-        // Events of old components have all kinds of names; what is not there yet is only checked as a path segment.
-        ("" | "events.k8s.io", "Event") => names::dns_subdomain,
-        ("apiregistration.k8s.io", "APIService") => names::path_segment,
-        ("certificates.k8s.io", _) => names::path_segment,
+        ("", "Namespace" | "Service") | ("apps", "StatefulSet") | ("tenancy.kcp.io", "Workspace") => names::dns_label,
+        ("rbac.authorization.k8s.io" | "apiregistration.k8s.io" | "certificates.k8s.io", _) => names::path_segment,
+        ("networking.k8s.io", "IPAddress") => names::canonical_ip,
         _ => names::dns_subdomain,
     }
 }
 
-/// Metadata as it stands.
+/// Metadata as it stands, by the rules of the kind.
 pub(super) fn validate(kind: &Kind, object: &Value, errors: &mut Errors) {
-    let path = Path::new("metadata");
-    let metadata = object::metadata(object);
-    let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
-    let rule = name_rule(kind);
-    match text("name") {
-        "" => errors.required(path.child("name"), "name or generateName is required"),
-        name => rule(name).iter().for_each(|detail| errors.invalid(path.child("name"), &name.into(), detail)),
+    checked(kind, object, name_rule(kind), errors);
+    system_finalizers(kind, object, errors);
+}
+
+/// Metadata as it stands, by the rules for any kind.
+pub(super) fn validate_any(kind: &Kind, object: &Value, errors: &mut Errors) {
+    checked(kind, object, names::path_segment, errors);
+}
+
+fn checked(kind: &Kind, object: &Value, rule: fn(&str) -> names::Complaints, errors: &mut Errors) {
+    let metadata = At::root(object).child("metadata");
+    let prefix = metadata.text("generateName");
+    if !prefix.is_empty() {
+        errors.invalid_each(metadata.path("generateName"), &prefix.into(), rule(&names::masked(prefix)));
     }
-    namespace(kind, text("namespace"), errors);
-    labels(&path.child("labels"), metadata.get("labels"), errors);
-    annotations(metadata.get("annotations"), errors);
-    owners(object, errors);
-    finalizers(kind, object, errors);
+    if metadata.needs_because("name", "name or generateName is required", errors) {
+        metadata.follows("name", rule, errors);
+    }
+    namespace(kind, metadata.text("namespace"), errors);
+    metadata.nonnegative("generation", errors);
+    parts(&metadata, errors);
+    finalizers(object, errors);
+}
+
+/// What is checked of metadata as it stands and as it changes.
+fn parts(metadata: &At<'_>, errors: &mut Errors) {
+    labels(&metadata.path("labels"), Some(metadata.get("labels")), errors);
+    annotations_at(&metadata.path("annotations"), Some(metadata.get("annotations")), errors);
+    owners(metadata, errors);
 }
 
 fn namespace(kind: &Kind, namespace: &str, errors: &mut Errors) {
     let path = "metadata.namespace";
     match (kind.namespaced, namespace) {
         (true, "") => errors.required(path, ""),
-        (true, name) => names::dns_label(name).iter().for_each(|detail| errors.invalid(path, &name.into(), detail)),
+        (true, name) => errors.invalid_each(path, &name.into(), names::dns_label(name)),
         (false, "") => {}
         (false, _) => errors.forbidden(path, "not allowed on this type"),
     }
@@ -63,48 +76,46 @@ pub(super) fn labels(path: &Path, labels: Option<&Value>, errors: &mut Errors) {
 
 /// Annotations, also those of templates.
 pub(super) fn annotations_at(path: &Path, annotations: Option<&Value>, errors: &mut Errors) {
-    let mut total = 0;
-    for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
-        total += key.len() + value.as_str().map_or(0, str::len);
+    for key in annotations.and_then(Value::as_object).into_iter().flat_map(|map| map.keys()) {
         let lower = key.bytes().any(|b| b.is_ascii_uppercase()).then(|| key.to_ascii_lowercase());
-        for detail in names::qualified_name(lower.as_deref().unwrap_or(key)) {
-            errors.invalid(path, &key.as_str().into(), &detail);
-        }
+        errors.invalid_each(path, &key.as_str().into(), names::qualified_name(lower.as_deref().unwrap_or(key)));
     }
-    if total > MAX_ANNOTATIONS {
+    annotations_size(path, annotations.unwrap_or(&Value::Null), errors);
+}
+
+/// Annotations may not take more room than they are worth.
+pub(super) fn annotations_size(path: &Path, annotations: &Value, errors: &mut Errors) {
+    let entries = annotations.as_object().into_iter().flatten();
+    if entries.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum::<usize>() > MAX_ANNOTATIONS {
         errors.push(FieldError::too_long(path, MAX_ANNOTATIONS));
     }
 }
 
-fn annotations(annotations: Option<&Value>, errors: &mut Errors) {
-    annotations_at(&Path::new("metadata.annotations"), annotations, errors);
-}
-
-fn owners(object: &Value, errors: &mut Errors) {
-    let path = Path::new("metadata.ownerReferences");
+fn owners(metadata: &At<'_>, errors: &mut Errors) {
+    let path = metadata.path("ownerReferences");
     let mut controller: Option<String> = None;
-    for owner in object::owner_references(object) {
-        let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
-        let version = text("apiVersion");
+    for owner in metadata.items("ownerReferences") {
+        let version = owner.text("apiVersion");
         if version.is_empty() {
             errors.invalid(path.child("apiVersion"), &version.into(), "version must not be empty");
         }
         for key in ["kind", "name", "uid"] {
-            if text(key).is_empty() {
+            if owner.text(key).is_empty() {
                 errors.invalid(path.child(key), &"".into(), "must not be empty");
             }
         }
-        if version == "v1" && text("kind") == "Event" {
-            errors.invalid(&path, owner, "/v1, Kind=Event is disallowed from being an owner");
+        if version == "v1" && owner.text("kind") == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid_shown(&path, &internal::shown("OwnerReference", owner.value), why));
         }
-        if owner.get("controller") == Some(&Value::Bool(true)) {
-            let this = format!("{}/{}", text("kind"), text("name"));
+        if owner.flag("controller") {
+            let this = format!("{}/{}", owner.text("kind"), owner.text("name"));
             if let Some(first) = &controller {
-                let all = object::owner_references(object);
-                let detail = format!(
+                let why = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                 );
-                errors.invalid(&path, &json!(all), &detail);
+                let all = internal::shown("[]OwnerReference", metadata.get("ownerReferences"));
+                errors.push(FieldError::invalid_shown(&path, &all, &why));
             } else {
                 controller = Some(this);
             }
@@ -119,16 +130,20 @@ pub(super) fn short_finalizer(name: &str) -> Option<&'static str> {
     (!standard && !name.contains('/')).then_some(why)
 }
 
-fn finalizers(kind: &Kind, object: &Value, errors: &mut Errors) {
+fn system_finalizers(kind: &Kind, object: &Value, errors: &mut Errors) {
+    let path = Path::new("metadata.finalizers");
+    for (at, name) in object::finalizers(object).enumerate().filter(|_| kind.is_kubernetes()) {
+        if let Some(detail) = short_finalizer(name) {
+            errors.invalid(path.index(at), &name.into(), detail);
+        }
+    }
+}
+
+fn finalizers(object: &Value, errors: &mut Errors) {
     let path = "metadata.finalizers";
     let (mut orphan, mut foreground) = (false, false);
-    for (at, name) in object::finalizers(object).enumerate() {
-        for detail in names::qualified_name(name) {
-            errors.invalid(path, &name.into(), &detail);
-        }
-        if let (true, Some(detail)) = (kind.is_kubernetes(), short_finalizer(name)) {
-            errors.invalid(Path::new(path).index(at), &name.into(), detail);
-        }
+    for name in object::finalizers(object) {
+        errors.invalid_each(path, &name.into(), names::qualified_name(name));
         orphan |= name == "orphan";
         foreground |= name == "foregroundDeletion";
     }
@@ -138,25 +153,28 @@ fn finalizers(kind: &Kind, object: &Value, errors: &mut Errors) {
     }
 }
 
+/// What of metadata may not change, by the rules of the kind.
+pub(super) fn validate_update(kind: &Kind, old: &Value, new: &Value, errors: &mut Errors) {
+    validate_update_any(old, new, errors);
+    system_finalizers(kind, new, errors);
+}
+
 /// What of metadata may not change. Most of what clients send for it has been replaced before.
-pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Errors) {
+pub(super) fn validate_update_any(old: &Value, new: &Value, errors: &mut Errors) {
     if object::is_deleting(old) {
-        let added: Vec<String> = object::finalizers(new)
-            .filter(|name| !object::finalizers(old).any(|old| old == *name))
-            .map(|name| format!("{name:?}"))
-            .collect();
+        let had = |name: &&str| object::finalizers(old).any(|old| old == *name);
+        let mut added: Vec<String> =
+            object::finalizers(new).filter(|name| !had(name)).map(|name| format!("{name:?}")).collect();
+        added.sort();
+        added.dedup();
         if !added.is_empty() {
-            let mut added = added;
-            added.sort();
-            let list = added.join(", ");
             let detail = "no new finalizers can be added if the object is being deleted, found new finalizers";
-            errors.forbidden("metadata.finalizers", &format!("{detail} []string{{{list}}}"));
+            errors.forbidden("metadata.finalizers", &format!("{detail} []string{{{}}}", added.join(", ")));
         }
     }
+    let (old, new) = (At::root(old).child("metadata"), At::root(new).child("metadata"));
     for key in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (before, after) = (object::metadata(old).get(key), object::metadata(new).get(key));
-        if before != after {
-            errors.invalid(format!("metadata.{key}"), after.unwrap_or(&Value::Null), "field is immutable");
-        }
+        new.immutable(&old, key, errors);
     }
+    parts(&new, errors);
 }

@@ -8,6 +8,11 @@ const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case 
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
      and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const UNDERSCORE_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or \
+     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+     '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
+const HEADER_RULE: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used \
+     for validation is '[-A-Za-z0-9]+')";
 const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
      alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -61,6 +66,10 @@ pub(crate) fn dns_label(text: &str) -> Complaints {
 
 /// DNS-1123 subdomain.
 pub(crate) fn dns_subdomain(text: &str) -> Complaints {
+    subdomain(text, too_long)
+}
+
+fn subdomain(text: &str, too_long: fn(usize) -> String) -> Complaints {
     let mut all = Vec::new();
     if text.len() > 253 {
         all.push(too_long(253));
@@ -69,6 +78,84 @@ pub(crate) fn dns_subdomain(text: &str) -> Complaints {
         all.push(SUBDOMAIN_RULE.to_owned());
     }
     all
+}
+
+/// DNS-1123 subdomain of which underscores may be part, as resolvers search them.
+pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if text.len() > 253 {
+        all.push(too_long(253));
+    }
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let part = |label: &str| {
+        let bytes = label.strip_prefix('_').unwrap_or(label).as_bytes();
+        let ends = |byte: Option<&u8>| byte.is_some_and(|b| plain(*b));
+        ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| plain(*b) || b"-_".contains(b))
+    };
+    if !text.split('.').all(part) {
+        all.push(UNDERSCORE_RULE.to_owned());
+    }
+    all
+}
+
+/// A domain and a path, such as `example.com/what`: what is wrong, each with the part that is blamed. `None` when it is empty.
+pub(crate) fn domain_prefixed_path(text: &str) -> Option<Vec<(&str, String)>> {
+    if text.is_empty() {
+        return None;
+    }
+    let Some((host, path)) = text.split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty()) else {
+        return Some(vec![(text, "must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned())]);
+    };
+    let mut all: Vec<_> = dns_subdomain(host).into_iter().map(|why| (host, why)).collect();
+    if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
+        let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        all.push((path, why.to_owned()));
+    }
+    Some(all)
+}
+
+/// An address in its shortest form.
+pub(crate) fn canonical_ip(text: &str) -> Complaints {
+    if let Some(why) = super::selectors::ip_complaint(text) {
+        return vec![why.to_owned()];
+    }
+    let canonical = text.parse::<std::net::IpAddr>().map(|ip| ip.to_string()).unwrap_or_default();
+    if canonical == text { Vec::new() } else { vec![format!("must be in canonical form ({canonical:?})")] }
+}
+
+/// The name of a bundle of certificates, which begins with that of its signer.
+pub(crate) fn trust_bundle(signer: &str, text: &str) -> Complaints {
+    if signer.is_empty() {
+        return match text.contains(':') {
+            true => vec!["ClusterTrustBundle without signer name must not have \":\" in its name".to_owned()],
+            false => dns_subdomain(text),
+        };
+    }
+    let prefix = format!("{}:", signer.replace('/', ":"));
+    match text.strip_prefix(&prefix) {
+        Some(rest) => dns_subdomain(rest),
+        None => vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}")],
+    }
+}
+
+/// The name of an HTTP header.
+pub(crate) fn http_header(text: &str) -> Complaints {
+    match !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        true => Vec::new(),
+        false => vec![HEADER_RULE.to_owned()],
+    }
+}
+
+/// A prefix that names are made of must be good before something comes after its last dash.
+pub(crate) fn masked(prefix: &str) -> String {
+    match prefix.strip_suffix('-') {
+        Some(start) if !start.is_empty() => {
+            let mut start = start.to_owned();
+            start.pop();
+            start + "a"
+        }
+        _ => prefix.to_owned(),
+    }
 }
 
 /// A name that can stand in a URL path: what RBAC objects are held to.
@@ -103,7 +190,9 @@ pub(crate) fn qualified_name(text: &str) -> Complaints {
         Some((prefix, name)) => {
             match prefix.is_empty() {
                 true => all.push("prefix part must be non-empty".to_owned()),
-                false => all.extend(dns_subdomain(prefix).into_iter().map(|text| format!("prefix part {text}"))),
+                false => {
+                    all.extend(subdomain(prefix, too_many_bytes).into_iter().map(|text| format!("prefix part {text}")))
+                }
             }
             name
         }
@@ -151,9 +240,11 @@ pub(crate) fn config_key(text: &str) -> Complaints {
 
 /// The name of an environment variable.
 pub(crate) fn env_name(text: &str) -> Complaints {
-    match !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
-        true => Vec::new(),
-        false => vec![ENV_NAME_RULE.to_owned()],
+    let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=');
+    match (text.is_empty(), plain) {
+        (true, _) => vec!["environment variable name must be non-empty".to_owned()],
+        (false, true) => Vec::new(),
+        (false, false) => vec![ENV_NAME_RULE.to_owned()],
     }
 }
 
@@ -163,7 +254,7 @@ pub(crate) fn port_name(text: &str) -> Complaints {
     if text.len() > 15 {
         all.push("must be no more than 15 characters".to_owned());
     }
-    if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         all.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !text.bytes().any(|b| b.is_ascii_lowercase()) {
@@ -176,12 +267,4 @@ pub(crate) fn port_name(text: &str) -> Complaints {
         all.push("must not begin or end with a hyphen".to_owned());
     }
     all
-}
-
-/// The number of a port.
-pub(crate) fn port_number(number: i64) -> Complaints {
-    match (1..=65_535).contains(&number) {
-        true => Vec::new(),
-        false => vec!["must be between 1 and 65535, inclusive".to_owned()],
-    }
 }

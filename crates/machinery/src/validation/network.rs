@@ -1,12 +1,55 @@
 //! Ingresses and network policies.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::Value;
 
-use super::{Errors, names, selectors, view::At};
+use super::{
+    Errors, FieldError, names,
+    rules::{
+        Rules,
+        Step::{Became, Is, Metadata, MetadataChange},
+    },
+    selectors::{self, PROTOCOLS},
+    view::At,
+};
 
-pub(super) fn ingress(object: &At<'_>, errors: &mut Errors) {
+pub(super) static RULES: &[(&str, Rules)] = &[
+    ("Ingress", Rules { create: &[Metadata, Is(ingress)], update: &[MetadataChange, Is(ingress)], subresources: &[] }),
+    (
+        "IngressClass",
+        Rules {
+            create: &[Metadata, Is(ingress_class)],
+            update: &[MetadataChange, Became(ingress_class_update), Is(ingress_class)],
+            subresources: &[],
+        },
+    ),
+    (
+        "NetworkPolicy",
+        Rules {
+            create: &[Metadata, Is(network_policy)],
+            update: &[MetadataChange, Is(network_policy)],
+            subresources: &[],
+        },
+    ),
+];
+
+pub(super) static DISCOVERY: &[(&str, Rules)] = &[(
+    "EndpointSlice",
+    Rules {
+        create: &[Metadata, Is(endpoint_slice)],
+        update: &[Metadata, Is(endpoint_slice), Became(endpoint_slice_update)],
+        subresources: &[],
+    },
+)];
+
+const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
+fn endpoint_slice_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+    new.immutable(old, "addressType", errors);
+}
+
+fn ingress(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.count("rules") == 0 && !spec.has("defaultBackend") {
         let why = "either `defaultBackend` or `rules` must be specified";
@@ -119,12 +162,12 @@ fn backend(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn ingress_class(object: &At<'_>, errors: &mut Errors) {
+fn ingress_class(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.needs("controller", errors) {
         let name = spec.text("controller");
         if name.len() > 250 {
-            errors.push(super::FieldError::too_long(spec.path("controller"), 250));
+            errors.push(FieldError::too_long(spec.path("controller"), 250));
         }
         if !name.contains('/') {
             let why = "must be a domain-prefixed path (such as \"acme.io/foo\")";
@@ -133,11 +176,11 @@ pub(super) fn ingress_class(object: &At<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn ingress_class_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+fn ingress_class_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     new.child("spec").immutable(&old.child("spec"), "controller", errors);
 }
 
-pub(super) fn network_policy(object: &At<'_>, errors: &mut Errors) {
+fn network_policy(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     selectors::selector(&spec.child("podSelector"), errors);
     for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
@@ -248,5 +291,48 @@ fn same_network(a: IpAddr, b: IpAddr, length: u32) -> bool {
             u128::from(a) & mask == u128::from(b) & mask
         }
         _ => false,
+    }
+}
+
+/// Most endpoints and ports of a slice.
+const MAX_ENDPOINTS: usize = 1000;
+const MAX_PORTS: usize = 20_000;
+
+fn endpoint_slice(object: &At<'_>, errors: &mut Errors) {
+    object.one_of("addressType", &["FQDN", "IPv4", "IPv6"], errors);
+    if object.count("endpoints") > MAX_ENDPOINTS {
+        errors.push(FieldError::too_many("endpoints", object.count("endpoints"), MAX_ENDPOINTS));
+        return;
+    }
+    for endpoint in object.items("endpoints") {
+        match endpoint.count("addresses") {
+            0 => errors.required(endpoint.path("addresses"), "must contain at least 1 address"),
+            count if count > 100 => errors.push(FieldError::too_many(endpoint.path("addresses"), count, 100)),
+            _ => {}
+        }
+        for address in endpoint.items("addresses") {
+            let fits = match (object.text("addressType"), address.as_text().parse::<IpAddr>()) {
+                ("IPv4", Ok(IpAddr::V4(_))) | ("IPv6", Ok(IpAddr::V6(_))) => true,
+                ("FQDN", _) => names::dns_subdomain(address.as_text()).is_empty(),
+                _ => false,
+            };
+            if !fits {
+                errors.invalid(&address.path, address.value, NO_ADDRESS);
+            }
+        }
+    }
+    if object.count("ports") > MAX_PORTS {
+        errors.push(FieldError::too_many("ports", object.count("ports"), MAX_PORTS));
+    }
+    let mut taken = HashSet::new();
+    for port in object.items("ports") {
+        let name = port.text("name");
+        if !name.is_empty() {
+            port.follows("name", names::dns_label, errors);
+        }
+        if !taken.insert(name) {
+            errors.duplicate(port.path("name"), &name.into());
+        }
+        port.one_of("protocol", &PROTOCOLS, errors);
     }
 }

@@ -3,11 +3,102 @@
 use serde_json::Value;
 
 use super::{
-    Errors, names, selectors,
+    Errors, names,
+    rules::{
+        Rules,
+        Step::{Became, Is, Metadata, MetadataChange},
+    },
+    selectors,
     view::{At, IMMUTABLE},
 };
 
-pub(super) fn autoscaler(object: &At<'_>, errors: &mut Errors) {
+pub(super) static AUTOSCALING: &[(&str, Rules)] = &[(
+    "HorizontalPodAutoscaler",
+    Rules {
+        create: &[Metadata, Is(autoscaler)],
+        update: &[MetadataChange, Metadata, Is(autoscaler)],
+        subresources: &[],
+    },
+)];
+
+pub(super) static POLICY: &[(&str, Rules)] = &[(
+    "PodDisruptionBudget",
+    Rules {
+        create: &[Metadata, Is(disruption_budget)],
+        update: &[MetadataChange, Metadata, Is(disruption_budget)],
+        subresources: &[],
+    },
+)];
+
+pub(super) static RBAC: &[(&str, Rules)] = &[
+    (
+        "Role",
+        Rules {
+            create: &[Metadata, Is(|at, errors| role(at, true, errors))],
+            update: &[MetadataChange, Metadata, Is(|at, errors| role(at, true, errors))],
+            subresources: &[],
+        },
+    ),
+    (
+        "ClusterRole",
+        Rules {
+            create: &[Metadata, Is(|at, errors| role(at, false, errors))],
+            update: &[MetadataChange, Metadata, Is(|at, errors| role(at, false, errors))],
+            subresources: &[],
+        },
+    ),
+    (
+        "RoleBinding",
+        Rules {
+            create: &[Metadata, Is(|at, errors| role_binding(at, true, errors))],
+            update: &[
+                MetadataChange,
+                Metadata,
+                Is(|at, errors| role_binding(at, true, errors)),
+                Became(role_binding_update),
+            ],
+            subresources: &[],
+        },
+    ),
+    (
+        "ClusterRoleBinding",
+        Rules {
+            create: &[Metadata, Is(|at, errors| role_binding(at, false, errors))],
+            update: &[
+                MetadataChange,
+                Metadata,
+                Is(|at, errors| role_binding(at, false, errors)),
+                Became(role_binding_update),
+            ],
+            subresources: &[],
+        },
+    ),
+];
+
+pub(super) static SCHEDULING: &[(&str, Rules)] = &[(
+    "PriorityClass",
+    Rules {
+        create: &[Metadata, Is(priority_class)],
+        update: &[MetadataChange, Metadata, Is(priority_class), Became(priority_class_update)],
+        subresources: &[],
+    },
+)];
+
+pub(super) static COORDINATION: &[(&str, Rules)] = &[(
+    "Lease",
+    Rules { create: &[Metadata, Is(lease)], update: &[MetadataChange, Metadata, Is(lease)], subresources: &[] },
+)];
+
+pub(super) static NODE: &[(&str, Rules)] = &[(
+    "RuntimeClass",
+    Rules {
+        create: &[Metadata, Is(runtime_class)],
+        update: &[MetadataChange, Metadata, Is(runtime_class), Became(runtime_class_update)],
+        subresources: &[],
+    },
+)];
+
+fn autoscaler(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.int("minReplicas").is_some_and(|count| count < 1) {
         errors.invalid(spec.path("minReplicas"), spec.get("minReplicas"), "must be greater than or equal to 1");
@@ -124,7 +215,7 @@ fn scaling_rules(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn disruption_budget(object: &At<'_>, errors: &mut Errors) {
+fn disruption_budget(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.has("minAvailable") && spec.has("maxUnavailable") {
         errors.invalid(&spec.path, spec.value, "minAvailable and maxUnavailable cannot be both set");
@@ -137,9 +228,9 @@ pub(super) fn disruption_budget(object: &At<'_>, errors: &mut Errors) {
     spec.one_of_if_set("unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"], errors);
 }
 
-const RBAC: &str = "rbac.authorization.k8s.io";
+const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn role(object: &At<'_>, namespaced: bool, errors: &mut Errors) {
+fn role(object: &At<'_>, namespaced: bool, errors: &mut Errors) {
     for rule in object.items("rules") {
         if rule.count("verbs") == 0 {
             errors.required(rule.path("verbs"), "verbs must contain at least one value");
@@ -171,10 +262,10 @@ pub(super) fn role(object: &At<'_>, namespaced: bool, errors: &mut Errors) {
     }
 }
 
-pub(super) fn role_binding(object: &At<'_>, namespaced: bool, errors: &mut Errors) {
+fn role_binding(object: &At<'_>, namespaced: bool, errors: &mut Errors) {
     let role = object.child("roleRef");
-    if role.text("apiGroup") != RBAC {
-        errors.not_supported(role.path("apiGroup"), &role.text("apiGroup").into(), &[RBAC]);
+    if role.text("apiGroup") != GROUP {
+        errors.not_supported(role.path("apiGroup"), &role.text("apiGroup").into(), &[GROUP]);
     }
     let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
     if !kinds.contains(&role.text("kind")) {
@@ -202,15 +293,15 @@ fn subject(at: &At<'_>, namespaced: bool, errors: &mut Errors) {
             }
         }
         "User" | "Group" => {
-            if group != RBAC {
-                errors.not_supported(at.path("apiGroup"), &group.into(), &[RBAC]);
+            if group != GROUP {
+                errors.not_supported(at.path("apiGroup"), &group.into(), &[GROUP]);
             }
         }
         other => errors.not_supported(at.path("kind"), &other.into(), &["ServiceAccount", "User", "Group"]),
     }
 }
 
-pub(super) fn role_binding_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+fn role_binding_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if old.get("roleRef") != new.get("roleRef") {
         errors.invalid("roleRef", new.get("roleRef"), "cannot change roleRef");
     }
@@ -219,7 +310,7 @@ pub(super) fn role_binding_update(old: &At<'_>, new: &At<'_>, errors: &mut Error
 /// Values above are kept for the system's own classes.
 const MAX_PRIORITY: i64 = 1_000_000_000;
 
-pub(super) fn priority_class(object: &At<'_>, errors: &mut Errors) {
+fn priority_class(object: &At<'_>, errors: &mut Errors) {
     let name = object.get("metadata").get("name").and_then(Value::as_str).unwrap_or_default();
     let own = matches!(name, "system-cluster-critical" | "system-node-critical");
     if name.starts_with("system-") && !own {
@@ -232,14 +323,14 @@ pub(super) fn priority_class(object: &At<'_>, errors: &mut Errors) {
     object.one_of_if_set("preemptionPolicy", &["PreemptLowerPriority", "Never"], errors);
 }
 
-pub(super) fn priority_class_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+fn priority_class_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if old.get("value") != new.get("value") {
         errors.forbidden("value", "may not be changed in an update.");
     }
     new.immutable(old, "preemptionPolicy", errors);
 }
 
-pub(super) fn lease(object: &At<'_>, errors: &mut Errors) {
+fn lease(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.int("leaseDurationSeconds").is_some_and(|seconds| seconds <= 0) {
         errors.invalid(spec.path("leaseDurationSeconds"), spec.get("leaseDurationSeconds"), "must be greater than 0");
@@ -247,57 +338,12 @@ pub(super) fn lease(object: &At<'_>, errors: &mut Errors) {
     spec.nonnegative("leaseTransitions", errors);
 }
 
-pub(super) fn runtime_class(object: &At<'_>, errors: &mut Errors) {
+fn runtime_class(object: &At<'_>, errors: &mut Errors) {
     object.follows("handler", names::dns_label, errors);
 }
 
-pub(super) fn runtime_class_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+fn runtime_class_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if old.get("handler") != new.get("handler") {
         errors.invalid("handler", new.get("handler"), IMMUTABLE);
-    }
-}
-
-/// Amounts of quotas, and of what limits contain.
-pub(super) fn quota(object: &At<'_>, errors: &mut Errors) {
-    for (name, amount) in object.child("spec").entries("hard") {
-        super::containers::quota_name(name, &amount, errors);
-        super::containers::quantity(name, &amount, errors);
-    }
-}
-
-pub(super) fn quota_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
-    new.child("spec").immutable(&old.child("spec"), "scopes", errors);
-}
-
-/// What may not be greater than what: field and word of both, the field that is blamed, the field whose value is shown.
-const LIMIT_ORDERS: [(&str, &str, &str, &str, &str, &str); 6] = [
-    ("min", "min", "max", "max", "min", "min"),
-    ("min", "min", "defaultRequest", "default request", "defaultRequest", "defaultRequest"),
-    ("defaultRequest", "default request", "max", "max", "defaultRequest", "defaultRequest"),
-    ("defaultRequest", "default request", "default", "default limit", "defaultRequest", "defaultRequest"),
-    ("min", "min", "default", "default", "default", "min"),
-    ("default", "default", "max", "max", "default", "max"),
-];
-
-pub(super) fn limit_range(object: &At<'_>, errors: &mut Errors) {
-    for limit in object.child("spec").items("limits") {
-        limit.follows("type", names::qualified_name, errors);
-        for list in ["min", "max", "default", "defaultRequest"] {
-            for (name, amount) in limit.entries(list) {
-                super::containers::quantity(name, &amount, errors);
-            }
-        }
-        for (above, above_word, below, below_word, at, shown) in LIMIT_ORDERS {
-            for (name, amount) in limit.entries(above) {
-                let other = limit.get(below).get(name).and_then(selectors::quantity);
-                if let (Some(amount), Some(other)) = (selectors::quantity(amount.value), other)
-                    && amount > other
-                {
-                    let why = format!("{above_word} value {amount} is greater than {below_word} value {other}");
-                    let value = limit.get(shown).get(name).cloned().unwrap_or_default();
-                    errors.invalid(limit.path(at).key(name), &value, &why);
-                }
-            }
-        }
     }
 }

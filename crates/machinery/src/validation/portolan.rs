@@ -5,10 +5,55 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::{
-    Errors, FieldError, metadata, names, pods, selectors,
+    Errors, FieldError, core, metadata, names,
+    rules::{
+        Rules,
+        Step::{Became, Enumerations, Is, Metadata, MetadataChange},
+    },
+    selectors,
     view::{At, IMMUTABLE},
 };
 use crate::kinds::{FieldKind, Kind, KindTable, TypeId};
+
+pub(super) static RULES: &[(&str, Rules)] = &[
+    (
+        "PhysicalCluster",
+        Rules {
+            create: &[Metadata, Enumerations, Is(physical_cluster)],
+            update: &[MetadataChange, Metadata, Enumerations, Is(physical_cluster), Became(physical_cluster_update)],
+            subresources: &[],
+        },
+    ),
+    ("PlacementPolicy", POLICY),
+    ("ClusterPlacementPolicy", POLICY),
+    ("Placement", REFERENCE),
+    ("PlacementExplanation", REFERENCE),
+];
+
+const POLICY: Rules = Rules {
+    create: &[Metadata, Enumerations, Is(placement_policy)],
+    update: &[MetadataChange, Metadata, Enumerations, Is(placement_policy)],
+    subresources: &[],
+};
+const REFERENCE: Rules = Rules {
+    create: &[Metadata, Enumerations, Is(reference)],
+    update: &[MetadataChange, Metadata, Enumerations, Is(reference)],
+    subresources: &[],
+};
+
+pub(super) static CORE_KCP: &[(&str, Rules)] = &[(
+    "LogicalCluster",
+    Rules {
+        create: &[Metadata, Is(logical_cluster)],
+        update: &[MetadataChange, Metadata, Is(logical_cluster)],
+        subresources: &[],
+    },
+)];
+
+pub(super) static TENANCY: &[(&str, Rules)] = &[(
+    "Workspace",
+    Rules { create: &[Metadata], update: &[MetadataChange, Metadata, Became(workspace_update)], subresources: &[] },
+)];
 
 /// Enumerations, as the kind table has them. Built-in kinds check theirs by hand, in upstream's order and words.
 pub(super) fn enumerations(table: &KindTable, kind: &Kind, object: &At<'_>, errors: &mut Errors) {
@@ -43,7 +88,7 @@ fn enumerations_of(table: &KindTable, id: TypeId, at: &At<'_>, errors: &mut Erro
 
 const CONNECTORS: [&str; 3] = ["direct", "tunnel", "simulated"];
 
-pub(super) fn physical_cluster(object: &At<'_>, errors: &mut Errors) {
+fn physical_cluster(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     let connection = spec.child("connection");
     let set: Vec<&str> = CONNECTORS.into_iter().filter(|name| connection.has(name)).collect();
@@ -68,7 +113,7 @@ pub(super) fn physical_cluster(object: &At<'_>, errors: &mut Errors) {
     taints(&spec, errors);
     for (name, amount) in spec.entries("bounds") {
         names::qualified_name(name).iter().for_each(|detail| errors.invalid(&amount.path, &name.into(), detail));
-        super::containers::quantity(name, &amount, errors);
+        core::quantity(name, &amount, errors);
     }
     for resource in spec.items("syncedResources") {
         let details = names::dns_subdomain(resource.as_text());
@@ -91,11 +136,11 @@ fn taints(spec: &At<'_>, errors: &mut Errors) {
 }
 
 /// How upstream namespaces are named downstream cannot change under the copies that are there.
-pub(super) fn physical_cluster_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+fn physical_cluster_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     new.child("spec").immutable(&old.child("spec"), "namespaceMapping", errors);
 }
 
-pub(super) fn placement_policy(object: &At<'_>, errors: &mut Errors) {
+fn placement_policy(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.count("resources") == 0 {
         errors.required(spec.path("resources"), "must name at least one kind of object");
@@ -121,7 +166,7 @@ pub(super) fn placement_policy(object: &At<'_>, errors: &mut Errors) {
         }
     }
     replicas(&spec.child("replicas"), errors);
-    pods::tolerations(&spec, errors);
+    core::tolerations(&spec, errors);
     spec.items("overrides").for_each(|one| override_of(&one, errors));
     for path in spec.items("yield") {
         if !is_field_path(path.as_text()) {
@@ -216,7 +261,7 @@ fn override_of(at: &At<'_>, errors: &mut Errors) {
 }
 
 /// Names of workspaces become parts of paths.
-pub(super) fn workspace_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+fn workspace_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (before, after) = (old.child("spec"), new.child("spec"));
     for name in ["cluster", "URL", "type"] {
         if before.has(name) && before.get(name) != after.get(name) {
@@ -226,14 +271,14 @@ pub(super) fn workspace_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) 
 }
 
 /// There is one logical cluster object, named `cluster`.
-pub(super) fn logical_cluster(object: &At<'_>, errors: &mut Errors) {
+fn logical_cluster(object: &At<'_>, errors: &mut Errors) {
     let name = object.get("metadata").get("name").and_then(Value::as_str).unwrap_or_default();
     if name != "cluster" {
         errors.push(FieldError::invalid("metadata.name", &name.into(), "must be 'cluster'"));
     }
 }
 
-pub(super) fn reference(object: &At<'_>, errors: &mut Errors) {
+fn reference(object: &At<'_>, errors: &mut Errors) {
     let about = object.child("spec").child("object");
     for name in ["apiVersion", "kind", "name"] {
         about.needs(name, errors);

@@ -1,9 +1,11 @@
 //! Label selectors, quantities, percentages, ports: parts that many kinds share.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use portolan_types::{LabelSelector, labels::LabelSelectorSpec, quantity::Quantity};
 use serde_json::Value;
 
-use super::{Errors, metadata, names, view::At};
+use super::{Errors, FieldError, Path, metadata, names, view::At};
 
 /// A label selector.
 pub(super) fn selector(at: &At<'_>, errors: &mut Errors) {
@@ -23,11 +25,16 @@ pub(super) fn selector(at: &At<'_>, errors: &mut Errors) {
         }
         label_name(&expression, "key", errors);
         for value in expression.items("values") {
-            for detail in names::label_value(value.as_text()) {
-                errors.invalid(&value.path, value.value, &detail);
-            }
+            errors.invalid_each(&value.path, value.value, names::label_value(value.as_text()));
         }
     }
+}
+
+/// A label selector that may go on being wrong.
+pub(super) fn tolerated_selector(at: &At<'_>, errors: &mut Errors) {
+    let from = errors.len();
+    selector(at, errors);
+    errors.mark_tolerated(from, "label selector");
 }
 
 /// The key of a label at `name`.
@@ -42,6 +49,11 @@ pub(super) fn is_empty(at: &At<'_>) -> bool {
 
 /// Whether a selector matches labels; `None` when it cannot be understood.
 pub(super) fn matches(selector: &Value, labels: &Value) -> Option<bool> {
+    let mut errors = Errors::default();
+    self::selector(&At::root(selector), &mut errors);
+    if !errors.is_empty() {
+        return None;
+    }
     let spec: LabelSelectorSpec = serde_json::from_value(selector.clone()).ok()?;
     let selector = LabelSelector::try_from(&spec).ok()?;
     Some(selector.matches(|key| labels.get(key).and_then(Value::as_str)))
@@ -94,19 +106,163 @@ pub(super) fn is_zero(value: &Value) -> bool {
 
 /// The number of a port at `name`.
 pub(super) fn port_number(at: &At<'_>, name: &str, errors: &mut Errors) {
-    for detail in names::port_number(at.int(name).unwrap_or(0)) {
-        errors.invalid(at.path(name), &at.int(name).unwrap_or(0).into(), &detail);
-    }
+    at.in_range(name, (1, 65_535), errors);
 }
 
 /// The number or name of a port at `name`.
 pub(super) fn port(at: &At<'_>, name: &str, errors: &mut Errors) {
     match at.get(name) {
-        Value::String(text) => {
-            names::port_name(text).iter().for_each(|detail| errors.invalid(at.path(name), at.get(name), detail));
-        }
+        Value::String(text) => errors.invalid_each(at.path(name), at.get(name), names::port_name(text)),
         _ => port_number(at, name, errors),
     }
 }
 
 pub(super) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+
+const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const NO_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+/// An address as old clients write it: numbers may begin with zeros.
+fn sloppy_ip(text: &str) -> Option<IpAddr> {
+    let plain = |part: &str| part.trim_start_matches('0').parse::<u8>().or_else(|_| part.parse()).ok();
+    let v4 = || {
+        let parts: Vec<u8> = text.split('.').map(plain).collect::<Option<_>>()?;
+        <[u8; 4]>::try_from(parts).ok().map(Ipv4Addr::from)
+    };
+    text.parse().ok().or_else(|| v4().map(IpAddr::V4))
+}
+
+/// What is wrong with an address.
+pub(super) fn ip_complaint(text: &str) -> Option<&'static str> {
+    match (sloppy_ip(text), text.parse::<IpAddr>()) {
+        (None, _) => Some(NO_IP),
+        (Some(_), Err(_)) => Some("must not have leading 0s"),
+        (Some(_), Ok(IpAddr::V6(v6))) if v6.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address")
+        }
+        (Some(_), Ok(_)) => None,
+    }
+}
+
+/// An address; those in `existing` were taken before rules were this strict.
+pub(super) fn legacy_ip(at: &At<'_>, existing: &[&str], errors: &mut Errors) {
+    if let Some(why) = ip_complaint(at.as_text()).filter(|_| !existing.contains(&at.as_text())) {
+        errors.invalid(&at.path, &at.as_text().into(), why);
+    }
+}
+
+/// Address and length of a network, which may have bits beyond its length.
+pub(super) fn cidr(text: &str) -> Option<(IpAddr, u32)> {
+    let (address, length) = text.split_once('/')?;
+    let address = sloppy_ip(address)?;
+    let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+    let length: u32 = length.parse().ok().filter(|_| digits)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    (length <= most).then_some((address, length))
+}
+
+/// What is wrong with a network.
+pub(super) fn cidr_complaint(text: &str) -> Option<&'static str> {
+    let Some((address, length)) = cidr(text) else { return Some(NO_CIDR) };
+    let (host, prefix) = text.split_once('/').unwrap_or_default();
+    if host.parse::<IpAddr>().is_err() || (prefix.len() > 1 && prefix.starts_with('0')) {
+        return Some("must not have leading 0s in IP or prefix length");
+    }
+    let beyond = match address {
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => return Some("must not have an IPv4-mapped IPv6 address"),
+        IpAddr::V4(v4) => u32::from(v4).checked_shl(length).unwrap_or(0) != 0,
+        IpAddr::V6(v6) => u128::from(v6).checked_shl(length).unwrap_or(0) != 0,
+    };
+    beyond.then_some("must not have bits set beyond the prefix length")
+}
+
+/// A network; those in `existing` were taken before rules were this strict.
+pub(super) fn legacy_cidr(path: &Path, text: &str, existing: &[&str], errors: &mut Errors) {
+    if let Some(why) = cidr_complaint(text).filter(|_| !existing.contains(&text)) {
+        errors.invalid(path, &text.into(), why);
+    }
+}
+
+/// Whether there are addresses of both families.
+pub(super) fn is_dual_stack(addresses: &[&str]) -> bool {
+    let is_v6: Vec<bool> = addresses.iter().filter_map(|text| sloppy_ip(text)).map(|ip| ip.is_ipv6()).collect();
+    is_v6.contains(&true) && is_v6.contains(&false)
+}
+
+/// The address of an endpoint: one that others can reach.
+pub(super) fn endpoint_ip(at: &At<'_>, errors: &mut Errors) {
+    let text = at.as_text();
+    let Some(ip) = sloppy_ip(text) else {
+        errors.invalid(&at.path, &text.into(), "must be a valid IP address");
+        return;
+    };
+    let (local, local_multicast) = match ip {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
+    };
+    if ip.is_unspecified() {
+        errors.invalid(&at.path, &text.into(), &format!("may not be unspecified ({text})"));
+    }
+    for (is, why) in [
+        (ip.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        (local_multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+    ] {
+        if is {
+            errors.invalid(&at.path, &text.into(), why);
+        }
+    }
+}
+
+/// Longest name of a signer: a domain, a slash, and a path.
+const MAX_SIGNER: usize = 253 + 253 + 63 + 1 + 1;
+
+/// The name of a signer at `name`, such as `example.com/signer`.
+pub(super) fn signer_name(at: &At<'_>, name: &str, errors: &mut Errors) {
+    if !at.needs(name, errors) {
+        return;
+    }
+    let (text, path) = (at.text(name), at.path(name));
+    let segments: Vec<&str> = text.split('/').collect();
+    let [domain, rest] = segments.as_slice() else {
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.invalid(path, &text.into(), why);
+        return;
+    };
+    if domain.len() > 253 {
+        errors.push(FieldError::too_long(&path, 253));
+    }
+    first_bad_label(&path, domain, names::dns_label, errors);
+    if !domain.contains('.') {
+        let why = "should be a domain with at least two segments separated by dots";
+        errors.invalid(&path, &(*domain).into(), why);
+    }
+    first_bad_label(&path, rest, names::dns_subdomain, errors);
+    if text.len() > MAX_SIGNER {
+        errors.push(FieldError::too_long(&path, MAX_SIGNER));
+    }
+}
+
+fn first_bad_label(path: &Path, text: &str, rule: fn(&str) -> names::Complaints, errors: &mut Errors) {
+    let Some(label) = text.split('.').find(|label| !rule(label).is_empty()) else { return };
+    for why in rule(label) {
+        errors.invalid(path, &text.into(), &format!("validating label {label:?}: {why}"));
+    }
+}
+
+/// A key behind a domain, such as `example.com/key`.
+pub(super) fn domain_prefixed_key(path: &Path, key: &str, errors: &mut Errors) {
+    let details = names::qualified_name(key);
+    if key.is_empty() {
+        errors.required(path, "");
+    } else if !details.is_empty() {
+        errors.invalid_each(path, &key.into(), details);
+    } else if !key.contains('/') {
+        errors.invalid(path, &key.into(), "must be a domain-prefixed key (such as \"acme.io/foo\")");
+    }
+}
+
+/// Whether text is an address.
+pub(super) fn is_ip(text: &str) -> bool {
+    sloppy_ip(text).is_some()
+}

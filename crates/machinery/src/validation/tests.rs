@@ -4,7 +4,7 @@ use portolan_types::placement::{
 };
 use serde_json::{Value, json};
 
-use super::{cron, validate_create, validate_update};
+use super::{batch::cron, validate_create, validate_update};
 use crate::{
     decode::{FieldValidation, prune_canonical},
     defaults,
@@ -30,6 +30,9 @@ fn complete(kind: &Kind, mut object: Value) -> Value {
     }
     prune_canonical(table, kind, &mut object, FieldValidation::Strict).unwrap();
     defaults::apply(table, kind, &mut object);
+    if &*kind.gvk.kind == "Service" {
+        crate::lifecycle::allocation::normalize(&mut object);
+    }
     object
 }
 
@@ -69,8 +72,9 @@ fn workload() -> Value {
 fn job() -> Value {
     with(
         with(
-            json!({"metadata": {"uid": "u"}, "spec": {"template": {"metadata": {"labels": {"batch.kubernetes.io/controller-uid": "u"}}, "spec": {
-        "restartPolicy": "Never", "containers": [{"name": "c", "image": "x:1"}]}}}}),
+            json!({"metadata": {"uid": "u"}, "spec": {"template": {"metadata": {"labels": {
+        "controller-uid": "u", "job-name": "x", "batch.kubernetes.io/controller-uid": "u", "batch.kubernetes.io/job-name": "x"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x:1"}]}}}}),
             "/spec/selector",
             json!({"matchLabels": {
         "batch.kubernetes.io/controller-uid": "u"}}),
@@ -225,7 +229,7 @@ fn what_is_wrong_is_told_as_upstream_does() {
             json!({"metadata": {"name": "A"}, "spec": {"ports": [{"port": 80}]}}),
             vec![format!("metadata.name: Invalid value: \"A\": {label}")],
         ),
-        ("", "Service", json!({"spec": {"ports": [{"port": 80}, {"port": 80}]}}), vec!["spec.ports[0].name: Required value".into(), "spec.ports[1].name: Required value".into(), "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}".into()]),
+        ("", "Service", json!({"spec": {"ports": [{"port": 80}, {"port": 80}]}}), vec!["spec.ports[0].name: Required value".into(), "spec.ports[1].name: Required value".into(), "spec.ports[1]: Duplicate value: {\"Name\":\"\",\"Protocol\":\"TCP\",\"AppProtocol\":null,\"Port\":80,\"TargetPort\":0,\"NodePort\":0}".into()]),
         ("networking.k8s.io", "Ingress", with(ingress(), "/spec/rules/0/http/paths/0/path", json!("a")), vec!["spec.rules[0].http.paths[0].path: Invalid value: \"a\": must be an absolute path".into()]),
         ("networking.k8s.io", "Ingress", json!({"spec": {}}), vec!["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified".into()]),
         ("networking.k8s.io", "NetworkPolicy", json!({"spec": {"ingress": [{"from": [{}]}]}}), vec!["spec.ingress[0].from[0]: Required value: must specify a peer".into()]),
@@ -325,7 +329,7 @@ fn what_may_not_change_does_not() {
             claim(),
             with(claim(), "/spec/accessModes", json!(["ReadWriteMany"])),
             vec![
-                "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+                "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n@@ -1,6 +1,6 @@\n {\n  \"AccessModes\": [\n-  \"ReadWriteOnce\"\n+  \"ReadWriteMany\"\n  ],\n  \"Selector\": null,\n  \"Resources\": {\n",
             ],
         ),
         (

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Errors, Path};
+use super::{Errors, Path, names::Complaints};
 
 /// A value and where it is. Missing values are null.
 #[derive(Clone)]
@@ -24,12 +24,22 @@ impl<'v> At<'v> {
         Self { value: self.get(name), path: self.path.child(name) }
     }
 
+    /// The child at `name`, where there is one.
+    pub(super) fn present(&self, name: &str) -> Option<Self> {
+        self.has(name).then(|| self.child(name))
+    }
+
     pub(super) fn text(&self, name: &str) -> &'v str {
         self.get(name).as_str().unwrap_or_default()
     }
 
     pub(super) fn int(&self, name: &str) -> Option<i64> {
         self.get(name).as_i64()
+    }
+
+    /// The number at `name`; 0 when there is none.
+    pub(super) fn number(&self, name: &str) -> i64 {
+        self.int(name).unwrap_or(0)
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -75,16 +85,41 @@ impl<'v> At<'v> {
 
     /// A number at `name` that may not be negative.
     pub(super) fn nonnegative(&self, name: &str, errors: &mut Errors) {
-        if self.int(name).is_some_and(|number| number < 0) {
+        if self.number(name) < 0 {
             errors.invalid(self.path(name), self.get(name), NEGATIVE);
+        }
+    }
+
+    /// Numbers at `names` that may not be negative.
+    pub(super) fn nonnegatives(&self, names: &[&str], errors: &mut Errors) {
+        names.iter().for_each(|name| self.nonnegative(name, errors));
+    }
+
+    /// Numbers that may not be greater than the one at `most`, which is called `word`.
+    pub(super) fn at_most(&self, most: &str, names: &[&str], word: &str, errors: &mut Errors) {
+        for name in names.iter().filter(|name| self.number(name) > self.number(most)) {
+            errors.invalid(self.path(name), self.get(name), &format!("cannot be greater than {word}"));
+        }
+    }
+
+    /// A number at `name` that may only be from `range`.
+    pub(super) fn in_range(&self, name: &str, (least, most): (i64, i64), errors: &mut Errors) {
+        let number = self.number(name);
+        if !(least..=most).contains(&number) {
+            errors.invalid(self.path(name), &number.into(), &format!("must be between {least} and {most}, inclusive"));
         }
     }
 
     /// Text at `name` that must be there.
     pub(super) fn needs(&self, name: &str, errors: &mut Errors) -> bool {
+        self.needs_because(name, "", errors)
+    }
+
+    /// Text at `name` that must be there, and why.
+    pub(super) fn needs_because(&self, name: &str, why: &str, errors: &mut Errors) -> bool {
         let missing = self.text(name).is_empty();
         if missing {
-            errors.required(self.path(name), "");
+            errors.required(self.path(name), why);
         }
         !missing
     }
@@ -96,28 +131,67 @@ impl<'v> At<'v> {
         }
     }
 
-    /// Text at `name` that must be one of `known` when it is there.
+    /// Text at `name` that must be one of `known` when it is not empty.
     pub(super) fn one_of_if_set(&self, name: &str, known: &[&str], errors: &mut Errors) {
-        let value = self.text(name);
-        if !value.is_empty() && !known.contains(&value) {
-            errors.not_supported(self.path(name), self.get(name), known);
+        if !self.text(name).is_empty() {
+            self.supported(name, known, errors);
+        }
+    }
+
+    /// Text at `name` that must be one of `known` when the field is there, be it empty.
+    pub(super) fn supported_if_present(&self, name: &str, known: &[&str], errors: &mut Errors) {
+        if self.has(name) {
+            self.supported(name, known, errors);
+        }
+    }
+
+    /// Text at `name` that must be one of `known`, also when it is empty or missing.
+    pub(super) fn supported(&self, name: &str, known: &[&str], errors: &mut Errors) {
+        if !known.contains(&self.text(name)) {
+            errors.not_supported(self.path(name), &self.text(name).into(), known);
         }
     }
 
     /// Text at `name` that must follow a rule.
-    pub(super) fn follows(&self, name: &str, rule: fn(&str) -> super::names::Complaints, errors: &mut Errors) {
-        for detail in rule(self.text(name)) {
-            errors.invalid(self.path(name), &self.text(name).into(), &detail);
+    pub(super) fn follows(&self, name: &str, rule: fn(&str) -> Complaints, errors: &mut Errors) {
+        errors.invalid_each(self.path(name), &self.text(name).into(), rule(self.text(name)));
+    }
+
+    /// Text at `name` that must follow a rule when it is not empty.
+    pub(super) fn follows_if_set(&self, name: &str, rule: fn(&str) -> Complaints, errors: &mut Errors) {
+        if !self.text(name).is_empty() {
+            self.follows(name, rule, errors);
+        }
+    }
+
+    /// Text at `name` that must be there and follow a rule.
+    pub(super) fn needs_to_follow(&self, name: &str, rule: fn(&str) -> Complaints, errors: &mut Errors) {
+        if self.needs(name, errors) {
+            self.follows(name, rule, errors);
+        }
+    }
+
+    /// Fields that may not be set, and why.
+    pub(super) fn forbids(&self, names: &[&str], why: &str, errors: &mut Errors) {
+        for name in names.iter().filter(|name| self.has(name)) {
+            errors.forbidden(self.path(name), why);
         }
     }
 
     /// What may not change between `old` and `self` at `name`.
     pub(super) fn immutable(&self, old: &At<'_>, name: &str, errors: &mut Errors) {
-        if self.get(name) != old.get(name) {
+        if !is_same(self.get(name), old.get(name)) {
             errors.invalid(self.path(name), self.get(name), IMMUTABLE);
         }
     }
 }
 
+/// Whether two values mean the same: an empty list is as if it were not there.
+pub(super) fn is_same(one: &Value, other: &Value) -> bool {
+    let empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    one == other || (empty(one) && empty(other))
+}
+
 pub(super) const NEGATIVE: &str = "must be greater than or equal to 0";
+pub(super) const NOT_POSITIVE: &str = "must be greater than zero";
 pub(super) const IMMUTABLE: &str = "field is immutable";

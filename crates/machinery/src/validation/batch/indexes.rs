@@ -1,0 +1,50 @@
+//! Lists of indexes such as `1,3-5`.
+
+/// The intervals of a list.
+fn interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
+    let parts: Vec<&str> = text.split('-').collect();
+    if parts.len() > 2 {
+        return Err(format!(
+            "the fragment {text:?} violates the requirement that an index interval can have at most two parts separated \
+             by '-'"
+        ));
+    }
+    let number = |text: &str| {
+        let number: i64 = text.parse().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
+        if number >= completions { Err(format!("too large index: {text:?}")) } else { Ok(number) }
+    };
+    let first = number(parts[0])?;
+    let Some(last) = parts.get(1) else { return Ok((first, first)) };
+    let last = number(last)?;
+    match first < last {
+        true => Ok((first, last)),
+        false => Err(format!("non-increasing order, previous: {first}, current: {last}")),
+    }
+}
+
+/// How many indexes a list names.
+pub(super) fn count(list: &str, completions: i64) -> Result<i64, String> {
+    let (mut total, mut last) = (0, None);
+    for text in list.split(',').filter(|_| !list.is_empty()) {
+        let (first, end) = interval(text, completions)?;
+        if let Some(last) = last.filter(|last| *last >= first) {
+            return Err(format!("non-increasing order, previous: {last}, current: {first}"));
+        }
+        total += end - first + 1;
+        last = Some(end);
+    }
+    Ok(total)
+}
+
+/// The first index that two lists share; what cannot be read is passed over.
+pub(super) fn shared(one: &str, other: &str, completions: i64) -> Option<i64> {
+    let intervals = |list: &str| -> Vec<(i64, i64)> {
+        list.split(',').filter_map(|text| interval(text, completions).ok()).collect()
+    };
+    let others = intervals(other);
+    let overlap = |(first, last): (i64, i64)| {
+        let found = others.iter().find(|(start, end)| first <= *end && *start <= last);
+        found.map(|(start, _)| first.max(*start))
+    };
+    intervals(one).into_iter().find_map(overlap)
+}

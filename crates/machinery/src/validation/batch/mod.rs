@@ -1,0 +1,32 @@
+//! The group `batch`: jobs and cron jobs.
+
+pub(super) mod cron;
+mod cron_jobs;
+mod failure_policy;
+mod indexes;
+mod job_status;
+mod jobs;
+
+use super::rules::{
+    Rules,
+    Step::{Became, Is, Metadata, MetadataChange},
+};
+
+pub(super) static RULES: &[(&str, Rules)] = &[
+    (
+        "Job",
+        Rules {
+            create: &[Metadata, Is(jobs::check)],
+            update: &[Metadata, Is(jobs::check), MetadataChange, Became(jobs::update)],
+            subresources: &[("status", &[MetadataChange, Became(job_status::update)])],
+        },
+    ),
+    (
+        "CronJob",
+        Rules {
+            create: &[Metadata, Is(cron_jobs::new)],
+            update: &[MetadataChange, Became(cron_jobs::update)],
+            subresources: &[],
+        },
+    ),
+];

@@ -1,0 +1,168 @@
+//! Namespaces, config maps and secrets.
+
+use portolan_types::object;
+use serde_json::Value;
+
+use super::super::{
+    Errors, FieldError, Path, metadata, names,
+    view::{At, is_same},
+};
+
+/// Most bytes in the values of a ConfigMap or Secret.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// The number of bytes that base64 text stands for.
+fn decoded_len(value: &Value) -> usize {
+    let text = value.as_str().unwrap_or_default();
+    let padding = text.bytes().rev().take_while(|b| *b == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
+}
+
+pub(super) fn config_map(object: &At<'_>, errors: &mut Errors) {
+    let binary = object.child("binaryData");
+    let mut total = 0;
+    for (key, entry) in object.entries("data") {
+        errors.invalid_each(&entry.path, &key.into(), names::config_key(key));
+        if binary.has(key) {
+            errors.invalid(&entry.path, &key.into(), "duplicate of key present in binaryData");
+        }
+        total += entry.as_text().len();
+    }
+    for (key, entry) in object.entries("binaryData") {
+        errors.invalid_each(&entry.path, &key.into(), names::config_key(key));
+        total += decoded_len(entry.value);
+    }
+    if total > MAX_BYTES {
+        errors.push(FieldError::too_long("[]", MAX_BYTES));
+    }
+}
+
+const FIXED: &str = "field is immutable when `immutable` is set";
+
+/// What was declared immutable stays so.
+fn fixed(old: &At<'_>, new: &At<'_>, names: &[&str], errors: &mut Errors) {
+    if !old.flag("immutable") {
+        return;
+    }
+    if !new.flag("immutable") {
+        errors.forbidden("immutable", FIXED);
+    }
+    for name in names.iter().filter(|name| !is_same(old.get(name), new.get(name))) {
+        errors.forbidden(name, FIXED);
+    }
+}
+
+pub(super) fn config_map_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+    fixed(old, new, &["data", "binaryData"], errors);
+}
+
+pub(super) fn secret(object: &At<'_>, errors: &mut Errors) {
+    let data = object.child("data");
+    let mut total = 0;
+    for (key, entry) in object.entries("data") {
+        errors.invalid_each(&entry.path, &key.into(), names::config_key(key));
+        total += decoded_len(entry.value);
+    }
+    if total > MAX_BYTES {
+        errors.push(FieldError::too_long("data", MAX_BYTES));
+    }
+    let mut needs = |key: &str| {
+        if !data.has(key) {
+            errors.required(data.path.key(key), "");
+        }
+    };
+    match object.text("type") {
+        "kubernetes.io/tls" => ["tls.crt", "tls.key"].into_iter().for_each(needs),
+        "kubernetes.io/ssh-auth" if data.text("ssh-privatekey").is_empty() => {
+            errors.required(data.path.key("ssh-privatekey"), "");
+        }
+        "kubernetes.io/basic-auth" if !data.has("username") && !data.has("password") => {
+            ["username", "password"].into_iter().for_each(&mut needs);
+        }
+        "kubernetes.io/dockercfg" => json_key(&data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => json_key(&data, ".dockerconfigjson", errors),
+        "kubernetes.io/service-account-token" => {
+            let key = "kubernetes.io/service-account.name";
+            if object::annotation(object.value, key).is_none_or(str::is_empty) {
+                errors.required(format!("metadata.annotations[{key}]"), "");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A key that must hold a JSON object.
+fn json_key(data: &At<'_>, key: &str, errors: &mut Errors) {
+    use base64::Engine as _;
+    if !data.has(key) {
+        errors.required(data.path.key(key), "");
+        return;
+    }
+    let bytes = base64::engine::general_purpose::STANDARD.decode(data.text(key)).unwrap_or_default();
+    if let Some(why) = go_json_error(&bytes) {
+        errors.invalid(data.path.key(key), &"<secret contents redacted>".into(), &why);
+    }
+}
+
+/// What Go says when it reads `bytes` as a map; nothing when they are one.
+fn go_json_error(bytes: &[u8]) -> Option<String> {
+    let value = match serde_json::from_slice::<Value>(bytes) {
+        Ok(Value::Object(_) | Value::Null) => return None,
+        Ok(value) => value,
+        Err(error) if error.is_eof() => return Some("unexpected end of JSON input".to_owned()),
+        Err(error) => {
+            let at = offset(bytes, error.line(), error.column());
+            let what = bytes.get(at).map_or(' ', |b| char::from(*b));
+            return Some(format!("invalid character {what:?} looking for beginning of value"));
+        }
+    };
+    let kind = match value {
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) | Value::Object(_) | Value::Null => "array",
+    };
+    Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
+}
+
+/// The place of a line and a column, both counted from 1.
+fn offset(bytes: &[u8], line: usize, column: usize) -> usize {
+    let before: usize = bytes.split(|b| *b == b'\n').take(line.saturating_sub(1)).map(|line| line.len() + 1).sum();
+    before + column.saturating_sub(1)
+}
+
+pub(super) fn secret_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+    new.immutable(old, "type", errors);
+    fixed(old, new, &["data"], errors);
+}
+
+/// Finalizers of a namespace, which are blamed as a whole or one by one.
+fn short_finalizers(list: &At<'_>, path: impl Fn(usize) -> Path, errors: &mut Errors) {
+    for (index, name) in list.items("finalizers").enumerate() {
+        errors.invalid_each(path(index), name.value, names::qualified_name(name.as_text()));
+        if let Some(detail) = metadata::short_finalizer(name.as_text()) {
+            errors.invalid(path(index), name.value, detail);
+        }
+    }
+}
+
+pub(super) fn namespace(object: &At<'_>, errors: &mut Errors) {
+    let spec = object.child("spec");
+    short_finalizers(&spec, |_| spec.path("finalizers"), errors);
+}
+
+pub(super) fn namespace_finalizers(object: &At<'_>, errors: &mut Errors) {
+    let spec = object.child("spec");
+    short_finalizers(&spec, |index| spec.path("finalizers").index(index), errors);
+}
+
+pub(super) fn namespace_status(object: &At<'_>, errors: &mut Errors) {
+    let (wanted, why) = match object::is_deleting(object.value) {
+        false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
+        true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
+    };
+    let phase = object.child("status").text("phase");
+    if phase != wanted {
+        errors.invalid("status.Phase", &phase.into(), why);
+    }
+}
