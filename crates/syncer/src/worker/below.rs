@@ -4,10 +4,11 @@ use portolan_types::{
     GroupResource, NamespaceName, ObjectKey, annotations, object,
     placement::Source,
     upstream::{Projection, UpstreamObject},
+    work::Outcome,
 };
 use serde_json::Value;
 
-use super::{SyncError, Work, Worker, mirror::Place, queue::Outcome, session::Session, state::Shown};
+use super::{SyncError, Work, Worker, mirror::Place, session::Session, state::Shown};
 use crate::{
     naming::NamespaceIdentity,
     plan::{self, Deletion, Proof},
@@ -38,7 +39,7 @@ impl Worker {
         if let Some(uid) = shown_uid.filter(|uid| found.as_ref().is_none_or(|found| found.uid() != uid))
             && !self.end_shown(&session, place, &uid).await?
         {
-            return Ok(Outcome::Failed { not_before: None });
+            return Err(SyncError::StillThere(place.name.clone()));
         }
         match found {
             Some(found) => self.show(&session, place, &found.object).await,
@@ -72,7 +73,7 @@ impl Worker {
             return Ok(Outcome::Done);
         };
         let maker = match self.maker(session, place, found).await? {
-            Maker::Later => return Ok(Outcome::Failed { not_before: None }),
+            Maker::Later => return Err(SyncError::OwnerUnknown(format!("the owner of {}", place.name))),
             Maker::NotShown => return Ok(Outcome::Done),
             Maker::Nobody => None,
             Maker::Known(upstream) => Some(upstream),

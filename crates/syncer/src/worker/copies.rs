@@ -6,6 +6,7 @@ use portolan_types::{
     GroupResource, ObjectKey, annotations, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
     upstream::UpstreamObject,
+    work::Outcome,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -13,7 +14,6 @@ use tokio::time::Instant;
 use super::{
     SyncError, Work, Worker,
     mirror::{Observed, Place},
-    queue::Outcome,
     session::Session,
 };
 use crate::{
@@ -85,7 +85,7 @@ impl Worker {
                 Step::Replan(below) => view.below = below,
             }
         }
-        Ok(Outcome::Failed { not_before: None })
+        Err(SyncError::KeepsChanging)
     }
 
     /// How the physical cluster serves a resource. One that does not go down any more is asked about: copies of before may be

@@ -6,9 +6,10 @@ use portolan_types::{
     GroupResource, ObjectKey, object,
     placement::{Phase, PlacedCopy, Source},
     upstream::{Debt, UpstreamObject},
+    work::Outcome,
 };
 
-use super::{SyncError, Work, Worker, mirror::Place, queue::Outcome};
+use super::{SyncError, Work, Worker, mirror::Place};
 use crate::{
     plan::{self, Owing},
     status,
@@ -19,7 +20,7 @@ const UNPROVEN_CHECK: Duration = Duration::from_secs(30);
 
 impl Worker {
     pub(super) async fn while_cut_off(&self, key: &ObjectKey) -> Result<Outcome, SyncError> {
-        let Some(upstream) = self.upstream.get(key).await? else { return Ok(Outcome::Failed { not_before: None }) };
+        let Some(upstream) = self.upstream.get(key).await? else { return Err(SyncError::CutOff) };
         let Some(entry) = self.entry(&upstream) else { return Ok(Outcome::Done) };
         if let Some(rest) = self.rest_of(self.config.unreachable_after) {
             return Ok(Outcome::CheckAgainIn(rest));

@@ -2,10 +2,10 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use portolan_types::{annotations, object, upstream::Debt};
+use portolan_types::{annotations, object, upstream::Debt, work::Outcome};
 use serde_json::Value;
 
-use super::{SyncError, Work, Worker, mirror::Place, queue::Outcome, write::propagation};
+use super::{SyncError, Work, Worker, mirror::Place, write::propagation};
 use crate::{
     plan::{self, Proof},
     rules::Refusal,

@@ -3,7 +3,7 @@
 use portolan_types::{ObjectKey, placement::Phase};
 use tokio::time::Instant;
 
-use super::{SyncError, Work, Worker, queue::Outcome};
+use super::{SyncError, Work, Worker, queue::Ended};
 use crate::{client::DownstreamError, status};
 
 impl SyncError {
@@ -11,8 +11,10 @@ impl SyncError {
     /// itself is what fails, and for what the physical cluster refuses for good: that has been told already.
     fn trouble(&self) -> Option<(&'static str, String)> {
         match self {
-            Self::Upstream(_) | Self::CutOff => None,
-            Self::NotSynced(_) | Self::NamespaceEnding => Some((status::PENDING, self.to_string())),
+            Self::Upstream(_) | Self::CutOff | Self::OwnerUnknown(_) | Self::StillThere(_) => None,
+            Self::NotSynced(_) | Self::NamespaceEnding | Self::KeepsChanging => {
+                Some((status::PENDING, self.to_string()))
+            }
             Self::Downstream(error) => match error {
                 DownstreamError::Unreachable(_) => Some((status::UNREACHABLE, self.to_string())),
                 DownstreamError::Refused(answer) if answer.refusal().is_some() => None,
@@ -23,15 +25,12 @@ impl SyncError {
 }
 
 impl Worker {
-    pub(super) async fn after_failure(&self, work: &Work, error: &SyncError) -> Outcome {
-        let not_before = match error {
-            SyncError::Downstream(error) => error.retry_after(),
-            SyncError::Upstream(_) | SyncError::NotSynced(_) | SyncError::NamespaceEnding | SyncError::CutOff => None,
-        };
-        let failed = Outcome::Failed { not_before };
+    pub(super) async fn after_failure(&self, work: &Work, error: &SyncError) -> Ended {
+        let not_before = if let SyncError::Downstream(error) = error { error.retry_after() } else { None };
+        let failed = Ended::Badly { not_before };
         let Work::Copy(key) = work else { return failed };
         if self.session().is_err() {
-            return self.while_cut_off(key).await.unwrap_or(failed);
+            return self.while_cut_off(key).await.map_or(failed, Ended::Well);
         }
         if let Err(error) = self.tell_trouble(key, error).await {
             tracing::debug!(cluster = %self.config.name, %key, %error, "a failure cannot be told upstream");

@@ -32,6 +32,7 @@ use portolan_types::{
     ObjectKey, Seams, Uid,
     placement::PhysicalClusterSpec,
     upstream::{Debt, Upstream, UpstreamError},
+    work::Outcome,
 };
 use tokio::{
     task::{JoinHandle, JoinSet},
@@ -42,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     brake::Brake,
     mirror::Place,
-    queue::{Outcome, Queue},
+    queue::{Ended, Queue},
     session::Session,
     state::State,
 };
@@ -139,7 +140,7 @@ impl Syncer {
             config,
             upstream,
             connector,
-            queue: Queue::new(seams.clone()),
+            queue: Queue::new(&seams),
             seams,
             state: Mutex::new(state),
             counters: Counters::default(),
@@ -226,6 +227,12 @@ enum SyncError {
     Downstream(#[from] DownstreamError),
     #[error("{0} have not been read yet")]
     NotSynced(String),
+    #[error("{0} is not known above yet")]
+    OwnerUnknown(String),
+    #[error("it changed each time it was read")]
+    KeepsChanging,
+    #[error("{0} is still there")]
+    StillThere(String),
     #[error("the namespace downstream is being deleted")]
     NamespaceEnding,
     #[error("there is no connection to the physical cluster")]
@@ -238,7 +245,7 @@ struct Worker {
     upstream: Arc<dyn Upstream>,
     connector: Arc<dyn Connector>,
     seams: Seams,
-    queue: Queue<Work>,
+    queue: Queue,
     state: Mutex<State>,
     counters: Counters,
     /// A snapshot of upstream has been read.
@@ -306,17 +313,17 @@ async fn guarded(worker: Arc<Worker>, part: impl Future<Output = ()>) {
 async fn work(worker: Arc<Worker>) {
     loop {
         let work = worker.queue.next().await;
-        let outcome = match worker.reconcile(&work).await {
+        let ended = match worker.reconcile(&work).await {
             Ok(outcome) => {
                 worker.succeeded(&work);
-                outcome
+                Ended::Well(outcome)
             }
             Err(error) => {
                 tracing::debug!(cluster = %worker.config.name, ?work, %error, "will be tried again");
                 worker.after_failure(&work, &error).await
             }
         };
-        worker.queue.finish(work, outcome);
+        worker.queue.finish(work, ended);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use portolan_types::{GroupResource, ObjectKey, object};
+use portolan_types::{GroupResource, ObjectKey, object, work::Outcome};
 use serde_json::Value;
 
-use super::{SyncError, Worker, mirror::Place, queue::Outcome, session::Session};
+use super::{SyncError, Worker, mirror::Place, session::Session};
 use crate::{
     client::Served,
     naming::NamespaceIdentity,

@@ -2,14 +2,13 @@
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
-use portolan_types::{Uid, annotations, object, placement::CopyIdentity, upstream::UpstreamObject};
+use portolan_types::{Uid, annotations, object, placement::CopyIdentity, upstream::UpstreamObject, work::Outcome};
 use serde_json::Value;
 
 use super::{
     SyncError, Worker,
     copies::{Step, View, ownership_patch},
     mirror::Observed,
-    queue::Outcome,
 };
 use crate::{
     client::{DownstreamError, Served},
