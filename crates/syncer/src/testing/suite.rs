@@ -415,3 +415,24 @@ pub async fn run_workloads(connector: Arc<dyn Connector>) -> Verdict {
         .await?;
     stage.finished().await
 }
+
+/// From a write upstream until the report that its copy is there, fifty times, in milliseconds, sorted.
+///
+/// # Errors
+/// When a copy is not reported.
+pub async fn latencies(connector: Arc<dyn Connector>) -> Result<Vec<u128>, String> {
+    let stage = Stage::start(connector, 7).await?;
+    let mut taken = Vec::new();
+    for n in 0..50 {
+        let start = tokio::time::Instant::now();
+        let key = stage.place("configmaps", &format!("c{n}"), config_map("red"), Phase::Active);
+        while stage.upstream.last_report(&key).is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            ensure(start.elapsed() < PATIENCE, "a copy is not reported")?;
+        }
+        taken.push(start.elapsed().as_millis());
+    }
+    stage.finished().await?;
+    taken.sort_unstable();
+    Ok(taken)
+}

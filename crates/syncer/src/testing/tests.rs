@@ -281,38 +281,6 @@ async fn what_must_not_go_down_is_told() {
     stage.handle.stop().await;
 }
 
-/// The suite on a real API server: `PORTOLAN_SUITE_KUBECONFIG` names the file of a kubeconfig with inline data, of a cluster with
-/// nothing in it that matters. With `PORTOLAN_SUITE_WORKLOADS` set, also what needs controllers and nodes there.
-#[tokio::test]
-#[ignore = "needs a Kubernetes cluster, named by PORTOLAN_SUITE_KUBECONFIG"]
-async fn the_suite_passes_on_a_real_cluster() {
-    let text = std::fs::read_to_string(std::env::var("PORTOLAN_SUITE_KUBECONFIG").unwrap()).unwrap();
-    let connector =
-        Arc::new(crate::DirectConnector::from_kubeconfig(&text, crate::Addresses { allow_loopback: true }).unwrap());
-    suite::run(connector.clone()).await.unwrap();
-    if std::env::var_os("PORTOLAN_SUITE_WORKLOADS").is_some() {
-        suite::run_workloads(connector.clone()).await.unwrap();
-    }
-    println!("apply to copy reported, ms: {:?}", latencies(connector).await);
-}
-
-/// From a write upstream until the report that its copy is there, in milliseconds, sorted.
-async fn latencies(connector: Arc<dyn crate::Connector>) -> Vec<u128> {
-    let stage = Stage::start(connector, 7).await.unwrap();
-    let mut taken = Vec::new();
-    for n in 0..50 {
-        let start = std::time::Instant::now();
-        let key = stage.place("configmaps", &format!("c{n}"), data("1"), Phase::Active);
-        while stage.upstream.last_report(&key).is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        taken.push(start.elapsed().as_millis());
-    }
-    stage.finished().await.unwrap();
-    taken.sort_unstable();
-    taken
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_a_resource_that_goes_down_no_more_is_gone_only_when_it_is() {
     let cluster = FakeCluster::default();

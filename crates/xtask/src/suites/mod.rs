@@ -9,6 +9,7 @@ mod moving;
 pub(crate) mod oracle;
 mod scene;
 mod sync;
+mod syncer;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub(crate) struct Options {
 enum Suite {
     /// Every kubectl verb, in one namespace of one logical cluster.
     Kubectl,
+    /// The suite that every physical cluster passes, on a real one, without a Portolan server.
+    Syncer,
     /// The sample app: placed, running, scaled, moved, deleted.
     Sync,
     /// kill -9 under load: nothing acknowledged is lost.
@@ -93,8 +96,8 @@ fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
 }
 
 fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
-    let ours = [Suite::Sync, Suite::Demo].into_iter().any(|suite| options.suites.contains(&suite));
-    ensure!(!ours, "the suites sync and demo do not run against kube");
+    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo].into_iter().any(|suite| options.suites.contains(&suite));
+    ensure!(!ours, "the suites syncer, sync and demo do not run against kube");
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
     let mut report = Report::default();
@@ -118,7 +121,7 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     if options.wants(Suite::Demo) {
         demo::run(&mut report, &program, &tools, work.path());
     }
-    if [Suite::Sync, Suite::Kill, Suite::Kubectl].into_iter().any(|suite| options.wants(suite)) {
+    if [Suite::Syncer, Suite::Sync, Suite::Kill, Suite::Kubectl].into_iter().any(|suite| options.wants(suite)) {
         run_with_physical_clusters(&mut report, options, &program, &tools, work)?;
     }
     Ok(report.finish())
@@ -134,6 +137,12 @@ fn run_with_physical_clusters(
     let names = [scene::EAST, scene::WEST].map(str::to_owned);
     println!("starting the physical clusters {} and {}", scene::EAST, scene::WEST);
     let clusters = cluster::start_all(tools, work.path(), &names)?;
+    if options.wants(Suite::Syncer) {
+        report.check("syncer: its suite passes on a real physical cluster", || syncer::run(&clusters[0]));
+    }
+    if options.suites == [Suite::Syncer] {
+        return Ok(());
+    }
     let server = Portolan::start(program, tools, &work.path().join("portolan"))?;
     let mut scene = Scene::new(tools, work.path(), clusters, server)?;
 
