@@ -4,6 +4,7 @@
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
 mod emptying;
+pub mod events;
 pub mod garbage;
 pub mod namespaces;
 pub mod plane;
@@ -26,4 +27,5 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(garbage::GarbageCollector::new(plane.clone()))
         .with(service_accounts::ServiceAccounts::new(plane.clone(), root_ca))
         .with(roles::AggregatedRoles::new(plane.clone()))
+        .with(events::EventExpiry::new(plane.clone()))
 }

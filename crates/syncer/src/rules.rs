@@ -50,6 +50,9 @@ const FORBIDDEN: [&str; 9] = [
     "controllerrevisions.apps",
 ];
 
+/// What never goes down and is shown above, when it was made from something that did.
+const SHOWN: [(&str, &str); 1] = [("discovery.k8s.io", "endpointslices")];
+
 /// Why an object does not go down: the reason and message of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -91,6 +94,12 @@ impl SyncRules {
             false => named.filter(|resource| !is_forbidden(resource)).collect(),
         };
         Self { allowed }
+    }
+
+    /// The resources to look at below: those that may go down, and those that are only shown above.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = GroupResource> {
+        let shown = SHOWN.map(|(group, resource)| GroupResource::new(group, resource));
+        self.allowed.iter().cloned().chain(shown)
     }
 
     /// The allowed resources, in order.

@@ -128,6 +128,8 @@ pub struct Projection {
     pub put: Vec<(ObjectKey, Value)>,
     /// Objects whose downstream tombstone was seen.
     pub gone: Vec<ObjectKey>,
+    /// Events as they should be upstream, each with the upstream object that it is about. Nothing holds them there.
+    pub events: Vec<(ObjectKey, ObjectKey, Value)>,
 }
 
 /// A copy, or an object that the physical cluster made, that could not be deleted while its physical cluster was out of

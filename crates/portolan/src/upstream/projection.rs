@@ -3,7 +3,7 @@
 use portolan_store::{Expect, RangeRequest, RangeScope, StoredObject, Transaction, Write};
 use portolan_syncer::project::{Gone, controller_resource, merge_gone, merge_put};
 use portolan_types::{
-    GroupResource, ObjectKey, Record, Uid, object,
+    GroupResource, ObjectKey, Record, Uid, annotations, object,
     placement::PlacementRecord,
     upstream::{Projection, UpstreamError},
 };
@@ -27,6 +27,9 @@ pub(super) async fn project(
     }
     for key in projection.gone {
         transactions.extend(remove(upstream, physical, key).await?);
+    }
+    for (key, subject, event) in projection.events {
+        transactions.extend(show_event(upstream, physical, key, &subject, event).await?);
     }
     // Objects are independent of each other: a conflict on one must not hold up the rest. It comes again with the next look.
     let mut outcome = Ok(());
@@ -93,6 +96,52 @@ fn create(upstream: &StoreUpstream, key: ObjectKey, mut wanted: Value) -> Write 
     metadata.entry("creationTimestamp").or_insert_with(|| seams.now_text().into());
     metadata.insert("generation".into(), 1.into());
     Write { key, expect: Expect::Absent, record: Some(Record::of(&wanted)) }
+}
+
+/// An Event about something that `physical` was given or shows. It is not held by anything, so a namespace that ends gets none.
+async fn show_event(
+    upstream: &StoreUpstream,
+    physical: &Uid,
+    key: ObjectKey,
+    subject: &ObjectKey,
+    mut wanted: Value,
+) -> Result<Option<Transaction>, UpstreamError> {
+    let about = upstream.plane.store().get(subject).await.map_err(store_failed)?;
+    let is_its = about.is_some_and(|about| {
+        let header = &about.record.header;
+        wanted["involvedObject"]["uid"] == *header.uid && header.placed_on.iter().any(|uid| **uid == **physical)
+    });
+    let Some(namespace) = key.namespace().filter(|_| is_its && subject.namespace() == key.namespace()) else {
+        return Ok(None);
+    };
+    let name = namespace.parse().expect("the name of a namespace is the name of an object");
+    let around = ObjectKey::cluster_scoped(key.cluster, GroupResource::new("", "namespaces"), name);
+    let Some((namespace, at)) = upstream.read(&around).await? else { return Ok(None) };
+    if object::is_deleting(&namespace) {
+        return Ok(None);
+    }
+    let expect = match upstream.read(&key).await? {
+        None => {
+            let seams = upstream.plane.seams();
+            let metadata = object::metadata_mut(&mut wanted);
+            metadata.insert("uid".into(), seams.uid().as_str().into());
+            metadata.insert("creationTimestamp".into(), seams.now_text().into());
+            Expect::Absent
+        }
+        Some((known, revision)) => {
+            let from = |event: &Value| object::label(event, annotations::PROJECTED_FROM).map(str::to_owned);
+            if from(&known) != from(&wanted) {
+                return Ok(None);
+            }
+            for field in ["uid", "creationTimestamp"] {
+                let kept = object::meta_text(&known, field).to_owned();
+                object::metadata_mut(&mut wanted).insert(field.into(), kept.into());
+            }
+            Expect::At(revision)
+        }
+    };
+    let write = Write { key, expect, record: Some(Record::of(&wanted)) };
+    Ok(Some(Transaction { writes: vec![write], checks: vec![(around, Expect::At(at))] }))
 }
 
 async fn remove(

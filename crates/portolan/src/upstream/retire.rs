@@ -25,7 +25,7 @@ pub(crate) enum Left {
 /// Safe to repeat: the count of its syncers goes last, and with it the last trace.
 pub(super) async fn retire(upstream: &StoreUpstream, physical: &Uid) -> Result<Left, UpstreamError> {
     let (shown, is_placed) = placed_on(upstream, physical).await?;
-    projection::project(upstream, physical, Projection { put: Vec::new(), gone: shown }).await?;
+    projection::project(upstream, physical, Projection { gone: shown, ..Projection::default() }).await?;
     debts::forget_all(upstream, physical).await?;
     if is_placed {
         return Ok(Left::Placements);

@@ -67,7 +67,7 @@ impl World {
     }
 
     async fn show(&self, from: &str, put: (ObjectKey, Value)) {
-        let projection = Projection { put: vec![put], gone: Vec::new() };
+        let projection = Projection { put: vec![put], ..Projection::default() };
         self.0.project(&uid(from), projection).await.unwrap();
     }
 
@@ -143,7 +143,7 @@ async fn a_replica_set_that_ends_on_one_physical_cluster_counts_no_more_there() 
     let full = json!({"replicas": 2, "readyReplicas": 2});
     world.report(&at, "east", 0, full.clone()).await;
     world.report(&at, "west", 0, full).await;
-    let gone = || Projection { put: Vec::new(), gone: vec![at.clone()] };
+    let gone = || Projection { gone: vec![at.clone()], ..Projection::default() };
     world.0.project(&uid("east"), gone()).await.unwrap();
     let left = world.get(&at).await.unwrap();
     assert_eq!((&left["spec"]["replicas"], &left["status"]["readyReplicas"]), (&json!(2), &json!(2)));
@@ -188,4 +188,35 @@ async fn a_debt_takes_the_copy_off_the_record_and_the_write_off_with_it() {
     assert_eq!(object::annotation(&left, annotations::WRITE_OFF), Some("north"), "it is used once");
     world.0.settle(&uid("east"), &debt).await.unwrap();
     assert!(world.0.debts(&uid("east")).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_physical_cluster_tells_events_only_of_what_it_was_given() {
+    let world = World::new();
+    let web = key("deployments.apps", "web");
+    world.write(&web, &workload("Deployment", vec![copy("east", Phase::Active, None, 1)])).await;
+    let shop = ObjectKey::cluster_scoped(web.cluster, GroupResource::new("", "namespaces"), "shop".parse().unwrap());
+    let event = |about: &str, from: &str, message: &str| {
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop",
+            "labels": {(annotations::PROJECTED_FROM): from}}, "involvedObject": {"uid": about}, "message": message})
+    };
+    let at = key("events", "e");
+    let message = async || world.get(&at).await.map(|event| event["message"].as_str().unwrap().to_owned());
+    for (case, namespace, by, event, expected) in [
+        ("no namespace", None, "east", event("owner", "east", "0"), None),
+        ("a namespace that ends", Some(json!({"deletionTimestamp": "t"})), "east", event("owner", "east", "1"), None),
+        ("about another object of the name", Some(json!({})), "east", event("other", "east", "2"), None),
+        ("by a cluster that was not given it", None, "west", event("owner", "west", "3"), None),
+        ("about its copy", None, "east", event("owner", "east", "4"), Some("4")),
+        ("it goes on", None, "east", event("owner", "east", "5"), Some("5")),
+        ("an Event of somebody else stays", None, "east", event("owner", "elsewhere", "6"), Some("5")),
+    ] {
+        if let Some(metadata) = namespace {
+            world.write(&shop, &json!({"metadata": metadata})).await;
+        }
+        let projection = Projection { events: vec![(at.clone(), web.clone(), event)], ..Projection::default() };
+        world.0.project(&uid(by), projection).await.unwrap();
+        assert_eq!(message().await.as_deref(), expected, "{case}");
+    }
+    assert!(object::uid(&world.get(&at).await.unwrap()).is_some());
 }

@@ -47,17 +47,18 @@ fn root(version: &GroupVersion) -> String {
     }
 }
 
-/// Asks for every allowed resource. What the physical cluster says it does not serve is left out.
+/// Asks for every resource that goes down or is shown above. What the physical cluster says it does not serve is left out.
 ///
 /// # Errors
 /// When any part of the answer is missing: half a discovery is none.
 pub(crate) async fn discover(api: &Api, rules: &SyncRules) -> Result<HashMap<GroupResource, Served>, DownstreamError> {
     let preferred = preferred_versions(api).await?;
-    let mut by_version: BTreeMap<GroupVersion, BTreeSet<&GroupResource>> = BTreeMap::new();
-    for resource in rules.allowed() {
-        let version = version_of(resource).or_else(|| preferred.get(&*resource.group).map(String::as_str));
+    let mut by_version: BTreeMap<GroupVersion, BTreeSet<GroupResource>> = BTreeMap::new();
+    for resource in rules.watched() {
+        let version = version_of(&resource).or_else(|| preferred.get(&*resource.group).map(String::as_str));
+        let version = version.map(|version| GroupVersion::new(&*resource.group, version));
         if let Some(version) = version {
-            by_version.entry(GroupVersion::new(&*resource.group, version)).or_default().insert(resource);
+            by_version.entry(version).or_default().insert(resource);
         }
     }
     let mut served = HashMap::new();
@@ -86,7 +87,7 @@ async fn preferred_versions(api: &Api) -> Result<HashMap<String, String>, Downst
     Ok(list.iter().filter_map(pair).collect())
 }
 
-fn found(version: &GroupVersion, wanted: &BTreeSet<&GroupResource>, list: &Value) -> Vec<(GroupResource, Served)> {
+fn found(version: &GroupVersion, wanted: &BTreeSet<GroupResource>, list: &Value) -> Vec<(GroupResource, Served)> {
     let entries = list["resources"].as_array().into_iter().flatten();
     entries
         .filter_map(|entry| {

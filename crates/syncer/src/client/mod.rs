@@ -165,6 +165,13 @@ impl Api {
         }
     }
 
+    /// The resourceVersion of now under `path`.
+    pub(crate) async fn version(&self, path: &str) -> Result<String, DownstreamError> {
+        let mut page = self.get(&format!("{path}?limit=1")).await?;
+        check_page(&mut page)?;
+        Ok(page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+    }
+
     /// Whether there is any object under `path`, whatever its labels, that `counts`.
     pub(crate) async fn any(&self, path: &str, counts: impl Fn(&Value) -> bool) -> Result<bool, DownstreamError> {
         let (objects, _) = self.list(path, "").await?;

@@ -3,8 +3,10 @@
 //! One ReplicaSet per template of an upstream Deployment appears above, named by the hash of the template as it is written
 //! upstream, so that all physical clusters share it; it owns the Pods of all of them.
 
+mod events;
 mod merge;
 mod replica_sets;
+mod slices;
 
 use std::collections::BTreeMap;
 
@@ -14,8 +16,10 @@ use portolan_types::{
 };
 use serde_json::{Map, Value, json};
 
+pub use events::event;
 pub use merge::{Gone, merge_gone, merge_put};
 pub use replica_sets::{replica_set, replica_set_name};
+pub use slices::rename_targets;
 
 use crate::{plan, transform};
 
@@ -52,6 +56,7 @@ pub fn controller_resource(kind: &str) -> Option<(&'static str, &'static str)> {
         "Job" => Some(("batch", "jobs")),
         "CronJob" => Some(("batch", "cronjobs")),
         "ReplicationController" => Some(("", "replicationcontrollers")),
+        "Service" => Some(("", "services")),
         _ => None,
     }
 }

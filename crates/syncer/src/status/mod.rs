@@ -163,6 +163,11 @@ pub(crate) fn bounds_text(content: &str) -> String {
     bounds::text(content, 1024)
 }
 
+/// The first `limit` bytes of a text that a physical cluster sent.
+pub(crate) fn bounds_to(content: &str, limit: usize) -> String {
+    bounds::text(content, limit)
+}
+
 fn sanitized(copy: &CopyStatus) -> CopyStatus {
     CopyStatus { status: bounded(&copy.status), ..copy.clone() }
 }

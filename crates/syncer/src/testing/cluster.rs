@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::connector::{ConnectError, Connector};
 
 /// (root, plural, kind, namespaced)
-const RESOURCES: [(&str, &str, &str, bool); 10] = [
+const RESOURCES: [(&str, &str, &str, bool); 12] = [
     ("api/v1", "namespaces", "Namespace", false),
     ("api/v1", "nodes", "Node", false),
     ("api/v1", "configmaps", "ConfigMap", true),
@@ -26,6 +26,8 @@ const RESOURCES: [(&str, &str, &str, bool); 10] = [
     ("api/v1", "pods", "Pod", true),
     ("api/v1", "services", "Service", true),
     ("api/v1", "persistentvolumeclaims", "PersistentVolumeClaim", true),
+    ("api/v1", "events", "Event", true),
+    ("apis/discovery.k8s.io/v1", "endpointslices", "EndpointSlice", true),
     ("apis/apps/v1", "deployments", "Deployment", true),
     ("apis/apps/v1", "replicasets", "ReplicaSet", true),
     ("apis/autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true),
@@ -277,13 +279,13 @@ impl FakeCluster {
 
     fn watch(&self, target: &Target, query: &str) -> Answer {
         let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).and_then(|v| v.parse().ok());
-        let (resource, cluster) = (target.resource, self.clone());
+        let (resource, cluster, labelled) = (target.resource, self.clone(), is_labelled(query));
         let state = (from.unwrap_or(0_u64), self.changed.subscribe());
         let frames = futures::stream::unfold(state, move |(after, mut changed)| {
             let cluster = cluster.clone();
             async move {
                 loop {
-                    let (lines, reached) = cluster.lines(resource, after);
+                    let (lines, reached) = cluster.lines(resource, after, labelled);
                     if !lines.is_empty() {
                         return Some((Ok(http_body::Frame::data(Bytes::from(lines))), (reached, changed)));
                     }
@@ -294,10 +296,11 @@ impl FakeCluster {
         streamed(frames)
     }
 
-    fn lines(&self, resource: usize, after: u64) -> (String, u64) {
+    fn lines(&self, resource: usize, after: u64, labelled: bool) -> (String, u64) {
         let inner = self.inner();
         let new = inner.events.iter().filter(|(version, at, _, object)| {
-            *version > after && at.0 == resource && object::label(object, "sync.portolan.dev/cluster").is_some()
+            let is_wanted = !labelled || object::label(object, "sync.portolan.dev/cluster").is_some();
+            *version > after && at.0 == resource && is_wanted
         });
         let lines = new.map(|(_, _, kind, object)| format!("{}\n", json!({"type": kind, "object": object}))).collect();
         (lines, inner.version)
@@ -335,6 +338,7 @@ fn discovery(path: &str) -> Option<Value> {
         "apis" => Some(json!({"groups": [
             {"name": "apps", "preferredVersion": {"version": "v1"}},
             {"name": "autoscaling", "preferredVersion": {"version": "v2"}},
+            {"name": "discovery.k8s.io", "preferredVersion": {"version": "v1"}},
         ]})),
         _ => {
             let of = RESOURCES.iter().filter(|(root, ..)| *root == path);
@@ -345,8 +349,12 @@ fn discovery(path: &str) -> Option<Value> {
     }
 }
 
+fn is_labelled(query: &str) -> bool {
+    query.contains("sync.portolan.dev")
+}
+
 fn list(inner: &Inner, target: &Target, query: &str) -> Answer {
-    let labelled = query.contains("sync.portolan.dev");
+    let labelled = is_labelled(query);
     let items: Vec<&Value> = inner
         .objects
         .iter()

@@ -207,6 +207,7 @@ fn kind_of(resource: &str) -> GroupVersionKind {
         "deployments" => GroupVersionKind::new("apps", "v1", "Deployment"),
         "replicasets" => GroupVersionKind::new("apps", "v1", "ReplicaSet"),
         "pods" => GroupVersionKind::new("", "v1", "Pod"),
+        "services" => GroupVersionKind::new("", "v1", "Service"),
         _ => GroupVersionKind::new("", "v1", "ConfigMap"),
     }
 }

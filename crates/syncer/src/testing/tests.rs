@@ -457,3 +457,78 @@ async fn what_is_shown_of_an_unreachable_cluster_ends_above_and_later_below() {
     assert!(stage.upstream.all_keys().is_empty(), "nothing comes back above");
     stage.handle.stop().await;
 }
+
+/// An Event about an object below.
+fn event(name: &str, about: &Value, message: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": object::namespace(about)}, "type": "Warning", "reason": "BackOff",
+        "message": message, "count": 2, "source": {"component": "kubelet"}, "involvedObject": {"kind": about["kind"],
+        "name": object::name(about), "namespace": object::namespace(about), "uid": object::meta_text(about, "uid")}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_what_is_ours_are_shown_above_about_what_stands_there() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("deployments").len() == 1).await.unwrap();
+    let (_, pod) = run_deployment(&cluster);
+    cluster.put("events", event("web.1", &cluster.all("deployments")[0], "scaled"));
+    // It comes before its pod is shown.
+    cluster.put("events", event("web-x1.1", &pod, "pulling"));
+    let mut foreign = pod.clone();
+    foreign["metadata"]["namespace"] = json!("kube-system");
+    cluster.put("events", event("theirs.1", &foreign, "secret"));
+    stage.until("both are shown", async |s| s.upstream.keys("events").len() == 2).await.unwrap();
+    let shown = |name: &str| stage.upstream.object(&stage.key("events", name)).unwrap();
+    let pod_key = stage.upstream.keys("pods").remove(0);
+    let uid = |key| object::meta_text(&stage.upstream.object(key).unwrap(), "uid").to_owned();
+    let about = &shown("web-x1.1")["involvedObject"];
+    assert_eq!(about["uid"], uid(&pod_key));
+    assert_eq!((&about["namespace"], &about["name"]), (&json!("shop"), &json!(pod_key.name.as_str())));
+    assert_eq!(shown("web.1")["involvedObject"]["uid"], uid(&key));
+    assert_eq!(shown("web.1")["metadata"]["labels"], json!({(annotations::PROJECTED_FROM): "member"}));
+    assert_eq!(object::annotation(&shown("web.1"), annotations::PLACEMENT), None, "nothing holds it");
+    cluster.put("events", event("web.1", &cluster.all("deployments")[0], "scaled again"));
+    let again = async |s: &Stage| s.upstream.object(&s.key("events", "web.1")).unwrap()["message"] == "scaled again";
+    stage.until("it goes on", again).await.unwrap();
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoint_slices_are_shown_above_with_the_pods_that_are_shown() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+    let key =
+        stage.place("services", "web", json!({"metadata": {}, "spec": {"selector": {"app": "web"}}}), Phase::Active);
+    stage
+        .until("the copies are there", async |_| {
+            cluster.all("deployments").len() == 1 && cluster.all("services").len() == 1
+        })
+        .await
+        .unwrap();
+    let (_, pod) = run_deployment(&cluster);
+    stage.until("the pod is shown", async |s| s.upstream.keys("pods").len() == 1).await.unwrap();
+    let service = cluster.all("services").remove(0);
+    let mut labels = service["metadata"]["labels"].clone();
+    labels["kubernetes.io/service-name"] = json!("web");
+    let target = |name: &str| json!({"kind": "Pod", "name": name, "namespace": object::namespace(&pod), "uid": "down"});
+    let slice = cluster.put("endpointslices", json!({
+        "metadata": {"name": "web-abc", "namespace": object::namespace(&service), "labels": labels, "ownerReferences": [{
+            "apiVersion": "v1", "kind": "Service", "name": "web", "uid": object::meta_text(&service, "uid"), "controller": true}]},
+        "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": ["10.0.0.1"], "targetRef": target(object::name(&pod))},
+            {"addresses": ["10.0.0.2"], "targetRef": target("of-somebody-else")}],
+    }));
+    stage.until("it is shown", async |s| s.upstream.keys("endpointslices").len() == 1).await.unwrap();
+    let shown = stage.upstream.object(&stage.upstream.keys("endpointslices")[0]).unwrap();
+    let above = stage.upstream.object(&key).unwrap();
+    assert_eq!(shown["metadata"]["ownerReferences"][0]["uid"], above["metadata"]["uid"]);
+    assert_eq!(shown["metadata"]["labels"]["kubernetes.io/service-name"], "web");
+    let pod = json!({"kind": "Pod", "namespace": "shop", "name": object::name(&pod)});
+    assert_eq!(shown["endpoints"], json!([{"addresses": ["10.0.0.1"], "targetRef": pod}, {"addresses": ["10.0.0.2"]}]));
+    cluster.remove("endpointslices", &slice);
+    stage.until("it ends with that of below", async |s| s.upstream.keys("endpointslices").is_empty()).await.unwrap();
+    stage.handle.stop().await;
+}

@@ -218,6 +218,11 @@ impl MemoryUpstream {
                 self.store(&mut inner, &key, &kind, Some(object));
             }
         }
+        for (key, subject, event) in projection.events {
+            if inner.objects.contains_key(&subject) {
+                self.store(&mut inner, &key, &GroupVersionKind::new("", "v1", "Event"), Some(event));
+            }
+        }
         for key in projection.gone {
             let Some(found) = inner.objects.get(&key).cloned() else { continue };
             match project::merge_gone(&found.object, &self.physical) {

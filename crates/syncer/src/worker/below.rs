@@ -59,7 +59,7 @@ impl Worker {
         }
         let key = self.state().shown.get(place).map(|shown| shown.key.clone());
         if let Some(key) = key {
-            let projection = Projection { put: Vec::new(), gone: vec![key.clone()] };
+            let projection = Projection { gone: vec![key.clone()], ..Projection::default() };
             self.upstream.project(&self.config.uid, projection).await?;
             self.state().shown.remove(place);
             self.forget(&key);
@@ -89,10 +89,13 @@ impl Worker {
             }
             None => project::made_below(found, &namespace, owner, origin),
         };
-        let Some(shown) = shown else {
+        let Some(mut shown) = shown else {
             tracing::warn!(cluster = %self.config.name, name = place.name, "an object is too large to be shown above");
             return Ok(Outcome::Done);
         };
+        if &*place.resource.resource == "endpointslices" {
+            project::rename_targets(&mut shown, &namespace, |pod| self.pod_above(place, pod));
+        }
         let Ok(name) = object::name(&shown).parse() else { return Ok(Outcome::Done) };
         let key = ObjectKey::namespaced(cluster, place.resource.clone(), namespace, name);
         self.put(session, place, key.clone(), found, shown).await?;
@@ -116,7 +119,7 @@ impl Worker {
         if is_known {
             return Ok(());
         }
-        let projection = Projection { put: vec![(key.clone(), shown)], gone: Vec::new() };
+        let projection = Projection { put: vec![(key.clone(), shown)], ..Projection::default() };
         self.upstream.project(&self.config.uid, projection).await?;
         let uid = object::meta_text(found, "uid").to_owned();
         let entry = Shown { key, uid: uid.clone(), fingerprint: print };
@@ -125,6 +128,13 @@ impl Worker {
             self.wake_owned(session, place, &uid);
         }
         Ok(())
+    }
+
+    /// The name above of a pod beside `slice`.
+    fn pod_above(&self, slice: &Place, pod: &str) -> Option<String> {
+        let resource = GroupResource::new("", "pods");
+        let at = Place { resource, namespace: slice.namespace.clone(), name: pod.to_owned() };
+        self.state().shown.get(&at).map(|shown| shown.key.name.to_string())
     }
 
     /// What was waiting for its owner to be shown can be shown now.
@@ -156,7 +166,7 @@ impl Worker {
     }
 
     /// The upstream namespace of a downstream one of ours.
-    fn namespace_above(
+    pub(super) fn namespace_above(
         &self,
         session: &Session,
         name: &str,
@@ -171,7 +181,10 @@ impl Worker {
     async fn maker(&self, session: &Session, place: &Place, found: &Value) -> Result<Maker, SyncError> {
         let controller = object::controller_of(found);
         match (&*place.resource.resource, controller.and_then(|c| c["kind"].as_str())) {
-            ("pods", Some(_)) | ("replicasets", Some("Deployment")) | ("jobs", Some("CronJob")) => {}
+            ("pods", Some(_))
+            | ("replicasets", Some("Deployment"))
+            | ("jobs", Some("CronJob"))
+            | ("endpointslices", Some("Service")) => {}
             ("persistentvolumeclaims", None) => return Ok(Maker::Nobody),
             _ => return Ok(Maker::NotShown),
         }
@@ -199,7 +212,7 @@ impl Worker {
         })
     }
 
-    fn key_of_copy(&self, at: &Place, copy: &Value) -> Option<ObjectKey> {
+    pub(super) fn key_of_copy(&self, at: &Place, copy: &Value) -> Option<ObjectKey> {
         let identity = plan::copy_identity(copy, &self.config.uid)?;
         let namespace: NamespaceName = identity.namespace.parse().ok()?;
         let (cluster, name) = (identity.cluster.parse().ok()?, identity.name.parse().ok()?);

@@ -148,9 +148,11 @@ impl Mirror {
         objects.filter(|((ns, _), _)| namespace.is_none_or(|wanted| wanted == ns)).map(|(_, o)| o.clone()).collect()
     }
 
-    /// Whether any watched object is in the namespace.
-    pub(crate) fn is_used(&self, namespace: &str) -> bool {
-        self.kinds().values().any(|kind| kind.objects.keys().any(|(ns, _)| ns == namespace))
+    /// Whether any watched object is in the namespace, but for those of `ignored` resources.
+    pub(crate) fn is_used(&self, namespace: &str, ignored: impl Fn(&GroupResource) -> bool) -> bool {
+        let kinds = self.kinds();
+        let mut counted = kinds.iter().filter(|(resource, _)| !ignored(resource));
+        counted.any(|(_, kind)| kind.objects.keys().any(|(ns, _)| ns == namespace))
     }
 
     /// Forgets a namespace that turned out to be gone, so that it is made again.

@@ -9,6 +9,7 @@ mod brake;
 mod copies;
 mod cut_off;
 mod debts;
+mod events;
 mod failures;
 mod health;
 mod mirror;
@@ -210,6 +211,8 @@ enum Work {
     Copy(ObjectKey),
     /// A downstream object that is shown above.
     Below(Place),
+    /// An Event downstream that has yet to be shown above.
+    Event(Place),
     /// A downstream namespace that may be empty.
     Namespace(String),
     /// A copy that is to be deleted on return.
@@ -332,6 +335,7 @@ impl Worker {
         match work {
             Work::Copy(key) => self.reconcile_copy(key).await,
             Work::Below(place) => self.reconcile_below(place).await,
+            Work::Event(place) => self.reconcile_event(place).await,
             Work::Namespace(name) => self.reconcile_namespace(name).await,
             Work::Debt(debt) => self.reconcile_debt(debt).await,
             Work::Debts => self.read_debts().await,

@@ -19,6 +19,10 @@ const NOT_CONTENT: [&str; 3] = ["events", "events.events.k8s.io", "endpointslice
 /// When to look again at a namespace with something in it that nobody watches: what is foreign there, or is still ending.
 const CONTENT_CHECK: Duration = Duration::from_secs(10);
 
+fn is_no_content(resource: &GroupResource) -> bool {
+    NOT_CONTENT.contains(&resource.to_string().as_str())
+}
+
 fn namespaces() -> GroupResource {
     GroupResource::new("", "namespaces")
 }
@@ -99,7 +103,7 @@ impl Worker {
         let Some(known) = session.mirror.get(&place_of(name)) else { return Ok(Outcome::Done) };
         let identity = NamespaceIdentity::of(&known.object).filter(|identity| identity.physical == self.config.uid);
         let Some(identity) = identity.filter(|_| !object::is_deleting(&known.object)) else { return Ok(Outcome::Done) };
-        if self.is_placed_in(&identity) || session.mirror.is_used(name) {
+        if self.is_placed_in(&identity) || session.mirror.is_used(name, is_no_content) {
             return Ok(Outcome::Done); // the end of the last of them comes back here
         }
         if self.has_content(&session, name).await? {
@@ -133,7 +137,7 @@ impl Worker {
         for served in session.all_served() {
             let resource = &served.resource;
             let counts = |found: &Value| !is_local(resource, found);
-            let is_content = served.namespaced && !NOT_CONTENT.contains(&resource.to_string().as_str());
+            let is_content = served.namespaced && !is_no_content(resource);
             if is_content && session.api.any(&served.path(Some(namespace), None), counts).await? {
                 return Ok(true);
             }

@@ -31,7 +31,7 @@ impl WorkKey for Work {
         match self {
             Self::Copy(key) => Tenant::Cluster(key.cluster),
             Self::Debt(debt) => Tenant::Cluster(debt.key.cluster),
-            Self::Below(place) => Tenant::Namespace(place.namespace.clone()),
+            Self::Below(place) | Self::Event(place) => Tenant::Namespace(place.namespace.clone()),
             Self::Namespace(name) => Tenant::Namespace(name.clone()),
             Self::Debts => Tenant::Worker,
         }

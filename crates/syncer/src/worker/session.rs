@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    Work, Worker, health,
+    Work, Worker, events, health,
     mirror::{Mirror, Observed},
     queue::jitter,
     reflect,
@@ -106,6 +106,7 @@ fn reason_of(error: &DownstreamError) -> (String, String) {
 async fn keep(worker: &Arc<Worker>, session: Arc<Session>) {
     let mut watches = JoinSet::new();
     watches.spawn(reflect::follow(worker.clone(), session.clone(), Served::namespaces()));
+    watches.spawn(events::follow(worker.clone(), session.clone()));
     for served in session.all_served() {
         watches.spawn(reflect::follow(worker.clone(), session.clone(), served));
     }

@@ -5,7 +5,12 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use portolan_types::{ObjectKey, Uid, upstream::ClusterReport};
 use tokio::time::Instant;
 
-use super::{brake::Brake, mirror::Place, session::Session};
+use super::{
+    brake::Brake,
+    events::{Allowances, Waiting},
+    mirror::Place,
+    session::Session,
+};
 
 /// How long the condition of a physical cluster tells of copies that named a newer syncer.
 const FORGERY_SHOWN: Duration = Duration::from_secs(600);
@@ -20,6 +25,9 @@ pub(super) struct State {
     pub(super) settled: HashMap<ObjectKey, (String, String)>,
     /// Downstream objects that are shown above: address there, uid below, fingerprint of what was shown.
     pub(super) shown: HashMap<Place, Shown>,
+    /// Events below that have yet to be shown.
+    pub(super) events: HashMap<Place, Waiting>,
+    pub(super) event_allowances: Allowances,
     /// What is not as it should be with a copy. Most have none.
     pub(super) troubles: HashMap<ObjectKey, Trouble>,
     pub(super) session: Option<Arc<Session>>,
