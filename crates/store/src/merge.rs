@@ -39,10 +39,11 @@ impl<'a> Found<'a> {
         }
     }
 
-    pub(crate) fn value_bytes(&self) -> Bytes {
+    /// The value where it can be shared.
+    pub(crate) fn shared(&self) -> Option<Bytes> {
         match &self.place {
-            Place::Cursor(cursor) => cursor.value_bytes(),
-            Place::Here(value) => value.clone(),
+            Place::Cursor(cursor) => cursor.shared(),
+            Place::Here(value) => Some(value.clone()),
         }
     }
 }

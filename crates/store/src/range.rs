@@ -1,5 +1,6 @@
 //! Reading many objects at one state, in key order.
 
+use bytes::{Bytes, BytesMut};
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Scope};
 
 use crate::{
@@ -33,8 +34,18 @@ pub(crate) fn range(
 ) -> Result<Option<RangePage>, StoreError> {
     let marks = marks(view)?;
     let at = state(view, marks, request)?;
-    let mut reader =
-        Reader { view, resources, request, marks, at, budget: budget.0, objects: Vec::new(), bytes: 0, last: None };
+    let mut reader = Reader {
+        view,
+        resources,
+        request,
+        marks,
+        at,
+        budget: budget.0,
+        objects: Vec::new(),
+        bytes: 0,
+        bodies: Bodies::default(),
+        last: None,
+    };
     let end = match &request.scope {
         RangeScope::AllClusters(resource) => reader.all_clusters(resource),
         RangeScope::Cluster(cluster, resource) => reader.resource(*cluster, resource, None),
@@ -82,6 +93,7 @@ struct Reader<'a> {
     objects: Vec<StoredObject>,
     /// Bytes of `objects`.
     bytes: usize,
+    bodies: Bodies,
     /// Resource and namespace of the last object: neighbours share them.
     last: Option<(u32, GroupResource, Scope)>,
 }
@@ -160,7 +172,12 @@ impl Reader<'_> {
         if !stored.matches(&self.request.labels).map_err(damaged)? {
             return Ok(());
         }
-        let version = stored.decode(&found.value_bytes()).map_err(damaged)?;
+        let bodies = &mut self.bodies;
+        let body = |at| match found.shared() {
+            Some(value) => value.slice(at..),
+            None => bodies.keep(&found.value()[at..]),
+        };
+        let version = stored.decode(body).map_err(damaged)?;
         let parts = keys::parts(found.suffix()).ok_or(Damage::Key).map_err(damaged)?;
         let key = self.key(parts)?;
         let (revision, created, record) = (version.revision, version.created, version.record);
@@ -256,6 +273,29 @@ impl Reader<'_> {
             cursor.advance().map_err(backend)?;
         }
         Ok(End::Reached)
+    }
+}
+
+/// Bodies of objects that are read together, in blocks that they share: one allocation for many. Whoever keeps a single object
+/// keeps its block.
+#[derive(Default)]
+struct Bodies {
+    block: BytesMut,
+    last_block: usize,
+}
+
+impl Bodies {
+    /// Bytes of the first block, and of the largest.
+    const BLOCKS: (usize, usize) = (2 << 10, 32 << 10);
+
+    fn keep(&mut self, body: &[u8]) -> Bytes {
+        if self.block.capacity() < body.len() {
+            let next = (2 * self.last_block).clamp(Self::BLOCKS.0, Self::BLOCKS.1);
+            self.last_block = next.max(body.len());
+            self.block = BytesMut::with_capacity(self.last_block);
+        }
+        self.block.extend_from_slice(body);
+        self.block.split().freeze()
     }
 }
 

@@ -136,8 +136,8 @@ impl<'a> Stored<'a> {
         Ok(selector.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)))
     }
 
-    /// Takes it apart; `value` are the same bytes, shared.
-    pub(crate) fn decode(self, value: &Bytes) -> Result<Version, Damage> {
+    /// Takes it apart. `body` keeps the bytes from its argument on.
+    pub(crate) fn decode(self, body: impl FnOnce(usize) -> Bytes) -> Result<Version, Damage> {
         let mut reader = Reader { bytes: self.0, at: REST };
         let (splice_at, body_at) = (reader.number()?, reader.number()?);
         let flags = reader.byte()?;
@@ -152,17 +152,17 @@ impl<'a> Stored<'a> {
             has_finalizers: flags & FINALIZERS != 0,
             is_deleting: flags & DELETING != 0,
         };
-        if body_at > value.len() || reader.at != body_at {
+        if body_at > self.0.len() || reader.at != body_at {
             return Err(Damage::CutOff);
         }
-        let record = Record::from_parts(header, value.slice(body_at..), as_u32(splice_at)).ok_or(Damage::CutOff)?;
+        let record = Record::from_parts(header, body(body_at), as_u32(splice_at)).ok_or(Damage::CutOff)?;
         Ok(Version { revision: self.revision()?, created: revision_at(self.0, 13)?, record: Arc::new(record) })
     }
 }
 
 /// Checks bytes and takes them apart.
 pub(crate) fn decode(value: &Bytes) -> Result<Version, Damage> {
-    Stored::check(value)?.decode(value)
+    Stored::check(value)?.decode(|at| value.slice(at..))
 }
 
 fn with_numbers(checksum: u32, numbers: &[u8]) -> u32 {

@@ -80,8 +80,8 @@ impl Cursor for MemoryCursor<'_> {
         self.here.map_or(&[], |(_, value)| value)
     }
 
-    fn value_bytes(&self) -> Bytes {
-        self.here.map_or_else(Bytes::new, |(_, value)| value.clone())
+    fn shared(&self) -> Option<Bytes> {
+        self.here.map(|(_, value)| value.clone())
     }
 
     fn advance(&mut self) -> KvResult<()> {

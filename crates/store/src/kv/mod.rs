@@ -79,9 +79,13 @@ pub(crate) trait Cursor {
     fn key(&self) -> Option<&[u8]>;
     /// The value here; empty at the end.
     fn value(&self) -> &[u8];
+    /// The value here, where the engine can share it.
+    fn shared(&self) -> Option<Bytes> {
+        None
+    }
     /// The value here, to keep.
     fn value_bytes(&self) -> Bytes {
-        Bytes::copy_from_slice(self.value())
+        self.shared().unwrap_or_else(|| Bytes::copy_from_slice(self.value()))
     }
     /// Goes to the next pair.
     fn advance(&mut self) -> KvResult<()>;
@@ -94,12 +98,11 @@ pub(crate) fn read<T>(kv: &dyn OrderedKv, reader: impl FnOnce(&dyn View) -> T) -
     answer.ok_or_else(|| BackendError { context: "the engine showed no state".into(), source: None })
 }
 
-/// A failure with the engine's own words.
-pub(crate) fn failure<E>(context: &str) -> impl FnOnce(E) -> BackendError
+/// A failure with the engine's own words. Costs nothing while there is none.
+pub(crate) fn failure<E>(context: &'static str) -> impl FnOnce(E) -> BackendError
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let context = context.to_owned();
     move |source| BackendError { context: format!("{context}: {source}"), source: Some(Box::new(source)) }
 }
 

@@ -238,8 +238,8 @@ impl Cursor for SledCursor<'_> {
         self.here.as_ref().map_or(&[], |(_, value)| value)
     }
 
-    fn value_bytes(&self) -> Bytes {
-        self.here.as_ref().map_or_else(Bytes::new, |(_, value)| value.clone())
+    fn shared(&self) -> Option<Bytes> {
+        self.here.as_ref().map(|(_, value)| value.clone())
     }
 
     fn advance(&mut self) -> KvResult<()> {
