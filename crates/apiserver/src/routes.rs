@@ -17,6 +17,8 @@ pub(crate) enum Endpoint {
     Version,
     /// `/metrics`.
     Metrics,
+    /// The whole store.
+    Snapshot,
     /// Keys of service account tokens.
     Jwks,
     /// Who issues service account tokens.
@@ -71,6 +73,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route("/healthz/{name}", Endpoint::Healthz, Policy::Server),
     route("/version", Endpoint::Version, Policy::Server),
     route("/metrics", Endpoint::Metrics, Policy::Server),
+    route("/snapshot", Endpoint::Snapshot, Policy::Server),
     route("/openid/v1/jwks", Endpoint::Jwks, Policy::Path),
     route("/.well-known/openid-configuration", Endpoint::OpenIdConfiguration, Policy::Path),
     route("/openapi/v3", Endpoint::OpenApiIndex, Policy::Path),

@@ -99,6 +99,8 @@ pub struct StoredObject {
 /// Which objects a range reads, in key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeScope {
+    /// Every object of all logical clusters.
+    All,
     /// A resource of all logical clusters, by cluster.
     AllClusters(GroupResource),
     /// A resource of one logical cluster.
@@ -363,6 +365,9 @@ pub trait Store: Send + Sync {
     /// Deletes a logical cluster and all that is in it, as one durable tombstone; keys go in slices afterwards. Watchers of its
     /// resources see the deletions. Its id takes no write any more.
     fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>>;
+
+    /// The logical clusters that were ever deleted.
+    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>>;
 
     /// Finishes what was accepted, syncs, and takes no write any more.
     fn close(&self) -> BoxFuture<'_, ()>;

@@ -14,7 +14,7 @@ use crate::{
     inline::Inline,
     plan::PreparedTransaction,
     range::{Budget, range},
-    read::{as_revision, backend, get},
+    read::{as_revision, backend, get, gone_clusters},
 };
 
 /// How many objects a range may look at in place, before it moves to a thread for blocking.
@@ -134,6 +134,10 @@ impl Store for EmbeddedStore {
             Writer::Inline(inline) => Ok(Pending::Now(inline.delete_cluster(&self.core, cluster))),
         };
         self.answer(pending)
+    }
+
+    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
+        Box::pin(run(&self.core, Weight::Heavy, |core| core.view(gone_clusters).map_err(backend)?))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -171,6 +171,8 @@ pub(crate) mod meta {
     pub(crate) const TIDY: &[u8] = b"mq";
     /// Beginning of the resource ids.
     pub(crate) const RESOURCES: &[u8] = b"mr";
+    /// Beginning of the tombstones of logical clusters.
+    pub(crate) const TOMBSTONES: &[u8] = b"mt";
     /// Beginning of the logical clusters whose keys are still to be removed.
     pub(crate) const SWEEPS: &[u8] = b"mw";
 

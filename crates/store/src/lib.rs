@@ -6,6 +6,7 @@
 //! - `open` opens an embedded engine, `load` reads its bookkeeping, `opening` tells how far it has come; `embedded` is the
 //!   trait on it, `gate` says whether it takes writes.
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
+//! - `snapshot` writes all of a store as one stream, and makes a store of it.
 //! - `audit` reads all of a store and tells what is wrong with it.
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
 //! - `hub` tells watchers.
@@ -35,6 +36,7 @@ mod plan;
 mod range;
 mod read;
 mod resources;
+mod snapshot;
 mod upkeep;
 mod value;
 mod worklist;
@@ -42,6 +44,7 @@ mod worklist;
 pub use api::*;
 pub use audit::Audit;
 pub use objects::{Modified, Objects, Step, keep_history, retried};
-pub use open::{Engine, OpenError, StoreConfig, memory, memory_with, open, verify};
+pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};
 pub use opening::Opening;
+pub use snapshot::{Out, Snapshot, SnapshotError, inspect, restore, save};
 pub use worklist::Worklist;

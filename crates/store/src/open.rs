@@ -8,8 +8,12 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use bytes::Bytes;
 use portolan_types::Seams;
 
+pub use self::directory::found_in;
 use self::directory::prepare;
-pub(crate) use self::{directory::Home, witness::Held};
+pub(crate) use self::{
+    directory::{Home, make},
+    witness::Held,
+};
 use crate::{
     BackendError, DynStore, Opening,
     audit::{Audit, audit},
@@ -242,17 +246,22 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
     Ok(Arc::new(EmbeddedStore { core, writer, commit_timeout: config.commit_timeout }))
 }
 
-/// Writes the marks of a new store. Revision 1 is the store's own making.
+/// Writes the bookkeeping of a new store. Revision 1 is the store's own making.
 pub(crate) fn initialize(kv: &dyn OrderedKv, seams: &Seams) -> KvResult<()> {
-    let first = Bytes::copy_from_slice(&1u64.to_le_bytes());
-    kv.commit(Batch::from([
-        (meta::FORMAT.to_vec(), Some(Bytes::copy_from_slice(&FORMAT.to_le_bytes()))),
-        (meta::IDENTITY.to_vec(), Some(Bytes::copy_from_slice(seams.uid().as_bytes()))),
-        (meta::LAST.to_vec(), Some(first.clone())),
-        (meta::FLOOR.to_vec(), Some(first)),
-    ]))?;
+    kv.commit(first_marks(seams, 1))?;
     kv.publish();
     Ok(())
+}
+
+/// The bookkeeping of a new store that stands at revision `last` and has no history.
+pub(crate) fn first_marks(seams: &Seams, last: u64) -> Batch {
+    let last = Bytes::copy_from_slice(&last.to_le_bytes());
+    Batch::from([
+        (meta::FORMAT.to_vec(), Some(Bytes::copy_from_slice(&FORMAT.to_le_bytes()))),
+        (meta::IDENTITY.to_vec(), Some(Bytes::copy_from_slice(seams.uid().as_bytes()))),
+        (meta::LAST.to_vec(), Some(last.clone())),
+        (meta::FLOOR.to_vec(), Some(last)),
+    ])
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub(crate) fn range(
         last: None,
     };
     let end = match &request.scope {
+        RangeScope::All => reader.segment(&[]),
         RangeScope::AllClusters(resource) => reader.all_clusters(resource),
         RangeScope::Cluster(cluster, resource) => reader.resource(*cluster, resource, None),
         RangeScope::Namespace(cluster, resource, namespace) => reader.resource(*cluster, resource, Some(namespace)),
@@ -154,7 +155,7 @@ impl Reader<'_> {
     /// How many follow; the one that showed that there are more is among them.
     fn count_rest(&self, mut merge: Merge<'_>) -> Result<End, StoreError> {
         let whole = self.is_at_limit()
-            && !matches!(self.request.scope, RangeScope::AllClusters(_))
+            && !matches!(self.request.scope, RangeScope::All | RangeScope::AllClusters(_))
             && self.request.labels.is_everything();
         let (bound, mut count) = (MAX_COUNTED.min(self.budget), 1);
         while whole && count <= bound && merge.skip_one()? {

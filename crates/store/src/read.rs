@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use portolan_types::{ObjectKey, ResourceVersion};
+use portolan_types::{LogicalClusterId, ObjectKey, ResourceVersion};
 
 use crate::{
     BackendError, StoreError, StoredObject,
-    keys::{Suffix, meta},
+    keys::{self, Suffix, meta},
     kv::View,
     resources::Resources,
     value::{Damage, decode},
@@ -63,6 +63,18 @@ pub(crate) fn get(view: &dyn View, resources: &Resources, key: &ObjectKey) -> Re
         created: version.created,
         record: version.record,
     }))
+}
+
+/// The logical clusters that were ever deleted.
+pub(crate) fn gone_clusters(view: &dyn View) -> Result<Vec<LogicalClusterId>, StoreError> {
+    let mut cursor = view.scan(meta::TOMBSTONES, &keys::end_of(meta::TOMBSTONES)).map_err(backend)?;
+    let mut gone = Vec::new();
+    while let Some(key) = cursor.key() {
+        let id = meta::number(key).map(u64::from_be_bytes).ok_or(Damage::Key).map_err(damaged)?;
+        gone.push(LogicalClusterId::new(id));
+        cursor.advance().map_err(backend)?;
+    }
+    Ok(gone)
 }
 
 /// A number as a revision; only damage makes it zero.

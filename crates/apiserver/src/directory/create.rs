@@ -66,6 +66,9 @@ pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<Logica
     Ok(birth.cluster)
 }
 
+/// More ids than a plane gives between two snapshots.
+const SKIPPED: u64 = 1 << 32;
+
 /// Hands out ids, a block at a time.
 pub(crate) struct IdAllocator {
     block: tokio::sync::Mutex<Range<u64>>,
@@ -80,14 +83,22 @@ impl IdAllocator {
     pub(crate) async fn next(&self, store: &DynStore) -> Result<LogicalClusterId, Status> {
         let mut block = self.block.lock().await;
         if block.is_empty() {
-            *block = reserve(store).await?;
+            *block = reserve(store, BLOCK).await?;
         }
         let id = block.next().ok_or_else(|| Status::internal("no ids are left"))?;
         Ok(LogicalClusterId::new(id))
     }
 }
 
-async fn reserve(store: &DynStore) -> Result<Range<u64>, Status> {
+/// Takes ids out of use that may have been given after the snapshot that a store was restored from.
+///
+/// # Errors
+/// When the store fails or the counter is damaged.
+pub async fn skip_ids(store: &DynStore) -> Result<(), Status> {
+    reserve(store, SKIPPED).await.map(drop)
+}
+
+async fn reserve(store: &DynStore, count: u64) -> Result<Range<u64>, Status> {
     let name = "logicalclusters".parse().expect("the name is a constant");
     let key = ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, GroupResource::new("portolan.dev", "counters"), name);
     for _ in 0..ATTEMPTS {
@@ -100,9 +111,9 @@ async fn reserve(store: &DynStore) -> Result<Range<u64>, Status> {
                 (next.ok_or_else(|| Status::internal("the id counter is damaged"))?, Expect::At(stored.revision))
             }
         };
-        let value = json!({"metadata": {"name": "logicalclusters"}, "next": first + BLOCK});
+        let value = json!({"metadata": {"name": "logicalclusters"}, "next": first + count});
         match store.commit(Transaction::one(key.clone(), expect, Some(Record::of(&value)))).await {
-            Ok(_) => return Ok(first..first + BLOCK),
+            Ok(_) => return Ok(first..first + count),
             Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}
             Err(error) => return Err(status_for(&error)),
         }

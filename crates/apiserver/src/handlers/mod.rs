@@ -11,6 +11,7 @@ mod patch;
 mod read;
 mod reviews;
 mod scale;
+mod snapshot;
 mod streams;
 mod subresource;
 mod token;
@@ -41,6 +42,7 @@ pub(crate) async fn handle(
         Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz => health::answer(api, call),
         Endpoint::Version => Ok(health::version(api)),
         Endpoint::Metrics => health::metrics(api),
+        Endpoint::Snapshot => Ok(snapshot::answer(api)),
         Endpoint::Index => Ok(discovery::index(api)),
         Endpoint::Groups => discovery::groups(api, call),
         Endpoint::Group => discovery::group(api, call),

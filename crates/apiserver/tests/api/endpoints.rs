@@ -123,3 +123,14 @@ async fn pods_are_bound_once() {
     );
     admin.post(&format!("{pods}/p/binding"), bind).await.expect(409);
 }
+
+#[tokio::test]
+async fn the_whole_store_is_handed_to_whom_everything_is_allowed() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "v"}});
+    admin.post("/api/v1/namespaces/default/secrets", secret).await.expect(201);
+    let bytes = admin.get("/snapshot").await.expect(200).bytes;
+    let snapshot = portolan_store::inspect(&*bytes).unwrap();
+    assert!(snapshot.objects > 1 && snapshot.bytes == bytes.len() as u64, "{snapshot:?}");
+}

@@ -6,6 +6,7 @@ mod demo;
 mod kubeconfig;
 mod progress;
 mod server;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -30,6 +31,8 @@ enum Command {
     Server(server::Server),
     /// Look whether this machine can run a server, before starting one.
     Check(check::Check),
+    /// Back up the store of a server, restore it, or look at a backup.
+    Snapshot(snapshot::Snapshot),
     /// Print a kubeconfig for a workspace.
     Kubeconfig(kubeconfig::Kubeconfig),
     /// Print the version.
@@ -45,6 +48,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Demo(command) => command.run(),
         Command::Server(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Snapshot(command) => command.run(),
         Command::Kubeconfig(command) => command.run(),
         Command::Version(command) => command.run(),
     };

@@ -10,7 +10,7 @@ use portolan_types::Seams;
 
 use super::{Engine, OpenError, StoreConfig, initialize, witness::Witness};
 use crate::{
-    BackendError, Opening,
+    BackendError, Opening, SnapshotError,
     kv::{KvResult, OrderedKv, RedbKv, SledKv, failed},
 };
 
@@ -43,6 +43,25 @@ pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn Or
     refuse_other_engine(&dir, config.engine)?;
     let kv = opener(config.engine)?.open(&dir, config, seams)?;
     Ok((kv, Home { dir, _lock: lock }))
+}
+
+/// Makes a store in a data directory that has none, with what `fill` writes.
+///
+/// # Errors
+/// `Occupied` when there is one; those of `fill`, and of using the directory. No store is left then.
+pub(crate) fn make<T>(
+    config: &StoreConfig,
+    fill: impl FnOnce(&dyn OrderedKv) -> Result<T, SnapshotError>,
+) -> Result<T, SnapshotError> {
+    let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
+    make_private(&dir).map_err(io_error("making the data directory", &dir))?;
+    let _lock = lock(&dir)?;
+    refuse_other_engine(&dir, config.engine)?;
+    let opener = opener(config.engine)?;
+    if dir.join(opener.name).exists() || Witness::refuse_if_told(&dir, &dir.join(opener.name)).is_err() {
+        return Err(SnapshotError::Occupied(dir));
+    }
+    opener.make(&dir, config, fill)
 }
 
 /// # Errors
@@ -85,13 +104,17 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Whose store a directory holds, if any.
+pub fn found_in(dir: &Path) -> Option<Engine> {
+    let engines = [(REDB, Engine::Redb), (SLED, Engine::Sled)];
+    engines.into_iter().find(|(name, _)| dir.join(name).exists()).map(|(_, engine)| engine)
+}
+
 fn refuse_other_engine(dir: &Path, engine: Engine) -> Result<(), OpenError> {
-    let found = match engine {
-        Engine::Redb if dir.join(SLED).exists() => Engine::Sled,
-        Engine::Sled if dir.join(REDB).exists() => Engine::Redb,
-        Engine::Redb | Engine::Sled | Engine::Memory => return Ok(()),
-    };
-    Err(OpenError::OtherEngine { dir: dir.to_owned(), found })
+    match found_in(dir) {
+        Some(found) if found != engine => Err(OpenError::OtherEngine { dir: dir.to_owned(), found }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// How to open the files of an engine.
@@ -103,27 +126,45 @@ struct Opener {
 }
 
 impl Opener {
-    /// Opens the engine. New files are made under another name and moved in place when they are whole, so that empty or
-    /// half-made ones under their own name can only mean damage.
+    /// Opens the engine, or makes it when it is not there.
     fn open(&self, dir: &Path, config: &StoreConfig, seams: &Seams) -> Result<Box<dyn OrderedKv>, OpenError> {
         let damaged = |error| refused(dir, error);
-        let open = |path: &Path| (self.open)(path, config.cache_bytes, &config.opening).map_err(damaged);
-        let (path, new) = (dir.join(self.name), dir.join(format!("{}{NEW}", self.name)));
+        let path = dir.join(self.name);
         if !path.exists() {
             Witness::refuse_if_told(dir, &path).map_err(|what| damaged(failed(what)))?;
-            remove_if_there(&new).map_err(io_error("removing", &new))?;
-            let kv = open(&new)?;
-            initialize(&*kv, seams).map_err(damaged)?;
-            kv.close();
-            wait_until_released(&self.data_in(&new)).map_err(io_error("closing", &new))?;
-            fs::rename(&new, &path).map_err(io_error("moving the new store in place", &path))?;
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("syncing", dir))?;
+            self.make(dir, config, |kv| initialize(kv, seams).map_err(damaged))?;
         }
         let data = self.data_in(&path);
         if fs::metadata(&data).map_or(0, |data| data.len()) == 0 {
             return Err(damaged(failed(format!("{} is empty or missing", data.display()))));
         }
-        open(&path)
+        (self.open)(&path, config.cache_bytes, &config.opening).map_err(damaged)
+    }
+
+    /// Makes the engine's files under another name, and moves them in place when they are whole, so that empty or half-made
+    /// ones under their own name can only mean damage.
+    fn make<T, E: From<OpenError>>(
+        &self,
+        dir: &Path,
+        config: &StoreConfig,
+        fill: impl FnOnce(&dyn OrderedKv) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (path, new) = (dir.join(self.name), dir.join(format!("{}{NEW}", self.name)));
+        remove_if_there(&new).map_err(io_error("removing", &new))?;
+        let kv = (self.open)(&new, config.cache_bytes, &config.opening).map_err(|error| refused(dir, error))?;
+        let filled = fill(&*kv).and_then(|filled| {
+            kv.tidy().map_err(|error| refused(dir, error))?;
+            Ok(filled)
+        });
+        kv.close();
+        wait_until_released(&self.data_in(&new)).map_err(io_error("closing", &new))?;
+        if filled.is_err() {
+            remove_if_there(&new).map_err(io_error("removing", &new))?;
+            return filled;
+        }
+        fs::rename(&new, &path).map_err(io_error("moving the new store in place", &path))?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("syncing", dir))?;
+        filled
     }
 
     fn data_in(&self, path: &Path) -> PathBuf {

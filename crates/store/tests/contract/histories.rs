@@ -25,6 +25,7 @@ fn histories(engine: Engine) -> Vec<Vec<Vec<Step>>> {
 fn range_scopes() -> Vec<RangeScope> {
     let namespace = |n: &str| RangeScope::Namespace(cluster(1), pods(), n.parse().unwrap());
     vec![
+        RangeScope::All,
         RangeScope::AllClusters(pods()),
         RangeScope::AllClusters(roles()),
         RangeScope::Cluster(cluster(1), pods()),
@@ -57,7 +58,7 @@ async fn check_states(scene: &Scene, model: &Model, from: u64) {
                 let pages = read_in_pages(scene, &scope, at, limit).await;
                 assert!(pages.iter().all(|page| page.0 == rv(boundary)), "{scope:?} at {at}");
                 let mut objects: Vec<_> = pages.into_iter().flat_map(|page| page.1).collect();
-                if matches!(scope, RangeScope::Everything(_)) {
+                if matches!(scope, RangeScope::All | RangeScope::Everything(_)) {
                     objects.sort_by(|a, b| a.0.cmp(&b.0));
                 }
                 assert_eq!(objects, expected, "{scope:?} at {at}, limit {limit:?}");

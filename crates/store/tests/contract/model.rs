@@ -123,6 +123,7 @@ fn concerns(scope: &WatchScope, event: &Event) -> bool {
 /// What a range of a scope shows of a state, in key order where the scope has one resource.
 pub(crate) fn in_scope(state: &State, scope: &RangeScope) -> Vec<(ObjectKey, Seen)> {
     let wanted = |(key, (record, ..)): &(&ObjectKey, &Seen)| match scope {
+        RangeScope::All => true,
         RangeScope::AllClusters(resource) => key.resource == *resource,
         RangeScope::Cluster(cluster, resource) => key.cluster == *cluster && key.resource == *resource,
         RangeScope::Namespace(cluster, resource, namespace) => {

@@ -124,6 +124,10 @@ impl Store for Faulty {
         self.inner.delete_cluster(cluster)
     }
 
+    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
+        self.inner.gone_clusters()
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         self.inner.close()
     }

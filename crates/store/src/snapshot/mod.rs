@@ -1,0 +1,75 @@
+//! A whole store as one stream of bytes: for backups, and for going from one engine to another.
+//!
+//! A snapshot holds the objects of one revision and the logical clusters that are gone, with checksums; no history and no
+//! indexes, which are made anew. `docs/store-format.md` describes its bytes.
+
+mod frame;
+mod restore;
+mod save;
+#[cfg(test)]
+mod tests;
+
+use std::{io, path::PathBuf};
+
+pub use self::{
+    restore::{inspect, restore},
+    save::{Out, save},
+};
+use crate::{OpenError, StoreError};
+
+/// The version of the stream. A snapshot of a newer one is refused.
+const FORMAT: u32 = 1;
+/// How far a restore raises the revision: whatever was written after the snapshot was taken had a lower one. It takes half a
+/// year to write as much at two million writes a minute, and eight million restores to use up the numbers.
+const JUMP: u64 = 1 << 40;
+
+/// What a snapshot is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The state that it holds.
+    pub revision: u64,
+    /// When it was taken, RFC 3339.
+    pub taken: String,
+    /// Objects in it.
+    pub objects: u64,
+    /// Logical clusters that are gone.
+    pub gone_clusters: u64,
+    /// Bytes of it.
+    pub bytes: u64,
+}
+
+/// Why there is no snapshot, or no store made of it.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The bytes are something else.
+    #[error("this is no snapshot of Portolan")]
+    NoSnapshot,
+    /// Taken by a newer version.
+    #[error("the snapshot has format {found}, this version knows formats up to {FORMAT}; use the version that took it")]
+    NewerFormat {
+        /// The format of the snapshot.
+        found: u32,
+    },
+    /// The bytes are not what was written, or not all of it.
+    #[error("the snapshot is damaged: {0}")]
+    Damaged(String),
+    /// There is a store already.
+    #[error("there is a store in {0} already; restore into a new directory, or move it away")]
+    Occupied(PathBuf),
+    /// Reading or writing the snapshot failed.
+    #[error("the snapshot: {0}")]
+    Io(#[from] io::Error),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The new store could not be made.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The engine failed.
+    #[error(transparent)]
+    Backend(#[from] crate::BackendError),
+}
+
+fn damaged(what: impl ToString) -> SnapshotError {
+    SnapshotError::Damaged(what.to_string())
+}

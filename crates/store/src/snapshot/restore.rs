@@ -1,0 +1,187 @@
+//! Making a store of a snapshot, or only looking whether one could be made.
+
+use std::{collections::HashSet, io::Read};
+
+use bytes::Bytes;
+use portolan_types::{LogicalClusterId, Seams};
+use serde_json::Value;
+
+use super::{
+    JUMP, Snapshot, SnapshotError, damaged,
+    frame::{Kind, Reader},
+};
+use crate::{
+    StoreConfig,
+    keys::{self, Suffix, meta},
+    kv::{Batch, OrderedKv},
+    open::{first_marks, make},
+    resources,
+    value::{Version, decode},
+};
+
+/// Bytes of a batch, give or take a frame.
+const BATCH: usize = 4 << 20;
+
+/// Reads all of a snapshot and tells what it is.
+///
+/// # Errors
+/// When it is no snapshot, of a newer format, damaged or cut off.
+pub fn inspect(input: impl Read) -> Result<Snapshot, SnapshotError> {
+    read(input, &mut |_| Ok(()))
+}
+
+/// Makes a store of a snapshot in a directory that has none. Its revision is raised above any that may have been given after
+/// the snapshot was taken, and it has no history: every watch of before begins with a new list.
+///
+/// # Errors
+/// As for [`inspect`]; `Occupied`; what the engine says. No store is left then.
+pub fn restore(config: &StoreConfig, seams: &Seams, input: impl Read) -> Result<Snapshot, SnapshotError> {
+    make(config, |kv| {
+        let mut loader = Loader { kv, batch: Batch::new(), bytes: 0 };
+        let snapshot = read(input, &mut |item| loader.add(item))?;
+        loader.batch.extend(first_marks(seams, snapshot.revision + JUMP));
+        loader.flush()?;
+        Ok(snapshot)
+    })
+}
+
+/// What a snapshot holds.
+enum Item {
+    Resource(u32, Vec<u8>),
+    Object(Suffix, Bytes, Version),
+    Gone(LogicalClusterId, u64),
+}
+
+type Take<'a> = dyn FnMut(Item) -> Result<(), SnapshotError> + 'a;
+
+fn read(input: impl Read, take: &mut Take<'_>) -> Result<Snapshot, SnapshotError> {
+    let mut reader = Reader::new(input)?;
+    let (Kind::Header, header) = reader.frame()? else { return Err(damaged("it does not begin with its header")) };
+    let mut contents = Contents::new(&header)?;
+    loop {
+        let (kind, payload) = reader.frame()?;
+        match kind {
+            Kind::Header => return Err(damaged("it has two headers")),
+            Kind::Resource => contents.resource(&payload, take)?,
+            Kind::Objects => contents.objects(&payload.into(), take)?,
+            Kind::Gone => contents.gone(&payload, take)?,
+            Kind::End => {
+                contents.check_end(&payload, reader.digest_before())?;
+                break;
+            }
+        }
+    }
+    let bytes = reader.finish()?;
+    Ok(Snapshot { bytes, ..contents.snapshot })
+}
+
+/// What was read so far.
+struct Contents {
+    snapshot: Snapshot,
+    resources: HashSet<u32>,
+}
+
+impl Contents {
+    fn new(header: &[u8]) -> Result<Self, SnapshotError> {
+        let header: Value = serde_json::from_slice(header).map_err(damaged)?;
+        let revision = header["revision"].as_str().and_then(|text| text.parse::<u64>().ok());
+        let revision = revision.filter(|revision| (1..u64::MAX - JUMP).contains(revision));
+        let snapshot = Snapshot {
+            revision: revision.ok_or_else(|| damaged("its header has no revision"))?,
+            taken: header["taken"].as_str().unwrap_or_default().to_owned(),
+            ..Snapshot::default()
+        };
+        Ok(Self { snapshot, resources: HashSet::new() })
+    }
+
+    fn resource(&mut self, payload: &[u8], take: &mut Take<'_>) -> Result<(), SnapshotError> {
+        let (id, name) = payload.split_first_chunk().ok_or_else(|| damaged("a resource has no number"))?;
+        let id = u32::from_be_bytes(*id);
+        if resources::decode(name).is_none() || !self.resources.insert(id) {
+            return Err(damaged("a resource is malformed"));
+        }
+        take(Item::Resource(id, name.to_vec()))
+    }
+
+    fn objects(&mut self, payload: &Bytes, take: &mut Take<'_>) -> Result<(), SnapshotError> {
+        let mut rest = payload.clone();
+        while !rest.is_empty() {
+            let suffix = Suffix::from_bytes(&part(&mut rest)?);
+            let value = part(&mut rest)?;
+            let version = decode(&value).map_err(damaged)?;
+            let known = keys::parts(suffix.as_bytes()).is_some_and(|parts| self.resources.contains(&parts.resource));
+            if !known || version.revision.get() > self.snapshot.revision {
+                return Err(damaged("an object is not one of this snapshot"));
+            }
+            self.snapshot.objects += 1;
+            take(Item::Object(suffix, value, version))?;
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, payload: &[u8], take: &mut Take<'_>) -> Result<(), SnapshotError> {
+        let id = payload.try_into().map(u64::from_be_bytes).map_err(damaged)?;
+        self.snapshot.gone_clusters += 1;
+        take(Item::Gone(LogicalClusterId::new(id), self.snapshot.revision))
+    }
+
+    fn check_end(&self, payload: &[u8], digest: &str) -> Result<(), SnapshotError> {
+        let end: Value = serde_json::from_slice(payload).map_err(damaged)?;
+        let counts = (end["objects"].as_u64(), end["goneClusters"].as_u64());
+        let complete = counts == (Some(self.snapshot.objects), Some(self.snapshot.gone_clusters));
+        match complete && end["sha256"].as_str() == Some(digest) {
+            true => Ok(()),
+            false => Err(damaged("its end does not fit what came before")),
+        }
+    }
+}
+
+/// Takes a length and so many bytes off the front.
+fn part(rest: &mut Bytes) -> Result<Bytes, SnapshotError> {
+    let len = rest.first_chunk::<4>().map(|len| u32::from_le_bytes(*len) as usize);
+    match len.filter(|len| *len <= rest.len() - 4) {
+        Some(len) => {
+            let _ = rest.split_to(4);
+            Ok(rest.split_to(len))
+        }
+        None => Err(damaged("an object is cut off")),
+    }
+}
+
+/// Writes what a snapshot holds into a new engine.
+struct Loader<'a> {
+    kv: &'a dyn OrderedKv,
+    batch: Batch,
+    bytes: usize,
+}
+
+impl Loader<'_> {
+    fn add(&mut self, item: Item) -> Result<(), SnapshotError> {
+        match item {
+            Item::Resource(id, name) => self.put(meta::resource(id), name.into()),
+            Item::Gone(cluster, at) => {
+                self.put(meta::tombstone(cluster), [at.to_le_bytes(), at.to_le_bytes()].concat().into());
+            }
+            Item::Object(suffix, value, version) => {
+                let header = &version.record.header;
+                let owners = header.owners.iter().filter_map(|uid| suffix.owner(uid));
+                let placed = header.placed_on.iter().filter_map(|uid| suffix.placed(uid));
+                owners.chain(placed).for_each(|key| self.put(key, Bytes::new()));
+                self.put(suffix.object(), value);
+            }
+        }
+        if self.bytes >= BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Bytes) {
+        self.bytes += key.len() + value.len();
+        self.batch.insert(key, Some(value));
+    }
+
+    fn flush(&mut self) -> Result<(), SnapshotError> {
+        self.bytes = 0;
+        self.kv.commit(std::mem::take(&mut self.batch))?;
+        self.kv.publish();
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Snapshots of every engine become stores of every engine.
+
+use std::io::Write;
+
+use futures::FutureExt as _;
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
+use serde_json::json;
+
+use super::*;
+use crate::{
+    DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoredObject, Transaction, WatchScope, memory,
+    open,
+};
+
+fn cluster(number: u64) -> LogicalClusterId {
+    LogicalClusterId::new(number)
+}
+
+fn maps() -> GroupResource {
+    GroupResource::new("", "configmaps")
+}
+
+fn map(in_cluster: u64, name: &str) -> ObjectKey {
+    let namespace: NamespaceName = "default".parse().unwrap();
+    ObjectKey::namespaced(cluster(in_cluster), maps(), namespace, name.parse().unwrap())
+}
+
+fn role(name: &str) -> ObjectKey {
+    ObjectKey::cluster_scoped(cluster(1), GroupResource::new("rbac", "roles"), name.parse().unwrap())
+}
+
+async fn put(store: &DynStore, key: ObjectKey, text: &str) -> ResourceVersion {
+    let placement = json!({"clusters": [{"name": "east", "uid": "east", "phase": "Active", "epoch": 1}]}).to_string();
+    let record = Record::of(&json!({
+        "metadata": {"name": &*key.name, "uid": text, "labels": {"text": text}, "ownerReferences": [{"uid": "owner"}],
+            "annotations": {"portolan.dev/placement": placement}},
+        "data": text,
+    }));
+    let txn = Transaction::one(key, Expect::Anything, Some(record));
+    store.commit(txn).await.unwrap().into_inner().last
+}
+
+/// Objects of several resources and logical clusters, some rewritten, some deleted, and one cluster gone.
+async fn fill(store: &DynStore) {
+    for n in 0..30 {
+        put(store, map(1 + n % 4, &format!("m{n}")), "first").await;
+    }
+    put(store, role("r"), &"x".repeat(20_000)).await;
+    put(store, map(1, "m0"), "second").await;
+    store.commit(Transaction::one(map(2, "m1"), Expect::Present, None)).await.unwrap();
+    store.delete_cluster(cluster(3)).await.unwrap();
+}
+
+async fn list(store: &DynStore, scope: RangeScope) -> Vec<StoredObject> {
+    let mut objects = store.range(RangeRequest::all(scope)).await.unwrap().objects;
+    objects.sort_by(|a, b| a.key.cmp(&b.key));
+    objects
+}
+
+async fn taken(store: &DynStore) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    save(&**store, &Seams::system(), &mut bytes).await.unwrap();
+    bytes
+}
+
+fn config(dir: &tempfile::TempDir, engine: Engine) -> StoreConfig {
+    StoreConfig::new(engine, Some(dir.path().join("data")))
+}
+
+#[tokio::test]
+async fn a_store_comes_back_on_another_engine_with_every_revision_above_those_of_before() {
+    for (from, to) in [(Engine::Redb, Engine::Sled), (Engine::Sled, Engine::Redb), (Engine::Redb, Engine::Redb)] {
+        let (old_dir, new_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let old = open(config(&old_dir, from), Seams::system()).unwrap();
+        fill(&old).await;
+        let bytes = taken(&old).await;
+        let lost = put(&old, map(1, "lost"), "written after the snapshot").await;
+
+        let restored = restore(&config(&new_dir, to), &Seams::system(), &*bytes).unwrap();
+        assert_eq!(restored, inspect(&*bytes).unwrap());
+        assert_eq!((restored.objects, restored.gone_clusters, restored.bytes), (23, 1, bytes.len() as u64));
+        let new = open(config(&new_dir, to), Seams::system()).unwrap();
+        assert!(new.get(&map(1, "lost")).await.unwrap().is_none());
+        old.commit(Transaction::one(map(1, "lost"), Expect::Present, None)).await.unwrap();
+        for scope in [
+            RangeScope::All,
+            RangeScope::PlacedOn("east".into()),
+            RangeScope::OwnedBy(cluster(1), "owner".into()),
+            RangeScope::Cluster(cluster(2), maps()),
+        ] {
+            assert_eq!(list(&new, scope.clone()).await, list(&old, scope.clone()).await, "{from:?} {to:?} {scope:?}");
+        }
+        assert_eq!((new.current().get(), new.oldest()), (restored.revision + JUMP, new.current()));
+        for before in [ResourceVersion::new(restored.revision).unwrap(), lost] {
+            let watch = new.watch(WatchScope::Resource(maps(), None), Some(before)).await;
+            assert!(matches!(watch.err(), Some(StoreError::Compacted { .. })), "every watch begins anew");
+        }
+        assert_eq!(put(&new, map(1, "next"), "x").await, new.oldest().plus(1));
+        let late = Transaction::one(map(3, "late"), Expect::Absent, Some(Record::of(&json!({"metadata": {}}))));
+        assert!(matches!(new.commit(late).await, Err(StoreError::ClusterGone { .. })));
+        new.close().await;
+        crate::verify(config(&new_dir, to), Seams::system()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_while_it_is_taken_is_not_in_it() {
+    /// Writes to the store with each piece that it takes.
+    struct Meddling<'a>(&'a DynStore, Vec<u8>);
+    impl Write for Meddling<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let n = self.1.len();
+            put(self.0, map(1, &format!("late{n}")), "late").now_or_never().unwrap();
+            put(self.0, map(1, &format!("m{}", n % 1500)), "late").now_or_never().unwrap();
+            self.1.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let store = memory();
+    for n in 0..1500 {
+        put(&store, map(1, &format!("m{n}")), "early").await;
+    }
+    let before = list(&store, RangeScope::All).await;
+    let mut out = Meddling(&store, Vec::new());
+    let snapshot = tokio::task::unconstrained(save(&*store, &Seams::system(), &mut out)).await.unwrap();
+    assert_eq!((snapshot.objects, snapshot.revision), (1500, before.iter().map(|o| o.revision.get()).max().unwrap()));
+    let bytes = out.1;
+    let dir = tempfile::tempdir().unwrap();
+    restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes).unwrap();
+    let restored = open(config(&dir, Engine::Redb), Seams::system()).unwrap();
+    assert_eq!(list(&restored, RangeScope::All).await, before);
+}
+
+#[tokio::test]
+async fn any_flipped_bit_any_cut_and_anything_added_is_found() {
+    let store = memory();
+    put(&store, map(1, "a"), "x").await;
+    put(&store, role("b"), "y").await;
+    store.delete_cluster(cluster(9)).await.unwrap();
+    let whole = taken(&store).await;
+    assert!(inspect(&*whole).is_ok());
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        assert!(inspect(&*bytes).is_err(), "byte {at}");
+        assert!(inspect(&whole[..at]).is_err(), "cut to {at}");
+    }
+    assert!(inspect(&*[&whole[..], b"\n"].concat()).is_err());
+}
+
+#[tokio::test]
+async fn what_cannot_be_restored_leaves_no_store() {
+    let store = memory();
+    fill(&store).await;
+    let whole = taken(&store).await;
+    let mut newer = whole.clone();
+    newer[18] = 2;
+    let dir = tempfile::tempdir().unwrap();
+    for engine in [Engine::Redb, Engine::Sled] {
+        let directory = dir.path().join("data");
+        for (case, bytes, words) in [
+            ("nothing", &b""[..], "no snapshot of Portolan"),
+            ("something else", b"PK\x03\x04 and so on and on", "no snapshot of Portolan"),
+            ("a newer format", &newer, "format 2"),
+            ("a half", &whole[..whole.len() / 2], "cut off"),
+        ] {
+            let refused = restore(&config(&dir, engine), &Seams::system(), bytes).unwrap_err().to_string();
+            assert!(refused.contains(words), "{case}: {refused}");
+            let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, ["store.lock"], "{case}");
+        }
+    }
+    restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole).unwrap();
+    let refused = restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole).unwrap_err();
+    assert!(matches!(refused, SnapshotError::Occupied(_)), "{refused}");
+}
