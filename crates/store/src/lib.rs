@@ -20,6 +20,8 @@ mod chores;
 mod committer;
 mod core;
 mod embedded;
+#[cfg(test)]
+mod fixtures;
 mod gate;
 mod history;
 mod hub;
