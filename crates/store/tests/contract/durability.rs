@@ -88,6 +88,33 @@ async fn a_store_without_room_refuses_writes_and_serves_reads() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_compacted_does_not_grow_by_its_history() {
+    for engine in ON_DISK {
+        let scene = Scene::new(engine);
+        let mut sizes = Vec::new();
+        for round in 0..32 {
+            for _ in 0..4 {
+                let txn = (0..100).fold(Transaction::default(), |txn, n| {
+                    let key = pod(1, &format!("p{n}"));
+                    let record = record(&key, &format!("{round}").repeat(1000));
+                    txn.and(key, Expect::Anything, Some(record))
+                });
+                scene.commit(txn).await.unwrap();
+            }
+            scene.store.compact(scene.store.current()).await.unwrap();
+            sizes.push(std::fs::metadata(scene.data().join("store.redb")).map_or(0, |file| file.len()));
+        }
+        // The file breathes, as free pages at its end are given back.
+        let (early, late) = (sizes[..8].iter().max(), sizes[24..].iter().max());
+        assert!(late.unwrap() <= &(early.unwrap() * 2), "what was compacted is used again: {sizes:?}");
+        scene.store.close().await;
+        let audit = portolan_store::verify(scene.config.clone(), Seams::system()).unwrap();
+        let kept = (audit.objects, audit.superseded, audit.writes, audit.last - audit.oldest);
+        assert_eq!(kept, (100, 0, 0, 0), "{engine:?}");
+    }
+}
+
 const CHILD_DIR: &str = "PORTOLAN_STORE_TEST_DIR";
 const CHILD_ENGINE: &str = "PORTOLAN_STORE_TEST_ENGINE";
 

@@ -134,3 +134,42 @@ pub(crate) async fn unknown_revisions_are_refused(scene: Scene) {
     let refused = scene.store.watch(scope, Some(current.plus(1))).await.err();
     assert!(matches!(refused, Some(StoreError::FutureRevision { .. })));
 }
+
+pub(crate) async fn rare_objects_are_found_across_pages(scene: Scene) {
+    for n in 0..300 {
+        scene.put(&pod(1, &format!("p{n:03}")), if n % 97 == 96 { "rare" } else { "common" }).await;
+    }
+    let labels = LabelSelector::parse("text=rare").unwrap();
+    let all = RangeRequest::all(RangeScope::Cluster(cluster(1), pods()));
+    let mut request = RangeRequest { limit: Some(1), labels, ..all };
+    let (mut found, mut pages) = (Vec::new(), 0);
+    loop {
+        let page = scene.store.range(request.clone()).await.unwrap();
+        found.extend(page.objects.iter().map(|object| object.key.name.to_string()));
+        (request.at, request.after) = (Some(page.revision), page.objects.last().map(|object| object.key.clone()));
+        pages += 1;
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(found, ["p096", "p193", "p290"]);
+    assert!(pages <= 4, "a page ends when it is full, not when much was looked at: {pages}");
+}
+
+pub(crate) async fn a_continuation_whose_state_is_gone_is_told_and_can_go_on_at_the_latest(scene: Scene) {
+    for n in 0..6 {
+        scene.put(&pod(1, &format!("p{n}")), "old").await;
+    }
+    let all = RangeRequest::all(RangeScope::Cluster(cluster(1), pods()));
+    let page = scene.store.range(RangeRequest { limit: Some(2), ..all.clone() }).await.unwrap();
+    scene.put(&pod(1, "p4"), "new").await;
+    let last = scene.delete(&pod(1, "p5")).await;
+    scene.store.compact(last).await.unwrap();
+    let rest = RangeRequest { at: Some(page.revision), after: Some(page.objects[1].key.clone()), ..all };
+    let told = scene.store.range(rest.clone()).await;
+    assert!(matches!(told, Err(StoreError::Compacted { asked, oldest }) if asked == page.revision && oldest == last));
+    let rest = scene.store.range(RangeRequest { at: None, ..rest }).await.unwrap();
+    let read: Vec<_> = rest.objects.iter().map(|o| (o.key.name.to_string(), crate::scene::text(&o.record))).collect();
+    let expected = [("p2", "old"), ("p3", "old"), ("p4", "new")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!((read, rest.revision), (expected.to_vec(), last));
+}

@@ -169,3 +169,25 @@ pub(crate) async fn closing_ends_every_watch(scene: Scene) {
     let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
     assert!(matches!(ended, Some(StoreError::Backend(_))), "{ended:?}");
 }
+
+pub(crate) async fn a_name_that_is_used_again_is_another_object(scene: Scene) {
+    let key = pod(1, "a");
+    let before = scene.store.current();
+    let (first, _) = (scene.put(&key, "first").await, scene.put(&key, "changed").await);
+    let deleted = scene.delete(&key).await;
+    let second = scene.put(&key, "second").await;
+    let mut stream = scene.watch(all_pods(), Some(before)).await;
+    let events = events_until(&mut *stream, second).await;
+    let seen: Vec<_> = events.iter().map(|e| (e.revision, e.change, text(&e.record), e.previous.is_some())).collect();
+    let expected = [
+        (first, Change::Created, "first".to_owned(), false),
+        (first.plus(1), Change::Updated, "changed".to_owned(), true),
+        (deleted, Change::Deleted, "changed".to_owned(), false),
+        (second, Change::Created, "second".to_owned(), false),
+    ];
+    assert_eq!(seen, expected, "a deletion shows the last state at a revision of its own");
+    let stored = scene.store.get(&key).await.unwrap().unwrap();
+    assert_eq!((stored.created, stored.revision), (second, second));
+    let stale = scene.commit(Transaction::one(key.clone(), Expect::At(first.plus(1)), None)).await;
+    assert!(matches!(stale, Err(StoreError::Conflict { actual, .. }) if actual == second), "{stale:?}");
+}

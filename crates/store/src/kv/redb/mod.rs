@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod crash_many;
 mod fail_safe;
 
 use std::{

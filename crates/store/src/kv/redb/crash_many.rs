@@ -1,0 +1,323 @@
+//! Record once, crash many: one run of a fixed workload writes down all that reaches the disk. From that, the disk is made as a
+//! crash at any step could leave it, opened, and compared with what the store held: all that was acknowledged, and of what was
+//! in flight all or nothing. Then opening itself is written down and crashed in the same way.
+//!
+//! Every `PORTOLAN_CRASH_STRIDE`th step is taken, 1 for all of them; a test run takes few.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
+    sync::Arc,
+};
+
+use ::redb::StorageBackend;
+use parking_lot::Mutex;
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
+use prometheus::IntGauge;
+use serde_json::json;
+
+use super::RedbKv;
+use crate::{
+    Expect, Transaction,
+    audit::audit,
+    chores::delete_cluster,
+    core::Core,
+    gate::{Gate, Room},
+    hub::{Hub, RingBudget},
+    kv::{View, read},
+    load::load,
+    metrics::Metrics,
+    open::initialize,
+    opening::Opening,
+    plan::PreparedTransaction,
+};
+
+/// Operations of the workload.
+const OPERATIONS: usize = 500;
+/// Bytes that a disk writes whole or not at all.
+const SECTOR: usize = 512;
+/// Steps between those that a test run takes.
+const STRIDE: usize = 97;
+
+/// What reached the disk.
+#[derive(Clone, Debug)]
+enum Step {
+    Resize(usize),
+    Write(usize, Vec<u8>),
+    Sync,
+}
+
+impl Step {
+    /// Does it to `bytes`, as far as `survives` says of each sector.
+    fn apply(&self, bytes: &mut Vec<u8>, mut survives: impl FnMut() -> bool) {
+        match self {
+            Self::Resize(len) if survives() => bytes.resize(*len, 0),
+            Self::Resize(_) | Self::Sync => {}
+            Self::Write(at, data) => {
+                for (number, sector) in data.chunks(SECTOR).enumerate() {
+                    let from = at + number * SECTOR;
+                    if survives() && from + sector.len() <= bytes.len() {
+                        bytes[from..from + sector.len()].copy_from_slice(sector);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A disk that writes down what is done to it.
+#[derive(Clone, Debug, Default)]
+struct Recorder(Arc<Mutex<Recording>>);
+
+#[derive(Debug, Default)]
+struct Recording {
+    bytes: Vec<u8>,
+    steps: Vec<Step>,
+}
+
+impl Recorder {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(Mutex::new(Recording { bytes, steps: Vec::new() })))
+    }
+
+    fn step(&self, step: Step) {
+        let mut recording = self.0.lock();
+        step.apply(&mut recording.bytes, || true);
+        recording.steps.push(step);
+    }
+
+    fn steps(&self) -> usize {
+        self.0.lock().steps.len()
+    }
+}
+
+impl StorageBackend for Recorder {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().bytes.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let (recording, from) = (self.0.lock(), offset as usize);
+        let bytes = recording.bytes.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.step(Step::Resize(len as usize));
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.step(Step::Sync);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.step(Step::Write(offset as usize, data.to_vec()));
+        Ok(())
+    }
+}
+
+/// The same numbers in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// What of the unsynced steps a crash leaves.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    All,
+    Nothing,
+    SomeSteps,
+    SomeSectors,
+}
+
+impl Left {
+    const EACH: [Self; 4] = [Self::All, Self::Nothing, Self::SomeSteps, Self::SomeSectors];
+
+    fn image(self, synced: &[u8], pending: &[Step], numbers: &mut Numbers) -> Vec<u8> {
+        let mut bytes = synced.to_vec();
+        for step in pending {
+            let whole = numbers.below(2) == 0;
+            step.apply(&mut bytes, || match self {
+                Self::All => true,
+                Self::Nothing => false,
+                Self::SomeSteps => whole,
+                Self::SomeSectors => numbers.below(2) == 0,
+            });
+        }
+        bytes
+    }
+}
+
+/// Calls `look` with the disk as a crash after each `stride`th step could leave it.
+fn crash(start: &[u8], steps: &[Step], stride: usize, seed: u64, mut look: impl FnMut(usize, Left, Vec<u8>)) {
+    let (mut numbers, mut synced, mut pending) = (Numbers(seed), start.to_vec(), Vec::new());
+    for (at, step) in steps.iter().enumerate() {
+        match step {
+            Step::Sync => {
+                std::mem::take(&mut pending).iter().for_each(|step: &Step| step.apply(&mut synced, || true));
+            }
+            step => pending.push(step.clone()),
+        }
+        if at % stride == 0 {
+            for left in Left::EACH {
+                look(at + 1, left, left.image(&synced, &pending, &mut numbers));
+            }
+        }
+    }
+}
+
+/// A store without a thread of its own, so that it does the same in every run.
+fn core_on(disk: Recorder) -> Core {
+    let kv = RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap();
+    if read(&kv, load).unwrap().is_err() {
+        initialize(&kv, &Seams::system()).unwrap();
+    }
+    let found = read(&kv, load).unwrap().unwrap();
+    let budget = RingBudget { each: 0, all: 0 };
+    Core {
+        hub: Hub::new(found.marks, budget, IntGauge::new("watchers", "None.").unwrap()),
+        resources: found.resources,
+        metrics: Metrics::new(None).unwrap(),
+        gate: Gate::open(),
+        room: Room::unlimited(),
+        kv: Box::new(kv),
+    }
+}
+
+/// All latest objects in one number.
+fn digest(view: &dyn View) -> u64 {
+    let (mut hasher, mut cursor) = (DefaultHasher::new(), view.scan(b"o", b"p").unwrap());
+    while let Some(key) = cursor.key() {
+        (key, cursor.value()).hash(&mut hasher);
+        cursor.advance().unwrap();
+    }
+    hasher.finish()
+}
+
+fn key(numbers: &mut Numbers) -> ObjectKey {
+    let resource = GroupResource::new("", if numbers.below(2) == 0 { "pods" } else { "secrets" });
+    let name = format!("n{}", numbers.below(24)).parse().unwrap();
+    ObjectKey::cluster_scoped(LogicalClusterId::new(1 + numbers.below(4)), resource, name)
+}
+
+/// Puts, deletions, transactions of several objects, batches of several transactions.
+fn transactions(numbers: &mut Numbers) -> Vec<PreparedTransaction> {
+    let count = if numbers.below(5) == 0 { 1 + numbers.below(8) } else { 1 };
+    let one = |numbers: &mut Numbers| {
+        let mut txn = Transaction::default();
+        for _ in 0..if numbers.below(6) == 0 { 4 } else { 1 } {
+            let key = key(numbers);
+            if txn.writes.iter().any(|write| write.key == key) {
+                continue;
+            }
+            let text = "x".repeat([20, 300, 3000, 30_000][numbers.below(4) as usize]);
+            let record = Record::of(&json!({
+                "metadata": {"name": &*key.name, "ownerReferences": [{"uid": format!("o{}", numbers.below(3))}]},
+                "data": format!("{}{text}", numbers.below(1000)),
+            }));
+            txn = txn.and(key, Expect::Anything, (numbers.below(5) > 0).then_some(record));
+        }
+        PreparedTransaction::new(txn).unwrap()
+    };
+    (0..count).map(|_| one(numbers)).collect()
+}
+
+fn operate(core: &Core, number: usize, numbers: &mut Numbers) {
+    match number % 50 {
+        17 => core.kv.tidy().unwrap(),
+        33 => {
+            let upto = core.hub.marks().last - numbers.below(20).min(core.hub.marks().last - 1);
+            let (_, compacted) = core.commit(|plan| (Vec::new(), plan.compact(upto))).unwrap();
+            compacted.unwrap();
+        }
+        49 if number % 150 == 149 => {
+            let gone = LogicalClusterId::new(2 + number as u64 / 150 % 3);
+            delete_cluster(core, gone).0.unwrap();
+        }
+        _ => {
+            let transactions = transactions(numbers);
+            let plan = |plan: &mut crate::plan::Plan<'_>| {
+                (transactions.into_iter().map(|txn| plan.transaction(txn)).collect(), ())
+            };
+            // Deleting what is absent and writing to what is gone fail, which is part of it.
+            core.commit(plan).unwrap();
+        }
+    }
+}
+
+/// What a run of the workload left to compare with.
+struct Run {
+    start: Vec<u8>,
+    steps: Vec<Step>,
+    /// After how many steps which revision was acknowledged.
+    acknowledged: Vec<(usize, u64)>,
+    /// The objects at each of these revisions.
+    states: HashMap<u64, u64>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let made = Recorder::default();
+        core_on(made.clone()).kv.close();
+        let disk = Recorder::of(made.0.lock().bytes.clone());
+        let start = disk.0.lock().bytes.clone();
+        let (core, mut numbers) = (core_on(disk.clone()), Numbers(seed));
+        let mut run = Self { start, steps: Vec::new(), acknowledged: vec![(0, 1)], states: HashMap::new() };
+        run.states.insert(1, core.view(digest).unwrap());
+        for number in 0..OPERATIONS {
+            operate(&core, number, &mut numbers);
+            let last = core.hub.marks().last;
+            run.acknowledged.push((disk.steps(), last));
+            let state = core.view(digest).unwrap();
+            assert_eq!(*run.states.entry(last).or_insert(state), state, "a state has one revision");
+        }
+        core.kv.tidy().unwrap();
+        core.kv.close();
+        run.steps = std::mem::take(&mut disk.0.lock().steps);
+        run
+    }
+
+    /// Opens a crashed disk and returns what opening did to it.
+    fn check(&self, at: usize, left: Left, image: Vec<u8>) -> Recorder {
+        let case = format!("after step {at} of {}, {left:?} left", self.steps.len());
+        let disk = Recorder::of(image);
+        let kv =
+            RedbKv::on(disk.clone(), 1 << 20, &Opening::default()).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let audited = read(&kv, audit).unwrap().unwrap_or_else(|error| panic!("{case}: {error}"));
+        let done = self.acknowledged.partition_point(|(steps, _)| *steps <= at);
+        let acknowledged = self.acknowledged[done - 1].1;
+        let in_flight = self.acknowledged.get(done).map_or(acknowledged, |(_, revision)| *revision);
+        assert!(audited.last == acknowledged || audited.last == in_flight, "{case}: {} is lost", acknowledged);
+        assert_eq!(read(&kv, digest).unwrap(), self.states[&audited.last], "{case}: at revision {}", audited.last);
+        disk
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_and_another_one_while_recovering_lose_nothing() {
+    let stride = std::env::var("PORTOLAN_CRASH_STRIDE").ok().and_then(|text| text.parse().ok()).unwrap_or(STRIDE);
+    let seed = 1;
+    let (run, mut images) = (Run::new(seed), 0);
+    crash(&run.start, &run.steps, stride, seed, |at, left, image| {
+        let recovery = run.check(at, left, image.clone());
+        images += 1;
+        if images % 9 == 0 {
+            let steps = std::mem::take(&mut recovery.0.lock().steps);
+            crash(&image, &steps, stride.min(steps.len().div_ceil(3).max(1)), at as u64, |_, twice, image| {
+                run.check(at, twice, image);
+                images += 1;
+            });
+        }
+    });
+    println!("seed {seed}: {} steps, {images} crashes", run.steps.len());
+    assert!(images > 100, "{images}");
+}
