@@ -10,13 +10,12 @@ mod subject;
 mod watchers;
 mod work;
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::harness::{portolan, tools::Tools, tools::repository, workdir::WorkDir};
+use crate::harness::{cargo::cargo, portolan, tools::Tools, workdir::WorkDir};
 use figures::Table;
 use subject::Subject;
 
@@ -59,11 +58,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// An unoptimized client would measure itself: starts this same chore again from a release build.
 fn run_optimized() -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = cargo()
         .args(["run", "--release", "--quiet", "--package", "xtask", "--"])
         .args(std::env::args_os().skip(1))
-        .current_dir(repository())
         .status()
         .context("cannot run cargo")?;
     anyhow::ensure!(status.success(), "the benchmark ended with {status}");

@@ -1,13 +1,12 @@
 //! A Portolan server under test: built from this clone, started, killed, started again.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::kubeconfig::Kubeconfig;
-use super::tools::{Tools, repository};
+use super::tools::Tools;
+use super::{cargo::cargo, kubeconfig::Kubeconfig};
 use super::{ports::free_port, process::Process};
 use crate::client;
 
@@ -25,14 +24,8 @@ pub(crate) struct Portolan {
 
 /// Builds `portolan` in release and gives the path of the binary.
 pub(crate) fn build() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = ["build", "--release", "--package", "portolan", "--bin", "portolan", "--message-format=json"];
-    let output = Command::new(cargo)
-        .args(args)
-        .current_dir(repository())
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .context("cannot run cargo")?;
+    let output = cargo().args(args).stderr(std::process::Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(output.status.success(), "cargo could not build portolan");
     String::from_utf8_lossy(&output.stdout)
         .lines()
