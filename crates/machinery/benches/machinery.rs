@@ -58,14 +58,8 @@ fn created(kind: &Kind, object: &Value, seams: &Seams) -> Value {
 }
 
 fn applied(live: Option<&Value>, configuration: Value) -> Value {
-    let request = ApplyRequest {
-        live,
-        applied: configuration,
-        manager: "bench",
-        force: false,
-        subresource: None,
-        now: NOW,
-    };
+    let request =
+        ApplyRequest { live, applied: configuration, manager: "bench", force: false, subresource: None, now: NOW };
     apply::apply(KindTable::builtin(), kind("apps", "Deployment"), request).expect("nobody else owns fields")
 }
 
@@ -95,8 +89,7 @@ fn decode_protobuf(bencher: Bencher<'_, '_>) {
     let (kind, table) = (kind("apps", "Deployment"), KindTable::builtin());
     let object = decoded(kind, &deployment("nginx:1.27"));
     let body = protobuf::encode(&object, kind.schema, table).expect("it is one of Kubernetes' own");
-    bencher
-        .bench(|| decode::decode(table, kind, MediaType::Protobuf, black_box(&body), FieldValidation::Strict));
+    bencher.bench(|| decode::decode(table, kind, MediaType::Protobuf, black_box(&body), FieldValidation::Strict));
 }
 
 #[divan::bench]
@@ -122,11 +115,8 @@ fn apply_with_a_change(bencher: Bencher<'_, '_>) {
 fn strategic_merge_patch(bencher: Bencher<'_, '_>) {
     let kind = kind("apps", "Deployment");
     let object = decoded(kind, &deployment("nginx:1.27"));
-    let patch =
-        json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.28"}]}}}});
-    bencher.bench(|| {
-        patch::strategic_merge(KindTable::builtin(), kind.schema, black_box(&object), black_box(&patch))
-    });
+    let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.28"}]}}}});
+    bencher.bench(|| patch::strategic_merge(KindTable::builtin(), kind.schema, black_box(&object), black_box(&patch)));
 }
 
 #[divan::bench(args = [10, 1000])]
@@ -135,7 +125,7 @@ fn table_of_deployments(bencher: Bencher<'_, '_>, count: usize) {
     let object = created(kind, &deployment("nginx:1.27"), &Seams::system());
     let objects = vec![object; count];
     let now: Timestamp = NOW.parse().expect("it is a time");
-    bencher.counter(ItemsCount::new(count)).bench(|| {
-        table::table(kind, black_box(&objects), json!({}), IncludeObject::Metadata, true, now)
-    });
+    bencher
+        .counter(ItemsCount::new(count))
+        .bench(|| table::table(kind, black_box(&objects), json!({}), IncludeObject::Metadata, true, now));
 }
