@@ -41,26 +41,21 @@ pub(super) fn changed(
     code: u16,
     changed: Changed,
 ) -> Result<Response<Body>, Status> {
-    advise(api, call, shape, &changed)?;
+    advise(api, call, shape, &changed);
     match changed {
-        Changed::Stored(stored) => encode::object(shape, code, &stored),
+        Changed::Stored(stored, _) => encode::object(shape, code, &stored),
         Changed::Dry(object) | Changed::Removed(object) => encode::value(shape, code, object),
     }
 }
 
-fn advise(api: &ApiServer, call: &Call, shape: &Shape, changed: &Changed) -> Result<(), Status> {
+fn advise(api: &ApiServer, call: &Call, shape: &Shape, changed: &Changed) {
     let Some(advisor) = api.config.hooks.advisor.as_ref().filter(|_| call.captures.subresource.is_empty()) else {
-        return Ok(());
+        return;
     };
-    let read;
-    let object = match changed {
-        Changed::Stored(stored) => {
-            read = shape.tree(stored)?;
-            &read
+    match changed {
+        Changed::Stored(_, object) | Changed::Dry(object) => {
+            call.warn(advisor.advise(&call.cluster, &shape.target.kind, object));
         }
-        Changed::Dry(object) => object,
-        Changed::Removed(_) => return Ok(()),
-    };
-    call.warn(advisor.advise(&call.cluster, &shape.target.kind, object));
-    Ok(())
+        Changed::Removed(_) => {}
+    }
 }

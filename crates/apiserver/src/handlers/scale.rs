@@ -46,7 +46,7 @@ pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
         }
     };
     match changed {
-        Changed::Stored(stored) => answer(api, call, target, &tree(target, &stored)?),
+        Changed::Stored(stored, _) => answer(api, call, target, &tree(target, &stored)?),
         Changed::Dry(object) | Changed::Removed(object) => answer(api, call, target, &object),
     }
 }

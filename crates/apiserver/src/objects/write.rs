@@ -25,8 +25,8 @@ pub(crate) const WRITE_ATTEMPTS: usize = 5;
 
 /// What a write came to.
 pub(crate) enum Changed {
-    /// It is stored like this.
-    Stored(StoredObject),
+    /// It is stored like this: as bytes, and as the tree they were made of, which lacks the new resourceVersion.
+    Stored(StoredObject, Value),
     /// It would be stored like this.
     Dry(Value),
     /// It is gone; this was its last state.
@@ -99,8 +99,8 @@ impl<'a> Writer<'a> {
         if self.options.dry_run {
             return self.would_create(&commit.key, object).await;
         }
-        commit.record = Some(self.record(object)?);
-        Ok(Changed::Stored(commit.run(self.api, None).await?))
+        commit.record = Some(self.record(&object)?);
+        Ok(Changed::Stored(commit.run(self.api, None).await?, object))
     }
 
     async fn would_create(&self, key: &ObjectKey, object: Value) -> Result<Changed, CommitError> {
@@ -180,12 +180,12 @@ impl<'a> Writer<'a> {
             let gone = commit.run(self.api, Some(&found.stored)).await?;
             return Ok(Changed::Removed(with_revision(object, gone.revision)));
         }
-        commit.record = Some(self.record(object)?);
-        Ok(Changed::Stored(commit.run(self.api, Some(&found.stored)).await?))
+        commit.record = Some(self.record(&object)?);
+        Ok(Changed::Stored(commit.run(self.api, Some(&found.stored)).await?, object))
     }
 
     fn unchanged(&self, found: &Found, old: Value) -> Changed {
-        if self.options.dry_run { Changed::Dry(old) } else { Changed::Stored(found.stored.clone()) }
+        if self.options.dry_run { Changed::Dry(old) } else { Changed::Stored(found.stored.clone(), old) }
     }
 
     /// Ownership is recorded of what the client wrote and of defaults, not of what the server fills in afterwards.
@@ -201,13 +201,13 @@ impl<'a> Writer<'a> {
 
     /// # Errors
     /// 400 for what could not be read back.
-    fn record(&self, object: Value) -> Result<Record, Status> {
-        if decode::depth(&object) > decode::MAX_DEPTH {
+    fn record(&self, object: &Value) -> Result<Record, Status> {
+        if decode::depth(object) > decode::MAX_DEPTH {
             return Err(Status::bad_request(format!("the object is deeper than {} levels", decode::MAX_DEPTH)));
         }
         Ok(match self.target.is_storage_version() {
-            true => Record::of(&object),
-            false => Record::of(&conversion::to_storage(&self.target.kind, object)),
+            true => Record::of(object),
+            false => Record::of(&conversion::to_storage(&self.target.kind, object.clone())),
         })
     }
 }
