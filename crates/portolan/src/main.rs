@@ -11,6 +11,12 @@ mod upstream;
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
+
+/// A server makes and drops small trees all day: of a create, a quarter of the time went into the allocator of libc.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 fn main() -> ExitCode {
     cli::run()
 }
