@@ -12,6 +12,7 @@ use crate::{
     attributes::Attributes,
     authn::Identity,
     directory::LogicalCluster,
+    metrics::Labels,
     query::Query,
     routes::{Captures, Endpoint},
 };
@@ -31,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) identity: Identity,
     pub(crate) cluster: Arc<LogicalCluster>,
     pub(crate) attributes: Attributes,
+    /// What it counts as.
+    pub(crate) labels: Labels,
     /// Texts for `Warning` headers.
     pub(crate) warnings: Mutex<Vec<String>>,
 }
@@ -55,14 +58,14 @@ impl Call {
     ///
     /// # Errors
     /// 422 when the name is too long or not printable.
-    pub(crate) fn field_manager(&self) -> Result<String, Status> {
+    pub(crate) fn field_manager(&self, options: &str) -> Result<String, Status> {
         let asked = self.query.text("fieldManager");
         if asked.is_empty() {
             let agent = self.header(USER_AGENT).split('/').next().unwrap_or_default();
             let printable: String = agent.chars().filter(|c| !c.is_control()).take(128).collect();
             return Ok(if printable.is_empty() { "unknown".into() } else { printable });
         }
-        crate::options::check_field_manager(asked)?;
+        crate::options::check_field_manager(asked, options)?;
         Ok(asked.to_owned())
     }
 }
@@ -116,7 +119,7 @@ impl Target {
 
     /// Whether its objects are computed and not stored.
     pub(crate) fn list_is_computed(&self) -> bool {
-        crate::objects::is_face(&self.stored_as())
+        crate::objects::is_computed(&self.stored_as())
     }
 
     /// Whether objects have a protobuf form; what is not Kubernetes' own has none.

@@ -53,7 +53,11 @@ pub(crate) fn encode(key: &[u8], list: &ListIdentity<'_>, place: &Place) -> Stri
 /// # Errors
 /// 400 when the token is not ours, or of another list.
 pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result<Place, Status> {
-    let bad = || Status::bad_request("continue key is not valid");
+    // What is wrong is upstream's business with its own tokens; ours are closed.
+    let bad = || {
+        let why = "server does not recognize this encoded version";
+        Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+    };
     if token.len() > MAX_TOKEN {
         return Err(bad());
     }

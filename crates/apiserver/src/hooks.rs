@@ -54,14 +54,6 @@ impl PodStream {
             Self::PortForward => "portforward",
         }
     }
-
-    /// What it counts as among long-running requests.
-    pub(crate) fn verb(self) -> &'static str {
-        match self {
-            Self::Log => "GET",
-            Self::Exec | Self::Attach | Self::PortForward => "CONNECT",
-        }
-    }
 }
 
 /// A request for a stream of a pod, authorized, its pod read.

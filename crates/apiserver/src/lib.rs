@@ -26,6 +26,7 @@ mod options;
 mod path;
 mod pipeline;
 pub mod pki;
+mod process;
 mod query;
 mod routes;
 pub mod serve;

@@ -1,96 +1,228 @@
-//! Numbers for `/metrics`, under the names that dashboards of kube-apiserver use. No label names a logical cluster.
+//! Numbers for `/metrics`, under the names, labels and buckets of kube-apiserver, so that its dashboards work. No label names a
+//! logical cluster.
 
 use portolan_types::Status;
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder, core::Collector,
 };
+
+use crate::{attributes::Attributes, process::Process};
+
+/// Buckets of the duration of requests, in seconds.
+const DURATIONS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+/// Buckets of the duration of first states of watches, in seconds.
+const WATCH_LISTS: [f64; 17] =
+    [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+/// Buckets of the duration of steps of admission, in seconds.
+const ADMISSION: [f64; 7] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0];
+const COMPONENT: &str = "apiserver";
+const REQUEST: [&str; 7] = ["verb", "group", "version", "resource", "subresource", "scope", "component"];
 
 /// What is counted.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     durations: HistogramVec,
+    /// The part of the durations that the service level is about: no watches, no streams.
+    service_durations: HistogramVec,
+    sizes: HistogramVec,
+    terminations: IntCounterVec,
+    deprecated: IntGaugeVec,
     inflight: IntGaugeVec,
     longrunning: IntGaugeVec,
     watch_events: IntCounterVec,
+    watch_event_sizes: HistogramVec,
+    watch_lists: HistogramVec,
     authentications: IntCounterVec,
+    authorizations: IntCounterVec,
+    admission: HistogramVec,
 }
 
-/// What a request was, for the counters. Empty parts for paths that are no resources.
-pub(crate) struct Labels<'a> {
-    pub(crate) verb: &'a str,
-    pub(crate) dry_run: &'a str,
-    pub(crate) group: &'a str,
-    pub(crate) version: &'a str,
-    pub(crate) resource: &'a str,
-    pub(crate) subresource: &'a str,
-    pub(crate) scope: &'a str,
-    pub(crate) code: u16,
+/// What a request was. Empty parts for paths that are no resources: clients must not be able to make new label values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Labels {
+    pub(crate) verb: &'static str,
+    pub(crate) dry_run: &'static str,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) scope: &'static str,
+}
+
+impl Labels {
+    fn values(&self) -> [&str; 7] {
+        let Self { verb, group, version, resource, subresource, scope, .. } = self;
+        [verb, group, version, resource, subresource, scope, COMPONENT]
+    }
+}
+
+/// What one watch counts.
+pub(crate) struct WatchMetrics {
+    /// Events sent.
+    pub(crate) events: IntCounter,
+    /// Their sizes.
+    pub(crate) sizes: Histogram,
+    /// Time until the first state was sent.
+    pub(crate) first_state: Histogram,
+}
+
+/// Makes and registers collectors. Names and labels are constants, so nothing here can fail.
+struct Maker(Registry);
+
+impl Maker {
+    fn counter(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.keep(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.keep(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn histogram(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+        self.keep(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
+    }
+
+    fn keep<C: Collector + Clone + 'static>(&self, collector: prometheus::Result<C>) -> C {
+        let collector = collector.expect("names and labels are constants");
+        self.0.register(Box::new(collector.clone())).expect("each name is registered once");
+        collector
+    }
+}
+
+fn powers(start: f64, factor: f64, count: i32) -> Vec<f64> {
+    (0..count).map(|n| start * factor.powi(n)).collect()
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
         let registry = Registry::new();
-        let duration = HistogramOpts::new("apiserver_request_duration_seconds", "Time from a request to its answer.")
-            .buckets(vec![0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0]);
-        let counter = |name: &str, help: &str, labels: &[&str]| {
-            keep(&registry, IntCounterVec::new(Opts::new(name, help), labels).expect("names and labels are constants"))
-        };
-        let gauge = |name: &str, help: &str, labels: &[&str]| {
-            keep(&registry, IntGaugeVec::new(Opts::new(name, help), labels).expect("names and labels are constants"))
-        };
-        let request_labels =
-            ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"];
-        let duration_labels = ["verb", "group", "version", "resource", "subresource", "scope"];
+        registry.register(Box::new(Process::new())).expect("each name is registered once");
+        let make = Maker(registry.clone());
+        let all = ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"];
+        let watched = ["group", "version", "resource"];
         Self {
-            requests: counter("apiserver_request_total", "Answered requests.", &request_labels),
-            durations: keep(
-                &registry,
-                HistogramVec::new(duration, &duration_labels).expect("names and labels are constants"),
+            requests: make.counter("apiserver_request_total", "Answered requests.", &all),
+            durations: make.histogram(
+                "apiserver_request_duration_seconds",
+                "Time from a request to its answer.",
+                &all[..8],
+                &DURATIONS,
             ),
-            inflight: gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"]),
-            longrunning: gauge(
-                "apiserver_longrunning_requests",
-                "Watches and streams under way.",
-                &["verb", "resource"],
+            service_durations: make.histogram(
+                "apiserver_request_sli_duration_seconds",
+                "Time from a request to its answer, without watches and streams.",
+                &REQUEST,
+                &DURATIONS[2..],
             ),
-            watch_events: counter(
-                "apiserver_watch_events_total",
-                "Events sent to watchers.",
-                &["group", "version", "resource"],
+            sizes: make.histogram(
+                "apiserver_response_sizes",
+                "Bytes of answers, before compression.",
+                &REQUEST,
+                &powers(1000.0, 10.0, 7),
             ),
-            authentications: counter("authentication_attempts", "Verified credentials, by outcome.", &["result"]),
+            terminations: make.counter(
+                "apiserver_request_terminations_total",
+                "Requests that were ended in self-defence.",
+                &["verb", "group", "version", "resource", "subresource", "scope", "component", "code"],
+            ),
+            deprecated: make.gauge(
+                "apiserver_requested_deprecated_apis",
+                "Deprecated APIs that have been asked for.",
+                &["group", "version", "resource", "subresource", "removed_release"],
+            ),
+            inflight: make.gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"]),
+            longrunning: make.gauge("apiserver_longrunning_requests", "Watches and streams under way.", &REQUEST),
+            watch_events: make.counter("apiserver_watch_events_total", "Events sent to watchers.", &watched),
+            watch_event_sizes: make.histogram(
+                "apiserver_watch_events_sizes",
+                "Bytes of events sent to watchers.",
+                &watched,
+                &powers(1024.0, 2.0, 8),
+            ),
+            watch_lists: make.histogram(
+                "apiserver_watch_list_duration_seconds",
+                "Time until the first state of a watch was sent.",
+                &["group", "version", "resource", "scope"],
+                &WATCH_LISTS,
+            ),
+            authentications: make.counter("authentication_attempts", "Looked at credentials.", &["result"]),
+            authorizations: make.counter("authorization_attempts_total", "Decided requests.", &["result"]),
+            admission: make.histogram(
+                "apiserver_admission_step_admission_duration_seconds",
+                "Time of the steps of admission.",
+                &["type", "operation", "rejected"],
+                &ADMISSION,
+            ),
             registry,
         }
     }
 
     /// A request has been answered.
-    pub(crate) fn answered(&self, labels: &Labels<'_>, seconds: f64) {
-        let Labels { verb, dry_run, group, version, resource, subresource, scope, code } = labels;
-        let code = code.to_string();
-        let all = [verb, dry_run, group, version, resource, subresource, scope, "apiserver", code.as_str()];
+    pub(crate) fn answered(&self, labels: &Labels, code: u16, seconds: f64) {
+        let [verb, group, version, resource, subresource, scope, component] = labels.values();
+        let text = code.to_string();
+        let all = [verb, labels.dry_run, group, version, resource, subresource, scope, component, &text];
         self.requests.with_label_values(&all).inc();
-        self.durations.with_label_values(&[verb, group, version, resource, subresource, scope]).observe(seconds);
+        self.durations.with_label_values(&all[..8]).observe(seconds);
+        if !matches!(verb, "WATCH" | "CONNECT") {
+            self.service_durations.with_label_values(&labels.values()).observe(seconds);
+        }
+        if matches!(code, 429 | 504) {
+            let ended = [verb, group, version, resource, subresource, scope, component, &text];
+            self.terminations.with_label_values(&ended).inc();
+        }
+    }
+
+    /// Where the size of an answer is counted.
+    pub(crate) fn size(&self, labels: &Labels) -> Histogram {
+        self.sizes.with_label_values(&labels.values())
+    }
+
+    /// Somebody asked for an API that is deprecated and not to be removed yet.
+    pub(crate) fn deprecated(&self, of: &Attributes) {
+        self.deprecated.with_label_values(&[&of.group, &of.version, &of.resource, &of.subresource, ""]).set(1);
     }
 
     /// Requests under way, by kind.
-    pub(crate) fn inflight(&self, is_write: bool) -> prometheus::IntGauge {
+    pub(crate) fn inflight(&self, is_write: bool) -> IntGauge {
         self.inflight.with_label_values(&[if is_write { "mutating" } else { "readOnly" }])
     }
 
     /// Watches and streams under way.
-    pub(crate) fn longrunning(&self, verb: &str, resource: &str) -> prometheus::IntGauge {
-        self.longrunning.with_label_values(&[verb, resource])
+    pub(crate) fn longrunning(&self, labels: &Labels) -> IntGauge {
+        self.longrunning.with_label_values(&labels.values())
     }
 
-    /// Events sent, for one resource.
-    pub(crate) fn watch_events(&self, group: &str, version: &str, resource: &str) -> prometheus::IntCounter {
-        self.watch_events.with_label_values(&[group, version, resource])
+    /// What a watch counts.
+    pub(crate) fn watch(&self, labels: &Labels) -> WatchMetrics {
+        let watched = [&*labels.group, &*labels.version, &*labels.resource];
+        let [group, version, resource] = watched;
+        WatchMetrics {
+            events: self.watch_events.with_label_values(&watched),
+            sizes: self.watch_event_sizes.with_label_values(&watched),
+            first_state: self.watch_lists.with_label_values(&[group, version, resource, labels.scope]),
+        }
     }
 
     /// Credentials have been looked at.
     pub(crate) fn authenticated(&self, good: bool) {
         self.authentications.with_label_values(&[if good { "success" } else { "failure" }]).inc();
+    }
+
+    /// It has been decided whether a request may go on.
+    pub(crate) fn authorized(&self, allowed: bool) {
+        self.authorizations.with_label_values(&[if allowed { "allowed" } else { "denied" }]).inc();
+    }
+
+    /// A step of admission is done.
+    pub(crate) fn admitted(&self, step: &str, operation: &str, rejected: bool, seconds: f64) {
+        let rejected = if rejected { "true" } else { "false" };
+        self.admission.with_label_values(&[step, operation, rejected]).observe(seconds);
     }
 
     /// Where others may add theirs.
@@ -102,9 +234,4 @@ impl Metrics {
     pub(crate) fn text(&self) -> Result<String, Status> {
         TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(Status::internal)
     }
-}
-
-fn keep<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
-    registry.register(Box::new(collector.clone())).expect("each name is registered once");
-    collector
 }

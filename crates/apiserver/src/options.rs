@@ -7,6 +7,8 @@ use crate::{call::Call, call::Target, query::Query};
 
 /// Longest selector that is looked at, in bytes.
 const MAX_SELECTOR: usize = 4096;
+/// Characters of a wrong value that are shown.
+const MAX_SHOWN: usize = 64;
 /// Longest name of a field manager.
 const MAX_MANAGER: usize = 128;
 
@@ -24,10 +26,11 @@ impl WriteOptions {
     /// # Errors
     /// 422 for values that mean nothing.
     pub(crate) fn of(call: &Call) -> Result<Self, Status> {
+        let kind = options_kind(call);
         Ok(Self {
-            dry_run: dry_run(&call.query, options_kind(call))?,
-            manager: call.field_manager()?,
-            validation: FieldValidation::parse(call.query.text("fieldValidation"))?,
+            dry_run: dry_run(&call.query, kind)?,
+            manager: call.field_manager(kind)?,
+            validation: FieldValidation::parse(call.query.text("fieldValidation"), kind)?,
         })
     }
 }
@@ -63,20 +66,16 @@ pub(crate) fn invalid(kind: &str, field: &str, reason: &str, message: impl Into<
 }
 
 /// A field manager is up to 128 printable characters.
-pub(crate) fn check_field_manager(name: &str) -> Result<(), Status> {
-    let wrong = |message: String| Err(invalid("PatchOptions", "fieldManager", "FieldValueInvalid", message));
+pub(crate) fn check_field_manager(name: &str, kind: &str) -> Result<(), Status> {
     if name.len() > MAX_MANAGER {
-        return Err(invalid(
-            "PatchOptions",
-            "fieldManager",
-            "FieldValueTooLong",
-            "Too long: may not be more than 128 bytes",
-        ));
+        return Err(invalid(kind, "fieldManager", "FieldValueTooLong", "Too long: may not be more than 128 bytes"));
     }
-    match name.chars().find(|c| c.is_control()) {
-        Some(_) => wrong(format!("Invalid value: {name:?}: should only contain printable characters")),
-        None => Ok(()),
-    }
+    let Some((at, odd)) = name.chars().enumerate().find(|(_, c)| c.is_control()) else { return Ok(()) };
+    // As Go quotes it.
+    let shown: String =
+        name.chars().map(|c| if c.is_control() { format!("\\x{:02x}", c as u32) } else { c.into() }).collect();
+    let message = format!("Invalid value: \"{shown}\": invalid character U+{:04X} (at position {at})", odd as u32);
+    Err(invalid(kind, "fieldManager", "FieldValueInvalid", message))
 }
 
 /// What a list, watch or deletecollection selects.
@@ -120,59 +119,95 @@ impl ListOptions {
     /// # Errors
     /// 400 and 422 for values that mean nothing together.
     pub(crate) fn of(target: &Target, query: &Query) -> Result<Self, Status> {
-        if query.get("sendInitialEvents").is_some() {
-            return Err(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
-        }
-        let limit = query.number("limit")?.filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
+        let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
         let token = query.get("continue").filter(|t| !t.is_empty()).map(str::to_owned);
-        let matching = query.text("resourceVersionMatch");
-        if token.is_some() {
-            if !matching.is_empty() {
-                return Err(forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden when continue is provided",
-                ));
-            }
-            if !matches!(query.text("resourceVersion"), "" | "0") {
-                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
-            }
+        let mut causes = match_causes(version, matching, token.is_some());
+        if query.get("sendInitialEvents").is_some() {
+            causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
-        let at = read_at(query.text("resourceVersion"), matching, limit.is_some())?;
+        refuse(causes)?;
+        let limit = query.number("limit")?.filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
+        if token.is_some() && !matches!(version, "" | "0") {
+            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let at = read_at(version, matching, limit.is_some())?;
         Ok(Self { selection: Selection::of(target, query)?, at, limit, token })
     }
 }
 
-fn forbidden(field: &str, why: &str) -> Status {
-    invalid("ListOptions", field, "FieldValueForbidden", format!("Forbidden: {why}"))
+/// What is wrong with the combination of a list's `resourceVersion` and `resourceVersionMatch`.
+fn match_causes(version: &str, matching: &str, continued: bool) -> Vec<StatusCause> {
+    const FIELD: &str = "resourceVersionMatch";
+    let mut causes = Vec::new();
+    if matching.is_empty() {
+        return causes;
+    }
+    if version.is_empty() {
+        causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+    }
+    if continued {
+        causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+    }
+    if !matches!(matching, "Exact" | "NotOlderThan") {
+        causes.push(unsupported(FIELD, matching, &["Exact", "NotOlderThan", ""]));
+    }
+    if matching == "Exact" && version == "0" {
+        causes.push(forbidden(FIELD, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+    }
+    causes
 }
 
-/// `resourceVersion` and `resourceVersionMatch` of a list, combined once into what they mean.
-fn read_at(version: &str, matching: &str, limited: bool) -> Result<ReadAt, Status> {
-    let parsed = match version {
-        "" | "0" => None,
-        text => Some(parse_version(text)?),
-    };
-    match (matching, version, parsed) {
-        ("", "", _) => Ok(ReadAt::Latest),
-        ("", "0", _) => Ok(ReadAt::AnyCached),
-        ("", _, Some(at)) if limited => Ok(ReadAt::Exactly(at)),
-        ("", _, Some(at)) => Ok(ReadAt::NotOlderThan(at)),
-        ("Exact" | "NotOlderThan", "", _) => Err(forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden unless resourceVersion is provided",
-        )),
-        ("Exact", "0", _) => Err(forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-        )),
-        ("Exact", _, Some(at)) => Ok(ReadAt::Exactly(at)),
-        ("NotOlderThan", "0", _) => Ok(ReadAt::AnyCached),
-        ("NotOlderThan", _, Some(at)) => Ok(ReadAt::NotOlderThan(at)),
-        (other, ..) => {
-            let message = format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
-            Err(invalid("ListOptions", "resourceVersionMatch", "FieldValueNotSupported", message))
-        }
+/// What is wrong with the combination of a watch's options.
+fn watch_causes(initial: Option<bool>, matching: &str, continued: bool) -> Vec<StatusCause> {
+    const FIELD: &str = "resourceVersionMatch";
+    let mut causes = Vec::new();
+    if initial.is_some() && matching != "NotOlderThan" {
+        causes.push(forbidden(FIELD, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
     }
+    if matching.is_empty() {
+        return causes;
+    }
+    if initial.is_none() {
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        causes.push(forbidden(FIELD, why));
+    }
+    if matching != "NotOlderThan" {
+        causes.push(unsupported(FIELD, matching, &["NotOlderThan"]));
+    }
+    if continued {
+        causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+    }
+    causes
+}
+
+fn forbidden(field: &str, why: &str) -> StatusCause {
+    StatusCause { reason: "FieldValueForbidden".into(), message: format!("Forbidden: {why}"), field: field.into() }
+}
+
+fn unsupported(field: &str, value: &str, supported: &[&str]) -> StatusCause {
+    let shown: String = value.chars().take(MAX_SHOWN).collect();
+    let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+    let message = format!("Unsupported value: {shown:?}: supported values: {}", supported.join(", "));
+    StatusCause { reason: "FieldValueNotSupported".into(), message, field: field.into() }
+}
+
+fn refuse(causes: Vec<StatusCause>) -> Result<(), Status> {
+    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "ListOptions".into() };
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&kind, "", causes)) }
+}
+
+/// `resourceVersion` and `resourceVersionMatch` of a list, checked before, combined once into what they mean.
+fn read_at(version: &str, matching: &str, limited: bool) -> Result<ReadAt, Status> {
+    let at = match version {
+        "" => return Ok(ReadAt::Latest),
+        "0" => return Ok(ReadAt::AnyCached),
+        text => parse_version(text)?,
+    };
+    Ok(match matching {
+        "Exact" => ReadAt::Exactly(at),
+        "" if limited => ReadAt::Exactly(at),
+        _ => ReadAt::NotOlderThan(at),
+    })
 }
 
 /// A resourceVersion from a query.
@@ -180,9 +215,14 @@ fn read_at(version: &str, matching: &str, limited: bool) -> Result<ReadAt, Statu
 /// # Errors
 /// 400 when it is none.
 pub(crate) fn parse_version(text: &str) -> Result<ResourceVersion, Status> {
-    text.parse().map_err(|_| {
-        let shown: String = text.chars().take(64).collect();
-        Status::bad_request(format!("Invalid value: {shown:?}: invalid resource version"))
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse::<u64>().ok().filter(|_| is_number);
+    number.and_then(ResourceVersion::new).ok_or_else(|| {
+        let shown: String = text.chars().take(MAX_SHOWN).collect();
+        let why = if is_number { "value out of range" } else { "invalid syntax" };
+        Status::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {shown:?}: strconv.ParseUint: parsing {shown:?}: {why}"
+        ))
     })
 }
 
@@ -193,6 +233,8 @@ pub(crate) enum WatchFrom {
     Now(Option<ResourceVersion>),
     /// What comes after this.
     After(ResourceVersion),
+    /// What comes from now on.
+    Live,
 }
 
 /// Options of a watch.
@@ -213,27 +255,14 @@ impl WatchOptions {
     pub(crate) fn of(target: &Target, query: &Query) -> Result<Self, Status> {
         let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
         let initial = query.maybe_flag("sendInitialEvents");
-        match (initial, matching) {
-            (None, "") | (Some(_), "NotOlderThan") => {}
-            (None, _) => {
-                return Err(forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                ));
-            }
-            (Some(_), _) => {
-                return Err(forbidden(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                ));
-            }
-        }
+        refuse(watch_causes(initial, matching, !query.text("continue").is_empty()))?;
         let at = match version {
             "" | "0" => None,
             text => Some(parse_version(text)?),
         };
         let from = match (initial, at) {
             (Some(true), at) => WatchFrom::Now(at),
+            (Some(false), None) => WatchFrom::Live,
             (_, Some(after)) => WatchFrom::After(after),
             (_, None) => WatchFrom::Now(None),
         };
@@ -262,9 +291,6 @@ mod tests {
             ("5", "Exact", false, Ok(ReadAt::Exactly(at(5)))),
             ("5", "NotOlderThan", true, Ok(ReadAt::NotOlderThan(at(5)))),
             ("0", "NotOlderThan", false, Ok(ReadAt::AnyCached)),
-            ("0", "Exact", false, Err(422)),
-            ("", "Exact", false, Err(422)),
-            ("5", "Newer", false, Err(422)),
             ("-1", "", false, Err(400)),
             ("1e9", "", false, Err(400)),
             ("18446744073709551616", "", false, Err(400)),
@@ -274,6 +300,27 @@ mod tests {
                 expected,
                 "{version} {matching} {limited}"
             );
+        }
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_at_once() {
+        for (causes, expected) in [
+            (match_causes("", "", false), vec![]),
+            (match_causes("5", "Exact", false), vec![]),
+            (match_causes("", "Exact", true), vec!["unless resourceVersion is provided", "when continue is provided"]),
+            (
+                match_causes("", "Newer", false),
+                vec!["unless resourceVersion", r#""Newer": supported values: "Exact", "NotOlderThan", """#],
+            ),
+            (match_causes("0", "Exact", false), vec![r#""exact" is forbidden for resourceVersion "0""#]),
+            (watch_causes(Some(true), "NotOlderThan", false), vec![]),
+            (watch_causes(Some(false), "", false), vec!["sendInitialEvents requires"]),
+            (watch_causes(None, "Exact", false), vec!["unless sendInitialEvents", r#"values: "NotOlderThan""#]),
+        ] {
+            let messages: Vec<&str> = causes.iter().map(|cause| cause.message.as_str()).collect();
+            assert_eq!(messages.len(), expected.len(), "{messages:?}");
+            assert!(messages.iter().zip(&expected).all(|(message, part)| message.contains(part)), "{messages:?}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The server as a whole: what all requests share.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use portolan_store::DynStore;
 use portolan_types::{Seams, Status};
 use prometheus::Registry;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
@@ -54,7 +54,12 @@ pub struct ApiServer {
     /// Set when the server stops: `/readyz` says no, watches end.
     pub(crate) stopping: CancellationToken,
     background: Mutex<JoinSet<()>>,
+    /// Streams that have left their requests: WebSockets.
+    pub(crate) streams: TaskTracker,
 }
+
+/// Time for streams to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 impl ApiServer {
     /// Loads keys and the directory; founds `root` in an empty store.
@@ -92,6 +97,7 @@ impl ApiServer {
             documents: ApiDocuments::new(),
             stopping: CancellationToken::new(),
             background: Mutex::new(background),
+            streams: TaskTracker::new(),
             config,
             pki,
         }))
@@ -152,5 +158,8 @@ impl ApiServer {
         self.stopping.cancel();
         let mut tasks = std::mem::take(&mut *self.background.lock());
         tasks.shutdown().await;
+        self.streams.close();
+        // Whoever does not take the goodbye goes without.
+        let _ = tokio::time::timeout(GOODBYE, self.streams.wait()).await;
     }
 }

@@ -15,6 +15,7 @@ use portolan_machinery::{kinds::Kind, rbac::User};
 use portolan_store::Expect;
 use portolan_types::{BoxFuture, ObjectKey, Status};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
     ApiServer,
@@ -31,6 +32,17 @@ pub enum Operation {
     Update,
     /// It is deleted, or marked to be.
     Delete,
+}
+
+impl Operation {
+    /// The word in admission reviews.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
 }
 
 /// A write that asks to be admitted.
@@ -113,13 +125,21 @@ impl Chain {
 
     pub(crate) async fn mutate(
         &self,
+        api: &ApiServer,
         request: &Request<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
+        let started = Instant::now();
+        let mut outcome = Ok(());
         for step in &self.steps {
-            step.mutate(request, object, old).await?;
+            outcome = step.mutate(request, object, old).await;
+            if outcome.is_err() {
+                break;
+            }
         }
+        api.metrics.admitted("admit", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        outcome?;
         if let Some(old) = old.filter(|_| request.is("tenancy.kcp.io", "workspaces")) {
             workspaces::keep(object, old);
         }
@@ -127,6 +147,19 @@ impl Chain {
     }
 
     pub(crate) async fn validate(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let started = Instant::now();
+        let outcome = self.validated(api, request, object, old).await;
+        api.metrics.admitted("validate", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        outcome
+    }
+
+    async fn validated(
         &self,
         api: &ApiServer,
         request: &Request<'_>,

@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt as _};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
 use parking_lot::Mutex;
+use prometheus::Histogram;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -39,9 +40,14 @@ where
     StreamBody::new(pieces.map(|piece| piece.map(Frame::data).map_err(Into::into))).boxed_unsync()
 }
 
-/// Keeps `guard` while a body is being sent that is not there as a whole. At `deadline` both are given up, also when the
-/// client does not read: it holds no place for ever.
-pub(crate) fn held(body: Body, guard: impl Send + 'static, deadline: Option<Instant>) -> Body {
+/// Keeps `guard` while a body is being sent that is not there as a whole, and tells its size at the end. At `deadline` both are
+/// given up, also when the client does not read: it holds no place for ever.
+pub(crate) fn held(
+    body: Body,
+    guard: impl Send + 'static,
+    deadline: Option<Instant>,
+    size: impl FnOnce() -> Histogram,
+) -> Body {
     if body.size_hint().exact().is_some() {
         return body;
     }
@@ -53,7 +59,7 @@ pub(crate) fn held(body: Body, guard: impl Send + 'static, deadline: Option<Inst
             kept.lock().take();
         }))
     });
-    Held { kept, _timer: timer }.boxed_unsync()
+    Held { kept, _timer: timer, sent: 0, size: size() }.boxed_unsync()
 }
 
 /// A body and its guard; nothing after the deadline.
@@ -62,12 +68,15 @@ type Kept = Arc<Mutex<Option<(Body, Box<dyn Any + Send>)>>>;
 struct Held {
     kept: Kept,
     _timer: Option<AbortOnDropHandle<()>>,
+    sent: usize,
+    size: Histogram,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // Not when the timer's task gets to run.
         self.kept.lock().take();
+        self.size.observe(self.sent as f64);
     }
 }
 
@@ -80,10 +89,18 @@ impl http_body::Body for Held {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut kept = self.kept.lock();
-        let Some((body, _)) = kept.as_mut() else { return Poll::Ready(Some(Err(Expired.into()))) };
-        Poll::Ready(ready!(Pin::new(body).poll_frame(context)))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = match self.kept.lock().as_mut() {
+            Some((body, _)) => ready!(Pin::new(body).poll_frame(context)),
+            None => Some(Err(Expired.into())),
+        };
+        if let Some(Ok(frame)) = &frame {
+            self.sent += frame.data_ref().map_or(0, Bytes::len);
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -105,17 +122,20 @@ mod tests {
         let place = Arc::new(());
         let pieces = || futures::stream::iter((0..3).map(|n| Ok::<_, BodyError>(Bytes::from(vec![n; 10]))));
         let deadline = Some(Instant::now() + Duration::from_secs(60));
-        let whole = held(stream(pieces()), place.clone(), deadline).collect().await.unwrap().to_bytes();
+        let sizes = Histogram::with_opts(prometheus::HistogramOpts::new("sizes", "Bytes.")).unwrap();
+        let held = |deadline| held(stream(pieces()), place.clone(), deadline, || sizes.clone());
+        let whole = held(deadline).collect().await.unwrap().to_bytes();
+        assert_eq!((sizes.get_sample_count(), sizes.get_sample_sum()), (1, 30.0));
         assert_eq!((whole.len(), Arc::strong_count(&place)), (30, 1), "read to the end");
 
-        let mut stalled = held(stream(pieces()), place.clone(), deadline);
+        let mut stalled = held(deadline);
         assert!(stalled.frame().await.unwrap().is_ok());
         assert_eq!(Arc::strong_count(&place), 2);
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert_eq!(Arc::strong_count(&place), 1);
         assert!(stalled.frame().await.unwrap().is_err(), "what comes late is no end");
 
-        let dropped = held(stream(pieces()), place.clone(), None);
+        let dropped = held(None);
         drop(dropped);
         assert_eq!(Arc::strong_count(&place), 1);
     }

@@ -15,20 +15,24 @@ pub(crate) struct ListWriter {
     metadata: Value,
     /// Whether an item has been written.
     begun: bool,
+    /// How the stored bytes of an item begin, and how they go on where its metadata begins, in a list whose items do not name
+    /// their type: Kubernetes' own, as Go prints them.
+    typed: Option<(String, String)>,
 }
 
 impl ListWriter {
     pub(crate) fn new(shape: Shape, metadata: Value) -> Self {
-        Self { shape, metadata, begun: false }
+        let kind = &shape.target.kind;
+        let untyped = shape.accepted.form == Form::Object && shape.target.has_protobuf();
+        let begins = || format!("{{\"apiVersion\":\"{}\",", kind.group_version());
+        let goes_on = || format!("\"kind\":\"{}\",\"metadata\":{{", kind.gvk.kind);
+        let typed = untyped.then(|| (begins(), goes_on()));
+        Self { shape, metadata, begun: false, typed }
     }
 
     /// What stands before the items.
     pub(crate) fn head(&mut self) -> Result<Vec<u8>, Status> {
-        let shape = &self.shape;
-        let version = match shape.accepted.form {
-            Form::Object => shape.target.kind.group_version().to_string(),
-            Form::Metadata | Form::Table => "meta.k8s.io/v1".into(),
-        };
+        let (shape, version) = (&self.shape, self.shape.list_version());
         let mut head = json!({"kind": shape.list_kind(), "apiVersion": version, "metadata": self.metadata.take()});
         if shape.accepted.form == Form::Table {
             let table = table::table(&shape.target.kind, &[], Value::Null, shape.include, true, shape.now);
@@ -60,22 +64,41 @@ impl ListWriter {
     pub(crate) fn items(&mut self, objects: &[StoredObject], out: &mut Vec<u8>) -> Result<(), Status> {
         if self.shape.is_stored_form() {
             out.reserve(objects.iter().map(|o| o.record.body().len() + 64).sum());
-            for object in objects {
-                self.separate(out);
-                object.record.write_json(object.revision, out);
-            }
-            return Ok(());
+            return objects.iter().try_for_each(|object| self.stored(object, out));
         }
         let trees = objects.iter().map(|object| self.shape.tree(object)).collect::<Result<Vec<_>, _>>()?;
         self.trees(trees, out)
+    }
+
+    /// Adds an object as it is stored.
+    fn stored(&mut self, object: &StoredObject, out: &mut Vec<u8>) -> Result<(), Status> {
+        let Some((begins, goes_on)) = &self.typed else {
+            self.separate(out);
+            object.record.write_json(object.revision, out);
+            return Ok(());
+        };
+        let (before, after) = object.record.body().split_at(object.record.splice_at() as usize);
+        let between = before.strip_prefix(begins.as_bytes()).and_then(|rest| rest.strip_suffix(goes_on.as_bytes()));
+        let Some(between) = between else {
+            // Some kinds have fields on either side of the two.
+            return self.trees(vec![self.shape.tree(object)?], out);
+        };
+        self.separate(out);
+        out.push(b'{');
+        out.extend_from_slice(between);
+        write!(out, "\"metadata\":{{\"resourceVersion\":\"{}\"", object.revision).map_err(Status::internal)?;
+        out.extend_from_slice(if after.first() == Some(&b'}') { b"" } else { b"," });
+        out.extend_from_slice(after);
+        Ok(())
     }
 
     /// Adds objects that are trees already.
     pub(crate) fn trees(&mut self, trees: Vec<Value>, out: &mut Vec<u8>) -> Result<(), Status> {
         let shape = &self.shape;
         let items: Vec<Value> = match shape.accepted.form {
+            Form::Object if self.typed.is_some() => trees.into_iter().map(without_type).collect(),
             Form::Object => trees,
-            Form::Metadata => trees.into_iter().map(metadata_only).collect(),
+            Form::Metadata(_) => trees.into_iter().map(metadata_only).collect(),
             Form::Table => {
                 let mut table = table::table(&shape.target.kind, &trees, Value::Null, shape.include, false, shape.now);
                 match table.get_mut("rows").map(Value::take) {
@@ -147,4 +170,12 @@ impl ListWriter {
         out.extend_from_slice(text.replace('\n', &indent).as_bytes());
         Ok(())
     }
+}
+
+fn without_type(mut object: Value) -> Value {
+    if let Some(top) = object.as_object_mut() {
+        top.remove("apiVersion");
+        top.remove("kind");
+    }
+    object
 }

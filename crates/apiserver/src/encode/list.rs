@@ -34,7 +34,8 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    fn metadata(&self) -> Value {
+    /// What the list says of itself.
+    pub(crate) fn metadata(&self) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if let Some(token) = &self.token {
             metadata["continue"] = token.as_str().into();
@@ -81,16 +82,18 @@ async fn next_piece(
 
 /// The length of a message stands before it: so its items are encoded, slice by slice, before the first byte is sent.
 async fn in_protobuf(shape: &Shape, listing: Listing) -> Result<Response<Body>, Status> {
-    let (table, kind) = (shape.target.table, &shape.target.kind);
-    let list_kind = shape.list_kind();
-    let schema = table.object_type(&kind.gvk.group, &kind.gvk.version, &list_kind);
+    let table = shape.target.table;
+    let (list_version, list_kind) = (shape.list_version(), shape.list_kind());
+    let (group, version) = list_version.split_once('/').unwrap_or(("", &list_version));
+    let schema = table.object_type(group, version, &list_kind);
     let schema = schema.ok_or_else(|| Status::internal("the list has no protobuf form"))?;
-    let metadata = listing.metadata();
+    let (item, metadata) = (shape.item_type()?, listing.metadata());
     let (mut pieces, mut next, mut rest) = (Vec::new(), Some(listing.objects), listing.rest);
     while let Some(objects) = next {
         let mut piece = Vec::new();
         for object in &objects {
-            protobuf::push_item(&mut piece, &shape.tree(object)?, kind.schema, table).map_err(Status::internal)?;
+            let shown = shape.formed(shape.tree(object)?);
+            protobuf::push_item(&mut piece, &shown, item, table).map_err(Status::internal)?;
         }
         pieces.push(Bytes::from(piece));
         next = match &mut rest {
@@ -99,8 +102,7 @@ async fn in_protobuf(shape: &Shape, listing: Listing) -> Result<Response<Body>, 
         };
     }
     let items = pieces.iter().map(Bytes::len).sum();
-    let version = kind.group_version().to_string();
-    let list = json!({"kind": list_kind, "apiVersion": version, "metadata": metadata});
+    let list = json!({"kind": list_kind, "apiVersion": list_version, "metadata": metadata});
     let (head, tail) = protobuf::around_items(&list, schema, table, items).map_err(Status::internal)?;
     pieces.insert(0, head.into());
     pieces.push(tail.into());
@@ -138,8 +140,16 @@ impl Shape {
         let kind = &self.target.kind;
         match self.accepted.form {
             Form::Object => kind.list_kind.as_deref().map_or_else(|| format!("{}List", kind.gvk.kind), str::to_owned),
-            Form::Metadata => "PartialObjectMetadataList".into(),
+            Form::Metadata(_) => "PartialObjectMetadataList".into(),
             Form::Table => "Table".into(),
+        }
+    }
+
+    /// Its apiVersion.
+    pub(super) fn list_version(&self) -> String {
+        match self.accepted.form {
+            Form::Object => self.target.kind.group_version().to_string(),
+            Form::Metadata(_) | Form::Table => "meta.k8s.io/v1".into(),
         }
     }
 }

@@ -13,6 +13,6 @@ pub(crate) use body::{empty, held, stream};
 pub(crate) use compress::wants_gzip;
 pub(crate) use items::ListWriter;
 pub(crate) use list::{Listing, list, packed};
-pub(crate) use negotiate::{Accepted, Form, Media, Offer, negotiate};
+pub(crate) use negotiate::{Accepted, Form, Many, Media, Offer, negotiate};
 pub(crate) use object::{Shape, media_of, metadata_only, object, tree, value, with_revision, yaml};
-pub(crate) use response::{finish, json, status, text, warn};
+pub(crate) use response::{failure_media, finish, json, status, status_object, text, warn};

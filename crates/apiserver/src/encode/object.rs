@@ -5,11 +5,12 @@ use http::Response;
 use portolan_machinery::{
     conversion,
     decode::MediaType,
+    kinds::TypeId,
     protobuf,
     table::{self, IncludeObject},
 };
 use portolan_store::StoredObject;
-use portolan_types::{ResourceVersion, Status};
+use portolan_types::{Reason, ResourceVersion, Status};
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     errors::damaged,
 };
 
-use super::{Accepted, Body, Form, Media, Offer, finish, full, negotiate, wants_gzip};
+use super::{Accepted, Body, Form, Many, Media, Offer, finish, full, negotiate, wants_gzip};
 
 /// How the objects of one answer look.
 #[derive(Clone)]
@@ -36,7 +37,10 @@ impl Shape {
     /// # Errors
     /// 406 when it accepts nothing that there is, 400 for an unknown `includeObject`.
     pub(crate) fn of(call: &Call, target: &Target, now: jiff::Timestamp) -> Result<Self, Status> {
-        let offer = Offer { forms: target.kind.has_verb("get"), protobuf: target.has_protobuf() };
+        let stream = call.attributes.verb == "watch";
+        let offer = Offer { table: target.kind.has_verb("get"), protobuf: target.has_protobuf(), stream };
+        let accepted = negotiate(&call.headers, offer)?;
+        check_many(call, target, accepted.form)?;
         let include = match call.query.text("includeObject") {
             "" | "Metadata" => IncludeObject::Metadata,
             "None" => IncludeObject::None,
@@ -45,8 +49,8 @@ impl Shape {
         };
         Ok(Self {
             target: target.clone(),
-            accepted: negotiate(&call.headers, offer)?,
-            pretty: wants_pretty(call),
+            accepted,
+            pretty: accepted.pretty || wants_pretty(call),
             gzip: wants_gzip(&call.headers),
             include,
             now,
@@ -55,8 +59,8 @@ impl Shape {
 
     /// Whether stored bytes, with the resourceVersion spliced in, are the answer.
     pub(crate) fn is_stored_form(&self) -> bool {
-        let plain = Accepted { media: Media::Json, form: Form::Object };
-        self.accepted == plain && !self.pretty && self.target.is_storage_version()
+        let plain = self.accepted.media == Media::Json && self.accepted.form == Form::Object;
+        plain && !self.pretty && self.target.is_storage_version()
     }
 
     /// A stored object as a tree, in the served version.
@@ -68,7 +72,7 @@ impl Shape {
     pub(crate) fn formed(&self, object: Value) -> Value {
         match self.accepted.form {
             Form::Object => object,
-            Form::Metadata => metadata_only(object),
+            Form::Metadata(_) => metadata_only(object),
             Form::Table => {
                 let version = portolan_types::object::meta_text(&object, "resourceVersion");
                 let metadata = if version.is_empty() { json!({}) } else { json!({"resourceVersion": version}) };
@@ -82,9 +86,18 @@ impl Shape {
         match self.accepted.media {
             Media::Json => Ok(json_bytes(value, self.pretty)),
             Media::Yaml => yaml(value).map(String::into_bytes),
-            Media::Protobuf => {
-                protobuf::encode(value, self.target.kind.schema, self.target.table).map_err(Status::internal)
-            }
+            Media::Protobuf => protobuf::encode(value, self.item_type()?, self.target.table).map_err(Status::internal),
+        }
+    }
+
+    /// The type of one object in this form.
+    pub(crate) fn item_type(&self) -> Result<TypeId, Status> {
+        let table = self.target.table;
+        match self.accepted.form {
+            Form::Object | Form::Table => Ok(self.target.kind.schema),
+            Form::Metadata(_) => table
+                .object_type("meta.k8s.io", "v1", "PartialObjectMetadata")
+                .ok_or_else(|| Status::internal("no type PartialObjectMetadata")),
         }
     }
 
@@ -104,8 +117,33 @@ pub(crate) fn tree(target: &Target, stored: &StoredObject) -> Result<Value, Stat
     Ok(if target.is_storage_version() { value } else { conversion::from_storage(&target.kind, value) })
 }
 
+/// The metadata of a list is a list, that of an object is none.
+fn check_many(call: &Call, target: &Target, form: Form) -> Result<(), Status> {
+    let kind = &target.kind;
+    // The type behind the endpoint, as Go's fmt writes it.
+    let package = match &*kind.gvk.group {
+        "" | "events.k8s.io" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    let refused = |text: String| Err(Status::new(Reason::NotAcceptable, text));
+    match (form, call.attributes.verb.as_str()) {
+        (Form::Metadata(Many::One), "list") => refused(format!(
+            "you requested PartialObjectMetadata, but the requested object is a list (*{package}.{}List)",
+            kind.gvk.kind
+        )),
+        (Form::Metadata(Many::List), verb) if verb != "list" => refused(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{})",
+            kind.gvk.kind
+        )),
+        (Form::Object | Form::Table | Form::Metadata(_), _) => Ok(()),
+    }
+}
+
+/// Asked for, or for people: browsers and command line tools that show answers as they come.
 fn wants_pretty(call: &Call) -> bool {
-    call.query.maybe_flag("pretty").unwrap_or_else(|| call.header(http::header::USER_AGENT).starts_with("Mozilla/"))
+    let agent = call.header(http::header::USER_AGENT);
+    let asked = call.query.get("pretty").filter(|text| !text.is_empty()).map(|_| call.query.flag("pretty"));
+    asked.unwrap_or_else(|| ["Mozilla/5.0", "curl", "Wget"].iter().any(|known| agent.starts_with(known)))
 }
 
 pub(super) fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
@@ -150,10 +188,10 @@ pub(crate) fn media_of(call: &Call) -> Result<MediaType, Status> {
     let text = call.header(http::header::CONTENT_TYPE);
     match text.split(';').next().unwrap_or_default().trim() {
         "" | "application/json" => Ok(MediaType::Json),
-        "application/yaml" | "text/yaml" | "application/x-yaml" => Ok(MediaType::Yaml),
+        "application/yaml" => Ok(MediaType::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(MediaType::Protobuf),
         _ => Err(Status::new(
-            portolan_types::Reason::UnsupportedMediaType,
+            Reason::UnsupportedMediaType,
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )),
     }

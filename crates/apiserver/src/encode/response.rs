@@ -1,22 +1,51 @@
 //! Whole answers.
 
 use http::{
-    HeaderValue, Response, StatusCode,
+    HeaderMap, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
+use portolan_machinery::{kinds::KindTable, protobuf};
 use portolan_types::Status;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Body, full};
+use super::{Body, Media, Offer, full, negotiate, yaml};
 
 /// Longest single warning, in characters.
 const MAX_WARNING: usize = 256;
 /// All warnings of one answer, in bytes.
 const MAX_WARNINGS: usize = 4096;
 
+/// In which form the client takes a failure; JSON when in none.
+pub(crate) fn failure_media(headers: &HeaderMap) -> Media {
+    let offer = Offer { table: false, protobuf: true, stream: false };
+    negotiate(headers, offer).map_or(Media::Json, |accepted| accepted.media)
+}
+
+/// A `Status` object as an answer.
+pub(crate) fn status_object(media: Media, code: u16, status: &Value) -> Response<Body> {
+    let table = KindTable::builtin();
+    let bytes = match media {
+        Media::Json => None,
+        Media::Yaml => yaml(status).ok().map(|text| ("application/yaml", text.into_bytes())),
+        Media::Protobuf => table
+            .object_type("", "v1", "Status")
+            .and_then(|schema| protobuf::encode(status, schema, table).ok())
+            .map(|bytes| (protobuf::CONTENT_TYPE, bytes)),
+    };
+    match bytes {
+        Some((media, bytes)) => finish(code, media, full(bytes)),
+        None => json(code, status),
+    }
+}
+
 /// A failure as an answer.
-pub(crate) fn status(failure: &Status) -> Response<Body> {
-    let mut response = json(failure.code(), &failure.to_value());
+pub(crate) fn status(failure: &Status, media: Media) -> Response<Body> {
+    let mut object = failure.to_value();
+    // What upstream's router says itself has details without anything in them.
+    if matches!(failure.code(), 404 | 405) && object.get("details").is_none() {
+        object["details"] = json!({});
+    }
+    let mut response = status_object(media, failure.code(), &object);
     if let Some(seconds) = failure.details().retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

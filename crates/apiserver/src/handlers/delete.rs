@@ -10,7 +10,7 @@ use portolan_machinery::{
     lifecycle::{self, DeleteOptions, Deletion, WriteContext},
 };
 use portolan_store::StoredObject;
-use portolan_types::{ObjectKey, Record, Status, object};
+use portolan_types::{ObjectKey, ReadAt, Record, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,8 +20,8 @@ use crate::{
     call::{Call, Target, method_not_allowed},
     encode,
     encode::{ListWriter, Shape, media_of, tree},
-    objects::{Commit, CommitError, Found, snapshot},
-    options::Selection,
+    objects::{Commit, CommitError, Found, read_list},
+    options::ListOptions,
 };
 
 /// How often a deletion is tried when others write the same object.
@@ -63,18 +63,32 @@ pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
     let options = options(call, target)?;
     let (key, found) = api.found(call, target).await?;
     match delete(api, call, target, &key, found, &options).await? {
-        Deleted::Gone(last) => encode::value(&success_shape(shape), 200, success(target, &last)),
+        Deleted::Gone(last) if returns_deleted(target) => encode::value(&shape, 200, last),
+        Deleted::Gone(last) => Ok(encode::status_object(shape.accepted.media, 200, &success(target, &last))),
         Deleted::Marked(object) => encode::value(&shape, 200, object),
     }
 }
 
-/// Success is told as it is: a `Status` has no rows.
+/// Kinds whose deletion is answered with the object, as upstream's storage of them is configured.
+fn returns_deleted(target: &Target) -> bool {
+    let core = ["namespaces", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "resourcequotas"];
+    let storage = ["csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses"];
+    let resource = &*target.kind.resource;
+    match &*target.kind.gvk.group {
+        "" => core.contains(&resource) || matches!(resource, "serviceaccounts" | "services"),
+        "storage.k8s.io" => storage.contains(&resource),
+        "resource.k8s.io" => true,
+        _ => false,
+    }
+}
+
+/// A list of what was deleted: a `Status` has no rows, and no more has this.
 fn success_shape(shape: Shape) -> Shape {
     let media = match shape.accepted.media {
         encode::Media::Yaml => encode::Media::Yaml,
         encode::Media::Json | encode::Media::Protobuf => encode::Media::Json,
     };
-    Shape { accepted: encode::Accepted { media, form: encode::Form::Object }, ..shape }
+    Shape { accepted: encode::Accepted::plain(media), ..shape }
 }
 
 /// `Status` of a deletion that is done.
@@ -176,21 +190,26 @@ pub(super) async fn collection(
     }
     let shape = success_shape(Shape::of(call, target, api.seams.clock.now())?);
     let options = options(call, target)?;
-    let selection = Selection::of(target, &call.query)?;
-    let mut slices = snapshot(api, call, target, &selection).await?;
-    let mut left = call.query.number("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let mut list = ListOptions::of(target, &call.query)?;
+    if let ReadAt::NotOlderThan(at) = list.at {
+        list.at = ReadAt::Exactly(at);
+    }
+    let mut listing = read_list(api, call, target, &list).await?;
     // Of what is gone only the bytes of the answer are kept.
-    let metadata = json!({"resourceVersion": slices.revision().to_string()});
     let (content_type, may_gzip) = (shape.content_type(), shape.gzip);
-    let mut writer = ListWriter::new(shape, metadata);
+    let mut writer = ListWriter::new(shape, listing.metadata());
     let mut out = writer.head()?;
-    while let Some(objects) = slices.next().await?.filter(|_| left != Some(0)) {
-        for stored in objects.into_iter().take(left.unwrap_or(usize::MAX)) {
-            left = left.map(|left| left - 1);
+    let mut next = Some(std::mem::take(&mut listing.objects));
+    while let Some(objects) = next {
+        for stored in objects {
             if let Some(last) = delete_listed(api, call, target, stored, &options).await? {
                 writer.trees(vec![last], &mut out)?;
             }
         }
+        next = match &mut listing.rest {
+            Some(rest) => rest.next().await?,
+            None => None,
+        };
     }
     writer.tail(&mut out);
     Ok(encode::packed(encode::finish(200, content_type, encode::full(Bytes::new())), may_gzip, out))

@@ -30,6 +30,9 @@ use super::delete;
 /// Deletes a pod if its disruption budgets allow.
 pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let eviction = decode_as(call, target, "policy", "v1", "Eviction")?;
+    if object::name(&eviction) != call.captures.name {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
     let mut options = match eviction.get("deleteOptions").filter(|o| !o.is_null()) {
         Some(value) => DeleteOptions::from_value(value)?,
         None => DeleteOptions::default(),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use http::Response;
-use portolan_machinery::kinds::KindTable;
+use portolan_machinery::{kinds::KindTable, rbac::MASTERS};
 use portolan_types::Status;
 use serde_json::json;
 
@@ -42,6 +42,8 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
         }
     }
     let excluded: Vec<&str> = call.query.all("exclude").collect();
+    // Reasons are for those who run the server: health is public.
+    let may_know = call.identity.user.is_in(MASTERS);
     let mut report = String::new();
     let mut failed = false;
     for check in &checks {
@@ -52,9 +54,19 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
             (Err(why), false) => {
                 failed = true;
                 tracing::info!(check = %check.name, reason = %why, "a health check fails");
+                let why = if may_know { why } else { "reason withheld" };
                 writeln!(report, "[-]{} failed: {why}", check.name)
             }
         };
+    }
+    let unknown: Vec<String> = excluded
+        .iter()
+        .filter(|name| checks.iter().all(|c| c.name != **name))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    if !unknown.is_empty() {
+        let names = unknown.join(", ");
+        let _ = writeln!(report, "warn: some health checks cannot be excluded: no matches for {names}");
     }
     Ok(match (failed, call.query.get("verbose").is_some()) {
         (true, _) => encode::text(500, format!("{report}{what} check failed\n")),

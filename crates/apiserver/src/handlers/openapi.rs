@@ -102,7 +102,8 @@ async fn prepared(api: &Arc<ApiServer>) -> Result<&BTreeMap<GroupVersion, Docume
 pub(super) async fn index(api: &Arc<ApiServer>, _call: &Call) -> Result<Response<Body>, Status> {
     let documents = prepared(api).await?;
     let value = openapi::index(documents.iter().map(|(version, document)| (version, document.hash.as_str())));
-    Ok(encode::json(200, &value))
+    // The type is kube-apiserver's, wrong as it is.
+    Ok(finish(200, "text/plain; charset=utf-8", full(value.to_string())))
 }
 
 /// `/openapi/v3/apis/<group>/<version>`.
@@ -148,7 +149,12 @@ pub(super) async fn swagger(api: &Arc<ApiServer>, call: &Call) -> Result<Respons
         made.map_err(Status::internal)?;
     }
     let swagger = api.documents.swagger.get_or_init(|| Swagger::of(documents));
-    Ok(match call.header(http::header::ACCEPT).contains("proto-openapi.spec.v2") {
+    let accept = call.header(http::header::ACCEPT);
+    let known = ["application/json", "*/*", "application/*", "proto-openapi.spec.v2"];
+    if !accept.is_empty() && !known.iter().any(|media| accept.contains(media)) {
+        return Ok(finish(406, "application/json", empty()));
+    }
+    Ok(match accept.contains("proto-openapi.spec.v2") {
         true => sent(call, &swagger.protobuf, openapi::SWAGGER_PROTOBUF),
         false => sent(call, &swagger.json, "application/json"),
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::rbac::User;
-use portolan_types::{Status, object};
+use portolan_types::{GroupKind, Status, StatusCause, object};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     attributes::Attributes,
     authz::{Authorizer as _, Verdict},
     call::{Call, Target, method_not_allowed},
-    encode::{self, Offer, Shape, negotiate, wants_gzip},
+    encode::{self, Shape},
     options::WriteOptions,
 };
 
@@ -22,33 +22,24 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     if target.kind.namespaced && target.namespace.is_none() {
         return Err(method_not_allowed());
     }
-    let accepted = negotiate(&call.headers, Offer { forms: false, protobuf: target.has_protobuf() })?;
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
     let validation = WriteOptions::of(call)?.validation;
     let object = body::decode(call, target, validation)?;
     let group = &*target.kind.gvk.group;
     let object = match (group, &*target.kind.resource) {
-        ("authorization.k8s.io", "selfsubjectaccessreviews") => access(api, call, object, &call.identity.user).await?,
-        ("authorization.k8s.io", "subjectaccessreviews") => {
-            let user = subject(&object);
-            access(api, call, object, &user).await?
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => {
+            check_access(target, &object, false)?;
+            access(api, call, object, &call.identity.user).await?
         }
-        ("authorization.k8s.io", "localsubjectaccessreviews") => {
-            check_namespace(&object, target)?;
+        ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
+            check_access(target, &object, true)?;
             let user = subject(&object);
             access(api, call, object, &user).await?
         }
         ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(api, call, object).await?,
         ("authentication.k8s.io", "selfsubjectreviews") => myself(api, call, object),
-        ("authentication.k8s.io", "tokenreviews") => token(api, call, object).await,
+        ("authentication.k8s.io", "tokenreviews") => token(api, call, object).await?,
         _ => plugged_in(api, call, target, object).await?,
-    };
-    let shape = Shape {
-        target: target.clone(),
-        accepted,
-        pretty: call.query.flag("pretty"),
-        gzip: wants_gzip(&call.headers),
-        include: portolan_machinery::table::IncludeObject::None,
-        now: api.seams.clock.now(),
     };
     encode::value(&shape, 201, object)
 }
@@ -85,18 +76,54 @@ fn subject(object: &Value) -> User {
     }
 }
 
-fn check_namespace(object: &Value, target: &Target) -> Result<(), Status> {
-    let asked = text(spec(object, "resourceAttributes"), "namespace");
-    match target.namespace.as_deref() == Some(asked) {
-        true => Ok(()),
-        false => Err(Status::bad_request("spec.resourceAttributes.namespace must match the namespace of the request")),
+/// What a question about access must be; `asks_of_others` says that it names whom it is about.
+fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result<(), Status> {
+    // Upstream's message has lost the kind here.
+    let kind = GroupKind { group: target.kind.gvk.group.clone(), kind: "".into() };
+    let mut causes = Vec::new();
+    let mut wrong = |field: &str, value: &Value, why: &str| {
+        let message = format!("Invalid value: {value}: {why}");
+        causes.push(StatusCause { reason: "FieldValueInvalid".into(), message, field: field.into() });
+    };
+    let (resource, path) = (spec(object, "resourceAttributes"), spec(object, "nonResourceAttributes"));
+    match (resource, path) {
+        (Some(_), Some(path)) => {
+            wrong("spec.nonResourceAttributes", path, "cannot be specified in combination with resourceAttributes");
+        }
+        (None, None) => {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            wrong("spec.resourceAttributes", &Value::Null, why);
+        }
+        (Some(_), None) | (None, Some(_)) => {}
     }
+    let named = !text(object.get("spec"), "user").is_empty() || spec(object, "groups").is_some();
+    if asks_of_others && !named {
+        wrong("spec.user", &"".into(), "at least one of user or group must be specified");
+    }
+    let is_local = target.namespace.is_some();
+    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.retain(|key, value| !value.is_null() && key != "managedFields" && !(is_local && key == "namespace"));
+    }
+    if metadata.as_object().is_some_and(|fields| !fields.is_empty()) {
+        wrong("metadata", &metadata, if is_local { "must be empty except for namespace" } else { "must be empty" });
+    }
+    if let Some(namespace) = &target.namespace {
+        let asked = text(resource, "namespace");
+        if resource.is_some() && asked != namespace.as_str() {
+            wrong("spec.resourceAttributes.namespace", &asked.into(), "must match metadata.namespace");
+        }
+        if let Some(path) = path {
+            wrong("spec.nonResourceAttributes", path, "disallowed on this kind of request");
+        }
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&kind, "", causes)) }
 }
 
 async fn access(api: &ApiServer, call: &Call, mut object: Value, user: &User) -> Result<Value, Status> {
     let (resource, path) = (spec(&object, "resourceAttributes"), spec(&object, "nonResourceAttributes"));
-    let asked = match (resource, path) {
-        (Some(_), None) => Attributes {
+    let asked = match resource {
+        Some(_) => Attributes {
             verb: text(resource, "verb").into(),
             group: text(resource, "group").into(),
             version: text(resource, "version").into(),
@@ -106,12 +133,7 @@ async fn access(api: &ApiServer, call: &Call, mut object: Value, user: &User) ->
             name: text(resource, "name").into(),
             path: String::new(),
         },
-        (None, Some(_)) => Attributes::of_path(text(path, "verb"), text(path, "path")),
-        _ => {
-            return Err(Status::bad_request(
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            ));
-        }
+        None => Attributes::of_path(text(path, "verb"), text(path, "path")),
     };
     let verdict = api.rbac.authorize(call.cluster.id, user, &asked).await?;
     let status = match verdict {
@@ -125,7 +147,7 @@ async fn access(api: &ApiServer, call: &Call, mut object: Value, user: &User) ->
     Ok(object)
 }
 
-async fn rules(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value, Status> {
+async fn rules(api: &ApiServer, call: &Call, object: Value) -> Result<Value, Status> {
     let namespace = text(object.get("spec"), "namespace").to_owned();
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
@@ -136,9 +158,10 @@ async fn rules(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value,
         let value = serde_json::to_value(&rule).map_err(Status::internal)?;
         if rule.non_resource_urls.is_empty() { resources.push(value) } else { paths.push(value) }
     }
-    object["status"] = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
-    object::metadata_mut(&mut object);
-    Ok(object)
+    // A new object: upstream does not give the question back.
+    let status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    let key = |name: &str| object.get(name).cloned().unwrap_or_default();
+    Ok(json!({"kind": key("kind"), "apiVersion": key("apiVersion"), "metadata": {}, "spec": {}, "status": status}))
 }
 
 fn myself(api: &ApiServer, call: &Call, mut object: Value) -> Value {
@@ -148,8 +171,11 @@ fn myself(api: &ApiServer, call: &Call, mut object: Value) -> Value {
 }
 
 /// A bad token is an answer, not a failure.
-async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Value {
+async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value, Status> {
     let (token, audiences) = (text(object.get("spec"), "token").to_owned(), strings(spec(&object, "audiences")));
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
     let found = api.authenticator.token(&token, &audiences).await;
     let here = found.ok().filter(|(identity, _)| identity.home.is_none_or(|home| home == call.cluster.id));
     object["status"] = match here {
@@ -163,7 +189,7 @@ async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Value {
         None => json!({"authenticated": false, "error": "the token is not valid here"}),
     };
     object::metadata_mut(&mut object);
-    object
+    Ok(object)
 }
 
 fn user_info(user: &User) -> Value {

@@ -101,7 +101,7 @@ fn answer(api: &ApiServer, call: &Call, target: &Target, scaled: &Value) -> Resu
     let scale = lifecycle::scale_of(&target.kind, scaled)?;
     let scale = match shape.accepted.form {
         Form::Object => scale,
-        Form::Metadata => encode::metadata_only(scale),
+        Form::Metadata(_) => encode::metadata_only(scale),
         Form::Table => {
             let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
             let version = object::meta_text(&scale, "resourceVersion");
@@ -109,6 +109,6 @@ fn answer(api: &ApiServer, call: &Call, target: &Target, scaled: &Value) -> Resu
             table::table_of(&kind, slice::from_ref(&scale), metadata, shape.include, true, shape.now)
         }
     };
-    let shape = Shape { accepted: Accepted { media, form: Form::Object }, ..shape };
+    let shape = Shape { accepted: Accepted::plain(media), ..shape };
     encode::value(&shape, 200, scale)
 }

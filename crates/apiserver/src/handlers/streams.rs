@@ -33,7 +33,7 @@ pub(super) async fn open(
         may_enter(api, call).await?;
     }
     let (_, found) = api.found(call, target).await?;
-    let counted = Counted::new(api.metrics.longrunning(stream.verb(), &target.kind.resource));
+    let counted = Counted::new(api.metrics.longrunning(&call.labels));
     let place = StreamPlace::new(place, counted);
     let request = PodStreamRequest {
         cluster: call.cluster.clone(),
@@ -44,7 +44,7 @@ pub(super) async fn open(
         place: place.clone(),
     };
     let answered = api.config.hooks.streams.open(request).await?;
-    Ok(answered.map(|body| encode::held(body, place, None)))
+    Ok(answered.map(|body| encode::held(body, place, None, || api.metrics.size(&call.labels))))
 }
 
 /// A WebSocket is opened with GET, but entering a pod is no read: it needs the right to create.

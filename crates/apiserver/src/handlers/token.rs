@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::Response;
+use http::{HeaderValue, Response, header::CACHE_CONTROL};
 use jiff::Timestamp;
 use portolan_machinery::decode;
 use portolan_types::{GroupKind, GroupResource, ObjectKey, Status, StatusCause, object, seams::seconds_text};
@@ -109,12 +109,18 @@ async fn bound(api: &ApiServer, account: &ObjectKey, reference: &Value) -> Resul
 /// The key set of service account tokens.
 pub(super) fn jwks(api: &ApiServer) -> Response<Body> {
     let text = api.tokens.jwks().to_string();
-    finish(200, "application/jwk-set+json", full(text))
+    cached(finish(200, "application/jwk-set+json", full(text)))
+}
+
+/// Keys change rarely: verifiers may keep them for an hour.
+fn cached(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    response
 }
 
 /// OpenID discovery of the issuer.
 pub(super) fn configuration(api: &ApiServer) -> Response<Body> {
-    encode::json(
+    cached(encode::json(
         200,
         &json!({
             "issuer": api.tokens.issuer(),
@@ -123,5 +129,5 @@ pub(super) fn configuration(api: &ApiServer) -> Response<Body> {
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
         }),
-    )
+    ))
 }

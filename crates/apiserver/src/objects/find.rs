@@ -17,7 +17,7 @@ pub(crate) struct Found {
 impl ApiServer {
     /// The latest state of an object.
     pub(crate) async fn find(&self, call: &Call, target: &Target, key: &ObjectKey) -> Result<Option<Found>, Status> {
-        if let Some(own) = super::own::face(&call.cluster, target, Some(&key.name)) {
+        if let Some(own) = super::own::objects(&call.cluster, target, Some(&key.name)) {
             return Ok(own.into_iter().next().map(|stored| Found { expect: Expect::At(stored.revision), stored }));
         }
         let stored = self.store.get(key).await.map_err(|e| status_for(&e))?;

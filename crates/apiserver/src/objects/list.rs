@@ -165,7 +165,7 @@ async fn open(
     selection: &Selection,
     (at, after, limit): (Option<ResourceVersion>, Option<ObjectKey>, Option<usize>),
 ) -> Result<Slices, Status> {
-    if let Some(objects) = super::own::face(&call.cluster, target, None) {
+    if let Some(objects) = super::own::objects(&call.cluster, target, None) {
         return Ok(Slices::of(api, target, selection, api.store.current(), objects));
     }
     if let Some(name) = selection.fields.exact_name().filter(|_| at.is_none() && after.is_none())

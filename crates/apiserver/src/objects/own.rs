@@ -1,32 +1,70 @@
-//! `logicalclusters.core.kcp.io`: the one object by which a logical cluster shows itself. It is computed, never stored there.
+//! Objects that are computed and never stored: the face by which a logical cluster shows itself
+//! (`logicalclusters.core.kcp.io`), and the health of the server's parts (`componentstatuses`).
 
 use std::sync::Arc;
 
 use portolan_store::StoredObject;
 use portolan_types::{GroupResource, ObjectKey, Record, ResourceVersion};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     call::Target,
     directory::{LogicalCluster, Phase},
 };
 
-/// Its name.
+/// The name of the face.
 const NAME: &str = "cluster";
+/// What clients look for among the parts. All are in this process, which ends when one of them does.
+const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
 
-/// Whether a resource is computed and not stored.
-pub(crate) fn is_face(resource: &GroupResource) -> bool {
-    *resource == GroupResource::new("core.kcp.io", "logicalclusters")
+enum Computed {
+    Face,
+    Components,
 }
 
-/// The face of a logical cluster; `None` when another resource is meant. Of another name there is none.
-pub(super) fn face(cluster: &LogicalCluster, target: &Target, name: Option<&str>) -> Option<Vec<StoredObject>> {
-    if !is_face(&target.stored_as()) {
-        return None;
+fn computed(resource: &GroupResource) -> Option<Computed> {
+    match (&*resource.group, &*resource.resource) {
+        ("core.kcp.io", "logicalclusters") => Some(Computed::Face),
+        ("", "componentstatuses") => Some(Computed::Components),
+        _ => None,
     }
-    if name.is_some_and(|name| name != NAME) {
-        return Some(Vec::new());
+}
+
+/// Whether a resource is computed and not stored.
+pub(crate) fn is_computed(resource: &GroupResource) -> bool {
+    computed(resource).is_some()
+}
+
+/// The computed objects of a resource, or the one of a name; `None` when the resource is stored.
+pub(super) fn objects(cluster: &LogicalCluster, target: &Target, name: Option<&str>) -> Option<Vec<StoredObject>> {
+    let all = match computed(&target.stored_as())? {
+        Computed::Face => vec![(NAME, face(cluster))],
+        Computed::Components => COMPONENTS.map(|name| (name, component(name))).to_vec(),
+    };
+    let wanted = all.into_iter().filter(|(own, _)| name.is_none_or(|name| name == *own));
+    Some(wanted.map(|(own, object)| furnished(cluster, target, own, &object)).collect())
+}
+
+fn furnished(cluster: &LogicalCluster, target: &Target, name: &str, object: &Value) -> StoredObject {
+    let name = name.parse().expect("the names are constants");
+    StoredObject {
+        key: ObjectKey::cluster_scoped(cluster.id, target.stored_as(), name),
+        revision: ResourceVersion::FIRST,
+        created: ResourceVersion::FIRST,
+        record: Arc::new(Record::of(object)),
     }
+}
+
+fn component(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ComponentStatus",
+        "metadata": {"name": name},
+        "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}],
+    })
+}
+
+fn face(cluster: &LogicalCluster) -> Value {
     let phase = match cluster.phase {
         Phase::Ready => "Ready",
         Phase::Deleting => "Unavailable",
@@ -52,11 +90,5 @@ pub(super) fn face(cluster: &LogicalCluster, target: &Target, name: Option<&str>
             "uid": uid,
         });
     }
-    let name = NAME.parse().expect("the name is a constant");
-    Some(vec![StoredObject {
-        key: ObjectKey::cluster_scoped(cluster.id, target.stored_as(), name),
-        revision: ResourceVersion::FIRST,
-        created: ResourceVersion::FIRST,
-        record: Arc::new(Record::of(&object)),
-    }])
+    object
 }

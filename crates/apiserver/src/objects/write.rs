@@ -87,7 +87,7 @@ impl<'a> Writer<'a> {
     async fn create_once(&self, mut object: Value, name: Option<&str>) -> Result<Changed, CommitError> {
         let request = self.request(Operation::Create, "");
         let mut checks = self.api.admission.guard(self.api, &request).await?;
-        self.api.admission.mutate(&request, &mut object, None).await?;
+        self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         self.track(None, &mut object, None);
         let namespace = self.target.namespace.as_deref();
         let mut object = lifecycle::prepare_create(&self.context(), &self.target.kind, object, namespace, name)?;
@@ -149,7 +149,7 @@ impl<'a> Writer<'a> {
         let old = tree(self.target, &found.stored)?;
         let mut new = make(&old)?;
         let request = self.request(Operation::Update, own_subresource(subresource));
-        self.api.admission.mutate(&request, &mut new, Some(&old)).await?;
+        self.api.admission.mutate(self.api, &request, &mut new, Some(&old)).await?;
         self.track(Some(&old), &mut new, subresource);
         // A scale is a change of the object itself, owned under the subresource's name.
         let isolated = subresource.filter(|name| *name != "scale");

@@ -15,6 +15,7 @@ use crate::{
     authz::{Authorizer as _, Verdict},
     call::{Call, method_not_allowed},
     directory::LogicalCluster,
+    metrics::Labels,
     path::{MAX_TARGET, Named, Target},
     query::Query,
     routes::{self, Captures, Endpoint, Policy, Route},
@@ -136,15 +137,19 @@ pub(super) async fn admit(
     };
     let deciding = if server_wide { LogicalClusterId::ROOT } else { cluster.id };
     let verdict = api.rbac.authorize(deciding, &identity.user, &entry.attributes).await?;
+    api.metrics.authorized(verdict.is_allowed());
     if let Verdict::Denied(why) = verdict
         && !(identity.impersonated && is_about_oneself(&entry.attributes))
     {
         return Err(entry.attributes.denial(&identity.user, &why));
     }
     let route = entry.route.ok_or_else(Status::no_such_path)?;
-    if entry.attributes.verb.is_empty()
-        || (entry.method != Method::GET && entry.method != Method::HEAD && route.policy != Policy::Resource)
-    {
+    let reads_document = entry.method == Method::GET || entry.method == Method::HEAD;
+    let fits = match route.policy {
+        Policy::Resource => !entry.attributes.verb.is_empty() && entry.method != Method::HEAD,
+        Policy::Path | Policy::Server => reads_document,
+    };
+    if !fits {
         return Err(method_not_allowed());
     }
     Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
@@ -196,18 +201,28 @@ impl Admitted {
     }
 
     /// How long the request may take: as asked, within the server's bound.
-    pub(super) fn time_limit(&self, api: &ApiServer) -> Duration {
+    ///
+    /// # Errors
+    /// 400 when it asks for no time.
+    pub(super) fn time_limit(&self, api: &ApiServer) -> Result<Duration, Status> {
         let limits = &api.config.limits;
         let bound = if self.is_write() { limits.write_timeout } else { limits.read_timeout };
-        let asked = go_duration(self.entry.query.text("timeout"));
-        asked.filter(|asked| !asked.is_zero()).map_or(bound, |asked| asked.min(bound))
+        let text = self.entry.query.text("timeout");
+        if text.is_empty() || self.is_long_running() {
+            return Ok(bound);
+        }
+        let asked = go_duration(text).ok_or_else(|| {
+            let why = format!("time: invalid duration {text:?}");
+            Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+        })?;
+        Ok(if asked.is_zero() { bound } else { asked.min(bound) })
     }
 
     pub(super) fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    pub(super) fn into_call(self, parts: Parts, body: Bytes) -> Call {
+    pub(super) fn into_call(self, parts: Parts, body: Bytes, labels: Labels) -> Call {
         let Entry { path, query, method, captures, attributes, .. } = self.entry;
         Call {
             method,
@@ -222,6 +237,7 @@ impl Admitted {
             identity: self.identity,
             cluster: self.cluster,
             attributes,
+            labels,
             warnings: Mutex::default(),
         }
     }

@@ -12,12 +12,13 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http::{Request, Response, request::Parts};
+use http::{Method, Request, Response, request::Parts};
 use portolan_types::{Reason, Status};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
     ApiServer, Body,
+    attributes::Attributes,
     authn::{Peer, strip_proxy_headers},
     call::Call,
     encode, handlers,
@@ -38,13 +39,15 @@ where
 {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let mut outcome = Outcome::default();
+    let is_head = parts.method == Method::HEAD;
+    let mut outcome = Outcome::new(&api, &parts.headers);
     let way = AssertUnwindSafe(through(&api, &peer, parts, body, &mut outcome)).catch_unwind();
     let answered = way.await.unwrap_or_else(|_| {
         tracing::error!("a handler panicked");
         Err(Status::internal("the request could not be handled"))
     });
-    outcome.finish(&api, answered, started)
+    let response = outcome.finish(&api, answered, started);
+    if is_head { response.map(|_| encode::empty()) } else { response }
 }
 
 async fn through<B>(
@@ -60,15 +63,15 @@ where
 {
     strip_proxy_headers(&mut parts.headers);
     let entry = door::read(&parts)?;
-    outcome.seen(&entry);
+    outcome.seen(&entry, &parts.headers);
     let identity = door::authenticate(api, peer, &parts.headers).await?;
     let admitted = door::admit(api, entry, identity, &mut parts.headers).await?;
     outcome.admitted(&admitted);
     let Room { place, short } = room(api, &admitted)?;
-    let limit = admitted.time_limit(api);
+    let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;
     let body = tokio::time::timeout_at(deadline, read::body(&parts.headers, body)).await.map_err(|_| timed_out())??;
-    let call = admitted.into_call(parts, body);
+    let call = admitted.into_call(parts, body, outcome.labels().clone());
     let long = call.is_long_running();
     let handled = act(api, call, place, outcome);
     if long {
@@ -76,7 +79,8 @@ where
     }
     let answered = tokio::time::timeout_at(deadline, handled).await.map_err(|_| timed_out())??;
     // What is still to be read from the store while it is sent is part of the request.
-    Ok(answered.map(|body| encode::held(body, short, Some(deadline))))
+    let size = || api.metrics.size(outcome.labels());
+    Ok(answered.map(|body| encode::held(body, short, Some(deadline), size)))
 }
 
 /// What a request takes up while it is under way.
@@ -108,12 +112,22 @@ async fn act(
     outcome: &mut Outcome,
 ) -> Result<Response<Body>, Status> {
     let call = Arc::new(call);
-    let mut answered = handlers::handle(api, &call, place).await;
-    if let Ok(response) = &mut answered {
-        encode::warn(response, std::mem::take(&mut *call.warnings.lock()));
+    if let Some(text) = deprecation(&call.attributes) {
+        api.metrics.deprecated(&call.attributes);
+        call.warn([text.to_owned()]);
     }
+    let answered = handlers::handle(api, &call, place).await;
     outcome.handled(&call);
     answered
+}
+
+/// What is said about resources that are on their way out.
+fn deprecation(of: &Attributes) -> Option<&'static str> {
+    match (of.group.as_str(), of.version.as_str(), of.resource.as_str()) {
+        ("", "v1", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "v1", "endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        _ => None,
+    }
 }
 
 fn timed_out() -> Status {

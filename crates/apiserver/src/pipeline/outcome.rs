@@ -2,22 +2,35 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue, Response};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Response,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use http_body::Body as _;
+use portolan_machinery::kinds::KindTable;
 use portolan_types::Status;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
 use crate::{ApiServer, Body, attributes::Attributes, call::Call, encode, metrics::Labels};
 
-use super::door::{Admitted, Entry};
+use super::door::{Admitted, Entry, is_long_running};
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// Longest audit id that is taken over from a client.
+const MAX_AUDIT_ID: usize = 256;
 
 /// What is known of a request so far.
-#[derive(Default)]
 pub(super) struct Outcome {
     attributes: Attributes,
+    labels: Labels,
     user: String,
     cluster: String,
-    dry_run: bool,
+    audit_id: HeaderValue,
+    /// Texts for `Warning` headers.
+    warnings: Vec<String>,
+    /// In what forms the client takes answers, failures among them.
+    accept: Vec<HeaderValue>,
 }
 
 /// A gauge that goes down again by itself.
@@ -37,9 +50,26 @@ impl Drop for Counted {
 }
 
 impl Outcome {
-    pub(super) fn seen(&mut self, entry: &Entry) {
+    pub(super) fn new(api: &ApiServer, headers: &HeaderMap) -> Self {
+        let given = headers
+            .get(AUDIT_ID)
+            .filter(|id| !id.is_empty() && id.len() <= MAX_AUDIT_ID && id.as_bytes().iter().all(u8::is_ascii_graphic));
+        let made = || HeaderValue::from_str(&api.seams.uid()).expect("a uid is hexadecimal digits and dashes");
+        Self {
+            attributes: Attributes::default(),
+            labels: Labels::default(),
+            user: String::new(),
+            cluster: String::new(),
+            warnings: Vec::new(),
+            audit_id: given.cloned().unwrap_or_else(made),
+            accept: headers.get_all(ACCEPT).iter().cloned().collect(),
+        }
+    }
+
+    pub(super) fn seen(&mut self, entry: &Entry, headers: &HeaderMap) {
         self.attributes = entry.attributes.clone();
-        self.dry_run = entry.query.text("dryRun") == "All";
+        let is_apply = headers.get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/apply-patch"));
+        self.labels = labels(&entry.attributes, &entry.method, is_apply, entry.query.text("dryRun") == "All");
     }
 
     pub(super) fn admitted(&mut self, admitted: &Admitted) {
@@ -47,63 +77,116 @@ impl Outcome {
         debug_assert_eq!(admitted.entry().attributes.verb, self.attributes.verb);
     }
 
+    /// What the request counts as.
+    pub(super) fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
     pub(super) fn handled(&mut self, call: &Arc<Call>) {
         self.user.clone_from(&call.identity.user.name);
+        self.warnings = std::mem::take(&mut *call.warnings.lock());
     }
 
     /// The answer with its common headers, counted.
     pub(super) fn finish(
-        self,
+        mut self,
         api: &ApiServer,
         answered: Result<Response<Body>, Status>,
         started: Instant,
     ) -> Response<Body> {
-        let mut response = answered.unwrap_or_else(|failure| encode::status(&failure));
-        let id = api.seams.uid();
-        if let Ok(value) = HeaderValue::from_str(&id) {
-            response.headers_mut().insert(HeaderName::from_static("audit-id"), value);
-        }
+        let mut response = answered.unwrap_or_else(|failure| encode::status(&failure, self.failure_media()));
+        response.headers_mut().insert(AUDIT_ID, self.audit_id.clone());
+        encode::warn(&mut response, std::mem::take(&mut self.warnings));
         let code = response.status().as_u16();
         let seconds = started.elapsed().as_secs_f64();
-        self.count(api, code, seconds);
+        api.metrics.answered(&self.labels, code, seconds);
+        if let Some(bytes) = response.body().size_hint().exact().filter(|_| !is_long_running(&self.attributes)) {
+            api.metrics.size(&self.labels).observe(bytes as f64);
+        }
         tracing::debug!(
-            audit_id = %id, cluster = %self.cluster, user = %self.user, verb = %self.attributes.verb,
+            audit_id = ?self.audit_id, cluster = %self.cluster, user = ?self.user, verb = %self.attributes.verb,
             resource = %self.attributes.resource, namespace = %self.attributes.namespace, name = %self.attributes.name,
             code, duration_ms = seconds * 1000.0, "answered"
         );
         response
     }
 
-    /// Only known resources become label values: clients must not be able to make new ones.
-    fn count(&self, api: &ApiServer, code: u16, seconds: f64) {
-        let of = &self.attributes;
-        let table = portolan_machinery::kinds::KindTable::builtin();
-        let known = table.resource(&of.group, &of.version, &of.resource);
-        let subresource = known.and_then(|kind| kind.subresource(&of.subresource)).map_or("", |s| &*s.name);
-        let resource = known.is_some();
-        let verb = match of.verb.as_str() {
-            "get" | "list" | "watch" | "create" | "update" | "patch" | "delete" | "deletecollection" => {
-                of.verb.to_uppercase()
-            }
-            _ => "OTHER".to_owned(),
+    fn failure_media(&self) -> encode::Media {
+        let mut headers = HeaderMap::new();
+        headers.extend(self.accept.iter().map(|value| (Some(ACCEPT), value.clone())));
+        encode::failure_media(&headers)
+    }
+}
+
+/// Only known resources become label values: clients must not be able to make new ones.
+fn labels(of: &Attributes, method: &Method, is_apply: bool, dry_run: bool) -> Labels {
+    let known = KindTable::builtin().resource(&of.group, &of.version, &of.resource);
+    let verb = verb(of, method, is_apply);
+    let dry_run = if dry_run { "All" } else { "" };
+    let Some(kind) = known else { return Labels { verb, dry_run, ..Labels::default() } };
+    let scope = match (of.name.is_empty(), of.namespace.is_empty()) {
+        (false, _) => "resource",
+        (true, false) => "namespace",
+        (true, true) => "cluster",
+    };
+    Labels {
+        verb,
+        dry_run,
+        group: of.group.clone(),
+        version: of.version.clone(),
+        resource: of.resource.clone(),
+        subresource: kind.subresource(&of.subresource).map(|s| s.name.to_string()).unwrap_or_default(),
+        scope,
+    }
+}
+
+/// The verb as kube-apiserver counts it: that of HTTP, but for what HTTP has no word for.
+fn verb(of: &Attributes, method: &Method, is_apply: bool) -> &'static str {
+    match of.verb.as_str() {
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "deletecollection" => "DELETECOLLECTION",
+        _ if is_long_running(of) => "CONNECT",
+        "patch" if is_apply => "APPLY",
+        _ => match method.as_str() {
+            "GET" | "HEAD" => "GET",
+            "POST" => "POST",
+            "PUT" => "PUT",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
+            _ => "OTHER",
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_count_under_the_verbs_that_dashboards_know() {
+        let of = |verb: &str, subresource: &str| Attributes {
+            verb: verb.into(),
+            version: "v1".into(),
+            resource: "pods".into(),
+            subresource: subresource.into(),
+            ..Attributes::default()
         };
-        let scope = match (resource, of.name.is_empty(), of.namespace.is_empty()) {
-            (false, ..) => "",
-            (true, false, _) => "resource",
-            (true, true, false) => "namespace",
-            (true, true, true) => "cluster",
-        };
-        let part = |text: &'static str| text;
-        let labels = Labels {
-            verb: &verb,
-            dry_run: if self.dry_run { "All" } else { part("") },
-            group: if resource { &of.group } else { part("") },
-            version: if resource { &of.version } else { part("") },
-            resource: if resource { &of.resource } else { part("") },
-            subresource,
-            scope,
-            code,
-        };
-        api.metrics.answered(&labels, seconds);
+        for (attributes, method, is_apply, expected) in [
+            (of("get", ""), Method::GET, false, "GET"),
+            (of("list", ""), Method::GET, false, "LIST"),
+            (of("watch", ""), Method::GET, false, "WATCH"),
+            (of("create", ""), Method::POST, false, "POST"),
+            (of("update", ""), Method::PUT, false, "PUT"),
+            (of("patch", ""), Method::PATCH, false, "PATCH"),
+            (of("patch", ""), Method::PATCH, true, "APPLY"),
+            (of("delete", ""), Method::DELETE, false, "DELETE"),
+            (of("create", "exec"), Method::POST, false, "CONNECT"),
+            (of("", ""), Method::OPTIONS, false, "OTHER"),
+        ] {
+            assert_eq!(labels(&attributes, &method, is_apply, false).verb, expected);
+        }
+        let forged = Attributes { resource: "forged".into(), ..of("get", "") };
+        assert_eq!(labels(&forged, &Method::GET, false, false).resource, "");
     }
 }

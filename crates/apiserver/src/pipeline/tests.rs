@@ -47,6 +47,10 @@ async fn no_route_answers_those_who_may_nothing() {
                     true => assert_eq!(code, 200, "{who}: {method} {}", route.pattern),
                     false => {
                         assert_eq!(code, 403, "{who}: {method} {}", route.pattern);
+                        if method == "HEAD" {
+                            assert!(body.is_empty());
+                            continue;
+                        }
                         let status: serde_json::Value = serde_json::from_slice(&body).unwrap();
                         assert_eq!(status["kind"], "Status");
                     }

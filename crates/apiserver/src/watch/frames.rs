@@ -117,7 +117,7 @@ impl Encoder {
     fn object(&mut self, word: &str, object: Value) -> Result<Bytes, Status> {
         let value = match self.shape.accepted.form {
             Form::Object => object,
-            Form::Metadata => metadata_only(object),
+            Form::Metadata(_) => metadata_only(object),
             Form::Table => self.row(object),
         };
         self.framed(word, &value)
@@ -132,8 +132,8 @@ impl Encoder {
 
     fn framed(&self, word: &str, value: &Value) -> Result<Bytes, Status> {
         if self.shape.accepted.media == Media::Protobuf {
-            let kind = &self.shape.target.kind;
-            let enveloped = protobuf::encode(value, kind.schema, self.shape.target.table).map_err(Status::internal)?;
+            let schema = self.shape.item_type()?;
+            let enveloped = protobuf::encode(value, schema, self.shape.target.table).map_err(Status::internal)?;
             return Ok(protobuf::watch_frame(word, &enveloped).into());
         }
         let mut out = format!("{{\"type\":\"{word}\",\"object\":").into_bytes();

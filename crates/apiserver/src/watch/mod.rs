@@ -3,12 +3,13 @@
 mod filter;
 mod frames;
 mod stream;
+mod websocket;
 
 use std::{sync::Arc, time::Duration};
 
 use http::Response;
 use portolan_store::{EventStream, WatchScope};
-use portolan_types::{Reason, ResourceVersion, Status};
+use portolan_types::{ResourceVersion, Status};
 use tokio::time::Instant;
 
 use crate::{
@@ -27,6 +28,7 @@ pub(crate) use frames::FrameCache;
 use filter::Filter;
 use frames::Encoder;
 use stream::{Pace, Watch};
+use websocket::Handshake;
 
 /// Shortest and longest life of a watch that asks for none.
 const LIFE: (u64, u64) = (1800, 3600);
@@ -40,8 +42,10 @@ pub(crate) async fn answer(
 ) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = WatchOptions::of(target, &call.query)?;
+    let socket = Handshake::of(call)?;
     let (initial, after) = match options.from {
         WatchFrom::After(after) => (None, after),
+        WatchFrom::Live => (None, api.store.current()),
         WatchFrom::Now(at) => {
             if let Some(at) = at {
                 wait_until(api, at).await?;
@@ -52,28 +56,37 @@ pub(crate) async fn answer(
         }
     };
     let events = open(api, call, target, after).await?;
-    let content_type = match shape.accepted.media {
+    let shape_media = shape.accepted.media;
+    let content_type = match shape_media {
         Media::Json => "application/json",
-        Media::Yaml => return Err(Status::new(Reason::NotAcceptable, "a watch is not served as YAML")),
+        Media::Yaml => return Err(Status::internal("a watch has no YAML form")),
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
     };
-    let kind = &target.kind;
-    let labels = (&*kind.gvk.group, &*kind.gvk.version, &*kind.resource);
     let watch = Watch {
         api: api.clone(),
         call: call.clone(),
         events,
         filter: Filter::new(target.clone(), options.selection),
         encoder: Encoder::new(shape),
-        sent: api.metrics.watch_events(labels.0, labels.1, labels.2),
+        metrics: api.metrics.watch(&call.labels),
+        started: Instant::now(),
         pace: pace(api, options.bookmarks, options.timeout_seconds),
         stopping: Box::pin(api.stopping.clone().cancelled_owned()),
         delivered: after,
         marks_end: options.marks_end,
         _place: place,
-        _counted: Counted::new(api.metrics.longrunning("WATCH", labels.2)),
+        _counted: Counted::new(api.metrics.longrunning(&call.labels)),
     };
-    Ok(finish(200, content_type, encode::stream(watch.into_stream(initial))))
+    let is_text = shape_media == Media::Json;
+    let frames = watch.into_stream(initial);
+    match socket {
+        None => Ok(finish(200, content_type, encode::stream(frames))),
+        Some(socket) => {
+            let opened = socket.answer();
+            api.streams.spawn(socket.serve(frames, is_text));
+            Ok(opened)
+        }
+    }
 }
 
 async fn open(

@@ -6,7 +6,6 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
 use portolan_store::{EventBatch, EventStream, StoreError, StoredObject};
 use portolan_types::{ResourceVersion, Status};
-use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -16,6 +15,7 @@ use crate::{
     call::Call,
     errors::status_for,
     limits::Place,
+    metrics::WatchMetrics,
     objects::Slices,
     pipeline::Counted,
 };
@@ -75,7 +75,8 @@ pub(super) struct Watch {
     pub(super) events: Box<dyn EventStream>,
     pub(super) filter: Filter,
     pub(super) encoder: Encoder,
-    pub(super) sent: IntCounter,
+    pub(super) metrics: WatchMetrics,
+    pub(super) started: Instant,
     pub(super) pace: Pace,
     pub(super) stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Everything up to here has been sent.
@@ -136,13 +137,15 @@ impl Watch {
         let mut out = BytesMut::new();
         while out.len() < PIECE {
             if let Some(object) = initial.slice.next() {
-                out.extend_from_slice(&self.encoder.initial(Seen::Added, &object.record, object.revision)?);
-                self.sent.inc();
+                let frame = self.encoder.initial(Seen::Added, &object.record, object.revision)?;
+                self.count(&frame);
+                out.extend_from_slice(&frame);
                 continue;
             }
             let Some(slice) = initial.rest.next().await? else {
                 if self.marks_end {
                     out.extend_from_slice(&self.encoder.bookmark(self.delivered, true)?);
+                    self.metrics.first_state.observe(self.started.elapsed().as_secs_f64());
                 }
                 return Ok((Some(out.freeze()), Phase::Live));
             };
@@ -184,15 +187,21 @@ impl Watch {
         let mut frames: Vec<Bytes> = Vec::new();
         for event in &batch.events {
             if let Some((seen, record)) = self.filter.sees(event)? {
-                frames.push(self.encoder.frame(&self.api.frames, seen, record, event.revision)?);
+                let frame = self.encoder.frame(&self.api.frames, seen, record, event.revision)?;
+                self.count(&frame);
+                frames.push(frame);
             }
         }
         self.delivered = self.delivered.max(batch.revision);
-        self.sent.inc_by(frames.len() as u64);
         Ok(match frames.len() {
             1 => frames.swap_remove(0),
             _ => frames.concat().into(),
         })
+    }
+
+    fn count(&self, frame: &Bytes) {
+        self.metrics.events.inc();
+        self.metrics.sizes.observe(frame.len() as f64);
     }
 
     /// Something is due: the end, a look at permissions, a bookmark.

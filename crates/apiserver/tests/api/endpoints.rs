@@ -19,6 +19,16 @@ async fn health_version_and_numbers() {
     let text = admin.get("/metrics").await.expect(200).text();
     assert!(text.contains("apiserver_request_total{") && text.contains("verb=\"GET\""), "{text}");
     assert!(!text.contains("root"), "no logical cluster in labels");
+    for name in [
+        "apiserver_request_duration_seconds_bucket{",
+        "apiserver_request_sli_duration_seconds_bucket{",
+        "apiserver_response_sizes_bucket{",
+        "authorization_attempts_total{result=\"allowed\"}",
+        "authentication_attempts{result=\"success\"}",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(text.contains(name), "{name} in {text}");
+    }
     let keys = admin.get("/openid/v1/jwks").await.expect(200).json();
     assert_eq!(keys["keys"][0]["alg"], "ES256");
     assert_eq!(
@@ -68,6 +78,8 @@ async fn every_answer_has_an_audit_id_and_none_is_cached() {
     for path in ["/api/v1/namespaces/default", "/nope"] {
         let answer = admin.get(path).await;
         assert!(answer.headers.contains_key("audit-id"));
+        let own = admin.send("GET", path, &[("audit-id", "from-the-client")], "").await;
+        assert_eq!(own.headers["audit-id"], "from-the-client");
         assert_eq!(answer.headers["cache-control"].to_str().unwrap_or_default(), "no-cache, private");
     }
 }
@@ -133,4 +145,35 @@ async fn the_whole_store_is_handed_to_whom_everything_is_allowed() {
     let bytes = admin.get("/snapshot").await.expect(200).bytes;
     let snapshot = portolan_store::inspect(&*bytes).unwrap();
     assert!(snapshot.objects > 1 && snapshot.bytes == bytes.len() as u64, "{snapshot:?}");
+}
+
+#[tokio::test]
+async fn what_is_deprecated_says_so_also_where_it_fails() {
+    let admin = Plane::new().await.admin();
+    let parts = admin.get("/api/v1/componentstatuses").await.expect(200);
+    assert_eq!(parts.headers["warning"], "299 - \"v1 ComponentStatus is deprecated in v1.19+\"");
+    assert_eq!(parts.json()["items"].as_array().map(Vec::len), Some(3));
+    let one = admin.get("/api/v1/componentstatuses/scheduler").await.expect(200).json();
+    assert_eq!(one["conditions"][0]["status"], "True");
+    let none = admin.get("/api/v1/namespaces/default/endpoints/none").await.expect(404);
+    assert!(none.headers["warning"].to_str().unwrap().contains("use discovery.k8s.io/v1 EndpointSlice"));
+}
+
+#[tokio::test]
+async fn reasons_of_bad_health_are_for_the_administrator() {
+    struct Sick;
+    impl portolan_apiserver::hooks::ReadyCheck for Sick {
+        fn name(&self) -> &str {
+            "sick"
+        }
+        fn check(&self) -> Result<(), String> {
+            Err("the secret reason".into())
+        }
+    }
+    let plane = Plane::with(|config| config.hooks.ready.push(std::sync::Arc::new(Sick))).await;
+    let admin = plane.admin().get("/readyz?verbose&exclude=nothing").await.expect(500).text();
+    assert!(admin.contains("[-]sick failed: the secret reason"), "{admin}");
+    assert!(admin.contains("warn: some health checks cannot be excluded: no matches for \"nothing\""), "{admin}");
+    let ann = plane.as_user("ann").get("/readyz").await.expect(500).text();
+    assert!(ann.contains("[-]sick failed: reason withheld") && !ann.contains("secret"), "{ann}");
 }

@@ -158,6 +158,24 @@ async fn tables_and_metadata_are_forms_of_all_answers() {
     assert!(columns(watch.next().await.unwrap()) > 0);
     assert_eq!(columns(watch.next().await.unwrap()), 0, "columns come once");
 
+    let one = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")];
+    let refused = admin.send("GET", MAPS, &one, "").await.expect(406).message();
+    assert_eq!(
+        refused,
+        "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)"
+    );
+    let packed = [("accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")];
+    let packed = admin.send("GET", MAPS, &packed, "").await.expect(200);
+    let table = portolan_machinery::kinds::KindTable::builtin();
+    let list = portolan_machinery::protobuf::decode(&packed.bytes, table).unwrap();
+    assert_eq!(
+        (&list["kind"], &list["items"][1]["metadata"]["name"]),
+        (&json!("PartialObjectMetadataList"), &json!("b"))
+    );
+    let failure = admin.send("GET", &format!("{MAPS}/none"), &[("accept", "application/yaml")], "").await.expect(404);
+    assert_eq!(failure.headers["content-type"], "application/yaml");
+    assert!(failure.text().contains("reason: NotFound"), "{}", failure.text());
+
     let metadata = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
     let list = admin.send("GET", MAPS, &metadata, "").await.expect(200).json();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
@@ -210,10 +228,7 @@ async fn other_versions_show_the_same_object() {
         (&json!("v1"), &json!("hello"), &json!("p"))
     );
     let other = admin.get("/apis/events.k8s.io/v1/namespaces/default/events").await.expect(200).json();
-    assert_eq!(
-        (&other["items"][0]["note"], &other["items"][0]["apiVersion"]),
-        (&json!("hello"), &json!("events.k8s.io/v1"))
-    );
+    assert_eq!((&other["items"][0]["note"], &other["apiVersion"]), (&json!("hello"), &json!("events.k8s.io/v1")));
     let selected = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dp";
     assert_eq!(names(&admin.get(selected).await.expect(200).json()), ["e"]);
 }
@@ -238,4 +253,38 @@ async fn a_list_whose_state_is_gone_can_be_gone_on_with_knowingly() {
     assert_eq!(names(&rest), ["c"]);
     let gone = admin.get(&format!("{MAPS}?watch=true&resourceVersion={version}")).await.expect(410).json();
     assert!(gone["message"].as_str().unwrap().starts_with("too old resource version"));
+}
+
+#[tokio::test]
+async fn items_name_their_type_only_where_their_list_does_not_say_it() {
+    let admin = Plane::new().await.admin();
+    let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}});
+    admin.post("/apis/coordination.k8s.io/v1/namespaces/default/leases", lease).await.expect(201);
+    let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": []});
+    admin.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await.expect(201);
+    admin.post("/apis/tenancy.kcp.io/v1alpha1/workspaces", json!({"metadata": {"name": "w"}})).await.expect(201);
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    for (path, typed) in [
+        (MAPS, false),
+        ("/api/v1/namespaces", false),
+        ("/apis/coordination.k8s.io/v1/leases", false),
+        ("/apis/discovery.k8s.io/v1/endpointslices", false),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", false),
+        ("/apis/tenancy.kcp.io/v1alpha1/workspaces", true),
+    ] {
+        for query in ["", "?pretty=true"] {
+            let list = admin.get(&format!("{path}{query}")).await.expect(200).json();
+            for item in list["items"].as_array().unwrap() {
+                assert_eq!(
+                    (item["kind"].is_string(), item["apiVersion"].is_string()),
+                    (typed, typed),
+                    "{path}: {item}"
+                );
+                assert!(
+                    item["metadata"]["name"].is_string() && item["metadata"]["resourceVersion"].is_string(),
+                    "{item}"
+                );
+            }
+        }
+    }
 }

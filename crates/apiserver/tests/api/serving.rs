@@ -12,12 +12,16 @@ use portolan_apiserver::{ApiServer, ApiServerConfig};
 use portolan_types::Seams;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 struct Served {
     api: Arc<ApiServer>,
+    store: portolan_store::DynStore,
     address: SocketAddr,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -27,11 +31,12 @@ async fn served() -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let config = ApiServerConfig { bind_address: address, ..ApiServerConfig::in_memory(Seams::system()) };
-    let api = ApiServer::new(portolan_store::memory(), config).await.unwrap();
+    let store = portolan_store::memory();
+    let api = ApiServer::new(store.clone(), config).await.unwrap();
     let shutdown = CancellationToken::new();
     let (server, stop) = (api.clone(), shutdown.clone());
     let task = tokio::spawn(async move { server.serve(listener, stop).await.unwrap() });
-    Served { api, address, shutdown, task }
+    Served { api, store, address, shutdown, task }
 }
 
 impl Served {
@@ -108,6 +113,116 @@ async fn http1_is_spoken_too() {
     let bytes = answer.into_body().collect().await.unwrap().to_bytes();
     assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());
     drop(sender);
+    served.shutdown.cancel();
+    served.task.await.unwrap();
+}
+
+/// A client that puts everything on one connection, each of whose streams is blocked by its own reader only.
+async fn patient_http2(served: &Served) -> http2::SendRequest<Full<Bytes>> {
+    let stream = served.connect("h2", true).await;
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.initial_connection_window_size(64 << 20).initial_stream_window_size(64 << 10);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// Reads until so many events have come.
+async fn events(body: &mut hyper::body::Incoming, count: usize) -> usize {
+    let mut seen = 0;
+    while seen < count {
+        let data = body.frame().await.expect("the watch goes on").unwrap().into_data().unwrap();
+        seen += data.iter().filter(|byte| **byte == b'\n').count();
+    }
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_hundred_watches_on_one_connection_one_that_stalls_delays_nobody() {
+    const EVENTS: usize = 300;
+    let served = served().await;
+    let mut admin = patient_http2(&served).await;
+    let path = format!("/clusters/root{MAPS}?watch=true&resourceVersion={}", served.store.current());
+    let mut watches = Vec::new();
+    for _ in 0..100 {
+        let watch = request(served.address, "GET", &path, String::new());
+        let answer = admin.send_request(watch).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        watches.push(answer.into_body());
+    }
+    let mut stalled = watches.pop().unwrap();
+    crate::common::fill(&served.store, EVENTS, 4096).await;
+    for watch in &mut watches {
+        assert_eq!(events(watch, EVENTS).await, EVENTS, "an event is missing");
+    }
+    let read = request(served.address, "GET", "/clusters/root/api/v1/namespaces", String::new());
+    assert_eq!(admin.send_request(read).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(events(&mut stalled, EVENTS).await, EVENTS, "who comes late misses nothing");
+    drop((watches, stalled, admin));
+    served.shutdown.cancel();
+    served.task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_sends_clients_away_and_finishes_what_is_under_way() {
+    let served = served().await;
+    crate::common::fill(&served.store, 2000, 900).await;
+    let mut admin = patient_http2(&served).await;
+    let list = request(served.address, "GET", &format!("/clusters/root{MAPS}"), String::new());
+    let mut body = admin.send_request(list).await.unwrap().into_body();
+    let mut text = body.frame().await.unwrap().unwrap().into_data().unwrap().to_vec();
+    served.shutdown.cancel();
+    text.extend_from_slice(&body.collect().await.unwrap().to_bytes());
+    let list: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(2000));
+    served.task.await.unwrap();
+    assert!(admin.ready().await.is_err(), "the connection takes no request any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_is_served_over_a_websocket() {
+    let served = served().await;
+    let connect = async |origin: Option<&str>, upgrade: bool| {
+        let stream = served.connect("http/1.1", true).await;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let mut watch = Request::get(format!("/clusters/root{MAPS}?watch=true"))
+            .header("host", served.address.to_string())
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        if upgrade {
+            watch = watch.header("connection", "keep-alive, Upgrade").header("upgrade", "websocket");
+        }
+        if let Some(origin) = origin {
+            watch = watch.header("origin", origin);
+        }
+        sender.send_request(watch.body(Full::new(Bytes::new())).unwrap()).await.unwrap()
+    };
+    assert_eq!(connect(Some("https://evil.example"), true).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(connect(None, false).await.status(), StatusCode::OK, "without an upgrade it is a plain watch");
+
+    let answer = connect(Some(&format!("https://{}", served.address)), true).await;
+    assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+    // The example of RFC 6455, section 1.3.
+    assert_eq!(answer.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    let mut socket = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    crate::common::fill(&served.store, 1, 10).await;
+    let mut head = [0; 4];
+    socket.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[..2], [0x81, 126], "one text message");
+    let mut event = vec![0; usize::from(u16::from_be_bytes([head[2], head[3]]))];
+    socket.read_exact(&mut event).await.unwrap();
+    let event: serde_json::Value = serde_json::from_slice(&event).unwrap();
+    assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&"ADDED".into(), &"m00000".into()));
+    // A masked ping is answered; a masked close ends it.
+    socket.write_all(&[0x89, 0x81, 0, 0, 0, 0, 7]).await.unwrap();
+    let mut pong = [0; 3];
+    socket.read_exact(&mut pong).await.unwrap();
+    assert_eq!(pong, [0x8a, 1, 7]);
+    socket.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
+    let mut rest = Vec::new();
+    socket.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, [0x88, 0]);
     served.shutdown.cancel();
     served.task.await.unwrap();
 }

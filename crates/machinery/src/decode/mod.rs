@@ -54,11 +54,11 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// The value of the query parameter; absent or empty is `Warn`.
+    /// The value of the query parameter; absent or empty is `Warn`. `options` is the kind that it is a field of.
     ///
     /// # Errors
     /// 422 for anything else.
-    pub fn parse(text: &str) -> Result<Self, Status> {
+    pub fn parse(text: &str, options: &str) -> Result<Self, Status> {
         match text {
             "Ignore" => Ok(Self::Ignore),
             "" | "Warn" => Ok(Self::Warn),
@@ -67,11 +67,11 @@ impl FieldValidation {
                 let cause = StatusCause {
                     reason: "FieldValueNotSupported".into(),
                     message: format!(
-                        "Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+                        "Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
                     ),
                     field: "fieldValidation".into(),
                 };
-                let kind = portolan_types::GroupKind { group: "meta.k8s.io".into(), kind: "CreateOptions".into() };
+                let kind = portolan_types::GroupKind { group: "meta.k8s.io".into(), kind: options.into() };
                 Err(Status::invalid(&kind, "", vec![cause]))
             }
         }

@@ -2,8 +2,10 @@
 
 use std::borrow::Borrow;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use portolan_types::GroupVersion;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::order::{Versions, groups};
 use crate::kinds::{Kind, Subresource};
@@ -74,7 +76,16 @@ fn resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         entry["categories"] = json!(&kind.categories);
     }
+    if kind.has_verb("create") && kind.has_verb("list") {
+        entry["storageVersionHash"] = storage_version_hash(kind).into();
+    }
     entry
+}
+
+/// By this clients see whether objects are kept in another version than before.
+fn storage_version_hash(kind: &Kind) -> String {
+    let stored = format!("{}/{}/{}", kind.storage.group, kind.storage.version, kind.gvk.kind);
+    STANDARD.encode(&Sha256::digest(stored)[..8])
 }
 
 /// Group and version are named where they differ from the list's.

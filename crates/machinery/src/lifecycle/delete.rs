@@ -1,7 +1,7 @@
 //! Deleting.
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_types::{GroupKind, Status, StatusCause, object, seams};
+use portolan_types::{GroupKind, GroupResource, Status, StatusCause, object, seams};
 use serde_json::{Value, json};
 
 use super::{WriteContext, is_held, is_removable};
@@ -165,7 +165,9 @@ pub fn prepare_delete(
 }
 
 fn check_preconditions(kind: &Kind, old: &Value, options: &DeleteOptions) -> Result<(), Status> {
-    let conflict = |why| Err(Status::conflict(&kind.group_resource(), object::name(old), why));
+    // Upstream names the kind here where it names the resource elsewhere.
+    let named = GroupResource::new(&*kind.gvk.group, &*kind.gvk.kind);
+    let conflict = |why| Err(Status::conflict(&named, object::name(old), why));
     let uid = object::meta_text(old, "uid");
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
         let after = "The object might have been deleted and then recreated";

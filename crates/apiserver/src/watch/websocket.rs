@@ -1,0 +1,287 @@
+//! Watches over WebSockets (RFC 6455): one event per message. Clients have nothing to say but ping, pong and close.
+
+use std::{convert::Infallible, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures::{Stream, StreamExt as _};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    header::{
+        CONNECTION, HOST, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+        SEC_WEBSOCKET_VERSION, UPGRADE,
+    },
+};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use portolan_types::{Reason, Status};
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::{Body, call::Call, encode::empty};
+
+/// What RFC 6455 has the server add to the client's key.
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// A client that takes nothing for so long is gone.
+const STALL: Duration = Duration::from_secs(60);
+/// Longest payload of a control frame.
+const MAX_CONTROL: u64 = 125;
+
+/// A WebSocket that has been asked for and not been opened.
+pub(super) struct Handshake {
+    upgrade: OnUpgrade,
+    accept: HeaderValue,
+    protocol: Option<HeaderValue>,
+}
+
+impl Handshake {
+    /// `None` when the client wants no WebSocket.
+    ///
+    /// # Errors
+    /// 400 when it wants one in a way that cannot be, 403 for browsers that show somebody else's page.
+    pub(super) fn of(call: &Call) -> Result<Option<Self>, Status> {
+        let headers = &call.headers;
+        if !has_token(headers, UPGRADE, "websocket") || !has_token(headers, CONNECTION, "upgrade") {
+            return Ok(None);
+        }
+        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if text(SEC_WEBSOCKET_VERSION) != "13" || text(SEC_WEBSOCKET_KEY).is_empty() {
+            return Err(Status::bad_request("a WebSocket of version 13 with a key is expected"));
+        }
+        check_origin(text(ORIGIN), text(HOST))?;
+        let protocols: Vec<&str> = text(SEC_WEBSOCKET_PROTOCOL).split(',').map(str::trim).collect();
+        let protocol = match protocols.as_slice() {
+            [""] => None,
+            [one] => HeaderValue::from_str(one).ok(),
+            _ => return Err(Status::bad_request("a watch is served in one WebSocket protocol only")),
+        };
+        let key = format!("{}{GUID}", text(SEC_WEBSOCKET_KEY));
+        let accept = STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, key.as_bytes()));
+        let accept = HeaderValue::from_str(&accept).map_err(Status::internal)?;
+        let upgrade = call.extensions.lock().remove::<OnUpgrade>();
+        let upgrade = upgrade.ok_or_else(|| Status::bad_request("this connection cannot become a WebSocket"))?;
+        Ok(Some(Self { upgrade, accept, protocol }))
+    }
+
+    /// The answer that opens the WebSocket.
+    pub(super) fn answer(&self) -> Response<Body> {
+        let mut response = Response::new(empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(SEC_WEBSOCKET_ACCEPT, self.accept.clone());
+        if let Some(protocol) = &self.protocol {
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol.clone());
+        }
+        response
+    }
+
+    /// Sends what the watch brings until it or the client ends. `is_text` is how frames are cut: lines of JSON, or messages with
+    /// their length in front.
+    pub(super) async fn serve(self, events: impl Stream<Item = Result<Bytes, Infallible>> + Send, is_text: bool) {
+        match self.upgrade.await {
+            Ok(upgraded) => {
+                if let Err(error) = run(TokioIo::new(upgraded), events, is_text).await {
+                    tracing::debug!(%error, "a WebSocket ended with an error");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "no WebSocket came about"),
+        }
+    }
+}
+
+/// A page of another site must not use the certificate of whoever looks at it.
+fn check_origin(origin: &str, host: &str) -> Result<(), Status> {
+    let own = origin.split_once("://").is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(host));
+    match origin.is_empty() || own {
+        true => Ok(()),
+        false => Err(Status::new(Reason::Forbidden, "WebSockets are not opened for pages of other origins")),
+    }
+}
+
+fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|own| own.trim().eq_ignore_ascii_case(token))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opcode {
+    Text = 1,
+    Binary = 2,
+    Close = 8,
+    Pong = 10,
+}
+
+/// The header of a frame that the server sends: whole, not masked.
+fn head(opcode: Opcode, length: usize, out: &mut BytesMut) {
+    out.extend_from_slice(&[0x80 | opcode as u8]);
+    match length {
+        0..=125 => out.extend_from_slice(&[length as u8]),
+        126..=0xffff => {
+            out.extend_from_slice(&[126]);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        _ => {
+            out.extend_from_slice(&[127]);
+            out.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+}
+
+/// Every event of a piece as a message.
+fn messages(mut piece: Bytes, is_text: bool) -> BytesMut {
+    let mut out = BytesMut::with_capacity(piece.len() + 64);
+    while !piece.is_empty() {
+        let (opcode, event) = match is_text {
+            true => {
+                let end = piece.iter().position(|byte| *byte == b'\n').map_or(piece.len(), |at| at + 1);
+                (Opcode::Text, piece.split_to(end))
+            }
+            false => {
+                let length = if piece.len() < 4 { 0 } else { piece.get_u32() as usize };
+                (Opcode::Binary, piece.split_to(length.min(piece.len())))
+            }
+        };
+        head(opcode, event.len(), &mut out);
+        out.extend_from_slice(&event);
+        if event.is_empty() && !is_text {
+            break;
+        }
+    }
+    out
+}
+
+async fn run(
+    socket: impl AsyncRead + AsyncWrite + Send,
+    events: impl Stream<Item = Result<Bytes, Infallible>> + Send,
+    is_text: bool,
+) -> std::io::Result<()> {
+    let (reader, mut writer) = tokio::io::split(socket);
+    let mut said = std::pin::pin!(client_frames(reader));
+    let mut events = std::pin::pin!(events);
+    loop {
+        tokio::select! {
+            frame = said.next() => match frame {
+                Some(Control::Ping(payload)) => {
+                    let mut out = BytesMut::new();
+                    head(Opcode::Pong, payload.len(), &mut out);
+                    out.extend_from_slice(&payload);
+                    writer.write_all(&out).await?;
+                }
+                Some(Control::Close) | None => break,
+            },
+            piece = events.next() => match piece {
+                Some(Ok(piece)) => {
+                    let out = messages(piece, is_text);
+                    tokio::time::timeout(STALL, writer.write_all(&out)).await??;
+                }
+                Some(Err(never)) => match never {},
+                None => break,
+            },
+        }
+    }
+    let mut out = BytesMut::new();
+    head(Opcode::Close, 0, &mut out);
+    writer.write_all(&out).await?;
+    writer.shutdown().await
+}
+
+/// What a client may say that matters.
+#[derive(Debug, PartialEq, Eq)]
+enum Control {
+    Ping(Vec<u8>),
+    Close,
+}
+
+/// The client's control frames; all else is read and forgotten. Ends when the client does, or speaks something else.
+fn client_frames(reader: impl AsyncRead + Send + Unpin) -> impl Stream<Item = Control> + Send {
+    futures::stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        loop {
+            match client_frame(&mut reader).await {
+                Ok(None) => {}
+                Ok(Some(Control::Close)) => return Some((Control::Close, None)),
+                Ok(Some(control)) => return Some((control, Some(reader))),
+                Err(error) => {
+                    tracing::debug!(%error, "the client's side of a WebSocket ended");
+                    return None;
+                }
+            }
+        }
+    })
+}
+
+async fn client_frame(reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Control>> {
+    let mut start = [0; 2];
+    reader.read_exact(&mut start).await?;
+    let length = match start[1] & 0x7f {
+        126 => u64::from(reader.read_u16().await?),
+        127 => reader.read_u64().await?,
+        short => u64::from(short),
+    };
+    let mut mask = [0; 4];
+    if start[1] & 0x80 != 0 {
+        reader.read_exact(&mut mask).await?;
+    }
+    let opcode = start[0] & 0x0f;
+    if opcode < 8 {
+        tokio::io::copy(&mut reader.take(length), &mut tokio::io::sink()).await?;
+        return Ok(None);
+    }
+    if length > MAX_CONTROL {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "a control frame is too long"));
+    }
+    let mut payload = vec![0; length as usize];
+    reader.read_exact(&mut payload).await?;
+    payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+    Ok(match opcode {
+        8 => Some(Control::Close),
+        9 => Some(Control::Ping(payload)),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_a_message() {
+        let long = "x".repeat(200);
+        let text = messages(Bytes::from(format!("{{}}\n{long}\n")), true);
+        assert_eq!(text[..6], [0x81, 3, b'{', b'}', b'\n', 0x81]);
+        assert_eq!(text[6..9], [126, 0, 201]);
+        let binary = messages(Bytes::from_static(&[0, 0, 0, 2, 7, 8, 0, 0, 0, 1, 9]), false);
+        assert_eq!(binary[..], [0x82, 2, 7, 8, 0x82, 1, 9]);
+    }
+
+    #[tokio::test]
+    async fn clients_ping_and_close_and_nothing_else_matters() {
+        // A masked ping "hi", a text frame, a close.
+        let sent: Vec<u8> = [
+            &[0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2][..],
+            &[0x81, 0x83, 0, 0, 0, 0, b'a', b'b', b'c'],
+            &[0x88, 0x80, 0, 0, 0, 0],
+        ]
+        .concat();
+        let seen: Vec<Control> = client_frames(std::io::Cursor::new(sent)).collect().await;
+        assert_eq!(seen, [Control::Ping(b"hi".to_vec()), Control::Close]);
+        for broken in [&[0x89, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0][..], &[0x81]] {
+            assert_eq!(client_frames(std::io::Cursor::new(broken.to_vec())).collect::<Vec<_>>().await, []);
+        }
+    }
+
+    #[test]
+    fn pages_of_other_origins_open_nothing() {
+        for (origin, expected) in [
+            ("", true),
+            ("https://127.0.0.1:6443", true),
+            ("https://evil.example", false),
+            ("null", false),
+            ("https://127.0.0.1:6443.evil.example", false),
+        ] {
+            assert_eq!(check_origin(origin, "127.0.0.1:6443").is_ok(), expected, "{origin}");
+        }
+    }
+}
