@@ -151,7 +151,7 @@ pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[
 pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, Status> {
     let read = match media.in_fact(body) {
         MediaType::Json => read_json(body, |json| Tree.deserialize(json)),
-        MediaType::Yaml => read_yaml(body, |yaml| Tree.deserialize(yaml)),
+        MediaType::Yaml => on_a_large_stack(|| read_yaml(body, |yaml| Tree.deserialize(yaml))),
         MediaType::Protobuf => return protobuf_tree(KindTable::builtin(), body),
     };
     read.map_err(|text| Status::bad_request(format!("error decoding: {text}")))
@@ -226,6 +226,8 @@ fn read_json<T>(
 
 /// Aliases may not blow a document up to more than this many times its size (a node is at least one byte).
 const MAX_YAML_EXPANSION: usize = 8;
+/// Nodes that aliases may stand for in any document.
+const MIN_YAML_ALIASED: usize = 10_000;
 /// As deep as JSON may be that is read.
 const MAX_READ_DEPTH: usize = 128;
 
@@ -249,16 +251,30 @@ fn read_yaml<T>(
     let bound = body.len().saturating_mul(MAX_YAML_EXPANSION);
     let mut budget = serde_saphyr::budget::Budget::default();
     budget.max_depth = MAX_READ_DEPTH;
+    budget.max_total_scalar_bytes = bound;
     budget.max_recorded_anchor_bytes = bound;
     budget.max_recorded_anchor_events = bound;
     let mut aliases = serde_saphyr::options::AliasLimits::default();
-    aliases.max_total_replayed_events = bound;
+    // A node takes far more memory than the byte that it may be in the text.
+    aliases.max_total_replayed_events = MIN_YAML_ALIASED.max(body.len() / 4);
     let mut options = serde_saphyr::Options::default();
     options.budget = Some(budget);
     options.alias_limits = aliases;
     options.emit_comments = false;
     options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     serde_saphyr::with_deserializer_from_slice_with_options(body, options, read).map_err(|error| error.to_string())
+}
+
+/// Stack of a thread that reads YAML into a tree. A level takes up to 20 KiB in a debug build.
+const YAML_STACK: usize = 8 << 20;
+
+/// Threads of async runtimes have 2 MiB of stack, which 128 levels of YAML can fill. Real YAML is rare: clients send JSON.
+fn on_a_large_stack<T: Send>(read: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let reader = std::thread::Builder::new().name("yaml".into()).stack_size(YAML_STACK).spawn_scoped(scope, read);
+        let reader = reader.map_err(|error| error.to_string())?;
+        reader.join().unwrap_or_else(|_| Err("the YAML cannot be read".into()))
+    })
 }
 
 fn protobuf_tree(table: &KindTable, body: &[u8]) -> Result<Value, Status> {

@@ -1,0 +1,71 @@
+//! Attacks as data: every file in `rows/` is one row of the threat model. Each of its requests is answered as the file says, within
+//! bounds of time and memory, and another tenant is answered right after it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "one crate of tests has no outside")]
+
+mod bounds;
+mod plane;
+mod row;
+
+use bounds::Usage;
+use plane::Plane;
+use row::{Row, Step};
+
+#[tokio::test]
+async fn every_attack_is_answered_within_bounds_and_hurts_nobody_else() {
+    let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile/rows"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let wanted = std::env::var("HOSTILE").unwrap_or_default();
+    let (mut requests, mut wrong) = (0, Vec::new());
+    for file in files.iter().filter(|file| file.to_string_lossy().contains(&wanted)) {
+        let name = file.file_stem().unwrap().to_string_lossy();
+        let row: Row = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut plane = Plane::new().await;
+        for step in row.given.iter().chain(&row.requests) {
+            let case = format!("{name}, {}: {}", row.attack, step.case);
+            // What is said last, should the process not survive it.
+            println!("{case}");
+            let complaints = run(&mut plane, step).await;
+            wrong.extend(complaints.into_iter().map(|complaint| format!("{case}: {complaint}")));
+            requests += 1;
+        }
+    }
+    assert!(requests > 0, "no row has {wanted:?} in its name");
+    assert!(wrong.is_empty(), "{} of {requests} requests:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What is wrong with the answer to a step.
+async fn run(plane: &mut Plane, step: &Step) -> Vec<String> {
+    let body = step.body();
+    let before = Usage::begin();
+    let answer = plane.send(step, body.clone()).await;
+    let used = before.end();
+    let text: String = answer.text.chars().take(400).collect();
+    let mut wrong = used.complaints(step.cpu_ms(), body.len());
+    if !step.codes().contains(&answer.code) {
+        wrong.push(format!("{} {text}", answer.code));
+    }
+    let status = ("Status".into(), answer.code.to_string());
+    if answer.code >= 400 && (answer.at("/kind"), answer.at("/code")) != status {
+        wrong.push(format!("no Status: {text}"));
+    }
+    if step.reason.as_ref().is_some_and(|reason| answer.at("/reason") != *reason) {
+        wrong.push(format!("the reason is {}", answer.at("/reason")));
+    }
+    let says = step.says.as_deref().unwrap_or_default();
+    if !answer.text.contains(says) && !answer.at("/message").contains(says) {
+        wrong.push(format!("it says {text}"));
+    }
+    let differs = |(pointer, value): &(&String, &String)| answer.at(pointer) != **value;
+    wrong.extend(step.is.iter().filter(differs).map(|(pointer, _)| format!("{pointer} is {}", answer.at(pointer))));
+    let same = |(pointer, value): &(&String, &String)| answer.at(pointer) == **value;
+    wrong.extend(step.is_not.iter().filter(same).map(|(pointer, _)| format!("{pointer} is {}", answer.at(pointer))));
+    plane.keep(step, &answer);
+    wrong.extend(plane.probe().await.err());
+    wrong
+}

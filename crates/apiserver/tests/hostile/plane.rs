@@ -1,0 +1,147 @@
+//! The server under attack: a tenant with a workspace, and another whose requests must go on.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::Request;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use portolan_apiserver::{ApiServer, ApiServerConfig, User, serve::answer_connection};
+use portolan_types::Seams;
+use serde_json::{Value, json};
+
+use crate::row::Step;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+pub struct Plane {
+    api: Arc<ApiServer>,
+    kept: BTreeMap<String, String>,
+}
+
+pub struct Answer {
+    pub code: u16,
+    pub text: String,
+    json: Value,
+}
+
+impl Answer {
+    /// The text at a JSON pointer; `null` for nothing.
+    pub fn at(&self, pointer: &str) -> String {
+        match self.json.pointer(pointer).unwrap_or(&Value::Null) {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
+fn user(name: &str, groups: &[&str]) -> Arc<User> {
+    let groups = groups.iter().chain(&["system:authenticated"]).map(|group| (*group).to_owned()).collect();
+    Arc::new(User { name: name.into(), groups, ..User::default() })
+}
+
+impl Plane {
+    /// `root:t` of the tenant and `root:v` of another one, each with the ConfigMap `there`.
+    pub async fn new() -> Self {
+        let api = ApiServer::new(portolan_store::memory(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
+        let plane = Self { api, kept: BTreeMap::new() };
+        for (workspace, owner) in [("t", "tenant"), ("v", "victim")] {
+            plane
+                .make(
+                    "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces",
+                    json!({"metadata": {"name": workspace}}),
+                )
+                .await;
+            let binding = json!({
+                "metadata": {"name": "owner"},
+                "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": owner}],
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            });
+            let inside = format!("/clusters/root:{workspace}");
+            plane.make(&format!("{inside}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), binding).await;
+            plane.make(&format!("{inside}{MAPS}"), json!({"metadata": {"name": "there"}, "data": {"k": "v"}})).await;
+        }
+        plane
+    }
+
+    async fn make(&self, path: &str, object: Value) {
+        let request = Request::post(path).header("content-type", "application/json");
+        let body = Full::new(Bytes::from(object.to_string())).boxed_unsync();
+        let answer = self.ask(Some(user("admin", &["system:masters"])), request.body(body).unwrap()).await;
+        assert_eq!(answer.code, 201, "{}", answer.text);
+    }
+
+    async fn ask(
+        &self,
+        who: Option<Arc<User>>,
+        request: Request<UnsyncBoxBody<Bytes, std::convert::Infallible>>,
+    ) -> Answer {
+        let (parts, body) = answer_connection(self.api.clone(), who, request).await.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let json = serde_json::from_slice(&bytes).unwrap_or_default();
+        Answer { code: parts.status.as_u16(), text: String::from_utf8_lossy(&bytes).into_owned(), json }
+    }
+
+    pub async fn send(&self, step: &Step, body: Bytes) -> Answer {
+        let (method, target) = step.send.split_once(' ').unwrap();
+        if method == "FINISH-DELETION" {
+            return self.finish_deletion(target).await;
+        }
+        let mut request = Request::builder().method(method).uri(self.filled(target));
+        for (name, value) in &step.headers {
+            request = request.header(name, self.filled(value));
+        }
+        let who = match step.who.as_str() {
+            "admin" => Some(user("admin", &["system:masters"])),
+            "tenant" => Some(user("tenant", &[])),
+            "nobody" => None,
+            token => {
+                request = request.header("authorization", self.filled(token));
+                None
+            }
+        };
+        let body = match step.chunked {
+            false => Full::new(body).boxed_unsync(),
+            true => {
+                let pieces =
+                    (0..body.len().div_ceil(4096)).map(move |n| body.slice(n * 4096..body.len().min((n + 1) * 4096)));
+                StreamBody::new(futures::stream::iter(pieces).map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
+            }
+        };
+        self.ask(who, request.body(body).unwrap()).await
+    }
+
+    /// What the workspace controller does once the content is gone.
+    async fn finish_deletion(&self, path: &str) -> Answer {
+        let cluster = self.api.directory().by_path(&path.parse().unwrap()).unwrap();
+        self.api.directory().remove(cluster.id).await.unwrap();
+        let (parent, name) = path.rsplit_once(':').unwrap();
+        let request = Request::patch(format!("/clusters/{parent}/apis/tenancy.kcp.io/v1alpha1/workspaces/{name}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(Full::new(Bytes::from(r#"{"metadata":{"finalizers":null}}"#)).boxed_unsync());
+        self.ask(Some(user("admin", &["system:masters"])), request.unwrap()).await
+    }
+
+    fn filled(&self, text: &str) -> String {
+        self.kept.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
+    }
+
+    pub fn keep(&mut self, step: &Step, answer: &Answer) {
+        for (name, pointer) in &step.keep {
+            self.kept.insert(name.clone(), answer.at(pointer));
+        }
+    }
+
+    /// The other tenant is answered as ever.
+    pub async fn probe(&self) -> Result<(), String> {
+        let request =
+            Request::get(format!("/clusters/root:v{MAPS}/there")).body(Full::default().boxed_unsync()).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(5), self.ask(Some(user("victim", &[])), request)).await;
+        let answer = answer.map_err(|_| "another tenant waits".to_owned())?;
+        match (answer.code, answer.at("/data/k").as_str()) {
+            (200, "v") => Ok(()),
+            _ => Err(format!("another tenant is hurt: {} {}", answer.code, answer.text)),
+        }
+    }
+}
