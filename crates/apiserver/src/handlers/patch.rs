@@ -8,7 +8,7 @@ use portolan_machinery::{
     decode::{self, FieldValidation, MediaType},
     patch,
 };
-use portolan_types::{Reason, Status, object};
+use portolan_types::{GroupKind, Reason, Status, StatusCause, object};
 use serde_json::Value;
 
 use crate::{
@@ -119,12 +119,28 @@ impl<'a> Patch<'a> {
         if identity(&new, "kind") != identity(old, "kind")
             || identity(&new, "apiVersion") != identity(old, "apiVersion")
         {
-            return Err(Status::bad_request("a patch cannot change the kind or the apiVersion of an object"));
+            let why = "Invalid value: a patch cannot change the kind or the apiVersion of an object";
+            return Err(Status::invalid(
+                &GroupKind { group: "".into(), kind: "".into() },
+                "",
+                vec![cause("patch", why)],
+            ));
+        }
+        // A PUT names the object that it means; a patch that names another one wants to change it.
+        if let Some(uid) = object::metadata(&new).get("uid").filter(|uid| object::metadata(old).get("uid") != Some(uid))
+        {
+            let why = format!("Invalid value: {uid}: field is immutable");
+            let kind = self.target.kind.gvk.group_kind();
+            return Err(Status::invalid(&kind, object::name(old), vec![cause("metadata.uid", &why)]));
         }
         let warnings = decode::prune_canonical(self.target.table, &self.target.kind, &mut new, validation)?;
         self.call.warn(warnings);
         Ok(new)
     }
+}
+
+fn cause(field: &str, message: &str) -> StatusCause {
+    StatusCause { reason: "FieldValueInvalid".into(), message: message.into(), field: field.into() }
 }
 
 async fn applied(

@@ -196,13 +196,17 @@ async fn patches_that_are_none() {
             .says("10000, got 10001"),
         patch("depth that doubles", 422, "Invalid").header(JSON_PATCH).body(doubled),
         patch("no list", 400, "BadRequest").header(JSON_PATCH).body("{}"),
-        patch("the document replaced by nothing", 400, "BadRequest")
+        patch("the document replaced by nothing", 422, "Invalid")
             .header(JSON_PATCH)
             .body(r#"[{"op":"replace","path":"","value":null}]"#),
         patch("a merge patch that is none", 400, "BadRequest")
             .header(("content-type", "application/merge-patch+json"))
             .body("[1]"),
-        patch("another kind", 400, "BadRequest")
+        patch("another uid", 422, "Invalid")
+            .header(("content-type", "application/merge-patch+json"))
+            .body(r#"{"metadata":{"uid":"other"}}"#)
+            .says("metadata.uid: Invalid value: \"other\": field is immutable"),
+        patch("another kind", 422, "Invalid")
             .header(("content-type", "application/merge-patch+json"))
             .body(r#"{"kind":"Secret"}"#),
         patch("a stale resourceVersion", 409, "Conflict")

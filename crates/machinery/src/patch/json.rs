@@ -18,11 +18,15 @@ const MAX_MEASURED: usize = 64;
 /// A `test` for `null` also holds where there is nothing, as upstream has it.
 ///
 /// # Errors
-/// 400 when `patch` is no JSON patch, 413 above 10,000 operations, 422 when an operation does not apply, a `test` does not
+/// 400 when `patch` is no list of operations, 413 above 10,000 of them, 422 when one does not apply, a `test` does not
 /// hold, copies grow beyond 3 MiB, or the document becomes deeper than 120 levels. What went wrong is in the cause; the message is upstream's.
 pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
-    let patch: Patch =
-        serde_json::from_slice(patch).map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;
+    let patch: Patch = serde_json::from_slice(patch).map_err(|error| {
+        // Upstream looks at operations one by one, when it applies them.
+        let is_list = serde_json::from_slice::<Vec<serde_json::Map<String, Value>>>(patch).is_ok();
+        let why = format!("error decoding patch: {error}");
+        if is_list { unprocessable(why) } else { Status::bad_request(why) }
+    })?;
     if patch.len() > MAX_OPERATIONS {
         let found = patch.len();
         let message = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {found}");
@@ -143,7 +147,7 @@ mod tests {
             ("removing what is not there is 422", json!([{"op": "remove", "path": "/q"}]), Err(422)),
             ("adding below nothing is 422", json!([{"op": "add", "path": "/q/r", "value": 1}]), Err(422)),
             ("no list is 400", json!({"op": "remove"}), Err(400)),
-            ("an unknown operation is 400", json!([{"op": "grow", "path": "/a"}]), Err(400)),
+            ("an unknown operation is 422", json!([{"op": "grow", "path": "/a"}]), Err(422)),
         ] {
             let got = json_patch(&doc, patch.to_string().as_bytes()).map_err(|status| status.code());
             assert_eq!(got, expected, "{case}");
