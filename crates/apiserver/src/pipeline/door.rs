@@ -200,6 +200,10 @@ impl Admitted {
         matches!(self.endpoint, Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz)
     }
 
+    pub(super) fn is_backup(&self) -> bool {
+        self.endpoint == Endpoint::Snapshot
+    }
+
     /// How long the request may take: as asked, within the server's bound.
     ///
     /// # Errors

@@ -71,6 +71,8 @@ where
     let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;
     let body = tokio::time::timeout_at(deadline, read::body(&parts.headers, body)).await.map_err(|_| timed_out())??;
+    // A backup takes as long as it takes; all else that is sent must be read in time.
+    let read_by = (!admitted.is_backup()).then_some(deadline);
     let call = admitted.into_call(parts, body, outcome.labels().clone());
     let long = call.is_long_running();
     let handled = act(api, call, place, outcome);
@@ -80,7 +82,7 @@ where
     let answered = tokio::time::timeout_at(deadline, handled).await.map_err(|_| timed_out())??;
     // What is still to be read from the store while it is sent is part of the request.
     let size = || api.metrics.size(outcome.labels());
-    Ok(answered.map(|body| encode::held(body, short, Some(deadline), size)))
+    Ok(answered.map(|body| encode::held(body, short, read_by, size)))
 }
 
 /// What a request takes up while it is under way.
