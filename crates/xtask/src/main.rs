@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 use harness::workdir::{self, WorkDir};
 use harness::{cluster, process, tools::Tools};
-use suites::oracle;
+use suites::oracle::{self, record};
 
 /// Chores of the Portolan repository.
 #[derive(Parser)]
@@ -29,6 +29,8 @@ enum Chore {
     E2e(suites::Options),
     /// Replay a corpus of requests against a real kube-apiserver and Portolan, and compare the answers.
     Oracle(oracle::Options),
+    /// Run a client and write down what it asks, as a file of the corpus.
+    Record(record::Options),
     /// Measure Portolan beside kube-apiserver + etcd; prints a Markdown table.
     Bench(bench::Options),
     /// Build kube-apiserver, kubectl, etcd and kwok into the cache folder and print that folder.
@@ -58,6 +60,7 @@ fn run(chore: Chore) -> Result<bool> {
     match chore {
         Chore::E2e(options) => suites::run(&options),
         Chore::Oracle(options) => oracle::run(&options),
+        Chore::Record(options) => record::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Tools => {
             println!("{}", Tools::build()?.dir().display());

@@ -57,6 +57,8 @@ enum Suite {
     Sync,
     /// kill -9 under load: nothing acknowledged is lost.
     Kill,
+    /// The same requests to a real kube-apiserver: no more differences than are listed.
+    Oracle,
     /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
     Demo,
 }
@@ -96,8 +98,11 @@ fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
 }
 
 fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
-    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo].into_iter().any(|suite| options.suites.contains(&suite));
-    ensure!(!ours, "the suites syncer, sync and demo do not run against kube");
+    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo, Suite::Oracle];
+    ensure!(
+        !ours.into_iter().any(|suite| options.suites.contains(&suite)),
+        "the suites syncer, sync, demo and oracle do not run against kube"
+    );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
     let mut report = Report::default();
@@ -118,6 +123,9 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     let tools = Tools::build()?;
     let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
     let mut report = Report::default();
+    if options.wants(Suite::Oracle) {
+        oracle::check(&mut report, &program, &tools, work);
+    }
     if options.wants(Suite::Demo) {
         demo::run(&mut report, &program, &tools, work.path());
     }

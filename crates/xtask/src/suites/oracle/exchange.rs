@@ -16,7 +16,7 @@ use crate::harness::kubeconfig::Kubeconfig;
 /// No answer of a sound server takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Streams are asked to end after one second; one that does not is cut.
-const STREAM_LIMIT: Duration = Duration::from_secs(4);
+const STREAM_LIMIT: Duration = Duration::from_secs(15);
 const CONNECTIONS: usize = 4;
 /// All requests come from one field manager.
 const USER_AGENT: &str = "oracle/1";
@@ -75,8 +75,11 @@ impl Server {
 
     async fn attempt(&self, request: &Request) -> Result<Raw> {
         let method = Method::from_bytes(request.method.as_bytes()).context("method")?;
-        let mut headers: Vec<(&str, &str)> = vec![("user-agent", USER_AGENT)];
-        headers.extend(request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let mut headers: Vec<(&str, &str)> =
+            request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        if !headers.iter().any(|(name, _)| *name == "user-agent") {
+            headers.push(("user-agent", USER_AGENT));
+        }
         let client = self.client().await;
         let response = client.open(method, &escaped(&request.path), &headers, request.body.clone()).await?;
         let (head, body) = response.into_parts();

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Map, Value};
 
 use super::catalog::{Catalog, Resource};
@@ -239,11 +240,15 @@ impl Reader<'_> {
         }
     }
 
-    /// `{$base: change}` is the base, `{$stored: change}` the stored object, changed; a text is sent as it is.
+    /// `{$base: change}` is the base, `{$stored: change}` the stored object, changed; a text and `{$base64: text}` are
+    /// sent as they are.
     fn body(&self, body: &Value) -> Result<Body> {
         let changed = |key: &str| body.get(key).map(|change| change.as_object().cloned().unwrap_or_default());
         if let Value::String(text) = body {
             return Ok(Body::Text(text.clone()));
+        }
+        if let Some(encoded) = body.get("$base64").and_then(Value::as_str) {
+            return Ok(Body::Bytes(BASE64.decode(encoded).context("no base64")?));
         }
         if let Some(change) = changed("$base") {
             return Ok(Body::Json(Mutation::parse(&change).apply(&self.base)?));

@@ -11,6 +11,7 @@ mod generated;
 mod listed;
 mod mutation;
 mod normal;
+pub(crate) mod record;
 mod replay;
 mod step;
 mod tally;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
@@ -31,13 +32,14 @@ use crate::harness::kubeconfig::Kubeconfig;
 use crate::harness::portolan::{self, Portolan};
 use crate::harness::tools::{Tools, repository};
 use crate::harness::workdir::WorkDir;
+use crate::report::Report;
 use catalog::Catalog;
 use exchange::Server;
 use listed::Listed;
 use replay::{Outcome, Servers};
 
 /// What `cargo xtask oracle` can be told.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Options {
     /// Run this binary instead of building one.
     #[arg(long)]
@@ -75,9 +77,19 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     report(options, &outcomes)
 }
 
+/// The whole corpus as one check of the end-to-end suites.
+pub(super) fn check(report: &mut Report, program: &Path, tools: &Tools, work: &WorkDir) {
+    report.check("oracle: no answer differs from kube-apiserver's that is not listed", || {
+        let options = Options::default();
+        let passed = judge(&options, &Listed::read(&Listed::file())?, &compare(&options, tools, program, work)?)?;
+        ensure!(passed, "`cargo xtask oracle --show` shows the differences");
+        Ok(())
+    });
+}
+
 fn compare(options: &Options, tools: &Tools, program: &Path, work: &WorkDir) -> Result<Vec<Outcome>> {
-    let kube = ControlPlane::start(tools, &work.path().join("kube"), Durability::Unsynced)?;
-    let portolan = Portolan::start(program, tools, &work.path().join("portolan"))?;
+    let kube = ControlPlane::start(tools, &work.path().join("oracle/kube"), Durability::Unsynced)?;
+    let portolan = Portolan::start(program, tools, &work.path().join("oracle/portolan"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcomes = runtime.block_on(async {
         let servers = Servers {

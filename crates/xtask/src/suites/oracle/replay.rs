@@ -168,6 +168,7 @@ fn body(step: &Step, memory: &Memory, protobuf: Option<&Bytes>) -> Bytes {
     };
     match &step.body {
         Body::None => Bytes::new(),
+        Body::Bytes(bytes) => bytes.clone().into(),
         Body::Text(text) => memory.fill(text).into(),
         Body::Json(value) => tree(value).to_string().into(),
         Body::Yaml(value) => serde_saphyr::to_string(&tree(value)).unwrap_or_default().into(),

@@ -49,6 +49,7 @@ pub(super) enum Body {
     Json(Value),
     Yaml(Value),
     Text(String),
+    Bytes(Vec<u8>),
     /// What kube-apiserver itself makes of a dry-run creation of this object when it is asked for protobuf.
     Protobuf(Value),
     /// The object at the path as this server last answered it, changed.

@@ -1,0 +1,237 @@
+//! The requests of a client, and what of them came out of earlier answers.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+/// A request as the client made it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Bytes,
+}
+
+/// All of them, in the order in which they began.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    entries: Vec<Entry>,
+    answers: BTreeMap<usize, Value>,
+}
+
+/// The values of answers so far: where each was first seen.
+type Seen = BTreeMap<String, (usize, String)>;
+
+impl Log {
+    pub(super) fn begin(&mut self, entry: Entry) -> usize {
+        self.entries.push(entry);
+        self.entries.len() - 1
+    }
+
+    pub(super) fn end(&mut self, index: usize, body: &[u8]) {
+        if let Ok(answer) = serde_json::from_slice(body) {
+            self.answers.insert(index, answer);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The steps of a file of the corpus. Discovery that is only repeated is left out.
+    pub(super) fn steps(&self, namespace: &str) -> Vec<Value> {
+        let (mut seen, mut used, mut drafts) = (Seen::new(), BTreeMap::new(), Vec::new());
+        let mut asked = std::collections::BTreeSet::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if !is_discovery(&entry.path) || asked.insert((&entry.path, entry.header("accept"))) {
+                let draft = Draft::new(entry, namespace, &seen, &mut used);
+                drafts.push((index, draft));
+            }
+            if let Some(answer) = self.answers.get(&index) {
+                remember(index, answer, &mut seen);
+            }
+        }
+        drafts.into_iter().map(|(index, draft)| draft.into_step(index, used.contains_key(&index))).collect()
+    }
+}
+
+impl Entry {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A step before it is known whether its answer is needed.
+struct Draft {
+    /// The last word of the path, for the sentence.
+    subject: String,
+    method: String,
+    path: String,
+    body: Value,
+    headers: Map<String, Value>,
+}
+
+impl Draft {
+    fn new(entry: &Entry, namespace: &str, seen: &Seen, used: &mut BTreeMap<usize, ()>) -> Self {
+        let mut places = Places { seen, used, namespace };
+        let path = places.path(&entry.path);
+        let body = match serde_json::from_slice::<Value>(&entry.body) {
+            _ if entry.body.is_empty() => Value::Null,
+            Ok(mut value) => {
+                places.tree(&mut value, "");
+                value
+            }
+            Err(_) => match std::str::from_utf8(&entry.body) {
+                Ok(text) => Value::String(text.replace(namespace, "${ns}")),
+                Err(_) => json!({"$base64": BASE64.encode(&entry.body)}),
+            },
+        };
+        let headers = entry.headers.iter().map(|(name, value)| (name.clone(), Value::String(value.clone())));
+        let bare = entry.path.split('?').next().unwrap_or_default();
+        let subject = bare.rsplit('/').next().unwrap_or_default().to_owned();
+        Self { subject, method: entry.method.clone(), path, body, headers: headers.collect() }
+    }
+
+    fn into_step(mut self, index: usize, needed: bool) -> Value {
+        if needed {
+            self.headers.insert("keep".to_owned(), format!("a{index}").into());
+        }
+        let sentence = format!("{:04} {} {}", index + 1, self.method, self.subject);
+        json!({ sentence: [format!("{} {}", self.method, self.path), self.body, self.headers] })
+    }
+}
+
+/// Puts places for values of earlier answers.
+struct Places<'s> {
+    seen: &'s Seen,
+    used: &'s mut BTreeMap<usize, ()>,
+    namespace: &'s str,
+}
+
+impl Places<'_> {
+    fn place(&mut self, value: &str) -> Option<String> {
+        let (index, pointer) = self.seen.get(value)?;
+        self.used.insert(*index, ());
+        Some(format!("${{a{index}:{pointer}}}"))
+    }
+
+    /// Segments and parameters that are known values; a watch is asked to end soon.
+    fn path(&mut self, path: &str) -> String {
+        let (bare, query) = path.split_once('?').unwrap_or((path, ""));
+        let segments: Vec<String> = bare.split('/').map(|segment| self.word(segment)).collect();
+        let mut parameters: Vec<String> =
+            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| self.pair(pair)).collect();
+        if parameters.iter().any(|pair| pair == "watch=true" || pair == "watch=1") {
+            parameters.retain(|pair| !pair.starts_with("timeoutSeconds="));
+            parameters.push("timeoutSeconds=1".to_owned());
+        }
+        let query = if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
+        format!("{}{query}", segments.join("/"))
+    }
+
+    fn pair(&mut self, pair: &str) -> String {
+        match pair.split_once('=') {
+            Some((key @ ("resourceVersion" | "continue"), value)) => {
+                let value = self.place(value).unwrap_or_else(|| value.to_owned());
+                format!("{key}={value}")
+            }
+            Some((key, value)) => format!("{key}={}", value.replace(self.namespace, "${ns}")),
+            None => pair.to_owned(),
+        }
+    }
+
+    fn word(&mut self, word: &str) -> String {
+        if word == self.namespace {
+            return "${ns}".to_owned();
+        }
+        // Small numbers are no names: a revision is only one where it stands as such.
+        let numeric = word.bytes().all(|byte| byte.is_ascii_digit());
+        let known = if numeric { None } else { self.place(word) };
+        known.unwrap_or_else(|| word.to_owned())
+    }
+
+    fn tree(&mut self, value: &mut Value, key: &str) {
+        match value {
+            Value::String(text) if key == "resourceVersion" => {
+                *text = self.place(text).unwrap_or_else(|| text.clone());
+            }
+            Value::String(text) => *text = self.word(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.tree(item, key)),
+            Value::Object(map) => map.iter_mut().for_each(|(key, item)| self.tree(item, key)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+/// Remembers what later requests may repeat of an answer.
+fn remember(index: usize, answer: &Value, seen: &mut Seen) {
+    let mut objects = vec![(String::new(), answer)];
+    for (position, item) in answer["items"].as_array().into_iter().flatten().enumerate() {
+        objects.push((format!("/items/{position}"), item));
+    }
+    for (prefix, object) in objects {
+        let metadata = &object["metadata"];
+        let generated = metadata.get("generateName").map_or("", |_| "name");
+        for key in ["uid", "resourceVersion", "continue", generated] {
+            if let Some(value) = metadata[key].as_str().filter(|value| !value.is_empty()) {
+                seen.entry(value.to_owned()).or_insert_with(|| (index, format!("{prefix}/metadata/{key}")));
+            }
+        }
+    }
+}
+
+fn is_discovery(path: &str) -> bool {
+    let bare = path.split('?').next().unwrap_or(path);
+    let depth = bare.trim_matches('/').split('/').count();
+    bare.starts_with("/openapi") || bare.starts_with("/api") && depth <= 3 && !bare.starts_with("/api/v1/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(method: &str, path: &str, body: &str) -> Entry {
+        Entry { method: method.to_owned(), path: path.to_owned(), headers: vec![], body: body.to_owned().into() }
+    }
+
+    #[test]
+    fn values_of_answers_become_places() {
+        let mut log = Log::default();
+        let made = log.begin(entry("POST", "/api/v1/namespaces/space/pods", r#"{"metadata":{"generateName":"p-"}}"#));
+        log.end(made, br#"{"metadata":{"generateName":"p-","name":"p-abcde","uid":"u-1","resourceVersion":"7"}}"#);
+        log.begin(entry(
+            "PUT",
+            "/api/v1/namespaces/space/pods/p-abcde",
+            r#"{"metadata":{"resourceVersion":"7","uid":"u-1"}}"#,
+        ));
+        log.begin(entry("GET", "/api/v1/namespaces/space/pods?watch=true&timeoutSeconds=400&resourceVersion=7", ""));
+        assert_eq!(
+            Value::from(log.steps("space")),
+            json!([
+                {"0001 POST pods": ["POST /api/v1/namespaces/${ns}/pods", {"metadata": {"generateName": "p-"}}, {"keep": "a0"}]},
+                {"0002 PUT p-abcde": [
+                    "PUT /api/v1/namespaces/${ns}/pods/${a0:/metadata/name}",
+                    {"metadata": {"resourceVersion": "${a0:/metadata/resourceVersion}", "uid": "${a0:/metadata/uid}"}},
+                    {},
+                ]},
+                {"0003 GET pods": [
+                    "GET /api/v1/namespaces/${ns}/pods?watch=true&resourceVersion=${a0:/metadata/resourceVersion}&timeoutSeconds=1",
+                    null,
+                    {},
+                ]},
+            ])
+        );
+    }
+
+    #[test]
+    fn discovery_is_recorded_once() {
+        let mut log = Log::default();
+        for path in ["/apis", "/apis", "/openapi/v3", "/api/v1/nodes", "/api/v1/nodes", "/openapi/v3"] {
+            log.begin(entry("GET", path, ""));
+        }
+        assert_eq!(log.steps("space").len(), 4);
+    }
+}
