@@ -13,7 +13,7 @@ pub(crate) use owing::{Owing, claims_of, is_shared_claim, owing};
 
 use crate::{
     rules::{Refusal, SyncRules, is_local},
-    transform::{self, CopyContext},
+    transform::{self, CopyContext, Lacking},
 };
 
 /// Finalizers of an upstream object that do not keep its copies: the garbage collector takes them off after its dependents,
@@ -82,6 +82,8 @@ pub struct Seen<'a> {
     pub settled: bool,
     /// Number of the newest syncer, as upstream says.
     pub newest_syncer: u64,
+    /// What the object says that the API of the physical cluster has no field for.
+    pub lacking: &'a Lacking,
 }
 
 /// The physical cluster that is planned for.
@@ -240,6 +242,7 @@ fn plan_active(
         entry,
         syncer_epoch: target.syncer_epoch,
         scaled_to,
+        lacking: seen.lacking,
     };
     match (transform::copy_of(upstream, &context), below) {
         (Err(refusal), _) => Decision::Refuse(refusal),

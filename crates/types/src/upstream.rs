@@ -165,6 +165,9 @@ pub trait Upstream: Send + Sync {
     /// The latest state of an object; `None` is positive: it has been removed.
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>>;
 
+    /// Whether what `pointer` (RFC 6901) names in `object` is what would hold without it: a default.
+    fn is_default(&self, object: &UpstreamObject, pointer: &str) -> bool;
+
     /// Stores the state of a copy and, in the same transaction, the merged `.status` upstream.
     fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>>;
 

@@ -4,6 +4,7 @@
 mod cluster;
 mod copies;
 mod debts;
+mod defaults;
 mod epoch;
 mod projection;
 mod release;
@@ -154,6 +155,10 @@ impl Upstream for StoreUpstream {
             let stored = self.plane.store().get(key).await.map_err(store_failed)?;
             stored.map(|stored| self.upstream_object(&stored)).transpose()
         })
+    }
+
+    fn is_default(&self, object: &UpstreamObject, pointer: &str) -> bool {
+        defaults::is_default(&self.plane, object, pointer)
     }
 
     fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>> {

@@ -8,7 +8,7 @@ use portolan_store::{Expect, Transaction};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
     placement::{Phase, PlacedCopy, PlacementRecord, Source},
-    upstream::{CopyReport, CopyState, Debt, Projection, Upstream as _},
+    upstream::{CopyReport, CopyState, Debt, Projection, Upstream as _, UpstreamObject},
 };
 use serde_json::{Value, json};
 
@@ -219,4 +219,28 @@ async fn a_physical_cluster_tells_events_only_of_what_it_was_given() {
         assert_eq!(message().await.as_deref(), expected, "{case}");
     }
     assert!(object::uid(&world.get(&at).await.unwrap()).is_some());
+}
+
+#[tokio::test]
+async fn what_would_hold_anyway_is_told_from_what_means_something() {
+    let world = World::new();
+    let spec = json!({"replicas": 1, "minReadySeconds": 5, "progressDeadlineSeconds": 600, "paused": true,
+        "template": {"spec": {"containers": [{"name": "a", "image": "i:1", "terminationMessagePath": "/dev/termination-log"}],
+            "dnsPolicy": "Default", "hostAliases": []}}});
+    let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec});
+    let kind = GroupVersionKind::new("apps", "v1", "Deployment");
+    let (key, revision) = (key("deployments.apps", "web"), portolan_types::ResourceVersion::FIRST);
+    let object = UpstreamObject { key, revision, kind, object };
+    for (pointer, expected) in [
+        ("/spec/replicas", true),
+        ("/spec/progressDeadlineSeconds", true),
+        ("/spec/minReadySeconds", false),
+        ("/spec/paused", false),
+        ("/spec/template/spec/containers/0/terminationMessagePath", true),
+        ("/spec/template/spec/containers/0/image", false),
+        ("/spec/template/spec/dnsPolicy", false),
+        ("/spec/template/spec/hostAliases", true),
+    ] {
+        assert_eq!(world.0.is_default(&object, pointer), expected, "{pointer}");
+    }
 }

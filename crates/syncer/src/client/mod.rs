@@ -2,6 +2,7 @@
 
 mod discovery;
 mod reach;
+mod schema;
 mod watch;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use portolan_types::object;
 use serde_json::{Value, json};
 
 pub(crate) use discovery::{Served, discover};
+pub(crate) use schema::Schema;
 pub(crate) use watch::WatchEvent;
 
 use reach::Reach;

@@ -27,6 +27,7 @@ struct Case {
     autoscaled: bool,
     syncer_epoch: u64,
     newest_syncer: u64,
+    lacking: Lacking,
 }
 
 fn entry(phase: Phase, epoch: u64) -> PlacedCopy {
@@ -49,6 +50,7 @@ fn placed() -> Case {
         autoscaled: false,
         syncer_epoch: 5,
         newest_syncer: 5,
+        lacking: Lacking::default(),
     }
 }
 
@@ -90,6 +92,7 @@ impl Case {
                 autoscaled: self.autoscaled,
                 settled: false,
                 newest_syncer: self.newest_syncer,
+                lacking: &self.lacking,
             },
         )
     }
@@ -293,6 +296,16 @@ fn what_cannot_go_down_says_why() {
         ("RBAC", named("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io", "Role"), "Refuse NotSyncable"),
         ("a kind that is not allowed", named("example.com/widgets", "example.com", "Widget"), "Refuse NotSyncable"),
         ("a kind that is not served", placed().with(|c| c.served = false), "Refuse Incompatible"),
+        (
+            "a field that is not there and means something",
+            placed().with(|c| c.lacking.meant = vec!["/data".into()]),
+            "Refuse Incompatible",
+        ),
+        (
+            "one that says what holds anyway is left out",
+            placed().with(|c| c.lacking.defaults = vec!["/data".into()]),
+            "Create",
+        ),
         (
             "the default ServiceAccount",
             named("serviceaccounts", "", "ServiceAccount").with(meta("name", json!("default"))),

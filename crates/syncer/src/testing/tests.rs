@@ -532,3 +532,34 @@ async fn endpoint_slices_are_shown_above_with_the_pods_that_are_shown() {
     stage.until("it ends with that of below", async |s| s.upstream.keys("endpointslices").is_empty()).await.unwrap();
     stage.handle.stop().await;
 }
+
+/// A physical cluster of an older version, whose ConfigMaps know no `immutable`.
+fn old_cluster() -> FakeCluster {
+    let cluster = FakeCluster::default();
+    let index = json!({"paths": {"api/v1": {"serverRelativeURL": "/openapi/v3/api/v1?hash=1"}}});
+    let schema = json!({"components": {"schemas": {"ConfigMap": {
+        "properties": {"data": {"type": "object", "additionalProperties": {"type": "string"}}},
+        "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "ConfigMap"}]}}}});
+    cluster.script(move |_, path| match path {
+        "/version?" => Some(Canned::Answer(200, json!({"gitVersion": "v1.33.1"}))),
+        "/openapi/v3?" => Some(Canned::Answer(200, index.clone())),
+        "/openapi/v3/api/v1?hash=1" => Some(Canned::Answer(200, schema.clone())),
+        _ => None,
+    });
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_an_older_physical_cluster_lacks_is_left_out_only_when_it_means_nothing() {
+    let cluster = old_cluster();
+    let stage = stage(&cluster).await;
+    let with = |field: &str, value: &str| json!({"metadata": {}, "data": {"a": "1"}, field: value});
+    stage.place("configmaps", "same", with("immutable", "the default"), Phase::Active);
+    let meant = stage.place("configmaps", "meant", with("immutable", "something"), Phase::Active);
+    stage.until("the one is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let told = async |s: &Stage| matches!(s.upstream.last_report(&meant), Some(CopyState::Failed { reason, message }) if reason == "Incompatible" && message.contains("/immutable"));
+    stage.until("the other is told to be incompatible", told).await.unwrap();
+    let copy = cluster.all("configmaps").remove(0);
+    assert_eq!((object::name(&copy), &copy["immutable"]), ("same", &Value::Null));
+    stage.handle.stop().await;
+}

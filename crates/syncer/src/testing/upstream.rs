@@ -295,6 +295,10 @@ impl Upstream for SharedUpstream {
         Box::pin(async move { Ok(self.0.check()?.objects.get(key).cloned()) })
     }
 
+    fn is_default(&self, object: &UpstreamObject, pointer: &str) -> bool {
+        object.object.pointer(pointer).and_then(Value::as_str) == Some("the default")
+    }
+
     fn report(&self, report: CopyReport) -> BoxFuture<'_, Result<(), UpstreamError>> {
         Box::pin(async move { self.0.take_report(report) })
     }

@@ -1,5 +1,6 @@
 //! What goes down of an object, and what never does. Pure.
 
+mod compat;
 mod fields;
 mod fingerprint;
 mod metadata;
@@ -12,6 +13,8 @@ use portolan_types::{
 };
 use serde_json::{Map, Value};
 
+pub use compat::Lacking;
+pub(crate) use compat::may_lack_fields;
 pub(crate) use fields::covers;
 pub(crate) use fingerprint::{fingerprint, without_volatile};
 pub(crate) use metadata::{GENERATED_JOB_LABELS, is_ours as is_our_key};
@@ -32,6 +35,8 @@ pub struct CopyContext<'a> {
     pub syncer_epoch: u64,
     /// `spec.replicas` downstream, when an autoscaler there owns it.
     pub scaled_to: Option<i64>,
+    /// What the API of the physical cluster has no field for.
+    pub lacking: &'a Lacking,
 }
 
 /// The copy of `upstream` as it should be downstream, without uid and resourceVersion. Its annotation
@@ -48,6 +53,10 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
         }
     }
     let mut copy = Value::Object(copy);
+    if let Some(first) = context.lacking.meant.first() {
+        return Err(Refusal::incompatible(format!("the API of the physical cluster has no field {first}")));
+    }
+    context.lacking.defaults.iter().for_each(|pointer| compat::remove(&mut copy, pointer));
     pods::check(&upstream.kind, &copy)?;
     fields::check(&upstream.kind, &copy)?;
     fields::strip(&upstream.kind, &mut copy);

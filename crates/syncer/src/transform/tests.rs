@@ -41,7 +41,14 @@ fn down_with(
     let entry = PlacedCopy { name: "east".into(), uid: physical.clone(), phase: Phase::Active, replicas, epoch: 1 };
     copy_of(
         object,
-        &CopyContext { physical: &physical, namespace: Some("default-x"), entry: &entry, syncer_epoch, scaled_to },
+        &CopyContext {
+            physical: &physical,
+            namespace: Some("default-x"),
+            entry: &entry,
+            syncer_epoch,
+            scaled_to,
+            lacking: &Lacking::default(),
+        },
     )
 }
 

@@ -21,7 +21,7 @@ use crate::{
     naming,
     plan::{self, Above, Decision, Seen, Target},
     rules::{Refusal, SyncRules},
-    transform::{fingerprint, without_volatile},
+    transform::{Lacking, fingerprint, without_volatile},
 };
 
 /// How often one pass may read the copy again after it turned out to have changed.
@@ -112,6 +112,7 @@ impl Worker {
             true => self.newest_syncer_beside(view.key).await?,
             false => self.config.syncer_epoch,
         };
+        let lacking = self.lacking(view);
         let decision = plan::plan(
             &target,
             &Seen {
@@ -123,10 +124,19 @@ impl Worker {
                 autoscaled: self.is_autoscaled(view),
                 settled: below.is_some_and(|below| self.is_settled(view.key, below)),
                 newest_syncer,
+                lacking: &lacking,
             },
         );
         self.forget_troubles_of_others(view.key, &decision);
         Ok(decision)
+    }
+
+    /// What the object says and an older physical cluster has no field for.
+    fn lacking(&self, view: &View<'_>) -> Lacking {
+        let (Some(schema), Some(upstream)) = (&view.session.schema, view.upstream) else { return Lacking::default() };
+        let all = schema.lacking(&upstream.kind, &upstream.object);
+        let (defaults, meant) = all.into_iter().partition(|pointer| self.upstream.is_default(upstream, pointer));
+        Lacking { defaults, meant }
     }
 
     /// Asks upstream which syncer is the newest, since a copy of `key` names a newer one than this.

@@ -17,8 +17,9 @@ use super::{
     reflect,
 };
 use crate::{
-    client::{Api, DownstreamError, Served, discover},
+    client::{Api, DownstreamError, Schema, Served, discover},
     connector::ConnectError,
+    transform::may_lack_fields,
 };
 
 /// Heartbeats without an answer that end a session.
@@ -35,6 +36,8 @@ const CONNECT: Duration = Duration::from_secs(20);
 pub(super) struct Session {
     pub(super) api: Api,
     pub(super) mirror: Mirror,
+    /// Of an older physical cluster: which fields its API has.
+    pub(super) schema: Option<Schema>,
     served: Mutex<HashMap<GroupResource, Served>>,
 }
 
@@ -87,8 +90,25 @@ async fn open(worker: &Worker) -> Result<Arc<Session>, (String, String)> {
     let api = Api::new(client, worker.config.request_timeout);
     let health = health::probe(&api).await.map_err(|error| reason_of(&error))?;
     let served = discover(&api, &worker.rules).await.map_err(|error| reason_of(&error))?;
+    let schema = schema(&api, &health.version, &served).await.map_err(|error| reason_of(&error))?;
     worker.report_cluster(Ok(health)).await;
-    Ok(Arc::new(Session { api, mirror: Mirror::default(), served: Mutex::new(served) }))
+    Ok(Arc::new(Session { api, mirror: Mirror::default(), schema, served: Mutex::new(served) }))
+}
+
+/// The fields of an older physical cluster. One that does not tell them is not judged.
+async fn schema(
+    api: &Api,
+    version: &str,
+    served: &HashMap<GroupResource, Served>,
+) -> Result<Option<Schema>, DownstreamError> {
+    if !may_lack_fields(version) {
+        return Ok(None);
+    }
+    match Schema::read(api, served.values().cloned()).await {
+        Ok(schema) => Ok(Some(schema)),
+        Err(error) if matches!(error.code(), 403 | 404) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The word and the sentence for people.
