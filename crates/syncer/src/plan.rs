@@ -9,7 +9,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-pub(crate) use owing::{Owing, claims_of, is_shared_claim, owing};
+pub(crate) use owing::{Owing, claims_of, ends_with_its_pods, is_shared_claim, owing};
 
 use crate::{
     rules::{Refusal, SyncRules, is_local},

@@ -56,6 +56,14 @@ fn runs_once(group: &str, kind: &str, object: &Value) -> bool {
     }
 }
 
+/// Whether a copy counts as gone only when its pods have ended too, also when a user deletes it: one that is made again, and
+/// may come to another physical cluster, must not meet them. For all else a delete is done when the object is gone, as on
+/// Kubernetes.
+pub(crate) fn ends_with_its_pods(upstream: &UpstreamObject) -> bool {
+    runs_once(&upstream.kind.group, &upstream.kind.kind, &upstream.object)
+        || claims_of(&upstream.object).next().is_some()
+}
+
 /// Names of the claims that the pods of an object mount.
 pub(crate) fn claims_of(object: &Value) -> impl Iterator<Item = &str> {
     let volumes = object.pointer("/spec/template/spec/volumes").and_then(Value::as_array);

@@ -376,6 +376,25 @@ fn what_must_run_once_is_never_left_as_a_debt_for_a_move() {
 }
 
 #[test]
+fn a_delete_waits_for_pods_only_where_two_must_not_run() {
+    let with_volume = |mut upstream: UpstreamObject| {
+        upstream.object["spec"] =
+            json!({"template": {"spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "a"}}]}}});
+        upstream
+    };
+    for (case, upstream, waits) in [
+        ("a rolling Deployment", departing("apps/Deployment", "deleted"), false),
+        ("a DaemonSet", departing("apps/DaemonSet", "deleted"), false),
+        ("a Deployment that is recreated", departing("apps/Deployment", "deleted, recreated"), true),
+        ("one with a volume", with_volume(departing("apps/Deployment", "deleted")), true),
+        ("a StatefulSet", departing("apps/StatefulSet", "deleted"), true),
+        ("a Job", departing("batch/Job", "deleted"), true),
+    ] {
+        assert_eq!(ends_with_its_pods(&upstream), waits, "{case}");
+    }
+}
+
+#[test]
 fn volumes_of_one_node_are_told_from_shared_ones() {
     let pod = json!({"spec": {"template": {"spec": {"volumes": [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "emptyDir": {}}]}}}});

@@ -99,7 +99,11 @@ impl Worker {
             return Ok(Step::Finished(Outcome::Done));
         }
         let path = served.path(view.place.namespace(), Some(&view.place.name));
-        match view.session.api.delete(&path, &deletion, propagation(served)).await {
+        let propagation = match (deletion.proof, view.upstream) {
+            (Proof::Deleting, Some(upstream)) if !plan::ends_with_its_pods(upstream) => "Background",
+            _ => propagation(served),
+        };
+        match view.session.api.delete(&path, &deletion, propagation).await {
             Ok(_) => {
                 self.counters.deletes.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(cluster = %self.config.name, key = %view.key, proof = ?deletion.proof, "copy deleted");
