@@ -47,6 +47,13 @@ impl Workspace {
         self.send(Method::DELETE, &format!("/clusters/{}{path}", self.path), Bytes::new()).await
     }
 
+    /// Creates something by a path below the workspace, such as an eviction.
+    #[cfg(test)]
+    pub(super) async fn post(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
+        let body = Bytes::from(serde_json::to_vec(object)?);
+        self.send(Method::POST, &format!("/clusters/{}{path}", self.path), body).await
+    }
+
     fn url(&self, object: &Value) -> anyhow::Result<String> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let gvk = GroupVersionKind::parse(text("apiVersion"), text("kind"))?;
@@ -69,11 +76,8 @@ impl Workspace {
             groups: vec![portolan_machinery::rbac::MASTERS.into()],
             ..User::default()
         };
-        let request = Request::builder()
-            .method(method)
-            .uri(url)
-            .header(CONTENT_TYPE, "application/apply-patch+yaml")
-            .body(Full::new(body))?;
+        let media = if method == Method::PATCH { "application/apply-patch+yaml" } else { "application/json" };
+        let request = Request::builder().method(method).uri(url).header(CONTENT_TYPE, media).body(Full::new(body))?;
         let answer = self.api.service_as(user).oneshot(request).await?;
         let status = answer.status();
         let bytes = answer.into_body().collect().await.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();

@@ -88,3 +88,32 @@ async fn a_workload_runs_below_and_leaves_nothing_behind() {
     until(&root, "/apis/portolan.dev/v1alpha1/physicalclusters", is_empty).await;
     plane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_above_ends_the_pod_below_and_another_takes_its_place() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
+    let (plane, _folder) = start().await;
+    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    root.apply(MEMBER).await.unwrap();
+    make_workspaces(&root, 0..1).await;
+    let team = Workspace::new(&plane.api, &"root:team-0".parse().unwrap());
+    for manifest in super::demo::MANIFESTS {
+        team.apply(manifest).await.unwrap();
+    }
+    until(&team, WEB, |web| web["status"]["readyReplicas"] == 6).await;
+    let of_web = |pod: &&Value| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("web-"));
+    until(&team, PODS, |pods| pods["items"].as_array().unwrap().iter().filter(of_web).count() == 6).await;
+    let pods = team.get(PODS).await.unwrap();
+    let evicted = pods["items"].as_array().unwrap().iter().find(of_web).unwrap()["metadata"].clone();
+    let name = evicted["name"].as_str().unwrap();
+    let eviction = serde_json::json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    team.post(&format!("{PODS}/{name}/eviction"), &eviction).await.unwrap();
+    until(&team, PODS, |pods| {
+        let pods = pods["items"].as_array().unwrap();
+        pods.iter().all(|pod| pod["metadata"]["uid"] != evicted["uid"]) && pods.iter().filter(of_web).count() == 6
+    })
+    .await;
+    until(&team, WEB, |web| web["status"]["readyReplicas"] == 6).await;
+    plane.stop().await;
+}
