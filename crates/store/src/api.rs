@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::Hold;
 use portolan_types::{
     BoxFuture, GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion,
 };
@@ -359,12 +360,15 @@ pub trait Store: Send + Sync {
     /// The oldest revision after which every event is kept.
     fn oldest(&self) -> ResourceVersion;
 
-    /// Forgets history up to `upto`, in slices. Never the latest state.
+    /// Forgets history up to `upto`, or up to what is held, in slices. Never the latest state.
     fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Deletes a logical cluster and all that is in it, as one durable tombstone; keys go in slices afterwards. Watchers of its
     /// resources see the deletions. Its id takes no write any more.
     fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>>;
+
+    /// Keeps the present state readable, however long that takes, until the hold is dropped.
+    fn hold(&self) -> Hold;
 
     /// The logical clusters that were ever deleted.
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>>;

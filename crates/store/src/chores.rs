@@ -56,7 +56,7 @@ impl Chores {
             self.sweeps.pop_front();
         }
         if let Some(upto) = self.compaction
-            && plan.compact(upto)? == Progress::Done
+            && plan.compact(core.holds.bound(upto))? == Progress::Done
         {
             self.compaction = None;
         }

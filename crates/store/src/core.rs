@@ -6,6 +6,7 @@ use portolan_types::LogicalClusterId;
 use crate::{
     BackendError, Committed, Durable, StoreError,
     gate::{Gate, Room},
+    holds::Holds,
     hub::Hub,
     kv::{KvResult, OrderedKv, View, failed, read},
     load::load,
@@ -22,6 +23,7 @@ pub(crate) struct Core {
     pub(crate) hub: Hub,
     pub(crate) metrics: Metrics,
     pub(crate) gate: Gate,
+    pub(crate) holds: Holds,
     pub(crate) room: Room,
 }
 

@@ -6,7 +6,8 @@ use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
 use tokio::sync::oneshot;
 
 use crate::{
-    Committed, Durable, EventStream, RangePage, RangeRequest, Store, StoreError, StoredObject, Transaction, WatchScope,
+    Committed, Durable, EventStream, Hold, RangePage, RangeRequest, Store, StoreError, StoredObject, Transaction,
+    WatchScope,
     blocking::{Weight, run},
     committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
@@ -134,6 +135,10 @@ impl Store for EmbeddedStore {
             Writer::Inline(inline) => Ok(Pending::Now(inline.delete_cluster(&self.core, cluster))),
         };
         self.answer(pending)
+    }
+
+    fn hold(&self) -> Hold {
+        self.core.holds.hold(|| self.core.hub.marks().last)
     }
 
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {

@@ -38,7 +38,7 @@ impl Inline {
         let _one = self.0.lock();
         core.hub.marks().check_happened(upto.get())?;
         loop {
-            let (_, compacted) = core.commit(|plan| (Vec::new(), plan.compact(upto.get())))?;
+            let (_, compacted) = core.commit(|plan| (Vec::new(), plan.compact(core.holds.bound(upto.get()))))?;
             if compacted? == Progress::Done {
                 return Ok(());
             }

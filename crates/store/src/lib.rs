@@ -9,7 +9,7 @@
 //! - `snapshot` writes all of a store as one stream, and makes a store of it.
 //! - `audit` reads all of a store and tells what is wrong with it.
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
-//! - `hub` tells watchers.
+//! - `holds` keep a state readable; `hub` tells watchers.
 //! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
 //! - `objects` and `worklist` help loops: trees instead of bytes, changes that are tried again, keys to work on.
 
@@ -24,6 +24,7 @@ mod embedded;
 mod fixtures;
 mod gate;
 mod history;
+mod holds;
 mod hub;
 mod inline;
 mod keys;
@@ -45,6 +46,7 @@ mod worklist;
 
 pub use api::*;
 pub use audit::Audit;
+pub use holds::Hold;
 pub use objects::{Modified, Objects, Step, keep_history, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};
 pub use opening::Opening;

@@ -21,6 +21,7 @@ use crate::{
     core::Core,
     embedded::{EmbeddedStore, Writer},
     gate::{Gate, Room},
+    holds::Holds,
     hub::{Hub, RingBudget},
     inline::Inline,
     keys::meta,
@@ -236,6 +237,7 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
         resources: found.resources,
         metrics,
         gate: Gate::open(),
+        holds: Holds::default(),
         room,
         kv,
     });

@@ -42,7 +42,7 @@ pub(crate) async fn handle(
         Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz => health::answer(api, call),
         Endpoint::Version => Ok(health::version(api)),
         Endpoint::Metrics => health::metrics(api),
-        Endpoint::Snapshot => Ok(snapshot::answer(api)),
+        Endpoint::Snapshot => snapshot::answer(api, call, place),
         Endpoint::Index => Ok(discovery::index(api)),
         Endpoint::Groups => discovery::groups(api, call),
         Endpoint::Group => discovery::group(api, call),

@@ -1,17 +1,20 @@
 //! `/snapshot`: the whole store as one stream, for backups of a server that is in use.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
 use portolan_store::{Out, SnapshotError, save};
-use portolan_types::BoxFuture;
-use tokio::sync::mpsc;
+use portolan_types::{BoxFuture, Status};
+use tokio::{sync::mpsc, time::Instant};
 
-use crate::{ApiServer, Body, encode};
+use crate::{ApiServer, Body, call::Call, encode, limits::Place};
 
 /// Pieces on their way to a client that is slower than the store. A piece is a page of objects.
 const PIECES: usize = 2;
+
+/// How long a client may take to read all of it. As long as that, history is not forgotten.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The way to the client.
 struct Pipe(mpsc::Sender<Result<Bytes, SnapshotError>>);
@@ -23,7 +26,8 @@ impl Out for Pipe {
 }
 
 /// Streams a snapshot. One that fails ends with an error, and without its own end, which whoever reads it misses.
-pub(super) fn answer(api: &Arc<ApiServer>) -> Response<Body> {
+pub(super) fn answer(api: &Arc<ApiServer>, call: &Call, place: Option<Place>) -> Result<Response<Body>, Status> {
+    let place = place.ok_or_else(|| Status::internal("a stream without a place"))?;
     let (pieces, mut read) = mpsc::channel(PIECES);
     let (store, seams, stopping) = (api.store.clone(), api.seams.clone(), api.stopping.clone());
     tokio::spawn(async move {
@@ -42,5 +46,7 @@ pub(super) fn answer(api: &Arc<ApiServer>) -> Response<Body> {
         }
     });
     let pieces = futures::stream::poll_fn(move |context| read.poll_recv(context));
-    encode::finish(200, "application/octet-stream", encode::stream(pieces))
+    let (stream, size) = (encode::stream(pieces), || api.metrics.size(&call.labels));
+    let body = encode::held(stream, place, Some(Instant::now() + LONGEST), size);
+    Ok(encode::finish(200, "application/octet-stream", body))
 }

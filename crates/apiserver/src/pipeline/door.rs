@@ -247,10 +247,12 @@ impl Admitted {
     }
 }
 
-/// Watches and streams are not held to the time of a request.
+/// Watches, streams and snapshots are not held to the time of a request.
 pub(crate) fn is_long_running(attributes: &Attributes) -> bool {
     let streams = ["log", "exec", "attach", "portforward", "proxy"];
-    attributes.verb == "watch" || (attributes.is_resource() && streams.contains(&attributes.subresource.as_str()))
+    attributes.verb == "watch"
+        || attributes.path == "/snapshot"
+        || (attributes.is_resource() && streams.contains(&attributes.subresource.as_str()))
 }
 
 /// `30s`, `1m30s`, `1h`, as Go writes durations; no more than that is used for timeouts.

@@ -32,8 +32,9 @@ impl<W: io::Write + Send> Out for W {
 /// Writes the present state of a store to `out`. Writes go on meanwhile, and are not in it.
 ///
 /// # Errors
-/// `Io` of `out`; `Store` when the store fails, or forgot the state before all of it was written: try again then.
+/// `Io` of `out`; `Store` when the store fails.
 pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result<Snapshot, SnapshotError> {
+    let _held = store.hold();
     let gone = store.gone_clusters().await?;
     let slice = RangeRequest { limit: Some(PAGE.0), bytes: Some(PAGE.1), ..RangeRequest::all(RangeScope::All) };
     let mut page = store.range(slice.clone()).await?;

@@ -112,6 +112,7 @@ async fn what_is_written_while_it_is_taken_is_not_in_it() {
             let n = self.1.len();
             put(self.0, map(1, &format!("late{n}")), "late").now_or_never().unwrap();
             put(self.0, map(1, &format!("m{}", n % 1500)), "late").now_or_never().unwrap();
+            self.0.compact(self.0.current()).now_or_never().unwrap().unwrap();
             self.1.extend_from_slice(bytes);
             Ok(bytes.len())
         }
@@ -132,6 +133,8 @@ async fn what_is_written_while_it_is_taken_is_not_in_it() {
     restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes).unwrap();
     let restored = open(config(&dir, Engine::Redb), Seams::system()).unwrap();
     assert_eq!(list(&restored, RangeScope::All).await, before);
+    store.compact(store.current()).await.unwrap();
+    assert_eq!(store.oldest(), store.current(), "nothing is held any more");
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use portolan_store::{
-    Committed, Durable, DynStore, EventBatch, EventStream, RangePage, RangeRequest, Store, StoreError, StoredObject,
-    Transaction, WatchScope,
+    Committed, Durable, DynStore, EventBatch, EventStream, Hold, RangePage, RangeRequest, Store, StoreError,
+    StoredObject, Transaction, WatchScope,
 };
 use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
@@ -122,6 +122,10 @@ impl Store for Faulty {
 
     fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>> {
         self.inner.delete_cluster(cluster)
+    }
+
+    fn hold(&self) -> Hold {
+        self.inner.hold()
     }
 
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {

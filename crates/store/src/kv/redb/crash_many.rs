@@ -24,6 +24,7 @@ use crate::{
     chores::delete_cluster,
     core::Core,
     gate::{Gate, Room},
+    holds::Holds,
     hub::{Hub, RingBudget},
     kv::{View, read},
     load::load,
@@ -188,6 +189,7 @@ fn core_on(disk: Recorder) -> Core {
         resources: found.resources,
         metrics: Metrics::new(None).unwrap(),
         gate: Gate::open(),
+        holds: Holds::default(),
         room: Room::unlimited(),
         kv: Box::new(kv),
     }
