@@ -20,6 +20,8 @@ const WATCH_LISTS: [f64; 17] =
 /// Buckets of the duration of steps of admission, in seconds.
 const ADMISSION: [f64; 7] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0];
 const COMPONENT: &str = "apiserver";
+const COUNTED: [&str; 9] =
+    ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"];
 const REQUEST: [&str; 7] = ["verb", "group", "version", "resource", "subresource", "scope", "component"];
 
 /// What is counted.
@@ -94,6 +96,29 @@ impl Maker {
     }
 }
 
+/// Of requests: how long they took, how long those took that end, and how large their answers were.
+fn request_histograms(make: &Maker) -> (HistogramVec, HistogramVec, HistogramVec) {
+    let durations = make.histogram(
+        "apiserver_request_duration_seconds",
+        "Time from a request to its answer.",
+        &COUNTED[..8],
+        &DURATIONS,
+    );
+    let service_durations = make.histogram(
+        "apiserver_request_sli_duration_seconds",
+        "Time from a request to its answer, without watches and streams.",
+        &REQUEST,
+        &DURATIONS[2..],
+    );
+    let sizes = make.histogram(
+        "apiserver_response_sizes",
+        "Bytes of answers, before compression.",
+        &REQUEST,
+        &powers(1000.0, 10.0, 7),
+    );
+    (durations, service_durations, sizes)
+}
+
 fn powers(start: f64, factor: f64, count: i32) -> Vec<f64> {
     (0..count).map(|n| start * factor.powi(n)).collect()
 }
@@ -103,28 +128,13 @@ impl Metrics {
         let registry = Registry::new();
         registry.register(Box::new(Process::new())).expect("each name is registered once");
         let make = Maker(registry.clone());
-        let all = ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"];
+        let (durations, service_durations, sizes) = request_histograms(&make);
         let watched = ["group", "version", "resource"];
         Self {
-            requests: make.counter("apiserver_request_total", "Answered requests.", &all),
-            durations: make.histogram(
-                "apiserver_request_duration_seconds",
-                "Time from a request to its answer.",
-                &all[..8],
-                &DURATIONS,
-            ),
-            service_durations: make.histogram(
-                "apiserver_request_sli_duration_seconds",
-                "Time from a request to its answer, without watches and streams.",
-                &REQUEST,
-                &DURATIONS[2..],
-            ),
-            sizes: make.histogram(
-                "apiserver_response_sizes",
-                "Bytes of answers, before compression.",
-                &REQUEST,
-                &powers(1000.0, 10.0, 7),
-            ),
+            requests: make.counter("apiserver_request_total", "Answered requests.", &COUNTED),
+            durations,
+            service_durations,
+            sizes,
             terminations: make.counter(
                 "apiserver_request_terminations_total",
                 "Requests that were ended in self-defence.",
