@@ -18,7 +18,8 @@ const NEGATIVE: [&str; 9] = [
     "DisruptionTarget",
 ];
 
-/// Merges by type, in the order in which the types first come.
+/// Merges by type, in the order in which the types first come. What somebody else than the kind's controllers wrote above
+/// stays, as those controllers would leave it.
 pub(super) fn merge(kind: &GroupKind, before: &Value, copies: &[CopyStatus]) -> Vec<Value> {
     let mut types: Vec<&str> = Vec::new();
     for condition in copies.iter().flat_map(of) {
@@ -31,11 +32,20 @@ pub(super) fn merge(kind: &GroupKind, before: &Value, copies: &[CopyStatus]) -> 
     if kinds::has_conditions(kind) {
         merged.extend(synced(copies));
     }
+    let foreign = |condition: &&Value| {
+        let name = text(condition, "type");
+        kinds::own_conditions(kind).is_some_and(|own| !own.contains(&name)) && name != SYNCED && !types.contains(&name)
+    };
+    merged.extend(listed(before).filter(foreign).cloned());
     merged
 }
 
 fn of(copy: &CopyStatus) -> impl Iterator<Item = &Value> {
-    copy.status.get("conditions").and_then(Value::as_array).into_iter().flatten().filter(|c| c.is_object())
+    listed(&copy.status)
+}
+
+fn listed(status: &Value) -> impl Iterator<Item = &Value> {
+    status.get("conditions").and_then(Value::as_array).into_iter().flatten().filter(|c| c.is_object())
 }
 
 fn text<'a>(condition: &'a Value, field: &str) -> &'a str {
@@ -78,9 +88,8 @@ fn seen(name: &str, before: &Value, copy: &CopyStatus) -> Option<Value> {
 }
 
 fn unknown(name: &str, before: &Value, copy: &CopyStatus, reason: &str, message: &str) -> Value {
-    let earlier = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
     let same = |c: &&Value| text(c, "type") == name && text(c, "status") == "Unknown";
-    let at = earlier.into_iter().find(same).map(|c| text(c, "lastTransitionTime")).filter(|at| !at.is_empty());
+    let at = listed(before).find(same).map(|c| text(c, "lastTransitionTime")).filter(|at| !at.is_empty());
     condition(name, "Unknown", reason, message, at.unwrap_or(&copy.since))
 }
 

@@ -100,6 +100,18 @@ pub(super) fn has_conditions(kind: &GroupKind) -> bool {
     !(built_in && WITHOUT.contains(&&*kind.kind))
 }
 
+/// The types of condition that the controllers of a kind write; all others are somebody else's. `None` where that is not
+/// known beforehand.
+pub(super) fn own_conditions(kind: &GroupKind) -> Option<&'static [&'static str]> {
+    match (&*kind.group, &*kind.kind) {
+        ("apps", "Deployment") => Some(&["Available", "Progressing", "ReplicaFailure"]),
+        ("apps", "ReplicaSet") => Some(&["ReplicaFailure"]),
+        ("apps", "StatefulSet" | "DaemonSet") => Some(&[]),
+        ("batch", "Job") => Some(&["Complete", "Failed", "FailureTarget", "Suspended", "SuccessCriteriaMet"]),
+        _ => None,
+    }
+}
+
 /// Kinds whose copies each run replicas of their own.
 pub(super) fn has_replicas(kind: &GroupKind) -> bool {
     matches!((&*kind.group, &*kind.kind), ("apps", "Deployment" | "ReplicaSet" | "StatefulSet"))

@@ -145,6 +145,27 @@ fn conditions_are_the_worst_and_name_the_cluster() {
 }
 
 #[test]
+fn conditions_of_others_stay_where_the_controllers_would_leave_them() {
+    let before = |name: &str| json!({"conditions": [{"type": name, "status": "True"}]});
+    for (case, kind, before, expected) in [
+        (
+            "a type of nobody's",
+            "Deployment.apps",
+            before("example.com/Signed"),
+            vec!["Available", "example.com/Signed"],
+        ),
+        ("a type of the controller's that is over", "Deployment.apps", before("ReplicaFailure"), vec!["Available"]),
+        ("a type that comes from below", "StatefulSet.apps", before("Available"), vec!["Available"]),
+        ("our own that is over", "Deployment.apps", before(SYNCED), vec!["Available"]),
+        ("a kind whose types are not known", "Widget.example.com", before("example.com/Signed"), vec!["Available"]),
+    ] {
+        let status = merged(kind, before, &[copy("east", 1, rolled(3))]);
+        let types: Vec<_> = status["conditions"].as_array().into_iter().flatten().map(|c| &c["type"]).collect();
+        assert_eq!(types, expected, "{case}");
+    }
+}
+
+#[test]
 fn addresses_of_all_copies_are_shown_but_not_of_unreachable_ones() {
     let at = |name, ip: &str| copy(name, 1, json!({"loadBalancer": {"ingress": [{"ip": ip}]}}));
     for (kind, copies, expected) in [
