@@ -23,8 +23,8 @@ use crate::{
     upstream::StoreUpstream,
 };
 
-/// History is kept this long, so that watches can be resumed.
-const HISTORY: Duration = Duration::from_secs(5 * 60);
+/// History is kept this long when nothing else is said, so that watches can be resumed.
+pub(crate) const HISTORY: Duration = Duration::from_secs(5 * 60);
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(8);
 /// How long the store may take to open before clients are told that it goes on.
@@ -42,6 +42,8 @@ pub(crate) struct Config {
     pub(crate) tls_sans: Vec<String>,
     /// Where kubeconfigs of physical clusters may lead.
     pub(crate) addresses: Addresses,
+    /// How long changes are kept at least: what watches resume from and pages go on at.
+    pub(crate) history: Duration,
 }
 
 /// A running control plane.
@@ -59,6 +61,7 @@ pub(crate) struct Opened {
     listener: TcpListener,
     api_config: ApiServerConfig,
     addresses: Addresses,
+    history: Duration,
 }
 
 /// Binds the socket and opens the store: the first step, apart so that its time can be told. While opening takes its time, the
@@ -77,7 +80,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let opening = tokio::task::spawn_blocking(move || portolan_store::open(store_config, seams));
     let store = answer_while(opening, &listener, &api_config, check).await;
     let store = store.context("opening the store panicked")?.context(failed)?;
-    Ok(Opened { store, listener, api_config, addresses: config.addresses })
+    Ok(Opened { store, listener, api_config, addresses: config.addresses, history: config.history })
 }
 
 /// Waits for a task, and after a short while answers on the socket meanwhile.
@@ -106,7 +109,7 @@ async fn answer_while<T>(
 impl Opened {
     /// Starts everything. The API answers when this returns.
     pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
-        let Self { store, listener, mut api_config, addresses } = self;
+        let Self { store, listener, mut api_config, addresses, history } = self;
         let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -125,7 +128,7 @@ impl Opened {
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
         let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(members);
         tasks.spawn(loops.with(Retired::new(plane.clone(), upstream)).run(shutdown.clone()));
-        tasks.spawn(forget_history(store.clone(), shutdown.clone()));
+        tasks.spawn(forget_history(store.clone(), history, shutdown.clone()));
         let (server, stop) = (api.clone(), shutdown.clone());
         tasks.spawn(async move {
             if let Err(error) = server.serve(listener, stop).await {
@@ -159,9 +162,9 @@ impl ControlPlane {
 }
 
 /// Compacts until `shutdown`, or until the store takes no writes any more.
-async fn forget_history(store: DynStore, shutdown: CancellationToken) {
+async fn forget_history(store: DynStore, history: Duration, shutdown: CancellationToken) {
     tokio::select! {
-        error = portolan_store::keep_history(store, HISTORY) => tracing::warn!(%error, "history is not compacted any more"),
+        error = portolan_store::keep_history(store, history) => tracing::warn!(%error, "history is not compacted any more"),
         () = shutdown.cancelled() => {}
     }
 }

@@ -19,7 +19,7 @@ use super::{
     progress::{Steps, human},
     server::{init_logging, stop_signal},
 };
-use crate::control_plane::{self, Config, ControlPlane};
+use crate::control_plane::{self, Config, ControlPlane, HISTORY};
 
 /// The sample app.
 pub(super) const MANIFESTS: [&str; 5] = [
@@ -93,6 +93,7 @@ impl Demo {
             engine: Engine::Redb,
             tls_sans: Vec::new(),
             addresses: portolan_syncer::Addresses::default(),
+            history: HISTORY,
         };
         let opened = control_plane::open(config).await?;
         steps.done("store opened");

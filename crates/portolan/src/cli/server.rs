@@ -1,6 +1,10 @@
 //! `portolan server`.
 
-use std::{net::SocketAddr, path::PathBuf, time::Instant};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -9,7 +13,7 @@ use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::progress::human;
-use crate::control_plane::{self, Config};
+use crate::control_plane::{self, Config, HISTORY};
 
 /// Run the control plane.
 #[derive(Args)]
@@ -29,6 +33,9 @@ pub(crate) struct Server {
     /// Let kubeconfigs of physical clusters lead to this machine itself (127.0.0.0/8, ::1), as those of kind and minikube do.
     #[arg(long)]
     allow_loopback_clusters: bool,
+    /// For how many seconds changes are kept at least: what watches resume from and pages go on at.
+    #[arg(long, value_name = "SECONDS", default_value_t = HISTORY.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    history: u64,
 }
 
 /// Storage engines, as named on the command line.
@@ -66,6 +73,7 @@ impl Server {
             engine: self.store.into(),
             tls_sans: self.tls_sans,
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
+            history: Duration::from_secs(self.history),
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");
         let mut plane = control_plane::open(config).await?.start().await?;

@@ -22,6 +22,7 @@ async fn start() -> (ControlPlane, tempfile::TempDir) {
         engine: Engine::Memory,
         tls_sans: Vec::new(),
         addresses: portolan_syncer::Addresses::default(),
+        history: control_plane::HISTORY,
     };
     (control_plane::open(config).await.unwrap().start().await.unwrap(), folder)
 }
