@@ -1,6 +1,6 @@
 //! Continue tokens of lists: opaque, and good only for the list that they come from.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac as _};
 use portolan_types::{ResourceVersion, Status};
 use serde::{Deserialize, Serialize};
@@ -61,13 +61,22 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
     if token.len() > MAX_TOKEN {
         return Err(bad());
     }
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad())?;
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| not_base64(&error))?;
     let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| bad())?;
     let given = URL_SAFE_NO_PAD.decode(&wire.mac).map_err(|_| bad())?;
     mac(key, list, wire.rv, &wire.start).verify_slice(&given).map_err(|_| bad())?;
     let (namespace, name) = wire.start.split_once('\0').ok_or_else(bad)?;
     let revision = u64::try_from(wire.rv).ok().and_then(ResourceVersion::new);
     Ok(Place { revision, last: (namespace.to_owned(), name.to_owned()) })
+}
+
+fn not_base64(error: &DecodeError) -> Status {
+    let at = match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLength(at) | DecodeError::InvalidLastSymbol(at, _) => *at,
+        DecodeError::InvalidPadding => 0,
+    };
+    let text = "invalid continue token: continue key is not valid: illegal base64 data at input byte";
+    Status::bad_request(format!("{text} {at}"))
 }
 
 fn mac(key: &[u8], list: &ListIdentity<'_>, rv: i64, start: &str) -> Hmac<Sha256> {
@@ -98,8 +107,11 @@ mod tests {
         ] {
             assert_eq!(decode(key, &other, &token).err().map(|s| s.code()), Some(400), "{case}");
         }
-        for forged in ["", "!", "e30", &"A".repeat(5000)] {
-            assert!(decode(b"key", &list(1, "", "ann"), forged).is_err(), "{forged}");
+        let (generic, not_base64) =
+            (": server does not recognize this encoded version", ": illegal base64 data at input byte 1");
+        for (forged, why) in [("", generic), ("A!", not_base64), ("e30", generic), (&"A".repeat(5000), generic)] {
+            let refused = decode(b"key", &list(1, "", "ann"), forged).err().map(|s| s.message().to_owned());
+            assert_eq!(refused, Some(format!("invalid continue token: continue key is not valid{why}")), "{forged}");
         }
     }
 }

@@ -8,8 +8,8 @@ mod websocket;
 use std::{sync::Arc, time::Duration};
 
 use http::Response;
-use portolan_store::{EventStream, WatchScope};
-use portolan_types::{ResourceVersion, Status};
+use portolan_store::{EventBatch, EventStream, StoreError, WatchScope};
+use portolan_types::{BoxFuture, ResourceVersion, Status};
 use tokio::time::Instant;
 
 use crate::{
@@ -97,7 +97,27 @@ async fn open(
 ) -> Result<Box<dyn EventStream>, Status> {
     wait_until(api, after).await?;
     let scope = WatchScope::Resource(target.stored_as(), Some(call.cluster.id));
-    api.store.watch(scope, Some(after)).await.map_err(|e| status_for(&e))
+    match api.store.watch(scope, Some(after)).await {
+        Err(error @ StoreError::Compacted { .. }) => Ok(Box::new(Forgotten { after, error })),
+        opened => opened.map_err(|error| status_for(&error)),
+    }
+}
+
+/// A watch from a place that is not kept any more. As upstream, the answer begins well and the stream says what is wrong:
+/// only there do all clients take it as the end (client-go's RetryWatcher asks for ever when the request is refused).
+struct Forgotten {
+    after: ResourceVersion,
+    error: StoreError,
+}
+
+impl EventStream for Forgotten {
+    fn next(&mut self) -> BoxFuture<'_, Result<EventBatch, StoreError>> {
+        Box::pin(std::future::ready(Err(self.error.clone())))
+    }
+
+    fn progress(&self) -> ResourceVersion {
+        self.after
+    }
 }
 
 fn pace(api: &ApiServer, bookmarks: bool, asked: Option<u64>) -> Pace {

@@ -251,8 +251,11 @@ async fn a_list_whose_state_is_gone_can_be_gone_on_with_knowingly() {
     let token = expired["metadata"]["continue"].as_str().unwrap();
     let rest = admin.get(&format!("{MAPS}?limit=1&continue={token}")).await.expect(200).json();
     assert_eq!(names(&rest), ["c"]);
-    let gone = admin.get(&format!("{MAPS}?watch=true&resourceVersion={version}")).await.expect(410).json();
-    assert!(gone["message"].as_str().unwrap().starts_with("too old resource version"));
+    // The request is not refused: all clients look for this in the stream.
+    let mut gone = admin.watch(&format!("{MAPS}?watch=true&resourceVersion={version}"), &[]).await;
+    let event = gone.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert!(event["object"]["message"].as_str().unwrap().starts_with("too old resource version"));
 }
 
 #[tokio::test]
