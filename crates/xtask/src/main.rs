@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use harness::workdir::{self, WorkDir};
-use harness::{cluster, process, tools::Tools};
+use harness::{clients::Clients, cluster, process, tools::Tools};
 use suites::oracle::{self, record};
 
 /// Chores of the Portolan repository.
@@ -33,7 +33,7 @@ enum Chore {
     Record(record::Options),
     /// Measure Portolan beside kube-apiserver + etcd; prints a Markdown table.
     Bench(bench::Options),
-    /// Build kube-apiserver, kubectl, etcd and kwok into the cache folder and print that folder.
+    /// Build kube-apiserver, kubectl, etcd, kwok and the clients of the suites into the cache and print their folders.
     Tools,
     /// Start physical clusters, print their kubeconfigs and keep them until Ctrl-C.
     Up {
@@ -64,6 +64,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Tools => {
             println!("{}", Tools::build()?.dir().display());
+            Clients::build()?.folders().iter().for_each(|folder| println!("{}", folder.display()));
             Ok(true)
         }
         Chore::Up { clusters } => match up(clusters)? {},

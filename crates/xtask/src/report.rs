@@ -17,7 +17,11 @@ impl Report {
     pub(crate) fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> bool {
         let start = Instant::now();
         let outcome = check();
-        let seconds = start.elapsed().as_secs_f64();
+        self.record(name, start.elapsed().as_secs_f64(), outcome)
+    }
+
+    /// Prints the outcome of a check that another program ran.
+    pub(crate) fn record(&mut self, name: &str, seconds: f64, outcome: Result<()>) -> bool {
         match outcome {
             Ok(()) => {
                 println!("ok    {name} ({seconds:.1} s)");

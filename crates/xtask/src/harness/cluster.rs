@@ -1,5 +1,6 @@
 //! A whole physical cluster on loopback: control plane, controllers, scheduler and fake nodes.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -129,9 +130,11 @@ fn start_controllers(tools: &Tools, dir: &Path) -> Result<Vec<Process>> {
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
     ];
+    fs::write(dir.join("pods-that-end.yaml"), fake_nodes::PODS_THAT_END).context("cannot write a stage for kwok")?;
     let kwok = vec![
         kubeconfig,
         format!("--config={}", tools.kwok_stages().display()),
+        format!("--config={}", path("pods-that-end.yaml")),
         "--manage-all-nodes=false".to_owned(),
         format!("--manage-nodes-with-annotation-selector={}", fake_nodes::ANNOTATION),
         "--cidr=10.0.0.0/16".to_owned(),

@@ -5,6 +5,22 @@ use serde_json::{Value, json};
 /// kwok plays the nodes with this annotation.
 pub(crate) const ANNOTATION: &str = "kwok.x-k8s.io/node=fake";
 
+/// A stage for kwok: where no container runs, a bare pod with this label ends well once it has started.
+pub(crate) const PODS_THAT_END: &str = r#"apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-ends}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchLabels: {clients.portolan.dev/ends: "true"}
+    matchExpressions:
+      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
+      - {key: .status.phase, operator: In, values: [Running]}
+  next:
+    statusTemplate: |
+      phase: Succeeded
+"#;
+
 /// One list with `nodes` nodes, a default StorageClass, and volumes for it, since nothing here provisions any.
 pub(crate) fn manifest(cluster: &str, nodes: usize, volumes: usize) -> String {
     let mut items: Vec<Value> = (1..=nodes).map(|number| node(&format!("{cluster}-node-{number}"))).collect();

@@ -1,7 +1,9 @@
 //! Real servers on loopback for end-to-end tests and benchmarks: tools built from published Go modules, physical
 //! clusters made of them, a Portolan server, and kubectl in front of each.
 
+pub(crate) mod cache;
 pub(crate) mod cargo;
+pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod fake_nodes;

@@ -18,6 +18,7 @@ pub(crate) struct Portolan {
     data: PathBuf,
     logs: PathBuf,
     port: u16,
+    flags: Vec<String>,
     process: Process,
     kubeconfig: Kubeconfig,
 }
@@ -38,10 +39,16 @@ pub(crate) fn build() -> Result<PathBuf> {
 impl Portolan {
     /// Starts `program server` on `<dir>/data` and waits until it is ready.
     pub(crate) fn start(program: &Path, tools: &Tools, dir: &Path) -> Result<Self> {
+        Self::start_with(program, tools, dir, &[])
+    }
+
+    /// As [`Portolan::start`], with further flags.
+    pub(crate) fn start_with(program: &Path, tools: &Tools, dir: &Path, flags: &[&str]) -> Result<Self> {
         let (data, logs, port) = (dir.join("data"), dir.join("logs"), free_port()?);
-        let process = spawn(program, &data, port, &logs)?;
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let process = spawn(program, &data, port, &logs, &flags)?;
         let kubeconfig = wait_kubeconfig(&process, &tools.kubectl(), &data)?;
-        let server = Self { program: program.to_owned(), data, logs, port, process, kubeconfig };
+        let server = Self { program: program.to_owned(), data, logs, port, flags, process, kubeconfig };
         server.wait_ready()?;
         Ok(server)
     }
@@ -58,15 +65,19 @@ impl Portolan {
 
     /// Starts it again on the same data directory and port. The kubeconfig of the first start must still serve.
     pub(crate) fn restart(&mut self) -> Result<()> {
-        self.process = spawn(&self.program, &self.data, self.port, &self.logs)?;
+        self.process = self.spawn()?;
         self.wait_ready()
     }
 
     /// Starts it and kills it `after` so long, ready or not.
     pub(crate) fn start_and_kill(&mut self, after: Duration) -> Result<()> {
-        self.process = spawn(&self.program, &self.data, self.port, &self.logs)?;
+        self.process = self.spawn()?;
         std::thread::sleep(after);
         self.process.kill()
+    }
+
+    fn spawn(&self) -> Result<Process> {
+        spawn(&self.program, &self.data, self.port, &self.logs, &self.flags)
     }
 
     /// Readiness is the server's, whatever logical cluster the kubeconfig points into.
@@ -96,11 +107,12 @@ impl Portolan {
     }
 }
 
-fn spawn(program: &Path, data: &Path, port: u16, logs: &Path) -> Result<Process> {
+fn spawn(program: &Path, data: &Path, port: u16, logs: &Path, flags: &[String]) -> Result<Process> {
     let data = format!("--data-dir={}", data.display());
     let address = format!("--bind-address=127.0.0.1:{port}");
     // The physical clusters of these tests are on this machine.
     let args = ["server", data.as_str(), address.as_str(), "--allow-loopback-clusters"];
+    let args = args.into_iter().chain(flags.iter().map(String::as_str));
     Process::spawn("portolan", program, args, logs)
 }
 

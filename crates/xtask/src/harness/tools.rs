@@ -1,13 +1,14 @@
 //! kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd and kwok, built from the Go modules under
 //! `e2e/` into a cache folder outside the clone.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::cache::{self, Fingerprint};
 use super::process;
 
 /// The version the Kubernetes tools report; `e2e/go.mod` requires the same.
@@ -35,26 +36,9 @@ pub(crate) struct Tools {
 
 impl Tools {
     /// Finds the tools in the cache or builds them there (about ten minutes on two cores when nothing is cached).
-    ///
-    /// The cache is `$PORTOLAN_E2E_CACHE`, else `portolan-e2e` under `$XDG_CACHE_HOME` or `~/.cache`. A lock file
-    /// makes a second caller wait for the first.
     pub(crate) fn build() -> Result<Self> {
         let modules = repository().join("e2e");
-        let cache = cache_dir()?;
-        fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
-        let lock = File::create(cache.join("lock")).context("cannot make the lock file of the tools")?;
-        lock.lock().context("cannot lock the cache of the tools")?;
-
-        let dir = cache.join(format!("tools-{:016x}", fingerprint(&modules)?));
-        if !dir.exists() {
-            eprintln!("building kube-apiserver, kubectl, etcd and kwok into {}", dir.display());
-            let unfinished = cache.join("unfinished");
-            if unfinished.exists() {
-                fs::remove_dir_all(&unfinished).context("cannot remove an unfinished build")?;
-            }
-            build_into(&modules, &unfinished)?;
-            fs::rename(&unfinished, &dir).context("cannot move the finished build in place")?;
-        }
+        let dir = cache::entry("tools", &fingerprint(&modules)?, |dir| build_into(&modules, dir))?;
         Ok(Self { dir })
     }
 
@@ -98,30 +82,15 @@ pub(crate) fn repository() -> &'static Path {
     Path::new(CRATE).ancestors().nth(2).unwrap_or(Path::new(CRATE))
 }
 
-fn cache_dir() -> Result<PathBuf> {
-    let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    from("PORTOLAN_E2E_CACHE")
-        .or_else(|| from("XDG_CACHE_HOME").map(|dir| dir.join("portolan-e2e")))
-        .or_else(|| from("HOME").map(|dir| dir.join(".cache/portolan-e2e")))
-        .context("none of PORTOLAN_E2E_CACHE, XDG_CACHE_HOME and HOME is set")
-}
-
-/// FNV-1a over everything that decides what the tools are. A cache key, not a proof of anything.
-fn fingerprint(modules: &Path) -> Result<u64> {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut feed = |bytes: &[u8]| {
-        for byte in bytes.iter().chain(&[0]) {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
+fn fingerprint(modules: &Path) -> Result<Fingerprint> {
+    let mut fingerprint = Fingerprint::new();
     for name in INPUTS {
-        let path = modules.join(name);
-        feed(&fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?);
+        fingerprint.feed_file(&modules.join(name))?;
     }
-    feed(linker_flags().as_bytes());
-    feed(STAGES.join(" ").as_bytes());
-    feed(go(modules, &["version"])?.as_bytes());
-    Ok(hash)
+    fingerprint.feed(linker_flags().as_bytes());
+    fingerprint.feed(STAGES.join(" ").as_bytes());
+    fingerprint.feed(go(modules, &["version"])?.as_bytes());
+    Ok(fingerprint)
 }
 
 fn linker_flags() -> String {
@@ -137,7 +106,6 @@ fn linker_flags() -> String {
 fn build_into(modules: &Path, dir: &Path) -> Result<()> {
     let listed = go(modules, &["list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"])?;
     ensure!(listed.trim() == KUBERNETES, "e2e/go.mod requires k8s.io/kubernetes {listed}, not {KUBERNETES}");
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let out = format!("{}/", dir.display());
     go(modules, &["build", "-ldflags", &linker_flags(), "-o", &out, "tool"])?;
     let kwok = modules.join("kwok");

@@ -1,6 +1,7 @@
 //! The end-to-end suites and what they run against.
 
 mod app;
+mod clients;
 mod demo;
 mod downstream;
 mod kill;
@@ -10,6 +11,7 @@ pub(crate) mod oracle;
 mod scene;
 mod sync;
 mod syncer;
+mod workspaces;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +26,7 @@ use crate::harness::poll;
 use crate::harness::portolan::{self, Portolan};
 use crate::harness::{tools::Tools, workdir::WorkDir};
 use crate::report::Report;
+use clients::Published;
 use scene::Scene;
 
 /// What `cargo xtask e2e` can be told.
@@ -32,8 +35,8 @@ pub(crate) struct Options {
     /// Run only these suites.
     #[arg(long = "suite", value_enum, value_delimiter = ',')]
     suites: Vec<Suite>,
-    /// The server under test. `kube` is the oracle: the kubectl suite, and what kill says about acknowledged writes,
-    /// have to pass there first.
+    /// The server under test. `kube` is the oracle: the suites of kubectl and of the other clients, and what kill says
+    /// about acknowledged writes, have to pass there first.
     #[arg(long, value_enum, default_value_t = Target::Portolan)]
     against: Target,
     /// Run the kubectl suite alone, against a server that is already there.
@@ -61,6 +64,16 @@ enum Suite {
     Oracle,
     /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
     Demo,
+    /// client-go: typed, dynamic and metadata clients, informers, watches, apply, leader election, events.
+    ClientGo,
+    /// controller-runtime: an operator over built-in kinds.
+    ControllerRuntime,
+    /// Helm, the program and the library.
+    Helm,
+    /// The Python client, and an operator written with kopf.
+    Python,
+    /// The JavaScript client.
+    Javascript,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,6 +85,25 @@ enum Target {
 impl Options {
     fn wants(&self, suite: Suite) -> bool {
         self.suites.is_empty() || self.suites.contains(&suite)
+    }
+
+    /// The clients other than kubectl that are wanted.
+    fn clients(&self) -> Vec<Published> {
+        Suite::value_variants().iter().filter(|suite| self.wants(**suite)).filter_map(|suite| suite.client()).collect()
+    }
+}
+
+impl Suite {
+    /// Whose suite it is, if it is that of a client other than kubectl.
+    fn client(self) -> Option<Published> {
+        match self {
+            Self::ClientGo => Some(Published::ClientGo),
+            Self::ControllerRuntime => Some(Published::ControllerRuntime),
+            Self::Helm => Some(Published::Helm),
+            Self::Python => Some(Published::Python),
+            Self::Javascript => Some(Published::Javascript),
+            Self::Kubectl | Self::Syncer | Self::Sync | Self::Kill | Self::Oracle | Self::Demo => None,
+        }
     }
 }
 
@@ -116,6 +148,10 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
     if options.wants(Suite::Kill) {
         kill::run_against_kube(&mut report, &mut cluster);
     }
+    let chosen = options.clients();
+    if !chosen.is_empty() {
+        clients::run_against_kube(&mut report, &chosen, &cluster, &work.path().join("clients"))?;
+    }
     Ok(report.finish())
 }
 
@@ -131,6 +167,10 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     }
     if [Suite::Syncer, Suite::Sync, Suite::Kill, Suite::Kubectl].into_iter().any(|suite| options.wants(suite)) {
         run_with_physical_clusters(&mut report, options, &program, &tools, work)?;
+    }
+    let chosen = options.clients();
+    if !chosen.is_empty() {
+        clients::run_against_portolan(&mut report, &chosen, &program, &tools, &work.path().join("clients"))?;
     }
     Ok(report.finish())
 }

