@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
-use portolan_machinery::kinds::Kind;
-use portolan_store::Event;
+use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
+use portolan_store::{Event, RangeScope};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fields::text;
 
@@ -35,6 +35,20 @@ impl Binder {
         let volumes = plane.table().kind(&gvk).expect("the table has core/v1");
         Self { plane, volumes }
     }
+
+    /// Their reclaim policy is `Delete`.
+    async fn delete_volume(&self, claim: &ObjectKey) -> Result<Outcome, PlaneError> {
+        let namespace = claim.namespace().map_or("", |namespace| namespace.as_str());
+        let is_its = |volume: &Value| {
+            text(volume, "/spec/claimRef/name") == claim.name.as_str()
+                && text(volume, "/spec/claimRef/namespace") == namespace
+        };
+        let all = self.plane.list(RangeScope::Cluster(claim.cluster, self.volumes.group_resource())).await?;
+        for volume in all.iter().filter(|volume| is_its(&volume.object)) {
+            self.plane.delete(self.volumes, &volume.key, &DeleteOptions::default()).await?;
+        }
+        Ok(Outcome::Done)
+    }
 }
 
 impl Controller for Binder {
@@ -54,7 +68,7 @@ impl Controller for Binder {
 
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
-            let Some(claim) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
+            let Some(claim) = self.plane.get(key).await? else { return self.delete_volume(key).await };
             if object::is_deleting(&claim.object) || text(&claim.object, "/status/phase") == "Bound" {
                 return Ok(Outcome::Done);
             }

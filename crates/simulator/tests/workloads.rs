@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use http::{Method, Request, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full};
+use jiff::Timestamp;
 use portolan_apiserver::User;
 use portolan_simulator::{SimulatedCluster, SimulationConfig};
-use portolan_types::Seams;
+use portolan_types::{Clock, Seams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -24,10 +29,14 @@ struct Fixture(SimulatedCluster);
 
 impl Fixture {
     async fn start() -> Self {
+        Self::start_at(Seams::system()).await
+    }
+
+    async fn start_at(seams: Seams) -> Self {
         let quick = Duration::from_millis(100);
         let config =
             SimulationConfig { pod_start: quick, pod_stop: quick, job_run: quick, ..SimulationConfig::named("east") };
-        Self(SimulatedCluster::start(config, Seams::system(), &CancellationToken::new()).await.unwrap())
+        Self(SimulatedCluster::start(config, seams, &CancellationToken::new()).await.unwrap())
     }
 
     async fn send(&self, method: Method, path: &str, content: &str, body: Value) -> Value {
@@ -50,14 +59,19 @@ impl Fixture {
         self.send(Method::GET, path, "application/json", Value::Null).await
     }
 
-    async fn create(&self, path: &str, object: Value) {
+    async fn create(&self, path: &str, object: Value) -> Value {
         let answer = self.send(Method::POST, path, "application/json", object).await;
         assert_ne!(answer["status"], "Failure", "{answer}");
+        answer
     }
 
     async fn patch(&self, path: &str, patch: Value) {
         let answer = self.send(Method::PATCH, path, "application/merge-patch+json", patch).await;
         assert_ne!(answer["status"], "Failure", "{answer}");
+    }
+
+    async fn relabel(&self, path: &str, value: &str) {
+        self.patch(path, json!({"metadata": {"labels": {"touched": value}}})).await;
     }
 
     async fn delete(&self, path: &str, propagation: &str) {
@@ -153,6 +167,133 @@ async fn a_daemon_set_runs_once_on_every_node() {
     set["spec"].as_object_mut().unwrap().remove("replicas");
     f.create(&format!("{APPS}/daemonsets"), set).await;
     f.until(&format!("{APPS}/daemonsets/web"), |s| s["status"]["numberReady"] == 2).await;
+}
+
+#[tokio::test]
+async fn a_daemon_set_is_replaced_pod_by_pod() {
+    let f = Fixture::start().await;
+    let mut set = workload("DaemonSet", 0);
+    set["spec"].as_object_mut().unwrap().remove("replicas");
+    f.create(&format!("{APPS}/daemonsets"), set).await;
+    let path = &format!("{APPS}/daemonsets/web");
+    f.until(path, |s| s["status"]["numberReady"] == 2).await;
+    f.patch(path, json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "web:2"}]}}}})).await;
+    let seen = |s: &Value| s["status"]["observedGeneration"] == s["metadata"]["generation"];
+    f.until(path, |s| seen(s) && s["status"]["updatedNumberScheduled"] == 2 && s["status"]["numberReady"] == 2).await;
+    let pods = f.get(&format!("{CORE}/pods")).await;
+    let image = |pod: &Value| pod["spec"]["containers"][0]["image"].clone();
+    assert!(pods["items"].as_array().unwrap().iter().all(|pod| image(pod) == "web:2"), "{pods}");
+}
+
+#[tokio::test]
+async fn a_stateful_set_is_replaced_from_its_end() {
+    let f = Fixture::start().await;
+    f.create(&format!("{APPS}/statefulsets"), workload("StatefulSet", 2)).await;
+    let path = &format!("{APPS}/statefulsets/web");
+    f.until(path, |s| s["status"]["readyReplicas"] == 2).await;
+    f.patch(path, json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "web:2"}]}}}})).await;
+    let seen = |s: &Value| s["status"]["observedGeneration"] == s["metadata"]["generation"];
+    f.until(path, |s| seen(s) && s["status"]["updatedReplicas"] == 2 && s["status"]["readyReplicas"] == 2).await;
+    let created = |pod: Value| pod["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let (first, second) = (f.get(&format!("{CORE}/pods/web-0")).await, f.get(&format!("{CORE}/pods/web-1")).await);
+    assert_eq!(
+        (&first["spec"]["containers"][0]["image"], &second["spec"]["containers"][0]["image"]),
+        (&json!("web:2"), &json!("web:2"))
+    );
+    assert!(created(second) < created(first), "the last one was replaced first");
+}
+
+#[tokio::test]
+async fn a_deployment_that_recreates_has_no_two_templates_at_once() {
+    let f = Fixture::start().await;
+    let mut web = workload("Deployment", 2);
+    web["spec"]["strategy"] = json!({"type": "Recreate"});
+    f.create(&format!("{APPS}/deployments"), web).await;
+    let path = &format!("{APPS}/deployments/web");
+    f.until(path, |d| d["status"]["readyReplicas"] == 2).await;
+    f.patch(path, json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "web:2"}]}}}})).await;
+    let images = |pods: &Value| {
+        let pods = pods["items"].as_array().cloned().unwrap_or_default();
+        pods.iter().map(|pod| pod["spec"]["containers"][0]["image"].to_string()).collect::<BTreeSet<_>>()
+    };
+    let all = &format!("{CORE}/pods");
+    f.until(all, |pods| {
+        assert!(images(pods).len() < 2, "{pods}");
+        images(pods).contains("\"web:2\"")
+    })
+    .await;
+    f.until(path, |d| d["status"]["updatedReplicas"] == 2 && d["status"]["readyReplicas"] == 2).await;
+}
+
+/// A clock that a test moves.
+struct Moved(Mutex<Timestamp>);
+
+impl Clock for Moved {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_cron_job_starts_a_job_when_it_is_due() {
+    let clock = Arc::new(Moved(Mutex::new("2026-01-01T00:00:30Z".parse().unwrap())));
+    let f = Fixture::start_at(Seams { clock: clock.clone(), ..Seams::system() }).await;
+    let cron = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "tick"},
+        "spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": template("web:1", "Never")}}},
+    });
+    f.create(&format!("{BATCH}/cronjobs"), cron).await;
+    let (path, jobs) = (&format!("{BATCH}/cronjobs/tick"), &format!("{BATCH}/jobs"));
+    f.until(path, |cron| cron["status"]["active"] == json!([])).await;
+    assert_eq!(count(&f.get(jobs).await), 0, "it is not due yet");
+    *clock.0.lock().unwrap() = "2026-01-01T00:05:10Z".parse().unwrap();
+    f.relabel(path, "now").await;
+    let scheduled = |cron: &Value| cron["status"]["lastScheduleTime"] == "2026-01-01T00:05:00Z";
+    f.until(path, scheduled).await;
+    f.until(jobs, |jobs| jobs.pointer("/items/0/status/succeeded") == Some(&json!(1))).await;
+    let owner = f.get(jobs).await["items"][0]["metadata"]["ownerReferences"][0]["name"].clone();
+    assert_eq!((owner, count(&f.get(jobs).await)), (json!("tick"), 1), "one for one time");
+}
+
+#[tokio::test]
+async fn a_claim_is_bound_to_a_volume_that_goes_with_it() {
+    let f = Fixture::start().await;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    f.create(&format!("{CORE}/persistentvolumeclaims"), claim).await;
+    let path = &format!("{CORE}/persistentvolumeclaims/data");
+    let bound = f.until(path, |claim| claim["status"]["phase"] == "Bound").await;
+    let volume = format!("/api/v1/persistentvolumes/{}", bound["spec"]["volumeName"].as_str().unwrap());
+    let made = f.get(&volume).await;
+    assert_eq!((&made["spec"]["claimRef"]["name"], &made["status"]["phase"]), (&json!("data"), &json!("Bound")));
+    f.delete(path, "Background").await;
+    f.until(&volume, |volume| volume["reason"] == "NotFound").await;
+}
+
+#[tokio::test]
+async fn whoever_looks_sees_that_it_is_simulated() {
+    let f = Fixture::start().await;
+    f.create(&format!("{APPS}/deployments"), workload("Deployment", 1)).await;
+    f.until(&format!("{APPS}/deployments/web"), |d| d["status"]["readyReplicas"] == 1).await;
+    let pod = f.get(&format!("{CORE}/pods")).await["items"][0].clone();
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    let nodes = f.get("/api/v1/nodes").await;
+    let node = nodes["items"][0].clone();
+    let class = f.get("/apis/storage.k8s.io/v1/storageclasses/standard").await;
+    for (place, text) in [
+        ("the version", f.get("/version").await["gitVersion"].to_string()),
+        ("a node's labels", node["metadata"]["labels"].to_string()),
+        ("its conditions", node["status"]["conditions"].to_string()),
+        ("its version, as `get nodes` shows it", node["status"]["nodeInfo"]["kubeletVersion"].to_string()),
+        ("a pod's containers", pod["status"]["containerStatuses"].to_string()),
+        ("its log", f.text(&format!("{CORE}/pods/{name}/log")).await),
+        ("an attempt to run something in it", f.text(&format!("{CORE}/pods/{name}/exec?command=sh")).await),
+        ("a storage class", class["provisioner"].to_string()),
+    ] {
+        assert!(text.contains("simulated"), "{place}: {text}");
+    }
 }
 
 #[tokio::test]

@@ -100,28 +100,25 @@ fn revision_of(set: &Found) -> i64 {
     object::annotation(&set.object, REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn status(deployment: &Value, new: Option<&Found>, all: &[Found], now: &str) -> Value {
+fn status(deployment: &Value, new: &Found, all: &[Found], now: &str) -> Value {
     let desired = number(deployment, "/spec/replicas").unwrap_or(1);
     let sum = |field: &str| all.iter().map(|set| count(set, field)).sum::<i64>();
-    let (total, ready, available) = (sum("replicas"), sum("readyReplicas"), sum("availableReplicas"));
-    let updated = new.map_or(0, |set| count(set, "replicas"));
-    let updated_available = new.map_or(0, |set| count(set, "availableReplicas"));
-    let Strategy::Rolling { unavailable, .. } = Strategy::of(deployment, desired) else {
-        return status_of(
-            deployment,
-            [total, updated, ready, available],
-            available >= desired,
-            updated_available >= desired,
-            now,
-        );
+    let (total, updated, available) = (sum("replicas"), count(new, "replicas"), sum("availableReplicas"));
+    let least = match Strategy::of(deployment, desired) {
+        Strategy::Rolling { unavailable, .. } => desired - unavailable,
+        Strategy::Recreate => desired,
     };
-    let complete = updated_available >= desired && total == updated;
-    status_of(deployment, [total, updated, ready, available], available >= desired - unavailable, complete, now)
+    let complete = count(new, "availableReplicas") >= desired && total == updated;
+    json!({
+        "observedGeneration": object::generation(deployment), "replicas": total, "updatedReplicas": updated,
+        "readyReplicas": sum("readyReplicas"), "availableReplicas": available,
+        "unavailableReplicas": (desired.max(total) - available).max(0),
+        "terminatingReplicas": sum("terminatingReplicas"),
+        "conditions": conditions(deployment, available >= least, complete, now),
+    })
 }
 
-fn status_of(deployment: &Value, counts: [i64; 4], enough: bool, complete: bool, now: &str) -> Value {
-    let desired = number(deployment, "/spec/replicas").unwrap_or(1);
-    let [total, updated, ready, available] = counts;
+fn conditions(deployment: &Value, enough: bool, complete: bool, now: &str) -> Vec<Value> {
     let mut conditions = list(deployment, "/status/conditions").to_vec();
     let (reason, message) = match enough {
         true => ("MinimumReplicasAvailable", "Deployment has minimum availability."),
@@ -133,11 +130,7 @@ fn status_of(deployment: &Value, counts: [i64; 4], enough: bool, complete: bool,
         false => ("ReplicaSetUpdated", "ReplicaSet is progressing."),
     };
     set_condition(&mut conditions, "Progressing", true, reason, message, now);
-    json!({
-        "observedGeneration": object::generation(deployment), "replicas": total, "updatedReplicas": updated,
-        "readyReplicas": ready, "availableReplicas": available, "conditions": conditions,
-        "unavailableReplicas": (desired.max(total) - available).max(0),
-    })
+    conditions
 }
 
 impl Workload for Deployments {
@@ -167,7 +160,7 @@ impl Workload for Deployments {
             new_available: count(new, "availableReplicas"),
             old: old.iter().map(specs).sum(),
             old_available: sum("availableReplicas"),
-            old_existing: sum("replicas"),
+            old_existing: sum("replicas") + sum("terminatingReplicas"),
         };
         if deployment.object.pointer("/spec/paused").and_then(Value::as_bool) != Some(true) {
             let (next_new, next_old) = next(Strategy::of(&deployment.object, counts.desired), counts);
@@ -176,7 +169,7 @@ impl Workload for Deployments {
             tidy(family, deployment, &old).await?;
         }
         let now = family.plane.seams().now_text();
-        let status = status(&deployment.object, Some(new), &sets, &now);
+        let status = status(&deployment.object, new, &sets, &now);
         family.write_status(&deployment.key, &status).await?;
         Ok(Outcome::Done)
     }

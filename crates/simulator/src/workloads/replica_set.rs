@@ -41,8 +41,9 @@ impl Workload for ReplicaSets {
         let active: Vec<&Found> = pods.iter().filter(|pod| is_active(&pod.object)).collect();
         scale(family, set, &active).await?;
         let ready = active.iter().filter(|pod| is_ready(&pod.object)).count();
+        let going = pods.iter().filter(|pod| object::is_deleting(&pod.object)).count();
         let status = json!({
-            "replicas": active.len(), "fullyLabeledReplicas": active.len(), "readyReplicas": ready,
+            "replicas": active.len(), "terminatingReplicas": going, "fullyLabeledReplicas": active.len(), "readyReplicas": ready,
             "availableReplicas": ready, "observedGeneration": object::generation(&set.object),
         });
         family.write_status(&set.key, &status).await?;
