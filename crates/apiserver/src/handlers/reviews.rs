@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::rbac::User;
+use portolan_machinery::{lifecycle, rbac::User};
 use portolan_types::{GroupKind, Status, StatusCause, object};
 use serde_json::{Map, Value, json};
 
@@ -44,7 +44,9 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     encode::value(&shape, 201, object)
 }
 
-async fn plugged_in(api: &ApiServer, call: &Call, target: &Target, object: Value) -> Result<Value, Status> {
+async fn plugged_in(api: &ApiServer, call: &Call, target: &Target, mut object: Value) -> Result<Value, Status> {
+    // The request was authorized for the namespace of its URL, so no other may be asked about.
+    lifecycle::match_namespace(&target.kind, &mut object, target.namespace.as_deref())?;
     for reviews in &api.config.hooks.reviews {
         if let Some(answer) = reviews.review(&call.cluster, &target.kind, object.clone(), &call.identity.user) {
             return answer.await;

@@ -54,7 +54,10 @@ pub(super) fn fill_type(kind: &Kind, object: &mut Value) {
 }
 
 /// Gives the object the namespace of the URL.
-pub(super) fn match_namespace(kind: &Kind, object: &mut Value, namespace: Option<&str>) -> Result<(), Status> {
+///
+/// # Errors
+/// 400 when it says another.
+pub fn match_namespace(kind: &Kind, object: &mut Value, namespace: Option<&str>) -> Result<(), Status> {
     let wanted = if kind.namespaced { namespace.unwrap_or_default() } else { "" };
     let own = object::namespace(object);
     match (own == wanted, own.is_empty(), wanted.is_empty()) {
