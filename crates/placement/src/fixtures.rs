@@ -133,7 +133,8 @@ pub(crate) fn record(text: &str) -> PlacementRecord {
         let phase = if leaving { Phase::Leaving } else { Phase::Active };
         PlacedCopy { name: name.into(), uid: uid(name), phase, replicas, epoch: 1 }
     };
-    PlacementRecord { clusters: text.split_whitespace().map(copy).collect(), policy: None, generation: 1 }
+    let clusters = text.split_whitespace().map(copy).collect();
+    PlacementRecord { clusters, generation: 1, ..PlacementRecord::default() }
 }
 
 /// The same words of a record.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use portolan_types::{
     LabelSelector,
     placement::{
-        ClusterSelector, Count, DivideBy, Enforcement, PlacementPolicySpec, PolicyRef, ReplicaMode, ResourceSelector,
-        Toleration,
+        ClusterSelector, Count, DivideBy, Enforcement, Override, PlacementPolicySpec, PolicyRef, ReplicaMode,
+        ResourceSelector, Toleration,
     },
 };
 
@@ -20,6 +20,8 @@ pub struct Policy {
     resources: Vec<CompiledResource>,
     clusters: CompiledClusters,
     weights: Vec<(LabelSelector, u32)>,
+    /// One for each of `spec.overrides`.
+    overridden: Vec<CompiledClusters>,
     fault: Option<String>,
 }
 
@@ -68,7 +70,8 @@ impl Policy {
         let weights = spec.replicas.iter().flat_map(|r| &r.weights);
         let weights = weights.map(|w| (labels(&w.selector).unwrap_or_default(), w.weight)).collect();
         let clusters = compile_clusters(&spec.clusters, &mut fault);
-        Self { resources, clusters, weights, fault, spec }
+        let overridden = spec.overrides.iter().map(|one| compile_clusters(&one.clusters, &mut fault)).collect();
+        Self { resources, clusters, weights, overridden, fault, spec }
     }
 
     /// Why nothing can be placed by it.
@@ -117,6 +120,16 @@ impl Policy {
         }
     }
 
+    /// Of what it changes on copies, that which is for any of these physical clusters, and which of them it is for.
+    pub(crate) fn overrides<'c>(
+        &self,
+        clusters: &[&'c ClusterInfo],
+    ) -> impl Iterator<Item = (&Override, Vec<&'c ClusterInfo>)> {
+        let on = |at: &CompiledClusters| clusters.iter().copied().filter(|c| at.allows(c)).collect::<Vec<_>>();
+        let all = self.spec.overrides.iter().zip(self.overridden.iter().map(on));
+        all.filter(|(_, on)| !on.is_empty())
+    }
+
     /// How many physical clusters it wants.
     pub(crate) fn count(&self) -> Count {
         self.spec.count.unwrap_or(match self.clusters.names.is_empty() {
@@ -152,6 +165,12 @@ impl CompiledResource {
 }
 
 impl CompiledClusters {
+    /// As a set: a fallback is one more way in.
+    fn allows(&self, cluster: &ClusterInfo) -> bool {
+        !self.exclude.contains(&cluster.name)
+            && (self.standing(cluster).is_ok() || self.fallback.iter().any(|choice| choice.allows(cluster)))
+    }
+
     fn standing(&self, cluster: &ClusterInfo) -> Result<(), Standing> {
         if self.exclude.contains(&cluster.name) {
             return Err(Standing::Excluded);
@@ -193,7 +212,7 @@ pub struct LeveledPolicy {
 
 impl LeveledPolicy {
     /// The order in which proposals are asked, whatever order they came in.
-    fn rank(&self) -> (u32, std::cmp::Reverse<i64>, &str, &str, &str, &str) {
+    pub(crate) fn rank(&self) -> (u32, std::cmp::Reverse<i64>, &str, &str, &str, &str) {
         let r = &self.reference;
         let namespace = r.namespace.as_deref().unwrap_or_default();
         (self.level, std::cmp::Reverse(self.policy.spec.priority), &self.created, &r.workspace, namespace, &r.name)
@@ -246,5 +265,51 @@ impl<'a> Rules<'a> {
         let allows =
             |p: &LeveledPolicy| p.policy.fault().is_none() && matches!(p.policy.standing(cluster), Standing::Tier(_));
         self.constraints.iter().copied().find(|p| !allows(p))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::{constraint, deployment, policy};
+
+    #[test]
+    fn what_a_policy_is_about() {
+        // A Deployment of apps named web, with the label tier=web.
+        let web = deployment(1);
+        let one = |spec| policy(1, "p", json!({"resources": [spec]})).policy.is_about(&web);
+        for (case, spec, expected) in [
+            ("its group and kind", json!({"apiGroup": "apps", "kinds": ["Deployment"]}), true),
+            ("any kind of its group", json!({"apiGroup": "apps"}), true),
+            ("any kind of any group", json!({"apiGroup": "*", "kinds": ["*"]}), true),
+            ("another group", json!({"apiGroup": "batch"}), false),
+            ("the core group, which is named by nothing", json!({"kinds": ["Deployment"]}), false),
+            ("another kind", json!({"apiGroup": "apps", "kinds": ["StatefulSet"]}), false),
+            ("its name among others", json!({"apiGroup": "apps", "names": ["api", "web"]}), true),
+            ("other names", json!({"apiGroup": "apps", "names": ["api"]}), false),
+            ("its label", json!({"apiGroup": "apps", "selector": {"matchLabels": {"tier": "web"}}}), true),
+            ("another label", json!({"apiGroup": "apps", "selector": {"matchLabels": {"tier": "db"}}}), false),
+            (
+                "its name, but another label",
+                json!({"apiGroup": "apps", "names": ["web"], "selector": {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}}),
+                false,
+            ),
+        ] {
+            assert_eq!(one(spec), expected, "{case}");
+        }
+        let either = json!({"resources": [{"apiGroup": "batch"}, {"apiGroup": "apps"}]});
+        assert!(policy(1, "p", either).policy.is_about(&web), "any entry is enough");
+        assert!(!Policy::compile(PlacementPolicySpec::default()).is_about(&web), "none is about nothing");
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_read_proposes_nothing_and_forbids_everything() {
+        let broken = json!({"resources": [{"apiGroup": "apps", "selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}]});
+        let web = deployment(1);
+        let proposal = policy(1, "p", broken.clone());
+        assert!(proposal.policy.fault().is_some() && !proposal.policy.is_about(&web));
+        assert!(constraint(1, "c", broken).policy.is_about(&web), "what it meant to forbid is not known");
     }
 }

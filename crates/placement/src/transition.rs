@@ -196,7 +196,8 @@ impl Walk<'_> {
                 format!("kept {}", self.decision.by)
             });
         }
-        let record = PlacementRecord { clusters: self.copies, policy, generation: self.decision.generation };
+        let generation = self.decision.generation;
+        let record = PlacementRecord { clusters: self.copies, policy, generation, ..previous.clone() };
         Step { record, cause: Some(self.causes.join(", ")), waiting: self.waiting }
     }
 }

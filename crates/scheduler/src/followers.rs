@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use portolan_placement::{Demand, Health, Moves, PinOn, References, Role, Step, follow, is_legal};
+use portolan_placement::{Demand, Health, Moves, PinOn, References, Role, Step, follow, is_legal, with_overrides};
 use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, Uid,
@@ -195,7 +195,8 @@ impl Inner {
         let needed = inhabited.needs(role, builtin.kind, &key.name);
         let record = PlacementRecord::of(&object).unwrap_or_default();
         let suits = in_passing && inhabited.suits(&record, &needed);
-        if !selected && (suits || (unplaced && needed.is_empty())) {
+        let as_written = record.overrides.is_empty() && record.yields.is_empty();
+        if !selected && as_written && (suits || (unplaced && needed.is_empty())) {
             return Ok(());
         }
         let Some(gathered) = self.gather(key, object, stored.revision).await? else { return Ok(()) };
@@ -220,6 +221,12 @@ impl Inner {
         let empty = (BTreeMap::new(), BTreeSet::new());
         let health = Health { ready: &empty.0, up: &empty.1, gone: &gathered.gone, epoch: gathered.revision.get() };
         let step = follow(role, &gathered.record, &demand, &health);
+        let step = {
+            let facts = self.facts();
+            let policies = facts.policies(&gathered.reach, &gathered.namespace);
+            let clusters = facts.clusters(&gathered.reach, &*self.rights, &step.record);
+            with_overrides(step, &gathered.workload, &policies, &clusters)
+        };
         self.write_follower(&gathered, &step).await
     }
 

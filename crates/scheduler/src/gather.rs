@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
     Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Role, Step, Workload, check_grounds,
-    contribution, is_made_by_hand, place, transition,
+    contribution, is_made_by_hand, place, transition, with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -224,6 +224,7 @@ impl Inner {
         let up = clusters.iter().filter(|c| c.info.is_ready()).map(|c| c.info.uid.clone()).collect();
         let health = Health { ready: &ready, up: &up, gone: &gathered.gone, epoch: gathered.revision.get() };
         let step = transition(workload, record, &decision, &health);
+        let step = with_overrides(step, workload, &policies, &clusters);
         let grounds = Grounds { workload, health: &health, stopped: decision.outcome == Outcome::Stopped };
         check_grounds(record, &step.record, &grounds)
             .map_err(|step| SchedulerError::Illegal { key: Box::new(gathered.key.clone()), step })?;

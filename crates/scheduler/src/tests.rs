@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{BuiltinKinds, ClusterTree, KindCatalog, Parts, Scheduler, UseByAll};
 
 const SHOP: LogicalClusterId = LogicalClusterId::new(7);
+const OTHER: LogicalClusterId = LogicalClusterId::new(8);
 
-/// `root` and `root:shop`.
+/// `root`, and below it `root:shop` and `root:other`.
 struct Tree;
 
 impl ClusterTree for Tree {
@@ -26,12 +27,13 @@ impl ClusterTree for Tree {
         match cluster {
             LogicalClusterId::ROOT => vec![root],
             SHOP => vec![(SHOP, "root:shop".parse().unwrap()), root],
+            OTHER => vec![(OTHER, "root:other".parse().unwrap()), root],
             _ => Vec::new(),
         }
     }
 
     fn subtree(&self, cluster: LogicalClusterId) -> Vec<LogicalClusterId> {
-        if cluster == LogicalClusterId::ROOT { vec![LogicalClusterId::ROOT, SHOP] } else { vec![cluster] }
+        if cluster == LogicalClusterId::ROOT { vec![LogicalClusterId::ROOT, SHOP, OTHER] } else { vec![cluster] }
     }
 }
 
@@ -525,4 +527,68 @@ async fn a_right_that_is_given_places_what_waited_and_one_that_is_taken_moves_no
     world.scheduler.rights_changed(LogicalClusterId::ROOT);
     world.settle().await;
     assert_eq!(words(world.get(&web).await.as_ref()), "east", "what runs there stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn overrides_of_policies_stand_on_the_record_while_they_hold() {
+    let world = World::new(&["east", "west"]).await;
+    let (web, service) = (shop("deployments.apps/shop/web"), shop("services/shop/web"));
+    world.create(service.clone(), "v1", "Service", json!({})).await;
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&service, "east").await;
+    let about = json!([{"apiGroup": "apps", "kinds": ["Deployment"]}, {"apiGroup": "", "kinds": ["Service"]}]);
+    let change = |registry: &str| json!({"clusters": {"names": ["east"]}, "imageRegistry": registry});
+    let policy = |registry: &str| json!({"resources": about, "enforcement": "Constraint", "overrides": [change(registry)], "yield": ["spec.replicas"]});
+    world.policy(SHOP, "own", policy("own.example")).await;
+    world.policy(LogicalClusterId::ROOT, "mirror", policy("mirror.example")).await;
+    let registries = |object: Option<&Value>| {
+        let record = object.and_then(PlacementRecord::of).unwrap_or_default();
+        let on_east =
+            |o: &portolan_types::placement::PlacedOverride| o.on.len() == 1 && &*o.on[0] == "physicalclusters-east";
+        assert!(record.overrides.iter().all(on_east), "{record:?}");
+        record.overrides.iter().filter_map(|o| o.change.image_registry.clone()).collect::<Vec<_>>().join(" ")
+    };
+    for key in [&web, &service] {
+        world.until("both, root's last", key, |found| registries(found) == "own.example mirror.example").await;
+    }
+    world.settle().await;
+    assert_eq!(words(world.get(&web).await.as_ref()), "east", "nothing moves for it");
+    let mirror = key(LogicalClusterId::ROOT, "clusterplacementpolicies.portolan.dev/mirror");
+    world.store.commit(Transaction::one(mirror, Expect::Present, None)).await.unwrap();
+    let own = shop("clusterplacementpolicies.portolan.dev/own");
+    world.store.commit(Transaction::one(own, Expect::Present, None)).await.unwrap();
+    for key in [&web, &service] {
+        let plain = |found: Option<&Value>| {
+            let record = found.and_then(PlacementRecord::of).unwrap_or_default();
+            record.overrides.is_empty() && record.yields.is_empty()
+        };
+        world.until("none", key, plain).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_in_one_logical_cluster_keeps_no_other_waiting() {
+    let world = World::new(&[]).await;
+    let flood: Vec<_> = (0..300).map(|number| format!("web-{number}")).collect();
+    for name in &flood {
+        world.deployment(name, json!({"containers": []})).await;
+    }
+    let web = key(OTHER, "deployments.apps/shop/web");
+    let template = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": []}}}});
+    world.create(web.clone(), "apps/v1", "Deployment", template).await;
+    world.settle().await;
+    // Now all of them are looked at again, those of the flood first in the order of keys.
+    world.physical("east", json!({}), true).await;
+    world.placed(&web, "east").await;
+    world.settle().await;
+    let revision = |object: &Value| object::meta_text(object, "resourceVersion").parse::<u64>().unwrap();
+    let own = revision(&world.get(&web).await.unwrap());
+    let mut before = 0;
+    for name in &flood {
+        let object = world.get(&shop(&format!("deployments.apps/shop/{name}"))).await.unwrap();
+        assert_eq!(words(Some(&object)), "east");
+        before += usize::from(revision(&object) < own);
+    }
+    // What is in hand when it comes is done first: as many as there are workers, and one more round.
+    assert!(before <= 40, "{before} were placed before");
 }

@@ -243,6 +243,7 @@ fn plan_active(
         syncer_epoch: target.syncer_epoch,
         scaled_to,
         lacking: seen.lacking,
+        below,
     };
     match (transform::copy_of(upstream, &context), below) {
         (Err(refusal), _) => Decision::Refuse(refusal),

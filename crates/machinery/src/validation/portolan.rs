@@ -167,7 +167,7 @@ fn placement_policy(object: &At<'_>, errors: &mut Errors) {
     }
     replicas(&spec.child("replicas"), errors);
     core::tolerations(&spec, errors);
-    spec.items("overrides").for_each(|one| override_of(&one, errors));
+    overrides(&spec, errors);
     for path in spec.items("yield") {
         if !is_field_path(path.as_text()) {
             errors.invalid(&path.path, path.value, "must be a path of fields below `spec`, such as `spec.replicas`");
@@ -181,9 +181,9 @@ fn placement_policy(object: &At<'_>, errors: &mut Errors) {
 
 fn is_field_path(path: &str) -> bool {
     let mut steps = path.trim_start_matches('.').split('.');
-    let word =
-        |step: &str| !step.is_empty() && step.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_[]*".contains(&b));
-    steps.next() == Some("spec") && steps.all(word)
+    let word = |step: &str| !step.is_empty() && step.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    let below = steps.next() == Some("spec");
+    below && steps.next().is_some_and(word) && steps.all(word)
 }
 
 /// Choices of choices.
@@ -240,16 +240,52 @@ fn replicas(at: &At<'_>, errors: &mut Errors) {
 }
 
 const OPERATIONS: [&str; 6] = ["add", "copy", "move", "remove", "replace", "test"];
+/// Bytes of all overrides of a policy: they stand in the record on every object that they change.
+const MAX_OVERRIDES: usize = 16 * 1024;
+
+fn overrides(spec: &At<'_>, errors: &mut Errors) {
+    let bytes = spec.get("overrides").to_string().len();
+    if bytes > MAX_OVERRIDES {
+        errors.forbidden(spec.path("overrides"), "may not be larger than 16384 bytes together");
+    }
+    spec.items("overrides").for_each(|one| override_of(&one, errors));
+}
+
+/// A host with its port, and a path.
+fn is_registry(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._:/".contains(&b);
+    !text.is_empty() && !text.starts_with('/') && !text.contains("//") && text.bytes().all(fits)
+}
+
+/// Keys that are Portolan's own, on which copies are told apart.
+fn no_own_keys(at: &At<'_>, field: &str, errors: &mut Errors) {
+    for (key, entry) in at.entries(field) {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        if ["portolan.dev", "kcp.io"].iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}"))) {
+            errors.forbidden(&entry.path, "is set by the server only");
+        }
+    }
+}
 
 fn override_of(at: &At<'_>, errors: &mut Errors) {
     clusters(&at.child("clusters"), 0, errors);
     metadata::labels(&at.path("labels"), Some(at.get("labels")), errors);
     metadata::annotations_at(&at.path("annotations"), Some(at.get("annotations")), errors);
+    ["labels", "annotations"].iter().for_each(|field| no_own_keys(at, field, errors));
+    if at.has("imageRegistry") && !is_registry(at.text("imageRegistry")) {
+        let why = "must be a host, with a port and a path if need be, such as mirror.example:5000/hub";
+        errors.invalid(at.path("imageRegistry"), at.get("imageRegistry"), why);
+    }
     for (name, entry) in at.entries("env") {
         names::env_name(name).iter().for_each(|detail| errors.invalid(&entry.path, &name.into(), detail));
     }
     for operation in at.items("patch") {
         operation.one_of("op", &OPERATIONS, errors);
+        let known = OPERATIONS.contains(&operation.text("op"));
+        if known && serde_json::from_value::<json_patch::PatchOperation>(operation.value.clone()).is_err() {
+            let why = "must be an operation of a JSON patch: `add`, `replace` and `test` need a `value`, `copy` and `move` a `from`";
+            errors.invalid(&operation.path, operation.value, why);
+        }
         if !operation.text("path").starts_with('/') {
             errors.invalid(operation.path("path"), operation.get("path"), "must be a JSON pointer");
         }

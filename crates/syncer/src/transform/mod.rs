@@ -4,11 +4,13 @@ mod compat;
 mod fields;
 mod fingerprint;
 mod metadata;
+mod overrides;
 mod pods;
+mod yields;
 
 use portolan_types::{
     Uid, annotations, object,
-    placement::{CopyIdentity, PlacedCopy},
+    placement::{CopyIdentity, PlacedCopy, PlacementRecord},
     upstream::UpstreamObject,
 };
 use serde_json::{Map, Value};
@@ -37,6 +39,8 @@ pub struct CopyContext<'a> {
     pub scaled_to: Option<i64>,
     /// What the API of the physical cluster has no field for.
     pub lacking: &'a Lacking,
+    /// The copy as it stands below, whose values of yielded fields stay.
+    pub below: Option<&'a Value>,
 }
 
 /// The copy of `upstream` as it should be downstream, without uid and resourceVersion. Its annotation
@@ -57,20 +61,23 @@ pub fn copy_of(upstream: &UpstreamObject, context: &CopyContext<'_>) -> Result<V
         return Err(Refusal::incompatible(format!("the API of the physical cluster has no field {first}")));
     }
     context.lacking.defaults.iter().for_each(|pointer| compat::remove(&mut copy, pointer));
+    let identity = identity_of(upstream, context);
+    copy["metadata"] = metadata::copy_of(upstream, context.namespace, &identity);
+    let record = PlacementRecord::of(&upstream.object).unwrap_or_default();
+    // Before anything is checked or taken out: a policy is no way around that.
+    overrides::apply(&record.overrides, context.physical, &upstream.kind, &mut copy)?;
     pods::check(&upstream.kind, &copy)?;
     fields::check(&upstream.kind, &copy)?;
     fields::strip(&upstream.kind, &mut copy);
     set_replicas(&mut copy, context.entry.replicas);
     let template = pods::template_of(&upstream.kind, &upstream.object).map(fingerprint);
     pods::prepare(&upstream.kind, &mut copy, &upstream.key.cluster.to_string());
-    let identity = identity_of(upstream, context);
     copy["apiVersion"] = Value::String(upstream.kind.group_version().to_string());
     copy["kind"] = Value::String(upstream.kind.kind.to_string());
-    copy["metadata"] = metadata::copy_of(upstream, context.namespace, &identity);
     if let Some(template) = template {
         object::set_annotation(&mut copy, annotations::DOWN_TEMPLATE, Some(template));
     }
-    seal(&mut copy, &identity, context.scaled_to);
+    seal(&mut copy, &identity, &record.yields, context);
     Ok(copy)
 }
 
@@ -95,18 +102,23 @@ fn set_replicas(copy: &mut Value, replicas: Option<i64>) {
     }
 }
 
-/// Hashes the copy as it would be under syncer epoch 0 and without yielded replicas, then puts the true ones in.
-fn seal(copy: &mut Value, identity: &CopyIdentity, scaled_to: Option<i64>) {
+/// Hashes the copy as it would be under syncer epoch 0 and without yielded fields, then puts the true ones in.
+fn seal(copy: &mut Value, identity: &CopyIdentity, yields: &[String], context: &CopyContext<'_>) {
     let write = |copy: &mut Value, identity: &CopyIdentity| {
         let text = serde_json::to_string(identity).expect("strings and numbers serialize");
         object::set_annotation(copy, annotations::DOWN_IDENTITY, Some(text));
     };
     write(copy, &CopyIdentity { syncer_epoch: 0, ..identity.clone() });
-    if scaled_to.is_some() {
+    if context.scaled_to.is_some() {
         set_replicas(copy, Some(-1));
     }
-    let hash = fingerprint(copy);
-    set_replicas(copy, scaled_to);
+    let mut hashed = copy.clone();
+    yields.iter().for_each(|path| yields::set(&mut hashed, path, None));
+    let hash = fingerprint(&hashed);
+    if let Some(below) = context.below {
+        yields.iter().for_each(|path| yields::set(copy, path, yields::get(below, path)));
+    }
+    set_replicas(copy, context.scaled_to);
     write(copy, identity);
     object::set_annotation(copy, annotations::DOWN_APPLIED, Some(hash));
 }

@@ -81,6 +81,23 @@ fn walk_mut(value: &mut Value, depth: usize, visit: &mut impl FnMut(&mut Map<Str
     }
 }
 
+/// Calls `visit` with every container and init container of the pod specs of `copy`.
+pub(super) fn each_container(
+    kind: &GroupVersionKind,
+    copy: &mut Value,
+    visit: &mut impl FnMut(&mut Map<String, Value>),
+) {
+    if !may_hold_pods(kind) {
+        return;
+    }
+    walk_mut(copy, MAX_DEPTH, &mut |spec| {
+        for key in ["containers", "initContainers"] {
+            let containers = spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten();
+            containers.filter_map(Value::as_object_mut).for_each(&mut *visit);
+        }
+    });
+}
+
 /// Data is never a pod spec, even where it looks like one.
 fn may_hold_pods(kind: &GroupVersionKind) -> bool {
     !(kind.group.is_empty() && matches!(&*kind.kind, "ConfigMap" | "Secret" | "Service" | "ServiceAccount"))

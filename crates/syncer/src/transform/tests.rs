@@ -39,15 +39,17 @@ fn down_with(
 ) -> Result<Value, Refusal> {
     let physical: Uid = "east-uid".parse().unwrap();
     let entry = PlacedCopy { name: "east".into(), uid: physical.clone(), phase: Phase::Active, replicas, epoch: 1 };
+    let namespace = Some("default-x");
     copy_of(
         object,
         &CopyContext {
             physical: &physical,
-            namespace: Some("default-x"),
+            namespace,
             entry: &entry,
             syncer_epoch,
             scaled_to,
             lacking: &Lacking::default(),
+            below: None,
         },
     )
 }
@@ -245,4 +247,69 @@ fn drift_is_a_field_of_ours_that_differs() {
     ] {
         assert_eq!(covers(&actual, &wanted), covered, "{case}");
     }
+}
+
+/// A Deployment with a record that says what policies change on its copies and leave to physical clusters.
+fn governed(change: Value, yields: Value) -> UpstreamObject {
+    let policy = json!({"kind": "ClusterPlacementPolicy", "workspace": "root", "name": "eu"});
+    let record = json!({
+        "clusters": [{"name": "east", "uid": "east-uid", "phase": "Active", "epoch": 1}], "generation": 3,
+        "overrides": [{"policy": policy, "on": ["east-uid"], "change": change}], "yields": yields,
+    });
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+    upstream(
+        "apps/v1/Deployment",
+        json!({
+            "metadata": {"annotations": {"portolan.dev/placement": record.to_string()}},
+            "spec": {"replicas": 2, "paused": false, "template": template},
+        }),
+    )
+}
+
+#[test]
+fn overrides_change_the_copy_and_what_it_was_made_of_stays_known() {
+    let plain = down_with(&governed(json!({}), json!([])), None, 1, None).unwrap();
+    let changed = down_with(&governed(json!({"imageRegistry": "mirror.example"}), json!([])), None, 1, None).unwrap();
+    assert_eq!(changed["spec"]["template"]["spec"]["containers"][0]["image"], "mirror.example/i:1");
+    let note = |copy: &Value, key: &str| object::annotation(copy, key).map(str::to_owned);
+    assert_ne!(note(&changed, annotations::DOWN_APPLIED), note(&plain, annotations::DOWN_APPLIED));
+    assert_eq!(note(&changed, annotations::DOWN_TEMPLATE), note(&plain, annotations::DOWN_TEMPLATE));
+}
+
+#[test]
+fn an_override_is_no_way_around_what_must_not_go_down() {
+    for (path, value) in [
+        ("/spec/template/spec/hostNetwork", json!(true)),
+        ("/spec/template/spec/containers/0/securityContext", json!({"privileged": true})),
+    ] {
+        let patch = json!({"patch": [{"op": "add", "path": path, "value": value}]});
+        assert_eq!(down_with(&governed(patch, json!([])), None, 1, None).unwrap_err().reason, "NotSyncable", "{path}");
+    }
+    let patch = json!({"patch": [{"op": "add", "path": "/spec/template/spec/nodeName", "value": "n"}]});
+    let copy = down_with(&governed(patch, json!([])), None, 1, None).unwrap();
+    assert_eq!(copy["spec"]["template"]["spec"].get("nodeName"), None);
+}
+
+#[test]
+fn a_yielded_field_starts_as_upstream_and_stays_as_it_is_below() {
+    let object = governed(json!({}), json!(["spec.paused", "spec.minReadySeconds"]));
+    let physical: Uid = "east-uid".parse().unwrap();
+    let name = "east".into();
+    let entry = PlacedCopy { name, uid: physical.clone(), phase: Phase::Active, replicas: None, epoch: 1 };
+    let with = |below: Option<&Value>| {
+        let (namespace, syncer_epoch, scaled_to) = (Some("default-x"), 1, None);
+        let lacking = &Lacking::default();
+        let context =
+            CopyContext { physical: &physical, namespace, entry: &entry, syncer_epoch, scaled_to, lacking, below };
+        copy_of(&object, &context).unwrap()
+    };
+    let first = with(None);
+    assert_eq!((&first["spec"]["paused"], first["spec"].get("minReadySeconds")), (&json!(false), None));
+    let below = json!({"spec": {"paused": true, "minReadySeconds": 5, "replicas": 9}});
+    let later = with(Some(&below));
+    let spec = |field: &str| later["spec"][field].clone();
+    assert_eq!((spec("paused"), spec("minReadySeconds"), spec("replicas")), (json!(true), json!(5), json!(2)));
+    let applied = |copy: &Value| object::annotation(copy, annotations::DOWN_APPLIED).map(str::to_owned);
+    assert_eq!(applied(&first), applied(&later), "what is written to it there is no reason for a write");
 }

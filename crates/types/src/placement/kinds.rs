@@ -188,7 +188,8 @@ pub struct PlacementPolicySpec {
     /// Changes for the copies on certain clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
-    /// Field paths that the physical cluster may own.
+    /// Fields that the physical cluster may own, as `spec.replicas`: a copy starts with the upstream value, and keeps what
+    /// is written to it there. Not inside lists.
     #[serde(rename = "yield", skip_serializing_if = "Vec::is_empty")]
     pub yields: Vec<String>,
     /// The higher one decides among policies of one level.
@@ -232,6 +233,12 @@ pub struct ClusterSelector {
     /// Further choices, in this order, when too few are left.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<ClusterSelector>,
+}
+
+impl ClusterSelector {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How many physical clusters.
@@ -327,21 +334,22 @@ pub struct Weight {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Override {
-    /// Which clusters.
+    /// Which clusters; all when it says nothing.
+    #[serde(skip_serializing_if = "ClusterSelector::is_empty")]
     pub clusters: ClusterSelector,
-    /// Registry that replaces the one of every image.
+    /// Registry that replaces the one of every image, or comes before an image that names none: `mirror.example:5000/hub`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_registry: Option<String>,
-    /// Labels to set.
+    /// Labels to set on the copy.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations to set.
+    /// Annotations to set on the copy.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Environment variables to set in every container.
+    /// Environment variables to set in every container and init container.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// JSON patch (RFC 6902) of the copy.
+    /// JSON patch (RFC 6902) of the copy: of its labels, its annotations and all outside its metadata.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patch: Vec<serde_json::Value>,
 }

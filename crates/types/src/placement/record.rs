@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Override;
 use crate::{annotations, group::GroupResource, names::Uid, object};
 
 /// Where a copy is in its life.
@@ -61,6 +62,23 @@ pub struct PlacementRecord {
     /// `metadata.generation` that the decision was made for.
     #[serde(default)]
     pub generation: i64,
+    /// What policies change on copies, in the order in which it is done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<PlacedOverride>,
+    /// Fields that policies let physical clusters own, as `spec.replicas`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub yields: Vec<String>,
+}
+
+/// What a policy changes on the copies on certain physical clusters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedOverride {
+    /// The policy.
+    pub policy: PolicyRef,
+    /// Uids of the physical clusters.
+    pub on: Vec<Uid>,
+    /// The change. Which clusters it is for has been found, and stands in `on`.
+    pub change: Override,
 }
 
 impl PlacementRecord {

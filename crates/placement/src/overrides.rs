@@ -1,0 +1,157 @@
+//! What policies change on the copies of certain physical clusters, and what they leave to them.
+
+use portolan_types::placement::{Override, PlacedOverride, PlacementRecord};
+
+use crate::{
+    facts::{ClusterFacts, ClusterInfo},
+    policy::LeveledPolicy,
+    transition::Step,
+    workload::Workload,
+};
+
+/// Puts onto the record of `step` what the policies of all levels change on its active copies, proposals and constraints
+/// alike: the most specific level first and root last, and within a level the policy that would decide last, so that the last
+/// word is root's.
+pub fn with_overrides(
+    mut step: Step,
+    workload: &Workload,
+    policies: &[LeveledPolicy],
+    clusters: &[ClusterFacts],
+) -> Step {
+    if step.cause.is_none() && is_fixed(workload) {
+        return step;
+    }
+    let about = ordered(workload, policies);
+    let active = step.record.active().map(|copy| &copy.uid);
+    let active: Vec<&ClusterInfo> =
+        active.filter_map(|uid| clusters.iter().find(|c| c.info.uid == *uid)).map(|c| &*c.info).collect();
+    let overrides = about.iter().flat_map(|policy| overrides_of(policy, &active)).collect();
+    let mut yields: Vec<String> = about.iter().flat_map(|policy| policy.policy.spec.yields.iter().cloned()).collect();
+    yields.sort_unstable();
+    yields.dedup();
+    if active.is_empty() {
+        yields.clear();
+    }
+    let next = PlacementRecord { overrides, yields, ..step.record.clone() };
+    if next != step.record {
+        step.record = next;
+        step.cause.get_or_insert_with(|| "overrides changed".to_owned());
+    }
+    step
+}
+
+/// Whether a copy cannot be changed once it is made: it keeps what it was made with while it stays.
+fn is_fixed(workload: &Workload) -> bool {
+    matches!((&*workload.kind.group, &*workload.kind.kind), ("", "Pod") | ("batch", "Job"))
+}
+
+/// The policies about `workload`, in the order in which their changes are made.
+fn ordered<'a>(workload: &Workload, policies: &'a [LeveledPolicy]) -> Vec<&'a LeveledPolicy> {
+    let holds = |p: &&LeveledPolicy| p.policy.fault().is_none() && p.policy.is_about(workload);
+    let mut about: Vec<_> = policies.iter().filter(holds).collect();
+    about.sort_by(|a, b| a.level.cmp(&b.level).then_with(|| b.rank().cmp(&a.rank())));
+    about
+}
+
+fn overrides_of(policy: &LeveledPolicy, active: &[&ClusterInfo]) -> Vec<PlacedOverride> {
+    let placed = |(change, on): (&Override, Vec<&ClusterInfo>)| PlacedOverride {
+        policy: policy.reference.clone(),
+        on: on.into_iter().map(|cluster| cluster.uid.clone()).collect(),
+        change: Override { clusters: Default::default(), ..change.clone() },
+    };
+    policy.policy.overrides(active).map(placed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures::{clusters, constraint, deployment, policy, record, uid, workload};
+
+    fn step(text: &str) -> Step {
+        Step { record: record(text), cause: None, waiting: None }
+    }
+
+    /// `web>east,west` is a change by the policy web on two clusters.
+    fn words(step: &Step) -> String {
+        let name = |uid: &portolan_types::Uid| uid.trim_start_matches("uid-").to_owned();
+        let word = |o: &PlacedOverride| {
+            let on: Vec<_> = o.on.iter().map(name).collect();
+            format!("{}>{}", o.policy.name, on.join(","))
+        };
+        step.record.overrides.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    fn relabels(on: Value) -> Value {
+        json!({"overrides": [{"clusters": on, "labels": {"a": "b"}}]})
+    }
+
+    #[test]
+    fn the_changes_of_all_levels_are_made_and_roots_last() {
+        let all = || relabels(json!({}));
+        let urgent = json!({"priority": 5, "overrides": [{"labels": {"a": "b"}}]});
+        for (case, policies, expected) in [
+            ("root's is last", vec![policy(3, "root", all()), policy(0, "own", all())], "own>east,west root>east,west"),
+            (
+                "of a level the more urgent is last",
+                vec![policy(1, "u", urgent), policy(1, "n", all())],
+                "n>east,west u>east,west",
+            ),
+            ("a constraint's counts too", vec![constraint(2, "c", all())], "c>east,west"),
+            ("only on those it names", vec![policy(1, "p", relabels(json!({"names": ["west"]})))], "p>west"),
+            ("or on all but those it excludes", vec![policy(1, "p", relabels(json!({"exclude": ["west"]})))], "p>east"),
+            (
+                "also when they are a fallback",
+                vec![policy(1, "p", relabels(json!({"names": ["x"], "fallback": [{"names": ["west"]}]})))],
+                "p>west",
+            ),
+            ("nothing where it has no copy", vec![policy(1, "p", relabels(json!({"names": ["north"]})))], ""),
+            (
+                "nothing of one about others",
+                vec![policy(1, "p", json!({"resources": [{"kinds": ["Job"]}], "overrides": [{"labels": {"a": "b"}}]}))],
+                "",
+            ),
+            (
+                "nothing of one that cannot be read",
+                vec![policy(1, "p", json!({"clusters": {"cel": "x"}, "overrides": [{"labels": {"a": "b"}}]}))],
+                "",
+            ),
+        ] {
+            let after =
+                with_overrides(step("east west"), &deployment(1), &policies, &clusters(&["east", "north", "west"]));
+            assert_eq!(words(&after), expected, "{case}");
+            let cause = (!expected.is_empty()).then(|| "overrides changed".to_owned());
+            assert_eq!(after.cause, cause, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_written_once_and_goes_with_its_policy() {
+        let (facts, workload) = (clusters(&["east"]), deployment(1));
+        let relabels = [policy(1, "p", json!({"yield": ["spec.replicas"], "overrides": [{"labels": {"a": "b"}}]}))];
+        let first = with_overrides(step("east"), &workload, &relabels, &facts);
+        assert_eq!(first.record.overrides[0].on, [uid("east")]);
+        assert_eq!(first.record.yields, ["spec.replicas"]);
+        let again = with_overrides(Step { cause: None, ..first.clone() }, &workload, &relabels, &facts);
+        assert_eq!((again.cause, &again.record), (None, &first.record));
+        let gone = with_overrides(Step { cause: None, ..first }, &workload, &[], &facts);
+        assert_eq!((gone.cause.as_deref(), gone.record), (Some("overrides changed"), record("east")));
+    }
+
+    #[test]
+    fn a_job_keeps_what_it_was_made_with() {
+        let job = workload("batch", "Job", json!({"metadata": {"name": "j"}}));
+        let (facts, relabels) = (clusters(&["east"]), [policy(1, "p", relabels(json!({})))]);
+        let placed = Step { cause: Some("placed".into()), ..step("east") };
+        assert_eq!(words(&with_overrides(placed, &job, &relabels, &facts)), "p>east");
+        assert_eq!(words(&with_overrides(step("east"), &job, &relabels, &facts)), "");
+    }
+
+    #[test]
+    fn a_record_that_ends_has_none() {
+        let relabels = [policy(1, "p", json!({"yield": ["spec.replicas"], "overrides": [{"labels": {"a": "b"}}]}))];
+        let after = with_overrides(step("east-"), &deployment(1), &relabels, &clusters(&["east"]));
+        assert_eq!((after.cause, after.record), (None, record("east-")));
+    }
+}
