@@ -1,11 +1,19 @@
-//! `place` for 10, 1 000 and 100 000 objects on ten physical clusters, with a policy that divides and one that constrains.
+//! `place` for 10, 1 000 and 100 000 objects on ten physical clusters, with a policy that divides and one that constrains;
+//! for one object among 10 to 1 000 physical clusters; and of one that is placed already, as most looks find it.
 
-use std::{collections::BTreeMap, hint::black_box, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hint::black_box,
+    sync::Arc,
+};
 
 use divan::{Bencher, counter::ItemsCount};
-use portolan_placement::{ClusterFacts, ClusterInfo, LeveledPolicy, Policy, Question, Readiness, Workload, place};
+use portolan_placement::{
+    ClusterFacts, ClusterInfo, Decision, Health, LeveledPolicy, Policy, Question, Readiness, Workload, place,
+    transition, with_overrides,
+};
 use portolan_types::{
-    GroupKind, GroupResource,
+    GroupKind, GroupResource, Uid,
     placement::{PlacementRecord, PolicyRef},
 };
 use serde_json::{Value, json};
@@ -51,28 +59,67 @@ fn workload(n: usize) -> Workload {
     Workload::of(kind, GroupResource::new("apps", "deployments"), &object)
 }
 
-#[divan::bench(args = [10, 1_000, 100_000], sample_count = 10)]
-fn place_objects(bencher: Bencher, objects: usize) {
-    let clusters: Vec<_> = (0..10).map(cluster).collect();
+/// A policy that divides and one that constrains.
+fn policies() -> [LeveledPolicy; 2] {
     let about = json!([{"apiGroup": "apps", "kinds": ["Deployment"], "selector": {"matchLabels": {"tier": "web"}}}]);
     let divided =
         json!({"resources": about, "count": 3, "spread": [{"topologyKey": "region"}], "replicas": {"mode": "Divide"}});
     let constraint = json!({"resources": about, "enforcement": "Constraint", "clusters": {"exclude": ["c03"]}});
-    let policies = [policy(1, divided), policy(2, constraint)];
+    [policy(1, divided), policy(2, constraint)]
+}
+
+/// What stays the same from one question to the next.
+struct World {
+    policies: [LeveledPolicy; 2],
+    clusters: Vec<ClusterFacts>,
+    ready: BTreeMap<Uid, i64>,
+}
+
+impl World {
+    fn of(clusters: usize) -> Self {
+        Self { policies: policies(), clusters: (0..clusters).map(cluster).collect(), ready: BTreeMap::new() }
+    }
+
+    fn place(&self, workload: &Workload, previous: &PlacementRecord) -> Decision {
+        place(black_box(&Question {
+            workload,
+            policies: &self.policies,
+            clusters: &self.clusters,
+            previous,
+            home: &[],
+            ready: &self.ready,
+            now: 0,
+        }))
+    }
+}
+
+#[divan::bench(args = [10, 1_000, 100_000], sample_count = 10)]
+fn place_objects(bencher: Bencher, objects: usize) {
+    let (world, nowhere) = (World::of(10), PlacementRecord::default());
     let workloads: Vec<_> = (0..objects).map(workload).collect();
-    let (previous, ready) = (PlacementRecord::default(), BTreeMap::new());
     bencher.counter(ItemsCount::new(objects)).bench(|| {
         for workload in &workloads {
-            let question = Question {
-                workload,
-                policies: &policies,
-                clusters: &clusters,
-                previous: &previous,
-                home: &[],
-                ready: &ready,
-                now: 0,
-            };
-            black_box(place(black_box(&question)));
+            black_box(world.place(workload, &nowhere));
         }
+    });
+}
+
+#[divan::bench(args = [10, 100, 1_000], sample_count = 50)]
+fn place_among_clusters(bencher: Bencher, clusters: usize) {
+    let (world, workload, nowhere) = (World::of(clusters), workload(0), PlacementRecord::default());
+    bencher.bench(|| black_box(world.place(&workload, &nowhere)));
+}
+
+/// The whole look at an object that is where it should be: the decision, the step that is none, and its overrides.
+#[divan::bench(args = [10, 100, 1_000], sample_count = 50)]
+fn look_again(bencher: Bencher, clusters: usize) {
+    let (world, workload) = (World::of(clusters), workload(0));
+    let up = world.clusters.iter().map(|c| c.info.uid.clone()).collect();
+    let health = Health { ready: &world.ready, up: &up, gone: &BTreeSet::new(), epoch: 1 };
+    let nowhere = PlacementRecord::default();
+    let placed = transition(&workload, &nowhere, &world.place(&workload, &nowhere), &health).record;
+    bencher.bench(|| {
+        let step = transition(&workload, &placed, &world.place(&workload, &placed), &health);
+        black_box(with_overrides(step, &workload, &world.policies, &world.clusters))
     });
 }
