@@ -7,6 +7,7 @@ use crate::{
     facts::ClusterFacts,
     filters::FILTERS,
     policy::LeveledPolicy,
+    reason::Reason,
 };
 
 /// What one filter says of one physical cluster.
@@ -37,6 +38,8 @@ pub struct ClusterTrace {
     pub replicas: Option<i64>,
     /// Why it was left out: the stable word.
     pub reason: Option<&'static str>,
+    /// The same in a sentence: of the filter that refused it, or of what was chosen before it.
+    pub message: Option<String>,
 }
 
 /// What a policy had to do with the decision.
@@ -85,19 +88,23 @@ fn trace(planner: &Planner, cluster: &ClusterFacts, decision: &Decision) -> Clus
         Verdict {
             filter: filter.name,
             passed: refusal.is_none(),
-            reason: refusal.map_or("", crate::reason::Reason::word),
+            reason: refusal.map_or("", Reason::word),
             message: refusal.map(|_| (filter.say)(&planner.ctx, cluster)).unwrap_or_default(),
         }
     };
     let uid = &cluster.info.uid;
     let chosen = decision.chosen.iter().find(|c| c.uid == *uid);
+    let reason = decision.rejected.iter().find(|r| r.uid == *uid).map(|r| r.reason);
+    let verdicts: Vec<_> = FILTERS.iter().map(verdict).collect();
+    let refusal = |reason: Reason| verdicts.iter().find(|v| v.reason == reason.word()).map(|v| v.message.clone());
     ClusterTrace {
         name: cluster.info.name.clone(),
-        verdicts: FILTERS.iter().map(verdict).collect(),
+        message: reason.map(|reason| refusal(reason).unwrap_or_else(|| format!("it is {}", reason.phrase()))),
+        verdicts,
         score: 100 - cluster.load_percent(),
         chosen: chosen.is_some(),
         replicas: chosen.and_then(|c| c.replicas),
-        reason: decision.rejected.iter().find(|r| r.uid == *uid).map(|r| r.reason.word()),
+        reason: reason.map(Reason::word),
     }
 }
 
@@ -112,6 +119,15 @@ fn policies(question: &Question, planner: &Planner) -> Vec<PolicyTrace> {
             None => "decides".to_owned(),
         },
         None => "is less specific, of lower priority or younger".to_owned(),
+    };
+    // What it changes on copies counts whether or not it decides where they are.
+    let verdict = |p: &LeveledPolicy| {
+        let spec = &p.policy.spec;
+        let holds = p.policy.fault().is_none() && p.policy.is_about(question.workload);
+        match holds && !(spec.overrides.is_empty() && spec.yields.is_empty()) {
+            true => format!("{}, and changes copies", verdict(p)),
+            false => verdict(p),
+        }
     };
     let mut traces: Vec<_> = question
         .policies
@@ -135,8 +151,9 @@ impl Explanation {
             if let Some(replicas) = c.replicas {
                 trace["replicas"] = replicas.into();
             }
-            if let Some(reason) = c.reason {
+            if let (Some(reason), Some(message)) = (c.reason, &c.message) {
                 trace["reason"] = reason.into();
+                trace["message"] = message.as_str().into();
             }
             trace
         };
@@ -157,7 +174,11 @@ impl Explanation {
             text.push_str(&format!("  {} {}\n", policy.title, policy.verdict));
         }
         for cluster in &self.clusters {
-            let refusals: Vec<_> = cluster.verdicts.iter().filter(|v| !v.passed).map(|v| v.message.as_str()).collect();
+            let refused = cluster.verdicts.iter().filter(|v| !v.passed).map(|v| v.message.as_str());
+            let mut refusals: Vec<_> = refused.collect();
+            if refusals.is_empty() {
+                refusals.extend(cluster.message.as_deref());
+            }
             let replicas = cluster.replicas.map(|n| format!(" with {n} replicas")).unwrap_or_default();
             let verdict = match (cluster.chosen, cluster.reason) {
                 (true, _) => format!("chosen{replicas}"),

@@ -67,6 +67,7 @@ fn every_filter_has_its_reason() {
         let explained = crate::explain(&question.question());
         let refused = explained.clusters[0].verdicts.iter().find(|v| !v.passed);
         assert!(reason == "SpreadKeyMissing" || refused.is_some_and(|v| v.reason == reason && !v.message.is_empty()));
+        assert!(explained.clusters[0].message.as_ref().is_some_and(|said| !said.is_empty()), "{reason}");
     }
 }
 

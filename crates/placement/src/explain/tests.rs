@@ -18,7 +18,7 @@ fn why_it_is_where_it_is() {
     let divided = json!({"count": 2, "spread": [{"topologyKey": "region"}], "replicas": {"mode": "Divide"}});
     let case = Case::new(deployment(6), facts)
         .by(policy(1, "web-everywhere", divided))
-        .by(policy(2, "anywhere", json!({})))
+        .by(policy(2, "anywhere", json!({"overrides": [{"labels": {"a": "b"}}]})))
         .by(policy(1, "jobs", json!({"resources": [{"apiGroup": "batch", "kinds": ["Job"]}]})))
         .by(constraint(2, "not-asia", json!({"clusters": {"exclude": ["ap-1"]}})));
     insta::assert_snapshot!(explain(&case.question()).to_text());
@@ -47,6 +47,7 @@ fn the_same_as_json() {
     let value = explain(&case.question()).to_value();
     assert_eq!(value["clusters"][1]["chosen"], true);
     assert_eq!(value["clusters"][0]["reason"], "Cordoned");
+    assert_eq!(value["clusters"][0]["message"], "it is cordoned");
     let cordon = value["clusters"][0]["verdicts"].as_array().unwrap().iter().find(|v| v["filter"] == "cordon").unwrap();
     assert_eq!(
         *cordon,

@@ -2,9 +2,17 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{
+    HeaderMap, Method, Request,
+    header::{ACCEPT, CONTENT_TYPE, WARNING},
+};
+use http_body_util::{BodyExt as _, Full};
+use portolan_apiserver::User;
 use portolan_store::Engine;
 use portolan_types::LogicalClusterPath;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 use super::apply::Workspace;
 use crate::control_plane::{self, Config, ControlPlane};
@@ -108,7 +116,7 @@ async fn an_eviction_above_ends_the_pod_below_and_another_takes_its_place() {
     let pods = team.get(PODS).await.unwrap();
     let evicted = pods["items"].as_array().unwrap().iter().find(of_web).unwrap()["metadata"].clone();
     let name = evicted["name"].as_str().unwrap();
-    let eviction = serde_json::json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
     team.post(&format!("{PODS}/{name}/eviction"), &eviction).await.unwrap();
     until(&team, PODS, |pods| {
         let pods = pods["items"].as_array().unwrap();
@@ -116,5 +124,116 @@ async fn an_eviction_above_ends_the_pod_below_and_another_takes_its_place() {
     })
     .await;
     until(&team, WEB, |web| web["status"]["readyReplicas"] == 6).await;
+    plane.stop().await;
+}
+
+/// The answer to a request of an administrator, with its headers.
+async fn ask(plane: &ControlPlane, method: Method, path: &str, accept: &str, body: Value) -> (HeaderMap, Value) {
+    let user = User { name: "admin".into(), groups: vec![portolan_machinery::rbac::MASTERS.into()], ..User::default() };
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let request = Request::builder().method(method).uri(path);
+    let request =
+        request.header(ACCEPT, accept).header(CONTENT_TYPE, "application/json").body(Full::new(body)).unwrap();
+    let answer = plane.api.service_as(user).oneshot(request).await.unwrap();
+    let headers = answer.headers().clone();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (headers, serde_json::from_slice(&bytes).unwrap())
+}
+
+fn deployment(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_are_told_where_and_why() {
+    const JSON: &str = "application/json";
+    let (plane, _folder) = start().await;
+    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    root.apply(MEMBER).await.unwrap();
+    root.apply(&MEMBER.replace("east", "west").replace("spec:\n", "spec:\n  unschedulable: true\n")).await.unwrap();
+    let ready = |list: &Value| list.to_string().matches("the API server answers").count() == 2;
+    until(&root, "/apis/portolan.dev/v1alpha1/physicalclusters", ready).await;
+    let deployments = "/clusters/root/apis/apps/v1/namespaces/default/deployments";
+    ask(&plane, Method::POST, deployments, JSON, deployment("web")).await;
+    let placed = |d: &Value| d["metadata"]["annotations"]["portolan.dev/clusters"] == "east";
+    until(&root, "/apis/apps/v1/namespaces/default/deployments/web", placed).await;
+    let (headers, _) = ask(&plane, Method::POST, deployments, JSON, deployment("api")).await;
+    assert_eq!(headers.get(WARNING), None, "nothing that goes well is told");
+    until(&root, "/apis/apps/v1/namespaces/default/deployments/api", placed).await;
+
+    let mut lost = deployment("lost");
+    lost["metadata"]["annotations"] = json!({"portolan.dev/pin": "eats"});
+    let (headers, _) = ask(&plane, Method::POST, deployments, JSON, lost).await;
+    let warnings: Vec<_> = headers.get_all(WARNING).iter().map(|line| line.to_str().unwrap()).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("did you mean \\\"east\\\"?"), "{warnings:?}");
+    assert!(warnings[1].contains("0/2 physical clusters fit"), "{warnings:?}");
+
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let (_, table) = ask(&plane, Method::GET, deployments, table, Value::Null).await;
+    let columns = table["columnDefinitions"].as_array().unwrap();
+    let at = columns.iter().position(|column| column["name"] == "Clusters").expect("it is there");
+    assert!(columns[at]["priority"].as_i64().unwrap() > 0, "only a wide table shows it");
+    let cells = |row: &Value| (row["cells"][0].clone(), row["cells"][at].clone());
+    let rows: Vec<_> = table["rows"].as_array().unwrap().iter().map(cells).collect();
+    let expected = [("api", "east"), ("lost", "<none>"), ("web", "east")].map(|(name, on)| (json!(name), json!(on)));
+    assert_eq!(rows, expected);
+
+    let about = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let review =
+        json!({"apiVersion": "portolan.dev/v1alpha1", "kind": "PlacementExplanation", "spec": {"object": about}});
+    let path = "/clusters/root/apis/portolan.dev/v1alpha1/namespaces/default/placementexplanations";
+    let (_, answer) = ask(&plane, Method::POST, path, JSON, review.clone()).await;
+    let trace = |at: usize| answer["status"]["clusters"][at].clone();
+    assert_eq!((&trace(0)["name"], &trace(0)["chosen"]), (&json!("east"), &json!(true)), "{answer}");
+    let why = (&trace(1)["name"], &trace(1)["reason"], &trace(1)["message"]);
+    assert_eq!(why, (&json!("west"), &json!("Cordoned"), &json!("it is cordoned")), "{answer}");
+    let mut elsewhere = review;
+    elsewhere["metadata"] = json!({"namespace": "kube-system"});
+    let (_, refused) = ask(&plane, Method::POST, path, JSON, elsewhere).await;
+    assert_eq!(refused["code"], 400, "only about the namespace that the request was authorized for: {refused}");
+    let (_, gone) = ask(&plane, Method::GET, path, JSON, Value::Null).await;
+    assert_eq!(gone["code"], 405, "it is an answer, and nothing is stored");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overrides_reach_the_copy_and_change_nothing_above() {
+    let (plane, _folder) = start().await;
+    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    root.apply(MEMBER).await.unwrap();
+    let policy = "apiVersion: portolan.dev/v1alpha1\nkind: ClusterPlacementPolicy\nmetadata: {name: mirror}\nspec:\n  \
+                  resources: [{apiGroup: apps}]\n  overrides: [{clusters: {names: [east]}, imageRegistry: mirror.example}]\n";
+    root.apply(policy).await.unwrap();
+    root.apply(&deployment("web").to_string()).await.unwrap();
+    let image = |pods: &Value| pods.pointer("/items/0/spec/containers/0/image").cloned();
+    until(&root, "/api/v1/namespaces/default/pods", |pods| image(pods) == Some(json!("mirror.example/i:1"))).await;
+    let above = root.get("/apis/apps/v1/namespaces/default/deployments/web").await.unwrap();
+    assert_eq!(above["spec"]["template"]["spec"]["containers"][0]["image"], "i:1");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_placed_in_a_workspace_that_is_being_deleted() {
+    let (plane, _folder) = start().await;
+    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    make_workspaces(&root, 0..2).await;
+    let [going, staying] =
+        ["root:team-0", "root:team-1"].map(|path| Workspace::new(&plane.api, &path.parse().unwrap()));
+    let held = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [example.com/hold]}\n";
+    going.apply(held).await.unwrap();
+    for team in [&going, &staying] {
+        team.apply(&deployment("web").to_string()).await.unwrap();
+    }
+    root.delete("/apis/tenancy.kcp.io/v1alpha1/workspaces/team-0").await.unwrap();
+    root.apply(MEMBER).await.unwrap();
+    let web = "/apis/apps/v1/namespaces/default/deployments/web";
+    until(&staying, web, |web| web["status"]["readyReplicas"] == 1).await;
+    let above = going.get(web).await.unwrap();
+    assert_eq!(above["metadata"]["annotations"].get("portolan.dev/clusters"), None, "{above}");
     plane.stop().await;
 }
