@@ -15,7 +15,7 @@ use crate::{
     policy::{LeveledPolicy, Standing},
     reason::Reason,
     select::{Candidate, Selection, select},
-    workload::{Moves, PinOn, Workload},
+    workload::{Moves, PinOn, Workload, contribution},
 };
 
 /// Everything that a decision depends on.
@@ -247,6 +247,9 @@ impl<'a> Planner<'a> {
     fn candidate(&self, facts: &'a ClusterFacts, held: Option<Reason>) -> Candidate<'a> {
         let (question, uid) = (self.ctx.question, &facts.info.uid);
         let winner = self.ctx.rules.winner.filter(|_| question.workload.pin.is_none());
+        // Its own weight must not make a physical cluster look fuller to what is there: it would move for being there.
+        let taken = contribution(question.workload, question.previous);
+        let own = taken.into_iter().find(|(on, _)| on == uid).map(|(_, own)| own).unwrap_or_default();
         let tier = winner.map_or(0, |p| match p.policy.standing(&facts.info) {
             Standing::Tier(tier) => tier,
             Standing::Excluded | Standing::NotNamed | Standing::NotSelected => 0,
@@ -258,8 +261,8 @@ impl<'a> Planner<'a> {
             sibling: question.workload.siblings.contains(uid),
             home: question.home.contains(uid),
             tier,
-            load: facts.load_percent(),
-            pods: amount(&facts.used, "pods").units(),
+            load: facts.load_percent_without(&own),
+            pods: amount(&facts.used, "pods").minus(amount(&own, "pods")).units().max(0),
         }
     }
 

@@ -129,10 +129,16 @@ impl ClusterFacts {
     /// The fullest of cpu, memory and pods, in percent of bounds or, where there are none, of what the nodes hold.
     /// 50 when nothing is known.
     pub(crate) fn load_percent(&self) -> i64 {
+        self.load_percent_without(&Resources::new())
+    }
+
+    /// As [`Self::load_percent`], without the part of what is used that is `own`.
+    pub(crate) fn load_percent_without(&self, own: &Resources) -> i64 {
         let percent = |resource: &str| {
             let limits = [self.info.bounds.get(resource), self.info.allocatable.get(resource)];
             let limit = limits.into_iter().flatten().min().map(|q| q.nanos()).filter(|n| *n > 0)?;
-            let share = amount(&self.used, resource).nanos().max(0).saturating_mul(100) / limit;
+            let used = amount(&self.used, resource).minus(amount(own, resource));
+            let share = used.nanos().max(0).saturating_mul(100) / limit;
             Some(i64::try_from(share).unwrap_or(i64::MAX).min(100))
         };
         ["cpu", "memory", "pods"].into_iter().filter_map(percent).max().unwrap_or(50)

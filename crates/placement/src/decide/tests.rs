@@ -147,6 +147,16 @@ fn replicas_are_divided_or_not() {
 }
 
 #[test]
+fn what_was_divided_over_more_than_wanted_stays_so() {
+    let by = policy(1, "p", json!({"count": 1, "replicas": {"mode": "Divide"}}));
+    let question = Case::new(deployment(2), vec![cluster("a").bounded("1"), cluster("b")]).by(by);
+    check("what does not fit goes to a further one", &question, "a*1 b*1");
+    let placed = vec![cluster("a").bounded("1").using("1"), cluster("b").using("1")];
+    let again = Case { clusters: placed, ..question }.on("a*1 b*1");
+    check("its own weight does not make it move", &again, "a*1 b*1");
+}
+
+#[test]
 fn growth_over_the_bounds_spills_and_what_runs_stays() {
     let mut question = Case::new(deployment(5), vec![cluster("a").bounded("3").using("2"), cluster("b")]).on("a");
     question.ready = [(crate::fixtures::uid("a"), 2)].into();
