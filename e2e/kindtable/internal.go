@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -26,6 +27,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/flowcontrol"
 	"k8s.io/kubernetes/pkg/apis/networking"
+	"k8s.io/kubernetes/pkg/apis/policy"
 	"k8s.io/kubernetes/pkg/apis/rbac"
 	resourceapi "k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/kubernetes/pkg/apis/storage"
@@ -36,7 +38,7 @@ var shown = []struct{ internal, published any }{
 	{metav1.LabelSelector{}, metav1.LabelSelector{}}, {metav1.OwnerReference{}, metav1.OwnerReference{}},
 	{api.PodTemplateSpec{}, corev1.PodTemplateSpec{}}, {api.EphemeralContainer{}, corev1.EphemeralContainer{}},
 	{api.PersistentVolumeSource{}, corev1.PersistentVolumeSource{}}, {api.PersistentVolumeClaimSpec{}, corev1.PersistentVolumeClaimSpec{}},
-	{api.ServicePort{}, corev1.ServicePort{}}, {api.PodIP{}, corev1.PodIP{}}, {api.HostIP{}, corev1.HostIP{}},
+	{api.ServicePort{}, corev1.ServicePort{}}, {api.Toleration{}, corev1.Toleration{}}, {api.PodIP{}, corev1.PodIP{}}, {api.HostIP{}, corev1.HostIP{}},
 	{api.Taint{}, corev1.Taint{}}, {api.NodeAddress{}, corev1.NodeAddress{}}, {api.NodeConfigSource{}, corev1.NodeConfigSource{}},
 	{api.ScopeSelector{}, corev1.ScopeSelector{}}, {api.VolumeNodeAffinity{}, corev1.VolumeNodeAffinity{}},
 	{apps.DeploymentStrategy{}, appsv1.DeploymentStrategy{}}, {apps.DaemonSetUpdateStrategy{}, appsv1.DaemonSetUpdateStrategy{}},
@@ -45,7 +47,7 @@ var shown = []struct{ internal, published any }{
 	{batch.UncountedTerminatedPods{}, batchv1.UncountedTerminatedPods{}},
 	{networking.ServiceCIDRSpec{}, networkingv1.ServiceCIDRSpec{}}, {networking.ParentReference{}, networkingv1.ParentReference{}},
 	{networking.IngressBackend{}, networkingv1.IngressBackend{}},
-	{rbac.RoleRef{}, rbacv1.RoleRef{}},
+	{rbac.RoleRef{}, rbacv1.RoleRef{}}, {policy.PodDisruptionBudgetSpec{}, policyv1.PodDisruptionBudgetSpec{}},
 	{storage.VolumeAttachmentSpec{}, storagev1.VolumeAttachmentSpec{}}, {storage.CSINodeDriver{}, storagev1.CSINodeDriver{}},
 	{certificates.CertificateSigningRequestSpec{}, certificatesv1.CertificateSigningRequestSpec{}},
 	{certificates.CertificateSigningRequestCondition{}, certificatesv1.CertificateSigningRequestCondition{}},

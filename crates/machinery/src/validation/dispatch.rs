@@ -1,6 +1,8 @@
 //! Which rules hold for which kind: one table per API group.
 
-use super::{apps, batch, core, network, policy, portolan, rules::Rules, storage};
+use super::{
+    apps, autoscaling, batch, core, discovery, networking, policy, portolan, rbac, rules::Rules, small, storage,
+};
 use crate::kinds::Kind;
 
 static PLAIN: Rules = Rules::PLAIN;
@@ -11,16 +13,16 @@ pub(super) fn rules_of(kind: &Kind) -> &'static Rules {
         "" => core::RULES,
         "apps" => apps::RULES,
         "batch" => batch::RULES,
-        "networking.k8s.io" => network::RULES,
+        "networking.k8s.io" => networking::RULES,
         "events.k8s.io" => core::EVENTS,
-        "autoscaling" => policy::AUTOSCALING,
-        "policy" => policy::POLICY,
-        "rbac.authorization.k8s.io" => policy::RBAC,
-        "discovery.k8s.io" => network::DISCOVERY,
+        "autoscaling" => autoscaling::RULES,
+        "policy" => policy::RULES,
+        "rbac.authorization.k8s.io" => rbac::RULES,
+        "discovery.k8s.io" => discovery::RULES,
         "storage.k8s.io" => storage::RULES,
-        "scheduling.k8s.io" => policy::SCHEDULING,
-        "coordination.k8s.io" => policy::COORDINATION,
-        "node.k8s.io" => policy::NODE,
+        "scheduling.k8s.io" => small::SCHEDULING,
+        "coordination.k8s.io" => small::COORDINATION,
+        "node.k8s.io" => small::NODE,
         "portolan.dev" => portolan::RULES,
         "core.kcp.io" => portolan::CORE_KCP,
         "tenancy.kcp.io" => portolan::TENANCY,

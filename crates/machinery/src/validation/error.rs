@@ -140,6 +140,11 @@ impl FieldError {
         Self::new(field, "FieldValueNotFound", format!("Not found: {}: {detail}", shown(value)))
     }
 
+    /// Something went wrong while looking.
+    pub fn internal(field: impl fmt::Display, detail: &str) -> Self {
+        Self::new(field, "InternalError", format!("Internal error: {detail}"))
+    }
+
     /// Text is longer than `max` bytes.
     pub fn too_long(field: impl fmt::Display, max: usize) -> Self {
         Self::new(field, "FieldValueTooLong", format!("Too long: may not be more than {}", plural(max, "byte")))

@@ -178,3 +178,41 @@ pub(super) fn validate_update_any(old: &Value, new: &Value, errors: &mut Errors)
     }
     parts(&new, errors);
 }
+
+const REASON_RULE: &str = "a condition reason must start with alphabetic character, optionally followed by a string of \
+     alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  \
+     or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is \
+     '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+/// Longest reason and message of a condition.
+const MAX_REASON: usize = 1024;
+const MAX_MESSAGE: usize = 32 * 1024;
+
+/// Conditions of a status, in the form of new kinds.
+pub(super) fn conditions(status: &At<'_>, errors: &mut Errors) {
+    let mut taken = Vec::new();
+    for condition in status.items("conditions") {
+        let kind = condition.text("type");
+        match taken.contains(&kind) {
+            true => errors.duplicate(condition.path("type"), &kind.into()),
+            false => taken.push(kind),
+        }
+        condition.follows("type", names::qualified_name, errors);
+        condition.supported("status", &["False", "True", "Unknown"], errors);
+        if condition.number("observedGeneration") < 0 {
+            let why = "must be greater than or equal to zero";
+            errors.invalid(condition.path("observedGeneration"), condition.get("observedGeneration"), why);
+        }
+        condition.needs("lastTransitionTime", errors);
+        let reason = condition.text("reason");
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"_,:".contains(&b);
+        let ends = reason.starts_with(|c: char| c.is_ascii_alphabetic()) && !reason.ends_with([',', ':']);
+        if condition.needs("reason", errors) && !(ends && reason.bytes().all(good)) {
+            errors.invalid(condition.path("reason"), &reason.into(), REASON_RULE);
+        }
+        for (name, most) in [("reason", MAX_REASON), ("message", MAX_MESSAGE)] {
+            if condition.text(name).len() > most {
+                errors.push(FieldError::too_long(condition.path(name), most));
+            }
+        }
+    }
+}

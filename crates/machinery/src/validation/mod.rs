@@ -4,18 +4,22 @@
 //! ([`view::At`]).
 
 mod apps;
+mod autoscaling;
 mod batch;
 mod core;
+mod discovery;
 mod dispatch;
 mod error;
 mod internal;
 mod metadata;
 pub(crate) mod names;
-mod network;
+mod networking;
 mod policy;
 mod portolan;
+mod rbac;
 mod rules;
 mod selectors;
+mod small;
 mod storage;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,10 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
 const UNDERSCORE_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or \
      '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
+const WILDCARD_RULE: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must \
+     consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. \
+     '*.example.com', regex used for validation is \
+     '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const HEADER_RULE: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used \
      for validation is '[-A-Za-z0-9]+')";
 const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
@@ -94,6 +98,18 @@ pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Complaints {
     };
     if !text.split('.').all(part) {
         all.push(UNDERSCORE_RULE.to_owned());
+    }
+    all
+}
+
+/// DNS-1123 subdomain after `*.`.
+pub(crate) fn wildcard_subdomain(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if text.len() > 253 {
+        all.push(too_long(253));
+    }
+    if !text.strip_prefix("*.").is_some_and(|rest| rest.split('.').all(is_label)) {
+        all.push(WILDCARD_RULE.to_owned());
     }
     all
 }

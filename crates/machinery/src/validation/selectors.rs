@@ -266,3 +266,39 @@ pub(super) fn domain_prefixed_key(path: &Path, key: &str, errors: &mut Errors) {
 pub(super) fn is_ip(text: &str) -> bool {
     sloppy_ip(text).is_some()
 }
+
+/// Whether `inner` is a smaller network within `outer`.
+pub(super) fn is_within(outer: (IpAddr, u32), inner: (IpAddr, u32)) -> bool {
+    let start = |network: (IpAddr, u32)| match network.0 {
+        IpAddr::V4(v4) => u128::from(u32::from(v4).checked_shr(32 - outer.1.min(32)).unwrap_or(0)),
+        IpAddr::V6(v6) => u128::from(v6).checked_shr(128 - outer.1).unwrap_or(0),
+    };
+    outer.0.is_ipv4() == inner.0.is_ipv4() && outer.1 < inner.1 && start(outer) == start(inner)
+}
+
+/// A domain and a path at `name`, such as `example.com/what`.
+pub(super) fn domain_prefixed_path(at: &At<'_>, name: &str, errors: &mut Errors) {
+    match names::domain_prefixed_path(at.text(name)) {
+        None => errors.required(at.path(name), ""),
+        Some(all) => all.iter().for_each(|(part, why)| errors.invalid(at.path(name), &(*part).into(), why)),
+    }
+}
+
+/// A domain of two or more parts.
+pub(super) fn full_domain(at: &At<'_>, errors: &mut Errors) {
+    let text = at.as_text();
+    if text.is_empty() {
+        return errors.required(&at.path, "");
+    }
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let (whole, bad) = (names::dns_subdomain(text), text.split('.').find(|part| !names::dns_label(part).is_empty()));
+    match bad {
+        _ if !whole.is_empty() => errors.invalid(&at.path, &text.into(), &whole.join(",")),
+        _ if !text.contains('.') => {
+            let why = "should be a domain with at least two segments separated by dots";
+            errors.invalid(&at.path, &text.into(), why);
+        }
+        Some(part) => errors.invalid(&at.path, &part.into(), &names::dns_label(part).join(",")),
+        None => {}
+    }
+}

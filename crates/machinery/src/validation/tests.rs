@@ -343,7 +343,7 @@ fn what_may_not_change_does_not() {
             binding.clone(),
             with(binding, "/roleRef/name", json!("b")),
             vec![
-                "roleRef: Invalid value: {\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Role\",\"name\":\"b\"}: cannot change roleRef",
+                "roleRef: Invalid value: {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"Role\",\"Name\":\"b\"}: cannot change roleRef",
             ],
         ),
         (

@@ -110,6 +110,13 @@ impl<'v> At<'v> {
         }
     }
 
+    /// A number at `name` that may not be greater than `most`.
+    pub(super) fn most(&self, name: &str, most: i64, errors: &mut Errors) {
+        if self.number(name) > most {
+            errors.invalid(self.path(name), self.get(name), &format!("must be less than or equal to {most}"));
+        }
+    }
+
     /// Text at `name` that must be there.
     pub(super) fn needs(&self, name: &str, errors: &mut Errors) -> bool {
         self.needs_because(name, "", errors)

@@ -105,7 +105,7 @@ pub(super) fn keeps_running(template: &At<'_>, name: &str, errors: &mut Errors) 
 fn same_selector(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (before, after) = (old.child("spec").child("selector"), new.child("spec").child("selector"));
     if !is_same(before.value, after.value) {
-        let shown = internal::shown("LabelSelector", after.value);
+        let shown = internal::shown("*LabelSelector", after.value);
         errors.push(FieldError::invalid_shown(&after.path, &shown, super::view::IMMUTABLE));
     }
 }

@@ -177,10 +177,10 @@ fn restart_policy(spec: &At<'_>, errors: &mut Errors) {
 /// Fields that stay, with their internal types.
 const FROZEN: [(&str, &str); 5] = [
     ("completionMode", ""),
-    ("podFailurePolicy", "PodFailurePolicy"),
+    ("podFailurePolicy", "*PodFailurePolicy"),
     ("backoffLimitPerIndex", ""),
     ("managedBy", ""),
-    ("successPolicy", "SuccessPolicy"),
+    ("successPolicy", "*SuccessPolicy"),
 ];
 
 pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
@@ -193,7 +193,7 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
             errors.push(FieldError::invalid_shown(after.path(name), &shown, IMMUTABLE));
         }
     };
-    frozen("selector", "LabelSelector", errors);
+    frozen("selector", "*LabelSelector", errors);
     template(old, &after, errors);
     for (name, kind) in FROZEN {
         frozen(name, kind, errors);

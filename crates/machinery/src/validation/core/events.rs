@@ -1,7 +1,7 @@
 //! Events, in both groups.
 
 use super::super::{
-    Errors, names,
+    Errors, FieldError, internal, names,
     rules::{
         Rules,
         Step::{Became, Is, Metadata, MetadataChange},
@@ -124,7 +124,7 @@ fn new_event(object: &At<'_>, errors: &mut Errors) {
 }
 
 /// Fields that stay, by their names here and in what is said of them.
-const FIXED: [(&str, &str); 13] = [
+const FIXED: [(&str, &str); 14] = [
     ("regarding", "involvedObject"),
     ("reason", "reason"),
     ("note", "message"),
@@ -132,6 +132,7 @@ const FIXED: [(&str, &str); 13] = [
     ("deprecatedFirstTimestamp", "firstTimestamp"),
     ("deprecatedLastTimestamp", "lastTimestamp"),
     ("deprecatedCount", "count"),
+    ("reason", "reason"),
     ("type", "type"),
     ("eventTime", "eventTime"),
     ("action", "action"),
@@ -140,11 +141,24 @@ const FIXED: [(&str, &str); 13] = [
     ("reportingInstance", "reportingInstance"),
 ];
 
+/// How those that are no texts are shown.
+const FORMS: [(&str, &str); 7] = [
+    ("regarding", "ObjectReference"),
+    ("related", "*ObjectReference"),
+    ("deprecatedSource", "any"),
+    ("deprecatedFirstTimestamp", "any"),
+    ("deprecatedLastTimestamp", "any"),
+    ("deprecatedCount", "number"),
+    ("eventTime", "any"),
+];
+
 fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     if old.get("series") != new.get("series") {
         series(new, errors);
     }
     for (name, shown) in FIXED.into_iter().filter(|(name, _)| !is_same(old.get(name), new.get(name))) {
-        errors.invalid(shown, new.get(name), super::super::view::IMMUTABLE);
+        let form = FORMS.iter().find(|(known, _)| *known == name).map_or("string", |(_, form)| form);
+        let value = internal::shown(form, new.get(name));
+        errors.push(FieldError::invalid_shown(shown, &value, super::super::view::IMMUTABLE));
     }
 }

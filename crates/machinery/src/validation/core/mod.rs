@@ -19,7 +19,11 @@ use super::rules::{
 pub(super) use claims::spec as claim_spec;
 
 pub(super) use events::EVENTS;
-pub(super) use pods::{quantity, template, template_annotations, tolerations};
+pub(super) use persistent_volumes::inline as inline_volume;
+pub(super) use pods::{
+    container_resource, csi_driver, quantity, requirements, template, template_annotations, tolerations,
+};
+pub(super) use services::ingress_points;
 
 pub(super) static RULES: &[(&str, Rules)] = &[
     (

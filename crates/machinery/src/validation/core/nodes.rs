@@ -30,6 +30,11 @@ fn networks(spec: &At<'_>, errors: &mut Errors) {
     }
     let all: Vec<&str> = spec.items("podCIDRs").map(|network| network.as_text()).collect();
     let addresses: Vec<&str> = all.iter().filter_map(|text| Some(text.split_once('/')?.0)).collect();
+    if let Some(at) = all.iter().position(|text| all.len() > 1 && selectors::cidr(text).is_none()) {
+        let what = format!("invalid CIDR[{at}]: <nil> (invalid CIDR address: {})", all[at]);
+        let why = format!("invalid PodCIDRs. failed to check with dual stack with error:{what}");
+        errors.push(FieldError::internal(spec.path("podCIDRs"), &why));
+    }
     if all.len() > 1 && (all.len() > 2 || !selectors::is_dual_stack(&addresses)) {
         let why = "may specify no more than one CIDR for each IP family";
         errors.invalid(spec.path("podCIDRs"), spec.get("podCIDRs"), why);

@@ -56,22 +56,46 @@ const SOURCES: [Source; 22] = [
 ];
 
 pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
-    let name = object.child("metadata").text("name");
-    let spec = object.child("spec");
+    spec(&object.child("spec"), Some(object.child("metadata").text("name")), errors);
+}
+
+/// A volume that is given where it is attached.
+pub(in crate::validation) fn inline(at: &At<'_>, errors: &mut Errors) {
+    let why = "may not be specified in the context of inline volumes";
+    at.forbids(&["claimRef"], why, errors);
+    if at.count("capacity") > 0 {
+        errors.forbidden(at.path("capacity"), why);
+    }
+    if !at.has("csi") {
+        errors.required(at.path("csi"), "has to be specified in the context of inline volumes");
+    }
+    spec(at, None, errors);
+}
+
+/// The spec of a volume; of one without a name when it is inline.
+fn spec(spec: &At<'_>, name: Option<&str>, errors: &mut Errors) {
     if spec.count("accessModes") == 0 {
         errors.required(spec.path("accessModes"), "");
     }
-    access_modes(&spec, errors);
-    capacity(&spec, errors);
-    spec.one_of_if_set("persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], errors);
-    if let Some(affinity) = spec.present("nodeAffinity") {
+    access_modes(spec, errors);
+    let policy = "persistentVolumeReclaimPolicy";
+    if name.is_some() {
+        capacity(spec, errors);
+        spec.one_of_if_set(policy, &["Delete", "Recycle", "Retain"], errors);
+    } else {
+        if !matches!(spec.text(policy), "" | "Retain") {
+            errors.forbidden(spec.path(policy), "may only be Retain in the context of inline volumes");
+        }
+        spec.forbids(&["nodeAffinity"], "may not be specified in the context of inline volumes", errors);
+    }
+    if let Some(affinity) = spec.present("nodeAffinity").filter(|_| name.is_some()) {
         match affinity.present("required") {
             Some(required) => pods::node_selector(&required, errors),
             None => errors.required(affinity.path("required"), "must specify required node constraints"),
         }
     }
-    volumes::one_source(&spec, &SOURCES, errors, |field, first, errors| match field {
-        "iscsi" if first => volumes::iscsi_of_volume(name, &spec.child("iscsi"), errors),
+    volumes::one_source(spec, &SOURCES, errors, |field, first, errors| match field {
+        "iscsi" if first => volumes::iscsi_of_volume(name.unwrap_or_default(), &spec.child("iscsi"), errors),
         "local" if first && !spec.has("nodeAffinity") => {
             errors.required(spec.path("nodeAffinity"), "Local volume requires node affinity");
         }
@@ -223,7 +247,7 @@ fn affinity(before: &At<'_>, after: &At<'_>, errors: &mut Errors) {
     if old.is_missing() || is_renamed(old.value, new.value) {
         return;
     }
-    let shown = internal::shown("VolumeNodeAffinity", new.value);
+    let shown = internal::shown("*VolumeNodeAffinity", new.value);
     let why = format!("{IMMUTABLE}, except for updating from beta label to GA");
     errors.push(super::super::FieldError::invalid_shown("nodeAffinity", &shown, &why));
 }

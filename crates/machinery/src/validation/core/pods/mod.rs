@@ -27,10 +27,12 @@ use super::super::{
 pub(in crate::validation) use affinity::node_selector;
 pub(in crate::validation) use ephemeral::update as ephemeral_update;
 pub(in crate::validation) use resize::update as resize_update;
-pub(in crate::validation) use resources::{is_native, is_standard_for_quota, limit_range_name, quantity, quota_name};
+pub(in crate::validation) use resources::{
+    container_resource, is_native, is_standard_for_quota, limit_range_name, quantity, quota_name, requirements,
+};
 pub(in crate::validation) use status::update as status_update;
 pub(in crate::validation) use update::update;
-pub(in crate::validation) use volumes::{back_steps, file_mode, local_path};
+pub(in crate::validation) use volumes::{back_steps, csi_driver, file_mode, local_path};
 
 /// What rules of a spec must know of what the spec is part of.
 pub(super) struct Part<'v> {

@@ -88,7 +88,7 @@ pub(in crate::validation) fn resource_name(name: &str, path: &Path, errors: &mut
 }
 
 /// The name of a resource of containers.
-fn container_resource(name: &str, path: &Path, errors: &mut Errors) {
+pub(in crate::validation) fn container_resource(name: &str, path: &Path, errors: &mut Errors) {
     resource_name(name, path, errors);
     if name.split('/').count() == 1 {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_page(name) {

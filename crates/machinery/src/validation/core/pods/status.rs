@@ -203,6 +203,10 @@ fn addresses(before: &At<'_>, after: &At<'_>, list: &str, errors: &mut Errors) {
     for address in after.items(list) {
         selectors::legacy_ip(&At { value: address.get("ip"), path: address.path.clone() }, &existing, errors);
     }
+    if let Some(at) = all.iter().position(|text| all.len() > 1 && !selectors::is_ip(text)) {
+        let why = format!("failed to check for dual stack with error:invalid IP[{at}]: {}", all[at]);
+        errors.push(FieldError::internal(after.path(list), &why));
+    }
     if all.len() > 1 && (all.len() > 2 || !selectors::is_dual_stack(&all)) {
         let shown = internal::shown(if list == "podIPs" { "[]PodIP" } else { "[]HostIP" }, after.get(list));
         let why = "may specify no more than one IP for each IP family";
