@@ -11,6 +11,8 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("io.k8s.api.core.v1.Container", container),
     ("io.k8s.api.core.v1.EphemeralContainer", container),
     ("io.k8s.api.core.v1.PodSpec", pod_spec),
+    ("io.k8s.api.core.v1.NodeSpec", node_spec),
+    ("io.k8s.api.core.v1.PodStatus", pod_status),
     ("io.k8s.api.core.v1.Service", service),
     ("io.k8s.api.core.v1.Pod", pod),
     ("io.k8s.api.core.v1.Secret", secret),
@@ -128,6 +130,26 @@ fn pod_spec(spec: &mut Fields) {
     if !name.is_empty() {
         spec.insert("serviceAccountName".into(), name.clone().into());
         spec.insert("serviceAccount".into(), name.into());
+    }
+}
+
+/// The range of a node's pods has two names: a list, and its first entry, which old clients know.
+fn node_spec(spec: &mut Fields) {
+    first_of(spec, "podCIDR", "podCIDRs", |text| text.into(), |entry| entry.as_str());
+}
+
+/// So have the addresses of a pod.
+fn pod_status(status: &mut Fields) {
+    first_of(status, "podIP", "podIPs", |text| json!({"ip": text}), |entry| entry.get("ip")?.as_str());
+}
+
+fn first_of(fields: &mut Fields, one: &str, list: &str, make: fn(&str) -> Value, read: fn(&Value) -> Option<&str>) {
+    let given = text(fields, one).to_owned();
+    let first = fields.get(list).and_then(|list| list.get(0)).and_then(read).unwrap_or_default().to_owned();
+    if !given.is_empty() && given != first {
+        fields.insert(list.into(), json!([make(&given)]));
+    } else if !first.is_empty() {
+        fields.insert(one.into(), first.into());
     }
 }
 

@@ -10,6 +10,7 @@ mod create;
 mod delete;
 mod qos;
 mod scale;
+mod services;
 mod strategy;
 #[cfg(test)]
 mod tests;

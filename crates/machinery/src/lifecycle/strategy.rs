@@ -3,7 +3,7 @@
 use portolan_types::object::{self, child_mut};
 use serde_json::{Value, json};
 
-use super::{WriteContext, allocation, qos};
+use super::{WriteContext, allocation, qos, services};
 use crate::kinds::Kind;
 
 /// Group and kind, to match on.
@@ -33,8 +33,27 @@ pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Va
             child_mut(fields(object), "status").insert("lastPhaseTransitionTime".into(), ctx.seams.now_text().into());
         }
         ("networking.k8s.io", "NetworkPolicy") => drop_key(object, "status"),
+        ("discovery.k8s.io", "EndpointSlice") => without_topology(object),
+        ("coordination.k8s.io", "Lease") => not_coordinated(&Value::Null, object),
         ("apps", "DaemonSet") => object::set_annotation(object, TEMPLATE_GENERATION, Some("1".into())),
         _ => {}
+    }
+}
+
+/// Endpoints say where they are in `nodeName` and `zone` only.
+fn without_topology(slice: &mut Value) {
+    let endpoints = slice.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten();
+    endpoints.for_each(|endpoint| drop_key(endpoint, "deprecatedTopology"));
+}
+
+/// Leases that are handed out by a coordinator are behind a gate that is closed.
+fn not_coordinated(old: &Value, lease: &mut Value) {
+    for name in ["strategy", "preferredHolder"] {
+        if old.pointer(&format!("/spec/{name}")).is_none()
+            && let Some(spec) = lease.get_mut("spec")
+        {
+            drop_key(spec, name);
+        }
     }
 }
 
@@ -128,7 +147,7 @@ pub(super) fn before_update(kind: &Kind, subresource: Option<&str>, old: &Value,
         Some("ephemeralcontainers") => only_in_spec(old, new, &["ephemeralContainers"]),
         // Made by `bind` from the stored pod: spec and status at once.
         Some("binding") => {}
-        Some("resize") => only_in_spec(old, new, &["containers", "initContainers", "resources"]),
+        Some("resize") => resized(old, new),
         Some(_) | None => main_update(kind, old, new),
     }
     if kind.generation && !matches!(subresource, Some("status" | "binding")) && is_spec_changed(kind, old, new) {
@@ -146,8 +165,11 @@ fn main_update(kind: &Kind, old: &Value, new: &mut Value) {
         ("", "Service") => {
             allocation::carry_over(old, new);
             allocation::normalize(new);
+            services::drop_unneeded(old, new);
         }
         ("", "PersistentVolumeClaim") => data_source(new),
+        ("discovery.k8s.io", "EndpointSlice") if old.get("endpoints") != new.get("endpoints") => without_topology(new),
+        ("coordination.k8s.io", "Lease") => not_coordinated(old, new),
         ("apps", "DaemonSet") => {
             let before: i64 =
                 object::annotation(old, TEMPLATE_GENERATION).and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -219,15 +241,43 @@ fn only_in_spec(old: &Value, new: &mut Value, names: &[&str]) {
     *new = kept;
 }
 
-/// Whether anything but metadata and status changed; for deployments also annotations count.
+/// A pod of which only resources change. Other containers than before stay, for validation to refuse.
+fn resized(old: &Value, new: &mut Value) {
+    let lists = ["containers", "initContainers"];
+    let of = |pod: &Value, list: &str| pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).cloned();
+    let lists = lists.map(|list| (list, of(old, list).unwrap_or_default(), of(new, list).unwrap_or_default()));
+    if lists.iter().any(|(_, before, after)| before.len() != after.len()) {
+        return;
+    }
+    only_in_spec(old, new, &["resources"]);
+    for (list, before, after) in lists {
+        let same = before.iter().zip(&after).all(|(before, after)| before.get("name") == after.get("name"));
+        let merged = before.into_iter().zip(&after).map(|(mut container, after)| {
+            for name in ["resources", "resizePolicy"] {
+                put(&mut container, name, after.get(name).cloned());
+            }
+            container
+        });
+        let containers: Vec<Value> = if same { merged.collect() } else { after.clone() };
+        if !containers.is_empty() {
+            put(child(new, "spec"), list, Some(containers.into()));
+        }
+    }
+}
+
+/// Whether anything but metadata and status changed; for deployments also annotations count, for slices labels.
 fn is_spec_changed(kind: &Kind, old: &Value, new: &Value) -> bool {
     let apart = |key: &str| !matches!(key, "metadata" | "status" | "apiVersion" | "kind");
     let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else { return true };
     let differs = before.iter().any(|(key, value)| apart(key) && after.get(key) != Some(value))
         || after.keys().any(|key| apart(key) && !before.contains_key(key));
-    let annotations =
-        |object| object::metadata(object).get("annotations").and_then(Value::as_object).filter(|map| !map.is_empty());
-    differs || (of(kind) == ("apps", "Deployment") && annotations(old) != annotations(new))
+    let counted = match of(kind) {
+        ("apps", "Deployment") => "annotations",
+        ("discovery.k8s.io", "EndpointSlice") => "labels",
+        _ => return differs,
+    };
+    let own = |object| object::metadata(object).get(counted).and_then(Value::as_object).filter(|map| !map.is_empty());
+    differs || own(old) != own(new)
 }
 
 fn fields(object: &mut Value) -> &mut object::Object {
