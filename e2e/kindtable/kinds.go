@@ -24,26 +24,26 @@ var groups = []struct {
 	served bool
 }{
 	{"", true},
-	{"apiregistration.k8s.io", false},
+	{"apiregistration.k8s.io", true},
 	{"apps", true},
 	{"events.k8s.io", true},
 	{"authentication.k8s.io", true},
 	{"authorization.k8s.io", true},
 	{"autoscaling", true},
 	{"batch", true},
-	{"certificates.k8s.io", false},
+	{"certificates.k8s.io", true},
 	{"networking.k8s.io", true},
 	{"policy", true},
 	{"rbac.authorization.k8s.io", true},
 	{"storage.k8s.io", true},
-	{"admissionregistration.k8s.io", false},
-	{"apiextensions.k8s.io", false},
+	{"admissionregistration.k8s.io", true},
+	{"apiextensions.k8s.io", true},
 	{"scheduling.k8s.io", true},
 	{"coordination.k8s.io", true},
 	{"node.k8s.io", true},
 	{"discovery.k8s.io", true},
-	{"resource.k8s.io", false},
-	{"flowcontrol.apiserver.k8s.io", false},
+	{"resource.k8s.io", true},
+	{"flowcontrol.apiserver.k8s.io", true},
 }
 
 // stored names the kinds whose objects are kept as another resource or version.
