@@ -39,6 +39,8 @@ pub enum Reason {
     TooManyRequests,
     /// 500.
     InternalError,
+    /// 500 of an error that kube-apiserver hands on as it came, without a word for it.
+    Unknown,
     /// 500 that is worth a retry.
     ServerTimeout,
     /// 503.
@@ -63,7 +65,7 @@ impl Reason {
             Self::UnsupportedMediaType => 415,
             Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError | Self::ServerTimeout => 500,
+            Self::InternalError | Self::Unknown | Self::ServerTimeout => 500,
             Self::ServiceUnavailable => 503,
             Self::Timeout => 504,
         }
@@ -116,15 +118,22 @@ pub struct Status(Box<Inner>);
 struct Inner {
     reason: Reason,
     message: String,
-    details: StatusDetails,
+    /// Some answers have details that say nothing, others have none.
+    details: Option<StatusDetails>,
     continue_token: Option<String>,
 }
 
 impl Status {
     /// A failure with a reason and a message.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        let inner = Inner { reason, message: message.into(), details: StatusDetails::default(), continue_token: None };
-        Self(Box::new(inner))
+        Self(Box::new(Inner { reason, message: message.into(), details: None, continue_token: None }))
+    }
+
+    /// A failure that kube-apiserver has no object of its own for: its details say nothing.
+    pub fn generic(reason: Reason, message: impl Into<String>) -> Self {
+        let mut status = Self::new(reason, message);
+        status.details_mut();
+        status
     }
 
     /// 400: the request itself is wrong.
@@ -153,7 +162,7 @@ impl Status {
 
     /// 404 of a path that no resource is behind.
     pub fn no_such_path() -> Self {
-        Self::new(Reason::NotFound, "the server could not find the requested resource")
+        Self::generic(Reason::NotFound, "the server could not find the requested resource")
     }
 
     /// 409 on create.
@@ -186,13 +195,13 @@ impl Status {
             many => format!("[{}]", many.join(", ")),
         };
         let mut status = Self::new(Reason::Invalid, format!("{kind} {name:?} is invalid: {all}"));
-        status.0.details = StatusDetails {
+        status.0.details = Some(StatusDetails {
             name: name.into(),
             group: kind.group.to_string(),
             kind: kind.kind.to_string(),
             causes,
             ..StatusDetails::default()
-        };
+        });
         status
     }
 
@@ -209,7 +218,13 @@ impl Status {
 
     /// 500; the cause goes to the log only.
     pub fn internal(message: impl fmt::Display) -> Self {
-        Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
+        let cause = StatusCause { message: message.to_string(), ..StatusCause::default() };
+        Self::new(Reason::InternalError, format!("Internal error occurred: {message}")).with_cause(cause)
+    }
+
+    /// 413.
+    pub fn too_large(message: impl fmt::Display) -> Self {
+        Self::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
     }
 
     /// 429: try again after `seconds`.
@@ -220,23 +235,24 @@ impl Status {
     /// Names the resource and object that this is about.
     #[must_use]
     pub fn about(mut self, resource: &GroupResource, name: &str) -> Self {
-        self.0.details.group = resource.group.to_string();
-        self.0.details.kind = resource.resource.to_string();
-        self.0.details.name = name.into();
+        let details = self.details_mut();
+        details.group = resource.group.to_string();
+        details.kind = resource.resource.to_string();
+        details.name = name.into();
         self
     }
 
     /// Adds a cause.
     #[must_use]
     pub fn with_cause(mut self, cause: StatusCause) -> Self {
-        self.0.details.causes.push(cause);
+        self.details_mut().causes.push(cause);
         self
     }
 
     /// Adds the time after which a retry makes sense.
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
-        self.0.details.retry_after_seconds = Some(seconds);
+        self.details_mut().retry_after_seconds = Some(seconds);
         self
     }
 
@@ -264,7 +280,12 @@ impl Status {
 
     /// What the failure is about.
     pub fn details(&self) -> &StatusDetails {
-        &self.0.details
+        static NONE: std::sync::LazyLock<StatusDetails> = std::sync::LazyLock::new(StatusDetails::default);
+        self.0.details.as_ref().unwrap_or(&NONE)
+    }
+
+    fn details_mut(&mut self) -> &mut StatusDetails {
+        self.0.details.get_or_insert_default()
     }
 
     /// The object as it goes to the client.
@@ -275,11 +296,13 @@ impl Status {
             "metadata": {},
             "status": "Failure",
             "message": self.0.message,
-            "reason": self.0.reason,
             "code": self.code(),
         });
-        if self.0.details != StatusDetails::default() {
-            value["details"] = serde_json::to_value(&self.0.details).expect("strings and numbers serialize");
+        if self.0.reason != Reason::Unknown {
+            value["reason"] = serde_json::to_value(self.0.reason).expect("a word serializes");
+        }
+        if let Some(details) = &self.0.details {
+            value["details"] = serde_json::to_value(details).expect("strings and numbers serialize");
         }
         if let Some(token) = &self.0.continue_token {
             value["metadata"]["continue"] = token.as_str().into();
@@ -331,6 +354,27 @@ mod tests {
             ),
         ] {
             assert_eq!(status.message(), expected);
+        }
+    }
+
+    #[test]
+    fn an_answer_says_no_more_than_kubernetes_does() {
+        let shown = |status: Status| {
+            let value = status.to_value();
+            (value.get("reason").cloned(), value.get("details").cloned())
+        };
+        let word = |word: &str| Some(serde_json::Value::from(word));
+        for (case, status, expected) in [
+            ("a bad request has no details", Status::bad_request("x"), (word("BadRequest"), None)),
+            ("an unknown path has empty ones", Status::no_such_path(), (word("NotFound"), Some(serde_json::json!({})))),
+            (
+                "what went wrong inside is a cause, too",
+                Status::internal("x"),
+                (word("InternalError"), Some(serde_json::json!({"causes": [{"message": "x"}]}))),
+            ),
+            ("an error without a word for it has neither", Status::new(Reason::Unknown, "x"), (None, None)),
+        ] {
+            assert_eq!(shown(status), expected, "{case}");
         }
     }
 }
