@@ -55,18 +55,14 @@ impl Call {
     }
 
     /// Who writes, for field ownership: as asked, else the first word of the user agent.
-    ///
-    /// # Errors
-    /// 422 when the name is too long or not printable.
-    pub(crate) fn field_manager(&self, options: &str) -> Result<String, Status> {
+    pub(crate) fn field_manager(&self) -> String {
         let asked = self.query.text("fieldManager");
         if asked.is_empty() {
             let agent = self.header(USER_AGENT).split('/').next().unwrap_or_default();
             let printable: String = agent.chars().filter(|c| !c.is_control()).take(128).collect();
-            return Ok(if printable.is_empty() { "unknown".into() } else { printable });
+            return if printable.is_empty() { "unknown".into() } else { printable };
         }
-        crate::options::check_field_manager(asked, options)?;
-        Ok(asked.to_owned())
+        asked.to_owned()
     }
 }
 
@@ -154,7 +150,7 @@ impl Target {
 
 /// 405 as kube-apiserver's router words it.
 pub(crate) fn method_not_allowed() -> Status {
-    Status::new(
+    Status::generic(
         portolan_types::Reason::MethodNotAllowed,
         "the server does not allow this method on the requested resource",
     )

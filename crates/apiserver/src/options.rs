@@ -26,12 +26,26 @@ impl WriteOptions {
     /// # Errors
     /// 422 for values that mean nothing.
     pub(crate) fn of(call: &Call) -> Result<Self, Status> {
-        let kind = options_kind(call);
-        Ok(Self {
-            dry_run: dry_run(&call.query, kind)?,
-            manager: call.field_manager(kind)?,
-            validation: FieldValidation::parse(call.query.text("fieldValidation"), kind)?,
-        })
+        let (query, apply) = (&call.query, is_apply(call));
+        let mut causes = Vec::new();
+        if call.attributes.verb == "patch" {
+            causes.extend(check_patch(query, apply));
+        }
+        causes.extend(check_field_manager(query.text("fieldManager")));
+        causes.extend(check_dry_run(query));
+        let level = query.text("fieldValidation");
+        let validation = FieldValidation::parse(level);
+        if validation.is_none() {
+            let message =
+                format!("Unsupported value: {level:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"");
+            causes.push(cause("fieldValidation", "FieldValueNotSupported", message));
+        }
+        match validation {
+            Some(validation) if causes.is_empty() => {
+                Ok(Self { dry_run: is_dry_run(query), manager: call.field_manager(), validation })
+            }
+            _ => Err(refused(options_kind(call), causes)),
+        }
     }
 }
 
@@ -43,39 +57,58 @@ fn options_kind(call: &Call) -> &'static str {
     }
 }
 
-fn dry_run(query: &Query, kind: &str) -> Result<bool, Status> {
-    let mut any = false;
-    for value in query.all("dryRun").filter(|value| !value.is_empty()) {
-        if value != "All" {
-            let message = format!("Unsupported value: [{value:?}]: supported values: \"All\"");
-            return Err(invalid(kind, "dryRun", "FieldValueNotSupported", message));
+/// Whether the body is an apply patch.
+pub(crate) fn is_apply(call: &Call) -> bool {
+    let media = call.header(http::header::CONTENT_TYPE);
+    media.split(';').next().unwrap_or_default().trim() == "application/apply-patch+yaml"
+}
+
+fn is_dry_run(query: &Query) -> bool {
+    query.all("dryRun").any(|value| !value.is_empty())
+}
+
+fn check_dry_run(query: &Query) -> Option<StatusCause> {
+    let values: Vec<&str> = query.all("dryRun").filter(|value| !value.is_empty()).collect();
+    let message = || format!("Unsupported value: {}: supported values: \"All\"", serde_json::json!(values));
+    values.iter().any(|value| *value != "All").then(|| cause("dryRun", "FieldValueNotSupported", message()))
+}
+
+/// What only patches can be asked.
+fn check_patch(query: &Query, apply: bool) -> Option<StatusCause> {
+    match apply {
+        true if query.text("fieldManager").is_empty() => {
+            Some(cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch"))
         }
-        any = true;
+        false if query.get("force").is_some() => {
+            Some(cause("force", "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch"))
+        }
+        _ => None,
     }
-    Ok(any)
+}
+
+fn cause(field: &str, reason: &str, message: impl Into<String>) -> StatusCause {
+    StatusCause { reason: reason.into(), message: message.into(), field: field.into() }
 }
 
 /// 422 about options.
-pub(crate) fn invalid(kind: &str, field: &str, reason: &str, message: impl Into<String>) -> Status {
-    let kind = GroupKind { group: "meta.k8s.io".into(), kind: kind.into() };
-    Status::invalid(
-        &kind,
-        "",
-        vec![StatusCause { reason: reason.into(), message: message.into(), field: field.into() }],
-    )
+fn refused(kind: &str, causes: Vec<StatusCause>) -> Status {
+    Status::invalid(&GroupKind { group: "meta.k8s.io".into(), kind: kind.into() }, "", causes)
 }
 
 /// A field manager is up to 128 printable characters.
-pub(crate) fn check_field_manager(name: &str, kind: &str) -> Result<(), Status> {
-    if name.len() > MAX_MANAGER {
-        return Err(invalid(kind, "fieldManager", "FieldValueTooLong", "Too long: may not be more than 128 bytes"));
-    }
-    let Some((at, odd)) = name.chars().enumerate().find(|(_, c)| c.is_control()) else { return Ok(()) };
+fn check_field_manager(name: &str) -> Vec<StatusCause> {
+    let long = (name.len() > MAX_MANAGER)
+        .then(|| cause("fieldManager", "FieldValueTooLong", "Too long: may not be more than 128 bytes"));
+    let cut = &name[..name.floor_char_boundary(2 * MAX_MANAGER)];
     // As Go quotes it.
     let shown: String =
-        name.chars().map(|c| if c.is_control() { format!("\\x{:02x}", c as u32) } else { c.into() }).collect();
-    let message = format!("Invalid value: \"{shown}\": invalid character U+{:04X} (at position {at})", odd as u32);
-    Err(invalid(kind, "fieldManager", "FieldValueInvalid", message))
+        cut.chars().map(|c| if c.is_control() { format!("\\x{:02x}", u32::from(c)) } else { c.into() }).collect();
+    let odd = cut.char_indices().filter(|(_, c)| c.is_control()).map(|(at, odd)| {
+        let point = u32::from(odd);
+        let message = format!("Invalid value: \"{shown}\": invalid character U+{point:04X} (at position {at})");
+        cause("fieldManager", "FieldValueInvalid", message)
+    });
+    long.into_iter().chain(odd).collect()
 }
 
 /// What a list, watch or deletecollection selects.
@@ -224,6 +257,14 @@ pub(crate) fn parse_version(text: &str) -> Result<ResourceVersion, Status> {
             "invalid resource version: resourceVersion: Invalid value: {shown:?}: strconv.ParseUint: parsing {shown:?}: {why}"
         ))
     })
+}
+
+/// Go's error about text that is no revision.
+pub(crate) fn no_number(text: &str) -> String {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if is_number { "value out of range" } else { "invalid syntax" };
+    let shown: String = text.chars().take(64).collect();
+    format!("strconv.ParseUint: parsing {shown:?}: {why}")
 }
 
 /// Where a watch starts.

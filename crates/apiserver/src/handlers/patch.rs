@@ -8,15 +8,15 @@ use portolan_machinery::{
     decode::{self, FieldValidation, MediaType},
     patch,
 };
-use portolan_types::{GroupKind, Reason, Status, StatusCause, object};
-use serde_json::Value;
+use portolan_types::{Reason, Status, StatusCause, object};
+use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
     call::{Call, Target},
     encode::Shape,
     objects::{Changed, Found, Writer},
-    options::{WriteOptions, invalid},
+    options::WriteOptions,
 };
 
 use super::{body, update::may_create};
@@ -42,10 +42,8 @@ impl PatchKind {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => Err(Status::new(
-                Reason::UnsupportedMediaType,
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
-            )),
+            // The router refuses it, before anything of ours sees it.
+            _ => Err(Status::generic(Reason::UnsupportedMediaType, "415: Unsupported Media Type")),
         }
     }
 }
@@ -56,17 +54,9 @@ pub(super) async fn patch(
     target: &Target,
     subresource: Option<&str>,
 ) -> Result<Response<Body>, Status> {
-    let options = WriteOptions::of(call)?;
-    let shape = Shape::of(call, target, api.seams.clock.now())?;
     let kind = PatchKind::of(call)?;
-    if kind != PatchKind::Apply && call.query.get("force").is_some() {
-        return Err(invalid(
-            "PatchOptions",
-            "force",
-            "FieldValueForbidden",
-            "Forbidden: may not be specified for non-apply patch",
-        ));
-    }
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let options = WriteOptions::of(call)?;
     let writer = Writer { api, call, target, options: &options, applied: kind == PatchKind::Apply };
     let key = target.key(call, &call.captures.name)?;
     let found = api.find(call, target, &key).await?;
@@ -92,14 +82,20 @@ pub(super) struct Patch<'a> {
 
 impl<'a> Patch<'a> {
     pub(super) fn read(call: &'a Call, target: &'a Target, kind: PatchKind) -> Result<Self, Status> {
-        // Apart from JSON patches, which are lists and are read where they are applied.
-        let tree = match kind {
-            PatchKind::Json => Value::Null,
-            _ => decode::decode_any(MediaType::Json, &call.body)?,
+        let read = || match decode::decode_any(MediaType::Json, &call.body)? {
+            tree @ Value::Object(_) => Ok(tree),
+            Value::Null => Ok(json!({})),
+            Value::Array(_) => Err("json: cannot unmarshal array into Go value of type map[string]interface {}".into()),
+            _ => Err("json: cannot unmarshal a plain value into Go value of type map[string]interface {}".into()),
         };
-        if kind != PatchKind::Json && !tree.is_object() {
-            return Err(Status::bad_request("a patch is an object"));
-        }
+        let tree = match kind {
+            // These are lists and are read where they are applied.
+            PatchKind::Json => Value::Null,
+            PatchKind::Strategic => read().map_err(|why: String| Status::bad_request(why))?,
+            PatchKind::Merge | PatchKind::Apply => {
+                read().map_err(|why: String| Status::bad_request(format!("error decoding patch: {why}")))?
+            }
+        };
         Ok(Self { call, target, kind, tree })
     }
 
@@ -115,32 +111,64 @@ impl<'a> Patch<'a> {
 
     fn on(&self, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
         let mut new = self.raw(old)?;
-        let identity = |value: &Value, key: &str| value.get(key).cloned();
-        if identity(&new, "kind") != identity(old, "kind")
-            || identity(&new, "apiVersion") != identity(old, "apiVersion")
-        {
-            let why = "Invalid value: a patch cannot change the kind or the apiVersion of an object";
-            return Err(Status::invalid(
-                &GroupKind { group: "".into(), kind: "".into() },
-                "",
-                vec![cause("patch", why)],
-            ));
+        self.check_type(old, &mut new)?;
+        self.check_identity(old, &new)?;
+        match decode::prune_canonical(self.target.table, &self.target.kind, &mut new, validation) {
+            Ok(mut warnings) => {
+                if self.kind == PatchKind::Strategic {
+                    warnings.sort();
+                }
+                self.call.warn(warnings);
+                Ok(new)
+            }
+            Err(unfit) if self.kind == PatchKind::Strategic => {
+                Err(decode::unfit_patch(&decode::go_print(&self.tree), &unfit.converted()))
+            }
+            Err(unfit) => Err(decode::unfit_patch(&self.raw(old)?.to_string(), &unfit.decoded())),
         }
-        // A PUT names the object that it means; a patch that names another one wants to change it.
-        if let Some(uid) = object::metadata(&new).get("uid").filter(|uid| object::metadata(old).get("uid") != Some(uid))
-        {
-            let why = format!("Invalid value: {uid}: field is immutable");
-            let kind = self.target.kind.gvk.group_kind();
-            return Err(Status::invalid(&kind, object::name(old), vec![cause("metadata.uid", &why)]));
-        }
-        let warnings = decode::prune_canonical(self.target.table, &self.target.kind, &mut new, validation)?;
-        self.call.warn(warnings);
-        Ok(new)
     }
-}
 
-fn cause(field: &str, message: &str) -> StatusCause {
-    StatusCause { reason: "FieldValueInvalid".into(), message: message.into(), field: field.into() }
+    /// Other than an update, a patch does not ask for the object of a certain uid: it would change it.
+    fn check_identity(&self, old: &Value, new: &Value) -> Result<(), Status> {
+        if object::name(new).is_empty() {
+            let name = object::name(old);
+            return Err(Status::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        let uid = object::meta_text(new, "uid");
+        if uid.is_empty() || uid == object::meta_text(old, "uid") {
+            return Ok(());
+        }
+        let cause = StatusCause {
+            reason: "FieldValueInvalid".into(),
+            message: format!("Invalid value: {uid:?}: field is immutable"),
+            field: "metadata.uid".into(),
+        };
+        Err(Status::invalid(&self.target.kind.gvk.group_kind(), object::name(old), vec![cause]))
+    }
+
+    /// What the object is cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
+    fn check_type(&self, old: &Value, new: &mut Value) -> Result<(), Status> {
+        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (version, kind) = (text(new, "apiVersion"), text(new, "kind"));
+        if (&version, &kind) == (&text(old, "apiVersion"), &text(old, "kind")) {
+            return Ok(());
+        }
+        let given = |text: &String| !text.is_empty();
+        if self.kind != PatchKind::Strategic && (given(&version) || given(&kind)) {
+            let kind = Some(kind).filter(given).unwrap_or_else(|| text(old, "kind"));
+            let version = Some(version).filter(given).unwrap_or_else(|| text(old, "apiVersion"));
+            if (&version, &kind) != (&text(old, "apiVersion"), &text(old, "kind")) {
+                let why = decode::other_type(self.target.table, &self.target.kind, &version, &kind);
+                return Err(decode::unfit_patch(&new.to_string(), &why));
+            }
+        }
+        for key in ["apiVersion", "kind"] {
+            new[key] = old[key].clone();
+        }
+        Ok(())
+    }
 }
 
 async fn applied(
@@ -151,12 +179,7 @@ async fn applied(
     subresource: Option<&str>,
 ) -> Result<(u16, Changed), Status> {
     let (target, options) = (writer.target, writer.options);
-    if call.query.text("fieldManager").is_empty() {
-        let why = "Required value: is required for apply patch";
-        return Err(invalid("PatchOptions", "fieldManager", "FieldValueRequired", why));
-    }
-    let wanted = decode::decode_any(MediaType::Yaml, &call.body)?;
-    check_applied(call, target, &wanted, options.validation)?;
+    let wanted = applied_body(call)?;
     body::warn_of_server_annotations(call, &wanted);
     let now = api.seams.now_text();
     let make = |live: Option<&Value>| {
@@ -169,7 +192,7 @@ async fn applied(
             now: &now,
         };
         let mut merged = apply::apply(target.table, &target.kind, request)?;
-        decode::prune_canonical(target.table, &target.kind, &mut merged, FieldValidation::Ignore)?;
+        make_canonical(target, &mut merged)?;
         Ok(merged)
     };
     let key = target.key(call, &call.captures.name)?;
@@ -193,27 +216,27 @@ async fn applied(
     }
 }
 
-/// Type and unknown fields of an applied object. The object itself stays as sent: only what is in it is owned.
-fn check_applied(call: &Call, target: &Target, wanted: &Value, validation: FieldValidation) -> Result<(), Status> {
-    let text = |key: &str| wanted.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (version, kind) = (target.kind.group_version().to_string(), &*target.kind.gvk.kind);
-    if text("apiVersion") != version || text("kind") != kind {
-        return Err(Status::bad_request(format!(
-            "the object in the body is a {:?} of {:?}, and the request is about a {kind:?} of {version:?}",
-            text("kind"),
-            text("apiVersion")
-        )));
+/// The body of an apply patch.
+///
+/// # Errors
+/// 400 when it is no YAML or no object.
+pub(super) fn applied_body(call: &Call) -> Result<Value, Status> {
+    let bad = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
+    match decode::decode_any(MediaType::Yaml, &call.body).map_err(bad)? {
+        wanted @ Value::Object(_) => Ok(wanted),
+        Value::Null => Ok(json!({})),
+        _ => Err(bad(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal a value into Go value of type map[string]interface {}"
+                .into(),
+        )),
     }
-    let mut scratch = wanted.clone();
-    let notes = decode::prune_canonical(target.table, &target.kind, &mut scratch, FieldValidation::Warn)?;
-    match validation {
-        FieldValidation::Strict if !notes.is_empty() => {
-            Err(Status::bad_request(format!("error strict decoding patch: {}", notes.join(", "))))
-        }
-        FieldValidation::Strict | FieldValidation::Ignore => Ok(()),
-        FieldValidation::Warn => {
-            call.warn(notes);
-            Ok(())
-        }
-    }
+}
+
+/// What an apply left behind, in canonical form.
+///
+/// # Errors
+/// 500, as upstream, when values do not fit: those that were applied have been checked before.
+pub(super) fn make_canonical(target: &Target, merged: &mut Value) -> Result<(), Status> {
+    let unfit = |unfit: decode::Unfit| Status::new(Reason::Unknown, unfit.converted());
+    decode::prune_canonical(target.table, &target.kind, merged, FieldValidation::Ignore).map(drop).map_err(unfit)
 }

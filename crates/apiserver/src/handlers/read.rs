@@ -3,21 +3,25 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_types::Status;
+use portolan_types::{Reason, Status};
 
 use crate::{
     ApiServer, Body,
     call::{Call, Target},
     encode::{self, Shape},
     objects::{read_list, wait_until},
-    options::{ListOptions, parse_version},
+    options::{ListOptions, no_number},
 };
 
 pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let version = call.query.text("resourceVersion");
     if !matches!(version, "" | "0") {
-        wait_until(api, parse_version(version)?).await?;
+        let none = |_| {
+            let why = format!("resourceVersion: Invalid value: {version:?}: {}", no_number(version));
+            Status::new(Reason::Unknown, why)
+        };
+        wait_until(api, version.parse().map_err(none)?).await?;
     }
     let (_, found) = api.found(call, target).await?;
     encode::object(&shape, 200, &found.stored)

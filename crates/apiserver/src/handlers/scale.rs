@@ -5,8 +5,7 @@ use std::{slice, sync::Arc};
 use http::Response;
 use portolan_machinery::{
     apply::{self, ApplyRequest},
-    decode::{self, FieldValidation, MediaType},
-    lifecycle, table,
+    decode, lifecycle, table,
 };
 use portolan_types::{GroupVersionKind, Status, object};
 use serde_json::{Value, json};
@@ -14,9 +13,9 @@ use serde_json::{Value, json};
 use crate::{
     ApiServer, Body,
     call::{Call, Target, method_not_allowed},
-    encode::{self, Accepted, Form, Media, Shape, media_of, tree},
+    encode::{self, Accepted, Form, Shape, media_of, tree},
     objects::{Changed, Found, Writer},
-    options::{WriteOptions, invalid},
+    options::WriteOptions,
 };
 
 use super::patch::{Patch, PatchKind};
@@ -65,11 +64,7 @@ async fn change(
 
 async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Found) -> Result<Changed, Status> {
     let (call, target) = (writer.call, writer.target);
-    if call.query.text("fieldManager").is_empty() {
-        let why = "Required value: is required for apply patch";
-        return Err(invalid("PatchOptions", "fieldManager", "FieldValueRequired", why));
-    }
-    let wanted = decode::decode_any(MediaType::Yaml, &call.body)?;
+    let wanted = super::patch::applied_body(call)?;
     let now = writer.api.seams.now_text();
     let make = |old: &Value| {
         let request = ApplyRequest {
@@ -81,7 +76,7 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
             now: &now,
         };
         let mut merged = apply::apply(target.table, &target.kind, request)?;
-        decode::prune_canonical(target.table, &target.kind, &mut merged, FieldValidation::Ignore)?;
+        super::patch::make_canonical(target, &mut merged)?;
         Ok(merged)
     };
     writer.change(key, found, Some("scale"), &make).await
@@ -97,7 +92,7 @@ fn decode_scale(call: &Call, target: &Target) -> Result<Value, Status> {
 
 fn answer(api: &ApiServer, call: &Call, target: &Target, scaled: &Value) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
-    let media = if shape.accepted.media == Media::Yaml { Media::Yaml } else { Media::Json };
+    let media = shape.accepted.media;
     let scale = lifecycle::scale_of(&target.kind, scaled)?;
     let scale = match shape.accepted.form {
         Form::Object => scale,

@@ -13,7 +13,7 @@ use crate::{
     admission::{Operation, Request},
     call::{Call, Target},
     encode::{tree, with_revision},
-    options::WriteOptions,
+    options::{WriteOptions, no_number},
 };
 
 use super::{Commit, CommitError, Found};
@@ -87,6 +87,9 @@ impl<'a> Writer<'a> {
     async fn create_once(&self, mut object: Value, name: Option<&str>) -> Result<Changed, CommitError> {
         let request = self.request(Operation::Create, "");
         let mut checks = self.api.admission.guard(self.api, &request).await?;
+        lifecycle::wipe_system_fields(&mut object);
+        // Upstream looks at it only when it stores the object.
+        let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
         self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         self.track(None, &mut object, None);
         let namespace = self.target.namespace.as_deref();
@@ -97,6 +100,7 @@ impl<'a> Writer<'a> {
         self.api.admission.furnish(self.api, &request, &mut object, None, &mut commit).await?;
         commit.checks.append(&mut checks);
         if self.options.dry_run {
+            object::metadata_mut(&mut object).extend(sent.map(|version| ("resourceVersion".to_owned(), version)));
             return self.would_create(&commit.key, object).await;
         }
         commit.record = Some(self.record(&object)?);
@@ -148,6 +152,7 @@ impl<'a> Writer<'a> {
     ) -> Result<Changed, CommitError> {
         let old = tree(self.target, &found.stored)?;
         let mut new = make(&old)?;
+        check_revision(&new)?;
         let request = self.request(Operation::Update, own_subresource(subresource));
         self.api.admission.mutate(self.api, &request, &mut new, Some(&old)).await?;
         self.track(Some(&old), &mut new, subresource);
@@ -209,6 +214,16 @@ impl<'a> Writer<'a> {
             true => Record::of(object),
             false => Record::of(&conversion::to_storage(&self.target.kind, object.clone())),
         })
+    }
+}
+
+/// # Errors
+/// 500, as upstream, when the resourceVersion is no number.
+fn check_revision(new: &Value) -> Result<(), Status> {
+    match object::meta_text(new, "resourceVersion") {
+        "" => Ok(()),
+        text if text.parse::<u64>().is_ok() => Ok(()),
+        text => Err(Status::new(Reason::Unknown, no_number(text))),
     }
 }
 

@@ -72,7 +72,7 @@ async fn wrong_writes_are_refused_with_the_right_status() {
             MAPS.to_owned(),
             "application/json",
             json!({"metadata": {"name": "b", "resourceVersion": "1"}}).to_string(),
-            400,
+            500,
         ),
         ("malformed JSON", "POST", MAPS.to_owned(), "application/json", "{\"a\":".into(), 400),
         (
@@ -113,6 +113,9 @@ async fn wrong_writes_are_refused_with_the_right_status() {
         assert_eq!(answer.json()["kind"], "Status", "{case}");
         assert_eq!(answer.json()["code"], code, "{case}");
     }
+    let refused = json!({"metadata": {"name": "-"}, "nope": 1}).to_string();
+    let refused = admin.send("POST", MAPS, &json_media, refused).await.expect(422);
+    assert_eq!(refused.headers["warning"], "299 - \"unknown field \\\"nope\\\"\"", "also a failure is warned");
     let warned = admin
         .send("POST", MAPS, &json_media, json!({"metadata": {"name": "b"}, "nope": 1}).to_string())
         .await

@@ -26,7 +26,7 @@ mod tests;
 mod validate;
 
 use portolan_types::{
-    Status,
+    Reason, Status,
     object::{self, Object},
 };
 use serde_json::{Value, json};
@@ -64,8 +64,8 @@ pub struct ApplyRequest<'a> {
 /// and the life cycle over it as over any write, and last [`keep_times`].
 ///
 /// # Errors
-/// 400 when the configuration is of another version or kind, brings `managedFields`, has fields that the kind does not
-/// know, or list elements that cannot be told apart. 409 when fields belong to others, with a cause for each.
+/// 400 when the configuration is of another version or kind, or brings `managedFields`. 500, as upstream, when it has fields
+/// that the kind does not know, values of a wrong type, or list elements that cannot be told apart. 409 when fields belong to others, with a cause for each.
 pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Result<Value, Status> {
     let frame = Frame::new(table, kind, request.subresource);
     let applied = check_identity(kind, &request)?;
@@ -124,7 +124,8 @@ fn check_merges(kind: &Kind, frame: &Frame<'_>, applied: &Value) -> Result<(), S
     };
     let (namespace, name) = (object::namespace(applied), object::name(applied));
     let gvk = format!("{}/{}, Kind={}", kind.gvk.group, kind.gvk.version, kind.gvk.kind);
-    Err(Status::bad_request(format!("failed to create typed patch object ({namespace}/{name}; {gvk}): {all}")))
+    let why = format!("failed to create typed patch object ({namespace}/{name}; {gvk}): {all}");
+    Err(Status::new(Reason::Unknown, why))
 }
 
 /// An apply whose parts have been checked.
@@ -182,10 +183,10 @@ impl Apply<'_> {
         }
         managers.take_away(&written.union(difference.removed.clone()), Some(self.id));
         let fields = configured.difference(Frame::never_owned());
-        let is_new = !difference.is_empty() || last.as_ref().is_none_or(|last| last.fields != fields);
-        let time = match last {
-            Some(last) if !is_new => last.time,
-            _ => Some(self.now.to_owned()),
+        // Who comes to own more or less of what stays as it is has not written at any time.
+        let time = match merged == *self.live {
+            true => last.and_then(|last| last.time),
+            false => Some(self.now.to_owned()),
         };
         managers.put(self.id.clone(), Entry { api_version: self.frame.api_version.clone(), time, fields });
         managers.take_away(&FieldSet::default(), None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::set::{key_element, value_element};
-use crate::kinds::{Field, FieldKind, KindTable, ListType, MapType, Special, Type, TypeId};
+use crate::kinds::{Field, FieldKind, KindTable, ListType, MapType, Scalar, Special, Type, TypeId};
 
 /// How a value is owned.
 #[derive(Clone, Copy)]
@@ -114,6 +114,19 @@ impl<'t> Shape<'t> {
             }
             Self::Entries(table, entries) => Self::of_kind(table, entries),
             Self::Whole | Self::Set | Self::Keyed(..) | Self::Free => Self::Free,
+        }
+    }
+
+    /// What a field or entry of an object of this shape is, where it is a plain value.
+    pub(super) fn scalar(self, name: &str) -> Option<Scalar> {
+        let kind = match self {
+            Self::Fields(_, message) => &message.field(name)?.kind,
+            Self::Entries(_, entries) => entries,
+            Self::Whole | Self::Set | Self::Keyed(..) | Self::Free => return None,
+        };
+        match kind {
+            FieldKind::Scalar(scalar) => Some(*scalar),
+            FieldKind::Special(_) | FieldKind::Message(_) | FieldKind::List(_) | FieldKind::Map(_) => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What an applied configuration must be so that it can be merged. Values of scalars are left to decoding.
+//! What an applied configuration must be so that it can be merged. Texts are those of upstream's structured merge diff.
 
 use std::collections::HashSet;
 
@@ -8,6 +8,7 @@ use super::{
     set::FieldSet,
     shape::{Form, Shape, field_element},
 };
+use crate::{decode::go_print, kinds::Scalar};
 
 /// All that is wrong, as `<path>: <message>`.
 pub(super) fn validate(shape: Shape<'_>, value: &Value) -> Vec<String> {
@@ -42,14 +43,33 @@ impl Walk {
             (Form::Object, Value::Object(object)) => {
                 for (name, value) in object {
                     self.at(field_element(name), |walk| match shape.allows(name) {
-                        true => walk.value(shape.child(name), value),
+                        true => {
+                            walk.scalar(shape.scalar(name), value);
+                            walk.value(shape.child(name), value);
+                        }
                         false => walk.report("field not declared in schema"),
                     });
                 }
             }
             (Form::List, Value::Array(list)) => self.list(shape, list),
-            (Form::Object, other) => self.report(&format!("expected map, got {other}")),
-            (Form::List, other) => self.report(&format!("expected list, got {other}")),
+            (Form::Object, other) => self.report(&format!("expected map, got &{{{}}}", go_print(other))),
+            (Form::List, other) => self.report(&format!("expected list, got &{{{}}}", go_print(other))),
+        }
+    }
+
+    fn scalar(&mut self, wanted: Option<Scalar>, value: &Value) {
+        let Some(wanted) = wanted.filter(|_| !value.is_null()) else { return };
+        match wanted {
+            Scalar::String | Scalar::Bytes if !value.is_string() => {
+                self.report(&format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_source(value)));
+            }
+            Scalar::Bool if !value.is_boolean() => {
+                self.report(&format!("expected boolean, got &{{{}}}", go_print(value)));
+            }
+            Scalar::Int32 | Scalar::Int64 | Scalar::Uint32 | Scalar::Uint64 | Scalar::Double if !value.is_number() => {
+                self.report(&format!("expected numeric (int or float), got {}", go_type(value)));
+            }
+            _ => {}
         }
     }
 
@@ -67,6 +87,36 @@ impl Walk {
                     self.at(id, |walk| walk.value(shape.element(), element));
                 }
             }
+        }
+    }
+}
+
+/// Go's type of a value that was read without a schema.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A value as it would stand in Go's source.
+fn go_source(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(go_source).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let entries: Vec<String> =
+                fields.iter().map(|(key, value)| format!("{key:?}:{}", go_source(value))).collect();
+            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
     }
 }

@@ -3,12 +3,16 @@
 use std::fmt;
 
 use portolan_types::{GroupKind, GroupVersionKind, Status, StatusCause};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::MediaType;
-use crate::kinds::{Kind, KindTable};
+use crate::{
+    kinds::{Kind, KindTable},
+    protobuf::{self, ProtobufError},
+};
 
 /// Why a walk stopped.
+#[derive(Debug, PartialEq)]
 pub(super) enum Fault {
     /// The body is no JSON or YAML.
     Syntax(String),
@@ -43,82 +47,178 @@ impl fmt::Display for Fault {
     }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Head {
-    api_version: String,
-    kind: String,
+impl Fault {
+    /// The text of Go's converter from maps.
+    pub(super) fn converted(&self) -> String {
+        let Self::Type { found, wanted, .. } = self else { return self.to_string() };
+        let number = found.strip_prefix("number ").map(|text| if text.contains('.') { "float64" } else { "int64" });
+        let kind = match found.as_str() {
+            "array" => "slice",
+            "object" => "map",
+            "number" => "int64",
+            word => number.unwrap_or(word),
+        };
+        match (wanted.as_str(), kind) {
+            (wanted, kind) if wanted.starts_with("map[") => format!("cannot restore map from {kind}"),
+            (wanted, kind) if wanted.starts_with("[]") => format!("cannot restore slice from {kind}"),
+            ("string", "int64") => "cannot convert int64 to string".into(),
+            (wanted @ ("int32" | "int64" | "uint32" | "uint64"), "float64") => {
+                format!("cannot convert float64 to {wanted}")
+            }
+            ("string" | "bool" | "int32" | "int64" | "uint32" | "uint64" | "float64", _) => {
+                format!("unrecognized type: {wanted}")
+            }
+            (_, kind) => format!("cannot restore struct from: {kind}"),
+        }
+    }
 }
 
 /// The answer to a body that could not be walked.
-pub(super) fn explain(table: &KindTable, kind: &Kind, media: MediaType, body: &[u8], fault: Fault) -> Status {
-    if let Fault::Syntax(text) = &fault {
-        let what = if media == MediaType::Json { "json parse error" } else { "yaml parse error" };
-        let text = format!("couldn't get version/kind; {what}: {text}");
-        let start = summary(body);
-        let expected = &kind.gvk.kind;
-        return Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {expected}): {text} ({start})"
-        ));
+pub(super) fn explain(table: &KindTable, kind: &Kind, media: MediaType, body: &[u8], fault: &Fault) -> Status {
+    match (fault, media) {
+        (Fault::Syntax(text), MediaType::Yaml) => return unrecognized(kind, body, text),
+        (Fault::Syntax(text), MediaType::Json | MediaType::Protobuf) => {
+            return unrecognized(kind, body, &no_head(text));
+        }
+        (Fault::Type { .. } | Fault::Value(_), _) => {}
     }
-    let head = match media {
-        MediaType::Json => serde_json::from_slice(body).unwrap_or_default(),
-        MediaType::Yaml | MediaType::Protobuf => Head::default(),
+    let read = super::decode_any(media, body).unwrap_or_default();
+    let head = match Head::of(&read) {
+        Ok(head) => head,
+        Err(text) => return unrecognized(kind, body, &no_head(&text)),
     };
     let same_version = head.api_version.is_empty() || head.api_version == kind.group_version().to_string();
     let same_kind = head.kind.is_empty() || *head.kind == *kind.gvk.kind;
     match same_version && same_kind {
         true => unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &fault.to_string()),
-        false => wrong_type(table, kind, &head.api_version, &head.kind),
+        false => wrong_type(table, kind, head.api_version, head.kind, body),
+    }
+}
+
+fn no_head(text: &str) -> String {
+    format!("couldn't get version/kind; json parse error: {text}")
+}
+
+/// What is read first of every body.
+struct Head<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+}
+
+/// The Go type that a head is read into.
+const HEAD: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
+impl<'a> Head<'a> {
+    fn of(body: &'a Value) -> Result<Self, String> {
+        let word = |value: &Value| match value {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let text = |key: &str| match body.get(key) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(other) => {
+                Err(format!("json: cannot unmarshal {} into Go struct field .{key} of type string", word(other)))
+            }
+        };
+        match body {
+            Value::Object(_) | Value::Null => Ok(Self { api_version: text("apiVersion")?, kind: text("kind")? }),
+            other => Err(format!("json: cannot unmarshal {} into Go value of type {HEAD}", word(other))),
+        }
     }
 }
 
 /// The answer to an object of another type.
-pub(super) fn wrong_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str) -> Status {
+pub(super) fn wrong_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str, body: &[u8]) -> Status {
     let name = if name.is_empty() { &kind.gvk.kind } else { name };
     let own = kind.group_version().to_string();
     let api_version = if api_version.is_empty() { &own } else { api_version };
     let Ok(gvk) = GroupVersionKind::parse(api_version, name) else {
-        let why = format!("couldn't get version/kind; json parse error: unexpected GroupVersion string: {api_version}");
-        return Status::bad_request(why);
+        return unrecognized(kind, body, &format!("unexpected GroupVersion string: {api_version}"));
     };
-    if table.object_type(&gvk.group, &gvk.version, &gvk.kind).is_none() {
-        let scheme = "pkg/api/legacyscheme/scheme.go:30";
-        let why = format!("no kind {name:?} is registered for version {api_version:?} in scheme {scheme:?}");
-        return unhandled(name, &gvk.version, kind, &why);
-    }
-    if *name == *kind.gvk.kind && gvk.group == kind.gvk.group {
+    let is_known = table.object_type(&gvk.group, &gvk.version, &gvk.kind).is_some();
+    if is_known && *name == *kind.gvk.kind && gvk.group == kind.gvk.group {
         return Status::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({own})"
         ));
+    }
+    unhandled(name, &gvk.version, kind, &other_type(table, kind, api_version, name))
+}
+
+/// What Go calls the place where Kubernetes' types are registered.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+
+fn not_registered(api_version: &str, name: &str) -> String {
+    format!("no kind {name:?} is registered for version {api_version:?} in scheme {SCHEME:?}")
+}
+
+/// Why an object of another type is none of this kind.
+pub fn other_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if table.object_type(group, version, name).is_none() {
+        return not_registered(api_version, name);
     }
     let package = match kind.gvk.group.split('.').next() {
         Some("") | None => "core",
         Some(first) => first,
     };
-    let why = format!("converting ({}.{name}) to ({package}.{}): unknown conversion", gvk.version, kind.gvk.kind);
-    unhandled(name, &gvk.version, kind, &why)
+    format!("converting ({version}.{name}) to ({package}.{}): unknown conversion", kind.gvk.kind)
 }
 
-/// The frame around most errors.
+/// The frame around errors of which the type of the object is known.
 pub(super) fn unhandled(name: &str, version: &str, kind: &Kind, why: &str) -> Status {
     Status::bad_request(format!("{name} in version {version:?} cannot be handled as a {}: {why}", kind.gvk.kind))
 }
 
-/// Unknown or duplicate fields under `Strict`.
-pub(super) fn strict(kind: &Kind, notes: &[String]) -> Status {
-    let why = format!("strict decoding error: {}", notes.join(", "));
-    unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &why)
+/// The frame around errors before anything is known of the object.
+fn unrecognized(kind: &Kind, body: &[u8], why: &str) -> Status {
+    let (expected, start) = (&kind.gvk.kind, summary(body));
+    Status::bad_request(format!("the object provided is unrecognized (must be of type {expected}): {why} ({start})"))
 }
 
-/// A patched object that is none of its kind.
-pub(super) fn patched(why: &str) -> Status {
+/// The answer to a protobuf body that could not be read.
+pub(super) fn protobuf(kind: &Kind, body: &[u8], error: &ProtobufError) -> Status {
+    match protobuf::type_of(body) {
+        Ok((api_version, name)) => {
+            let (own, name) = (&kind.gvk, if name.is_empty() { &*kind.gvk.kind } else { &name });
+            let version = api_version.rsplit('/').next().filter(|version| !version.is_empty());
+            let why = match error {
+                ProtobufError::UnknownKind { api_version, kind } => not_registered(api_version, kind),
+                other => other.to_string(),
+            };
+            unhandled(name, version.unwrap_or(&own.version), kind, &why)
+        }
+        Err(error) => unrecognized(kind, body, &error.to_string()),
+    }
+}
+
+/// Unknown or duplicate fields under `Strict`.
+pub(super) fn strict(kind: &Kind, notes: &[String]) -> Status {
+    unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &strict_text(notes))
+}
+
+pub(super) fn strict_text(notes: &[String]) -> String {
+    format!("strict decoding error: {}", notes.join(", "))
+}
+
+/// A patched object that is none of its kind. `shown` is what is wrong: the patched object as text, or the patch.
+pub fn patched(shown: &str, why: &str) -> Status {
     let cause = StatusCause {
         reason: "FieldValueInvalid".into(),
-        message: format!("Invalid value: {why}"),
+        message: format!("Invalid value: {}: {why}", go_quoted(shown)),
         field: "patch".into(),
     };
     Status::invalid(&GroupKind { group: "".into(), kind: "".into() }, "", vec![cause])
+}
+
+/// Text in quotes, as Go's `%q` and JSON alike show what objects consist of.
+fn go_quoted(text: &str) -> String {
+    format!("{text:?}").replace("\\'", "'")
 }
 
 const SUMMARY_BYTES: usize = 30;

@@ -6,21 +6,28 @@
 //! pointer is always there. Kinds made at run time therefore mark every field as a pointer.
 
 mod errors;
+mod print;
 mod scalar;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod walk;
 
-use portolan_types::{Status, status::StatusCause};
+use portolan_types::Status;
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 
-use crate::kinds::{FieldKind, Kind, KindTable, TypeId};
+use crate::{
+    kinds::{FieldKind, Kind, KindTable, TypeId},
+    protobuf,
+};
 use errors::Fault;
-use tree::Tree;
-use walk::Walk;
+pub use errors::{other_type, patched as unfit_patch};
+pub use print::go_print;
+use tree::{Repeated, Tree};
 pub(crate) use walk::zero;
+use walk::{Note, Walk};
 
 /// Form of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,26 +61,13 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// The value of the query parameter; absent or empty is `Warn`. `options` is the kind that it is a field of.
-    ///
-    /// # Errors
-    /// 422 for anything else.
-    pub fn parse(text: &str, options: &str) -> Result<Self, Status> {
+    /// The value of the query parameter; absent or empty is `Warn`.
+    pub fn parse(text: &str) -> Option<Self> {
         match text {
-            "Ignore" => Ok(Self::Ignore),
-            "" | "Warn" => Ok(Self::Warn),
-            "Strict" => Ok(Self::Strict),
-            other => {
-                let cause = StatusCause {
-                    reason: "FieldValueNotSupported".into(),
-                    message: format!(
-                        "Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
-                    ),
-                    field: "fieldValidation".into(),
-                };
-                let kind = portolan_types::GroupKind { group: "meta.k8s.io".into(), kind: options.into() };
-                Err(Status::invalid(&kind, "", vec![cause]))
-            }
+            "Ignore" => Some(Self::Ignore),
+            "" | "Warn" => Some(Self::Warn),
+            "Strict" => Some(Self::Strict),
+            _ => None,
         }
     }
 }
@@ -98,7 +92,8 @@ pub fn decode(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
-    let media = media.in_fact(body);
+    let asked = media;
+    let media = asked.in_fact(body);
     let walk = Walk::new(table);
     let root = FieldKind::Message(kind.schema);
     let walked = match media {
@@ -110,17 +105,55 @@ pub fn decode(
         Ok(Some(object)) => object,
         Ok(None) => zero(table, &root),
         Err(syntax) => {
-            return Err(errors::explain(table, kind, media, body, walk.fault().unwrap_or(Fault::Syntax(syntax))));
+            let fault = broken_json(media, body).map(Fault::Syntax).or_else(|| walk.fault());
+            return Err(errors::explain(table, kind, media, body, &fault.unwrap_or(Fault::Syntax(syntax))));
         }
     };
-    let object = check_type(table, kind, object)?;
+    let object = check_type(table, kind, object, body)?;
     let notes = walk.notes();
-    match validation {
-        FieldValidation::Ignore => Ok(Decoded { object, warnings: Vec::new() }),
-        FieldValidation::Warn => Ok(Decoded { object, warnings: notes }),
-        FieldValidation::Strict if notes.is_empty() => Ok(Decoded { object, warnings: notes }),
-        FieldValidation::Strict => Err(errors::strict(kind, &notes)),
+    if validation == FieldValidation::Ignore || notes.is_empty() {
+        return Ok(Decoded { object, warnings: Vec::new() });
     }
+    let notes = Told::of(asked, body, &notes);
+    match validation == FieldValidation::Warn {
+        true => Ok(Decoded { object, warnings: notes.repeated.into_iter().chain(notes.others).collect() }),
+        false => Err(errors::strict(kind, &notes.into_errors())),
+    }
+}
+
+/// Unknown and duplicate fields, as they are told.
+struct Told {
+    /// Go converts YAML to JSON first, and on that way tells in other words what is there twice.
+    repeated: Vec<String>,
+    others: Vec<String>,
+}
+
+impl Told {
+    fn of(media: MediaType, body: &[u8], notes: &[Note]) -> Self {
+        let in_yaml = media == MediaType::Yaml && notes.iter().any(Note::is_duplicate);
+        let repeated = if in_yaml { repeated(body) } else { Vec::new() };
+        let others = notes.iter().filter(|note| repeated.is_empty() || !note.is_duplicate());
+        Self { others: others.map(ToString::to_string).collect(), repeated }
+    }
+
+    fn into_errors(self) -> Vec<String> {
+        let lines = self.repeated.join("\n  ");
+        let repeated = (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {lines}"));
+        repeated.into_iter().chain(self.others).collect()
+    }
+}
+
+/// What Go finds wrong with JSON before it looks at anything in it.
+fn broken_json(media: MediaType, body: &[u8]) -> Option<String> {
+    if media == MediaType::Json { syntax::json_error(body) } else { None }
+}
+
+/// Keys that stand in YAML more than once, as Go tells of them.
+fn repeated(body: &[u8]) -> Vec<String> {
+    let found = std::cell::RefCell::default();
+    // It has been read before, and is read again only to count lines.
+    drop(read_yaml(body, |yaml| Repeated(&found).deserialize(yaml)));
+    found.into_inner()
 }
 
 /// Decodes a body of any message type, such as options or a scale: canonical, with `apiVersion` and `kind` as they stand.
@@ -140,51 +173,67 @@ pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[
     };
     let fail = |text: String| Status::bad_request(walk.fault().map_or(text, |fault| fault.to_string()));
     let object = walked.map_err(fail)?.unwrap_or_else(|| zero(table, &root));
-    let warnings = walk.notes();
+    let warnings = walk.notes().iter().map(ToString::to_string).collect();
     Ok(Decoded { object, warnings })
 }
 
 /// Decodes a body without schema: a tree bounded in depth, in which the last of duplicate keys wins.
 ///
 /// # Errors
-/// 400 when it is no JSON or YAML.
-pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, Status> {
-    let read = match media.in_fact(body) {
+/// What is wrong with it, in Go's words, when it is no JSON or YAML.
+pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, String> {
+    match media.in_fact(body) {
         MediaType::Json => read_json(body, |json| Tree.deserialize(json)),
         MediaType::Yaml => on_a_large_stack(|| read_yaml(body, |yaml| Tree.deserialize(yaml))),
-        MediaType::Protobuf => return protobuf_tree(KindTable::builtin(), body),
-    };
-    read.map_err(|text| Status::bad_request(format!("error decoding: {text}")))
+        MediaType::Protobuf => protobuf::decode(body, KindTable::builtin()).map_err(|error| error.to_string()),
+    }
 }
 
 /// The same walk on a tree, as patches leave one behind. Texts of unknown fields are returned (none under `Ignore`).
 ///
 /// # Errors
-/// 422 for wrong types, and for unknown fields under `Strict`.
+/// What does not fit: wrong types, and unknown fields under `Strict`. Nothing is left of the object then.
 pub fn prune_canonical(
     table: &KindTable,
     kind: &Kind,
     object: &mut Value,
     validation: FieldValidation,
-) -> Result<Vec<String>, Status> {
+) -> Result<Vec<String>, Unfit> {
     let walk = Walk::new(table);
     let root = FieldKind::Message(kind.schema);
     let walked = walk.seed(&root).deserialize(object.take());
-    let fail = |text: String| errors::patched(&text);
-    let clean = walked.map_err(|error| fail(walk.fault().map_or(error.to_string(), |fault| fault.to_string())))?;
+    let clean = walked.map_err(|error| Unfit(walk.fault().unwrap_or(Fault::Value(error.to_string()))))?;
     *object = clean.unwrap_or_else(|| zero(table, &root));
-    let notes = walk.notes();
-    match validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(notes),
-        FieldValidation::Strict if notes.is_empty() => Ok(notes),
-        FieldValidation::Strict => Err(fail(format!("strict decoding error: {}", notes.join(", ")))),
+    if validation == FieldValidation::Ignore {
+        return Ok(Vec::new());
+    }
+    let notes: Vec<String> = walk.notes().iter().map(ToString::to_string).collect();
+    match validation == FieldValidation::Strict && !notes.is_empty() {
+        true => Err(Unfit(Fault::Value(errors::strict_text(&notes)))),
+        false => Ok(notes),
+    }
+}
+
+/// Why a tree is no object of its kind.
+#[derive(Debug, PartialEq)]
+pub struct Unfit(Fault);
+
+impl Unfit {
+    /// In the words of Go's decoder for JSON.
+    pub fn decoded(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// In the words of Go's converter from maps, which strategic merge patches go through.
+    pub fn converted(&self) -> String {
+        self.0.converted()
     }
 }
 
 /// Protobuf carries no names, so there is nothing to warn of; the walk only brings the values into canonical form.
 fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded, Status> {
-    let object = check_type(table, kind, protobuf_tree(table, body)?)?;
+    let object = protobuf::decode(body, table).map_err(|error| errors::protobuf(kind, body, &error))?;
+    let object = check_type(table, kind, object, body)?;
     let walk = Walk::new(table);
     let root = FieldKind::Message(kind.schema);
     let walked = walk.seed(&root).deserialize(object);
@@ -197,13 +246,13 @@ fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded,
 }
 
 /// Fills in a missing type and refuses one that is not expected.
-fn check_type(table: &KindTable, kind: &Kind, mut object: Value) -> Result<Value, Status> {
+fn check_type(table: &KindTable, kind: &Kind, mut object: Value, body: &[u8]) -> Result<Value, Status> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     let expected = kind.group_version().to_string();
     let same = (version.is_empty() || version == expected) && (name.is_empty() || *name == *kind.gvk.kind);
     if !same {
-        return Err(errors::wrong_type(table, kind, version, name));
+        return Err(errors::wrong_type(table, kind, version, name, body));
     }
     if version.is_empty() {
         object["apiVersion"] = expected.into();
@@ -219,9 +268,8 @@ fn read_json<T>(
     read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::SliceRead<'_>>) -> serde_json::Result<T>,
 ) -> Result<T, String> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let value = read(&mut json).map_err(|error| error.to_string())?;
-    json.end().map_err(|error| error.to_string())?;
-    Ok(value)
+    let value = read(&mut json).and_then(|value| json.end().map(|()| value));
+    value.map_err(|error| syntax::json_error(body).unwrap_or_else(|| error.to_string()))
 }
 
 /// Aliases may not blow a document up to more than this many times its size (a node is at least one byte).
@@ -262,7 +310,8 @@ fn read_yaml<T>(
     options.alias_limits = aliases;
     options.emit_comments = false;
     options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
-    serde_saphyr::with_deserializer_from_slice_with_options(body, options, read).map_err(|error| error.to_string())
+    serde_saphyr::with_deserializer_from_slice_with_options(body, options, read)
+        .map_err(|error| syntax::yaml_error(body, &error))
 }
 
 /// Stack of a thread that reads YAML into a tree. A level takes up to 20 KiB in a debug build.
@@ -278,5 +327,5 @@ fn on_a_large_stack<T: Send>(read: impl FnOnce() -> Result<T, String> + Send) ->
 }
 
 fn protobuf_tree(table: &KindTable, body: &[u8]) -> Result<Value, Status> {
-    crate::protobuf::decode(body, table).map_err(|error| Status::bad_request(format!("error decoding: {error}")))
+    protobuf::decode(body, table).map_err(|error| Status::bad_request(format!("error decoding: {error}")))
 }

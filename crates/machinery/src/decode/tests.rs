@@ -160,6 +160,91 @@ fn what_cannot_be_decoded_is_explained_as_upstream_does() {
 }
 
 #[test]
+fn bodies_of_which_nothing_is_known_are_shown_by_their_beginning() {
+    let head = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let list = format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type {head}"
+    );
+    for (case, media, body, expected, shown) in [
+        (
+            "nothing",
+            MediaType::Json,
+            "",
+            "couldn't get version/kind; json parse error: unexpected end of JSON input",
+            "<empty>",
+        ),
+        (
+            "a body cut off",
+            MediaType::Json,
+            "{\"apiVersion\":",
+            "couldn't get version/kind; json parse error: unexpected end of JSON input",
+            "{\"apiVersion\":",
+        ),
+        (
+            "a body cut off behind a wrong value",
+            MediaType::Json,
+            "{\"data\":1,",
+            "couldn't get version/kind; json parse error: unexpected end of JSON input",
+            "{\"data\":1,",
+        ),
+        ("a list", MediaType::Json, "[]", &list, "5b5d"),
+        (
+            "a number for the kind",
+            MediaType::Json,
+            "{\"kind\":1}",
+            "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string",
+            "{\"kind\":1}",
+        ),
+        (
+            "a version of three parts",
+            MediaType::Json,
+            "{\"apiVersion\":\"a/b/c\"}",
+            "unexpected GroupVersion string: a/b/c",
+            "{\"apiVersion\":\"a/b/c\"}",
+        ),
+        ("YAML cut off", MediaType::Yaml, "a: [b", "yaml: line 1: did not find expected ',' or ']'", "613a205b62"),
+        (
+            "YAML cut off further down",
+            MediaType::Yaml,
+            "a:\n  b:\n    c: {d",
+            "yaml: line 2: did not find expected ',' or '}'",
+            "613a0a2020623a0a20202020633a207b64",
+        ),
+        ("protobuf cut off", MediaType::Protobuf, "k8s\0\u{a}\u{7f}", "unexpected EOF", "6b3873000a7f"),
+        ("no protobuf", MediaType::Protobuf, "", "empty data", "<empty>"),
+        (
+            "protobuf without its magic",
+            MediaType::Protobuf,
+            "abcdefgh",
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+            "6162636465666768",
+        ),
+    ] {
+        let error = decode(KindTable::builtin(), kind("", "Secret"), media, body.as_bytes(), FieldValidation::Warn)
+            .unwrap_err();
+        let expected = format!("the object provided is unrecognized (must be of type Secret): {expected} ({shown})");
+        assert_eq!((error.code(), error.message()), (400, expected.as_str()), "{case}");
+    }
+}
+
+#[test]
+fn what_stands_twice_in_yaml_is_told_by_its_line() {
+    let read = |body: &str, validation| {
+        decode(KindTable::builtin(), kind("", "ConfigMap"), MediaType::Yaml, body.as_bytes(), validation)
+    };
+    let body = "kind: Twice\nkind: ConfigMap\ndata:\n  a: b\n  a: c\nextra: 1\n";
+    assert_eq!(
+        read(body, FieldValidation::Warn).unwrap().warnings,
+        ["line 2: key \"kind\" already set in map", "line 5: key \"a\" already set in map", "unknown field \"extra\""]
+    );
+    let error = read("{\"kind\":\"Twice\",\"kind\":\"ConfigMap\"}", FieldValidation::Strict).unwrap_err();
+    assert_eq!(
+        error.message(),
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: yaml: unmarshal errors:\n  line 1: key \"kind\" already set in map"
+    );
+}
+
+#[test]
 fn broken_bodies_are_bad_requests() {
     let deep = "[".repeat(3_000_000);
     let nested = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
@@ -190,7 +275,7 @@ fn yaml_bombs_are_refused() {
         let list = vec![format!("*{below}"); 9].join(",");
         bomb.push_str(&format!("{name}: &{name} [{list}]\n"));
     }
-    assert_eq!(decode_any(MediaType::Yaml, bomb.as_bytes()).unwrap_err().code(), 400);
+    assert!(decode_any(MediaType::Yaml, bomb.as_bytes()).is_err());
 }
 
 #[test]
@@ -211,7 +296,52 @@ fn a_walk_over_a_canonical_tree_changes_nothing() {
     assert_eq!(twice, once);
     twice["spec"]["replicas"] = json!(1);
     let error = prune_canonical(table, kind("", "Pod"), &mut twice, FieldValidation::Strict).unwrap_err();
-    assert_eq!(error.code(), 422);
+    assert_eq!(error.decoded(), "strict decoding error: unknown field \"spec.replicas\"");
+}
+
+#[test]
+fn what_does_not_fit_is_told_in_the_words_of_both_of_gos_converters() {
+    for (case, field, value, decoded, converted) in [
+        (
+            "a number for text",
+            "data",
+            json!({"a": 5}),
+            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+            "cannot convert int64 to string",
+        ),
+        (
+            "a list for a boolean",
+            "immutable",
+            json!(["a"]),
+            "json: cannot unmarshal array into Go struct field ConfigMap.immutable of type bool",
+            "unrecognized type: bool",
+        ),
+        (
+            "text for a map",
+            "data",
+            json!("a"),
+            "json: cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string",
+            "cannot restore map from string",
+        ),
+        (
+            "a list for an object",
+            "metadata",
+            json!([]),
+            "json: cannot unmarshal array into Go struct field ConfigMap.metadata of type v1.ObjectMeta",
+            "cannot restore struct from: slice",
+        ),
+    ] {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", field: value});
+        let unfit = prune_canonical(KindTable::builtin(), kind("", "ConfigMap"), &mut object, FieldValidation::Warn)
+            .unwrap_err();
+        assert_eq!((unfit.decoded().as_str(), unfit.converted().as_str()), (decoded, converted), "{case}");
+    }
+}
+
+#[test]
+fn an_empty_list_of_managed_fields_asks_for_their_reset() {
+    let object = read("", "ConfigMap", r#"{"metadata":{"managedFields":[],"finalizers":[]}}"#, FieldValidation::Strict);
+    assert_eq!(object.unwrap().object["metadata"], json!({"managedFields": []}));
 }
 
 proptest::proptest! {

@@ -1,9 +1,18 @@
 //! Reading a tree without schema.
 
-use std::fmt;
+use std::{cell::RefCell, collections::HashSet, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+/// Most repeated keys that are told, and most bytes shown of one.
+const MAX_REPEATED: usize = 100;
+const MAX_SHOWN: usize = 1024;
+
+fn shown(key: &str) -> &str {
+    &key[..key.floor_char_boundary(MAX_SHOWN)]
+}
 
 /// Reads any value. The last of duplicate keys wins.
 pub(super) struct Tree;
@@ -73,5 +82,73 @@ impl<'de> Visitor<'de> for Tree {
             map.insert(key, entries.next_value_seed(Tree)?);
         }
         Ok(Value::Object(map))
+    }
+}
+
+/// Reads nothing, and gathers the keys that stand more than once in a YAML map.
+pub(super) struct Repeated<'f>(pub(super) &'f RefCell<Vec<String>>);
+
+impl<'de> DeserializeSeed<'de> for Repeated<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Repeated<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(Repeated(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = entries.next_key::<Spanned<String>>()? {
+            entries.next_value_seed(Repeated(self.0))?;
+            let line = key.referenced.line();
+            if !seen.insert(key.value.clone()) && self.0.borrow().len() < MAX_REPEATED {
+                self.0.borrow_mut().push(format!("line {line}: key {:?} already set in map", shown(&key.value)));
+            }
+        }
+        Ok(())
     }
 }

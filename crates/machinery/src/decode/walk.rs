@@ -30,9 +30,25 @@ pub(super) struct Walk<'t> {
 }
 
 /// An unknown or duplicate field. The path grows at its front while the walk goes up.
-struct Note {
+#[derive(Clone, Debug)]
+pub(super) struct Note {
     word: &'static str,
     path: String,
+}
+
+/// What is said of fields that stand twice.
+const DUPLICATE: &str = "duplicate";
+
+impl Note {
+    pub(super) fn is_duplicate(&self) -> bool {
+        self.word == DUPLICATE
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} field {:?}", self.word, self.path)
+    }
 }
 
 impl<'t> Walk<'t> {
@@ -45,9 +61,9 @@ impl<'t> Walk<'t> {
         Node { walk: self, kind }
     }
 
-    /// The texts of unknown and duplicate fields, in the order they were found.
-    pub(super) fn notes(&self) -> Vec<String> {
-        self.notes.borrow().iter().map(|note| format!("{} field {:?}", note.word, note.path)).collect()
+    /// Unknown and duplicate fields, in the order they were found.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        self.notes.take()
     }
 
     /// Why the walk stopped, unless the body itself is broken.
@@ -153,7 +169,7 @@ impl<'w> Node<'w, '_> {
             self.walk.prefix(mark, || Step::Name(key.clone()));
             let value = value.unwrap_or_else(|| zero(self.walk.table, element));
             if map.contains_key(&key) {
-                self.walk.note("duplicate", &key);
+                self.walk.note(DUPLICATE, &key);
             }
             map.insert(key, value);
         }
@@ -175,13 +191,13 @@ impl<'w> Node<'w, '_> {
                     self.walk.prefix(mark, || Step::Name(field.name.to_string()));
                     let value = value.filter(|value| keeps(field, value)).unwrap_or(Value::Null);
                     if map.insert((*field.name).to_owned(), value).is_some() {
-                        self.walk.note("duplicate", &field.name);
+                        self.walk.note(DUPLICATE, &field.name);
                     }
                 }
                 FieldName::Unknown(name) if schema.preserve_unknown => {
                     let value = entries.next_value_seed(Tree)?;
                     if map.contains_key(&name) {
-                        self.walk.note("duplicate", &name);
+                        self.walk.note(DUPLICATE, &name);
                     }
                     map.insert(name, value);
                 }
@@ -225,7 +241,8 @@ fn is_always_written(field: &Field) -> bool {
 
 /// Whether Go writes this value of the field.
 fn keeps(field: &Field, value: &Value) -> bool {
-    if field.pointer {
+    // An empty list of managed fields asks for their reset.
+    if field.pointer || &*field.name == "managedFields" {
         return true;
     }
     match (&field.kind, value) {

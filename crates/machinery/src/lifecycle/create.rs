@@ -1,6 +1,6 @@
 //! Creating.
 
-use portolan_types::{Status, object};
+use portolan_types::{Reason, Status, object};
 use serde_json::Value;
 
 use super::{WriteContext, keep_server_annotations, strategy};
@@ -14,7 +14,7 @@ const MAX_PREFIX: usize = 63 - SUFFIX_LENGTH;
 /// The object as it is to be stored, from what a client sent. `namespace` and `name` are those of the URL.
 ///
 /// # Errors
-/// 400 when the object contradicts the URL or has a resourceVersion, 422 when it is invalid.
+/// 400 when the object contradicts the URL, 500, as upstream, when it has a resourceVersion, 422 when it is invalid.
 pub fn prepare_create(
     ctx: &WriteContext<'_>,
     kind: &Kind,
@@ -26,7 +26,7 @@ pub fn prepare_create(
         return Err(Status::bad_request("the object provided is not an object"));
     }
     if !matches!(object::meta_text(&object, "resourceVersion"), "" | "0") {
-        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(Status::new(Reason::Unknown, "resourceVersion should not be set on objects to be created"));
     }
     fill_type(kind, &mut object);
     match_namespace(kind, &mut object, namespace)?;
@@ -40,6 +40,14 @@ pub fn prepare_create(
     match causes.is_empty() {
         true => Ok(object),
         false => Err(Status::invalid(&kind.gvk.group_kind(), object::name(&object), causes)),
+    }
+}
+
+/// Takes off what no client says of a new object. It is owned by nobody then, so this comes before ownership is recorded.
+pub fn wipe_system_fields(object: &mut Value) {
+    let metadata = object::metadata_mut(object);
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid", "creationTimestamp"] {
+        metadata.remove(key);
     }
 }
 

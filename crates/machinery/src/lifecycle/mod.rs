@@ -20,7 +20,7 @@ use portolan_types::{Seams, annotations, object, placement::PlacementRecord};
 use serde_json::Value;
 
 pub use binding::bind;
-pub use create::{match_namespace, prepare_create};
+pub use create::{match_namespace, prepare_create, wipe_system_fields};
 pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
 pub(crate) use qos::class_of as qos_class;
 pub use scale::{scale_of, with_scale};

@@ -103,7 +103,7 @@ fn a_create_that_contradicts_its_url_is_refused() {
         (
             "a resourceVersion",
             json!({"metadata": {"name": "a", "resourceVersion": "1"}}),
-            (400, "resourceVersion should not be set on objects to be created"),
+            (500, "resourceVersion should not be set on objects to be created"),
         ),
         (
             "no name",

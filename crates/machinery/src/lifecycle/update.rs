@@ -66,10 +66,29 @@ pub fn prepare_update(
     })
 }
 
+/// Where upstream keeps an object: it stands in a message that clients know.
+fn upstream_key(kind: &Kind, object: &Value) -> String {
+    let prefix = match &*kind.resource {
+        "replicationcontrollers" => "controllers",
+        "endpoints" => "services/endpoints",
+        "services" => "services/specs",
+        "nodes" => "minions",
+        "ingresses" => "ingress",
+        own => own,
+    };
+    match (object::namespace(object), object::name(object)) {
+        ("", name) => format!("/{prefix}/{name}"),
+        (namespace, name) => format!("/{prefix}/{namespace}/{name}"),
+    }
+}
+
 fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
     let (before, after) = (object::meta_text(old, "uid"), object::meta_text(new, "uid"));
     if !after.is_empty() && before != after {
-        let why = format!("Precondition failed: UID in precondition: {after}, UID in object meta: {before}");
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {after}, UID in object meta: {before}",
+            upstream_key(kind, old)
+        );
         return Err(Status::conflict(&kind.group_resource(), object::name(old), why));
     }
     let (before, after) = (object::meta_text(old, "resourceVersion"), object::meta_text(new, "resourceVersion"));

@@ -32,8 +32,7 @@ pub fn is_protobuf(body: &[u8]) -> bool {
 /// # Errors
 /// When the bytes are no such body, or its kind has no protobuf form in this table.
 pub fn decode(body: &[u8], table: &KindTable) -> Result<Value, ProtobufError> {
-    let message = body.strip_prefix(MAGIC).ok_or(ProtobufError::NotEnveloped)?;
-    let envelope = Envelope::read(message)?;
+    let envelope = Envelope::of(body)?;
     if !envelope.encoding.is_empty() {
         return Err(ProtobufError::Encoded(envelope.encoding));
     }
@@ -46,6 +45,14 @@ pub fn decode(body: &[u8], table: &KindTable) -> Result<Value, ProtobufError> {
     object.insert("apiVersion".into(), envelope.api_version.into());
     object.insert("kind".into(), envelope.kind.into());
     Ok(Value::Object(object))
+}
+
+/// The apiVersion and kind of an enveloped body.
+///
+/// # Errors
+/// When the bytes are no such body.
+pub fn type_of(body: &[u8]) -> Result<(String, String), ProtobufError> {
+    Envelope::of(body).map(|envelope| (envelope.api_version, envelope.kind))
 }
 
 /// The enveloped form of an object of this type. apiVersion and kind are taken from the object.
@@ -128,6 +135,15 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
+    fn of(body: &'a [u8]) -> Result<Self, ProtobufError> {
+        match body.strip_prefix(MAGIC) {
+            None if body.is_empty() => Err(ProtobufError::Empty("data")),
+            None => Err(ProtobufError::NotEnveloped),
+            Some([]) => Err(ProtobufError::Empty("body")),
+            Some(message) => Self::read(message),
+        }
+    }
+
     fn read(data: &'a [u8]) -> Result<Self, ProtobufError> {
         let mut envelope = Self::default();
         let mut reader = Reader::new(data);

@@ -18,20 +18,23 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::{CONTENT_TYPE, around_items, decode, encode, is_protobuf, push_item, watch_frame};
+pub use envelope::{CONTENT_TYPE, around_items, decode, encode, is_protobuf, push_item, type_of, watch_frame};
 pub(crate) use write::{bytes, message, number};
 
 /// Why bytes cannot be decoded, or a tree not encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
     /// The body does not start with the magic bytes.
-    #[error("provided data does not appear to be a protobuf message, expected prefix 6b 38 73 00")]
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NotEnveloped,
     /// A length or a number reaches over the end.
-    #[error("unexpected end of the protobuf message")]
+    #[error("unexpected EOF")]
     Truncated,
+    /// There is no byte, or none behind the magic ones.
+    #[error("empty {0}")]
+    Empty(&'static str),
     /// A number is longer than 64 bits.
-    #[error("a protobuf integer overflows")]
+    #[error("proto: integer overflow")]
     Overflow,
     /// The wire type of a known field does not fit its kind.
     #[error("the protobuf field {field} has an unexpected wire type")]

@@ -120,10 +120,12 @@ fn broken_bodies_are_errors() {
     let long_number = [&[0x08][..], &[0xff; 11]].concat();
     for (case, body, expected) in [
         ("no magic", Vec::from(b"{}"), ProtobufError::NotEnveloped),
+        ("nothing", Vec::new(), ProtobufError::Empty("data")),
+        ("nothing but magic", Vec::from(b"k8s\0"), ProtobufError::Empty("body")),
         ("cut in the envelope", Vec::from(b"k8s\0\x0a\x7f"), ProtobufError::Truncated),
         (
             "no kind",
-            Vec::from(b"k8s\0"),
+            Vec::from(b"k8s\0\x0a\0"),
             ProtobufError::UnknownKind { api_version: String::new(), kind: String::new() },
         ),
         (

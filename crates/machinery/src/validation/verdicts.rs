@@ -66,7 +66,7 @@ fn expected(numbers: &[usize], texts: &[String]) -> Vec<String> {
 fn canonical(kind: &Kind, object: &Value) -> Result<Value, String> {
     let mut object = object.clone();
     prune_canonical(KindTable::builtin(), kind, &mut object, FieldValidation::Ignore)
-        .map_err(|error| error.message().to_owned())?;
+        .map_err(|unfit| unfit.decoded())?;
     Ok(object)
 }
 

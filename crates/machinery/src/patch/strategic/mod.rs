@@ -18,11 +18,12 @@ mod tests;
 
 use std::mem;
 
-use portolan_types::{Status, object::Object};
+use portolan_types::{Reason, Status, object::Object};
 use serde_json::Value;
 
 use self::shape::{FieldShape, Shape};
 use super::json::unprocessable;
+use crate::decode::go_print;
 use crate::kinds::{KindTable, TypeId};
 
 const PATCH: &str = "$patch";
@@ -33,8 +34,8 @@ const ELEMENT_ORDER: &str = "$setElementOrder";
 /// Applies a strategic merge patch to an object of the type `schema`.
 ///
 /// # Errors
-/// 400 when a directive is malformed, 422 when it does not fit the object: an element without its merge key, lists of
-/// lists, an order that contradicts the patch.
+/// 400 when a directive is malformed, 422 for lists of lists, and, as upstream, 500 for
+/// what else does not fit the object: an element without its merge key, an order that contradicts the patch.
 pub fn strategic_merge(table: &KindTable, schema: TypeId, doc: &Value, patch: &Value) -> Result<Value, Status> {
     let Value::Object(patch) = patch else { return Err(Failure::Document.into()) };
     let live = doc.as_object().cloned().unwrap_or_default();
@@ -53,44 +54,46 @@ enum Failure {
     RetainKeys,
     #[error("invalid patch format of setElementOrder list")]
     ElementOrder,
-    #[error("unknown patch type: {0} in map: {1}")]
+    #[error("unknown patch type: {} in map: {}", go_print(.0), go_print(.1))]
     Directive(Value, Value),
     #[error("merging lists cannot yet be specified in the patch")]
     MergeDirective,
     #[error("lists of lists are not supported")]
     ListOfLists,
-    #[error("list element types are not identical: {0}")]
+    #[error("list element types are not identical: {}", go_print(.0))]
     MixedElements(Value),
     #[error("cannot merge lists without merge key for {0}")]
     Keyless(String),
-    #[error("map: {0} does not contain declared merge key: {1}")]
+    #[error("map: {} does not contain declared merge key: {key}", go_print(.0), key = .1)]
     NoMergeKey(Value, String),
-    #[error("The order in patch list:\n{0}\n doesn't match $setElementOrder list:\n{1}\n")]
+    #[error("The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n", go_print(.0), go_print(.1))]
     Order(Value, Value),
 }
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Document
-            | Failure::DeletedValues
-            | Failure::RetainKeys
-            | Failure::ElementOrder
-            | Failure::Directive(..)
-            | Failure::MergeDirective => Status::bad_request(failure.to_string()),
-            Failure::ListOfLists
+            Failure::Document | Failure::DeletedValues | Failure::RetainKeys | Failure::ElementOrder => {
+                Status::bad_request(failure.to_string())
+            }
+            Failure::ListOfLists => unprocessable(),
+            Failure::Directive(..)
+            | Failure::MergeDirective
             | Failure::MixedElements(_)
             | Failure::Keyless(_)
             | Failure::NoMergeKey(..)
-            | Failure::Order(..) => unprocessable(failure.to_string()),
+            | Failure::Order(..) => Status::new(Reason::Unknown, failure.to_string()),
         }
     }
 }
 
 fn merge_objects(mut live: Object, mut patch: Object, shape: Shape<'_>) -> Result<Object, Failure> {
-    match patch.remove(PATCH) {
+    match patch.get(PATCH).cloned() {
         None => {}
-        Some(directive) if directive == "replace" => return Ok(patch),
+        Some(directive) if directive == "replace" => {
+            patch.remove(PATCH);
+            return Ok(patch);
+        }
         Some(directive) if directive == "delete" => return Ok(Object::new()),
         Some(directive) => return Err(Failure::Directive(directive, Value::Object(patch))),
     }

@@ -1,0 +1,265 @@
+//! What is wrong with JSON and YAML that does not parse, in the words of Go's parsers. Only asked when it does not.
+
+use std::borrow::Cow;
+
+/// Go's error about JSON; `None` where Go would find none.
+pub(crate) fn json_error(text: &[u8]) -> Option<String> {
+    let mut scanner = Scanner { open: Vec::new(), step: Step::Value };
+    for byte in text {
+        if let Err(context) = scanner.read(*byte) {
+            return Some(format!("invalid character {} {context}", quoted(*byte)));
+        }
+    }
+    // A number only ends with what follows it, so Go feeds a space, and tells of it.
+    match scanner.read(b' ') {
+        Err(context) => Some(format!("invalid character ' ' {context}")),
+        Ok(()) if scanner.step == Step::End => None,
+        Ok(()) => Some("unexpected end of JSON input".into()),
+    }
+}
+
+/// A byte as Go shows a character: taken for a code point of its own.
+fn quoted(byte: u8) -> String {
+    match byte {
+        b'\'' => r"'\''".into(),
+        b'"' => "'\"'".into(),
+        b'\\' => r"'\\'".into(),
+        0x07 => r"'\a'".into(),
+        0x08 => r"'\b'".into(),
+        0x09 => r"'\t'".into(),
+        0x0a => r"'\n'".into(),
+        0x0b => r"'\v'".into(),
+        0x0c => r"'\f'".into(),
+        0x0d => r"'\r'".into(),
+        0x20..=0x7e | 0xa1..=0xac | 0xae..=0xff => format!("'{}'", char::from(byte)),
+        0..=0x1f | 0x7f => format!(r"'\x{byte:02x}'"),
+        0x80..=0xa0 | 0xad => format!(r"'\u{byte:04x}'"),
+    }
+}
+
+/// Where the scanner is, after `encoding/json/scanner.go`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Value,
+    ValueOrEnd,
+    Key,
+    KeyOrEnd,
+    AfterValue,
+    End,
+    Text,
+    Escape,
+    /// So many digits of `\u` are still to come.
+    Hex(u8),
+    Minus,
+    Zero,
+    Digits,
+    Point,
+    Fraction,
+    Exponent,
+    ExponentSign,
+    ExponentDigits,
+    /// A word and how much of it has been read.
+    Word(&'static str, usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    Key,
+    Entry,
+    List,
+}
+
+struct Scanner {
+    open: Vec<Open>,
+    step: Step,
+}
+
+type Read = Result<(), Cow<'static, str>>;
+
+impl Scanner {
+    fn read(&mut self, byte: u8) -> Read {
+        let is_space = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+        match self.step {
+            Step::Value | Step::ValueOrEnd | Step::Key | Step::KeyOrEnd | Step::End if is_space => Ok(()),
+            Step::ValueOrEnd if byte == b']' => self.after_value(byte),
+            Step::Value | Step::ValueOrEnd => self.value(byte),
+            Step::KeyOrEnd if byte == b'}' => {
+                self.reopen(Open::Entry);
+                self.after_value(byte)
+            }
+            Step::Key | Step::KeyOrEnd if byte == b'"' => self.go(Step::Text),
+            Step::Key | Step::KeyOrEnd => Err("looking for beginning of object key string".into()),
+            Step::AfterValue => self.after_value(byte),
+            Step::End => Err("after top-level value".into()),
+            Step::Text | Step::Escape | Step::Hex(_) => self.text(byte),
+            Step::Word(word, at) => match word.as_bytes()[at] {
+                wanted if wanted != byte => {
+                    Err(format!("in literal {word} (expecting '{}')", char::from(wanted)).into())
+                }
+                _ if at + 1 == word.len() => self.go(Step::AfterValue),
+                _ => self.go(Step::Word(word, at + 1)),
+            },
+            Step::Minus
+            | Step::Zero
+            | Step::Digits
+            | Step::Point
+            | Step::Fraction
+            | Step::Exponent
+            | Step::ExponentSign
+            | Step::ExponentDigits => self.number(byte),
+        }
+    }
+
+    fn go(&mut self, step: Step) -> Read {
+        self.step = step;
+        Ok(())
+    }
+
+    fn reopen(&mut self, as_what: Open) {
+        if let Some(last) = self.open.last_mut() {
+            *last = as_what;
+        }
+    }
+
+    fn value(&mut self, byte: u8) -> Read {
+        let step = match byte {
+            b'{' => {
+                self.open.push(Open::Key);
+                Step::KeyOrEnd
+            }
+            b'[' => {
+                self.open.push(Open::List);
+                Step::ValueOrEnd
+            }
+            b'"' => Step::Text,
+            b'-' => Step::Minus,
+            b'0' => Step::Zero,
+            b'1'..=b'9' => Step::Digits,
+            b't' => Step::Word("true", 1),
+            b'f' => Step::Word("false", 1),
+            b'n' => Step::Word("null", 1),
+            _ => return Err("looking for beginning of value".into()),
+        };
+        self.go(step)
+    }
+
+    fn after_value(&mut self, byte: u8) -> Read {
+        let is_space = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+        match (self.open.last(), byte) {
+            (None, _) => {
+                self.step = Step::End;
+                self.read(byte)
+            }
+            (Some(_), _) if is_space => self.go(Step::AfterValue),
+            (Some(Open::Key), b':') => {
+                self.reopen(Open::Entry);
+                self.go(Step::Value)
+            }
+            (Some(Open::Entry), b',') => {
+                self.reopen(Open::Key);
+                self.go(Step::Key)
+            }
+            (Some(Open::List), b',') => self.go(Step::Value),
+            (Some(Open::Entry), b'}') | (Some(Open::List), b']') => {
+                self.open.pop();
+                self.go(if self.open.is_empty() { Step::End } else { Step::AfterValue })
+            }
+            (Some(Open::Key), _) => Err("after object key".into()),
+            (Some(Open::Entry), _) => Err("after object key:value pair".into()),
+            (Some(Open::List), _) => Err("after array element".into()),
+        }
+    }
+
+    fn text(&mut self, byte: u8) -> Read {
+        match (self.step, byte) {
+            (Step::Escape, b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"') => self.go(Step::Text),
+            (Step::Escape, b'u') => self.go(Step::Hex(4)),
+            (Step::Escape, _) => Err("in string escape code".into()),
+            (Step::Hex(left), digit) if digit.is_ascii_hexdigit() => {
+                self.go(if left == 1 { Step::Text } else { Step::Hex(left - 1) })
+            }
+            (Step::Hex(_), _) => Err("in \\u hexadecimal character escape".into()),
+            (_, b'"') => self.go(Step::AfterValue),
+            (_, b'\\') => self.go(Step::Escape),
+            (_, 0..0x20) => Err("in string literal".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn number(&mut self, byte: u8) -> Read {
+        match (self.step, byte) {
+            (Step::Minus, b'0') => self.go(Step::Zero),
+            (Step::Minus, b'1'..=b'9') | (Step::Digits, b'0'..=b'9') => self.go(Step::Digits),
+            (Step::Minus, _) => Err("in numeric literal".into()),
+            (Step::Zero | Step::Digits, b'.') => self.go(Step::Point),
+            (Step::Point | Step::Fraction, b'0'..=b'9') => self.go(Step::Fraction),
+            (Step::Point, _) => Err("after decimal point in numeric literal".into()),
+            (Step::Zero | Step::Digits | Step::Fraction, b'e' | b'E') => self.go(Step::Exponent),
+            (Step::Exponent, b'+' | b'-') => self.go(Step::ExponentSign),
+            (Step::Exponent | Step::ExponentSign | Step::ExponentDigits, b'0'..=b'9') => self.go(Step::ExponentDigits),
+            (Step::Exponent | Step::ExponentSign, _) => Err("in exponent of numeric literal".into()),
+            _ => self.after_value(byte),
+        }
+    }
+}
+
+/// Go's error about YAML, from what our parser says of it.
+pub(super) fn yaml_error(body: &[u8], error: &serde_saphyr::Error) -> String {
+    let whole = error.without_snippet().to_string();
+    let first = whole.lines().next().unwrap_or_default();
+    let said =
+        first.rsplit_once(" column ").and_then(|(_, rest)| rest.split_once(": ")).map_or(first, |(_, said)| said);
+    let said = said.split_once(" at line ").map_or(said, |(said, _)| said);
+    let line = error.location().map_or(0, |location| location.line());
+    // Go counts from the opening bracket, from 0; on the first line from where it gave up.
+    let opened = match line {
+        0 | 1 => body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count() as u64,
+        line => line - 1,
+    };
+    match said {
+        "unclosed bracket '['" => format!("yaml: line {opened}: did not find expected ',' or ']'"),
+        "unclosed bracket '{'" => format!("yaml: line {opened}: did not find expected ',' or '}}'"),
+        said => format!("yaml: line {line}: {said}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_refused_in_gos_words() {
+        for (text, expected) in [
+            ("", "unexpected end of JSON input"),
+            ("{\"a\":", "unexpected end of JSON input"),
+            ("-", "invalid character ' ' in numeric literal"),
+            ("nul", "invalid character ' ' in literal null (expecting 'l')"),
+            ("nuts", "invalid character 't' in literal null (expecting 'l')"),
+            ("{a}", "invalid character 'a' looking for beginning of object key string"),
+            ("{\"a\" 1}", "invalid character '1' after object key"),
+            ("{\"a\":1 \"b\":2}", "invalid character '\"' after object key:value pair"),
+            ("{\"a\":1,}", "invalid character '}' looking for beginning of object key string"),
+            ("[1 2]", "invalid character '2' after array element"),
+            ("[1,]", "invalid character ']' looking for beginning of value"),
+            ("{}x", "invalid character 'x' after top-level value"),
+            ("1x", "invalid character 'x' after top-level value"),
+            ("\"\n\"", "invalid character '\\n' in string literal"),
+            ("\"\\x\"", "invalid character 'x' in string escape code"),
+            ("\"\\u12g\"", "invalid character 'g' in \\u hexadecimal character escape"),
+            ("1.", "invalid character ' ' after decimal point in numeric literal"),
+            ("1e+", "invalid character ' ' in exponent of numeric literal"),
+            ("\u{0}", "invalid character '\\x00' looking for beginning of value"),
+            ("k8s", "invalid character 'k' looking for beginning of value"),
+            ("\u{80}", "invalid character 'Â' looking for beginning of value"),
+        ] {
+            assert_eq!(json_error(text.as_bytes()).as_deref(), Some(expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn json_that_is_fine_is_not_refused() {
+        for text in ["{}", " [ ] ", "0", "-1.5e-3 ", "[1, {\"a\": [true, false, null]}, \"\\u00e9\\n\"]", "\"é\""] {
+            assert_eq!(json_error(text.as_bytes()), None, "{text:?}");
+        }
+    }
+}
