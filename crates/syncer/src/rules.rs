@@ -126,7 +126,8 @@ fn parse(text: &str) -> GroupResource {
     GroupResource::new(group, resource)
 }
 
-fn is_forbidden(resource: &GroupResource) -> bool {
+/// Whether a resource never goes down, whatever a physical cluster allows.
+pub(crate) fn is_forbidden(resource: &GroupResource) -> bool {
     FORBIDDEN_GROUPS.contains(&&*resource.group) || FORBIDDEN.contains(&resource.to_string().as_str())
 }
 

@@ -117,6 +117,13 @@ impl Api {
         self.call(Method::GET, path, "application/json", None).await
     }
 
+    /// Succeeds when the API server says that it is ready, and when the credential may not ask.
+    pub(crate) async fn ready(&self) -> Result<(), DownstreamError> {
+        let request = request(Method::GET, "/readyz", "*/*", None)?;
+        let answer = self.within_deadline(async { accepted(self.client.send(request).await).await.map(drop) }).await;
+        answer.or_else(|error| if error.code() == 403 { Ok(()) } else { Err(error) })
+    }
+
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value, DownstreamError> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         about(object, self.call(Method::POST, &path, "application/json", Some(object)).await?)

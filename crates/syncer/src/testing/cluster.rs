@@ -334,6 +334,7 @@ fn target(path: &str) -> Option<Target> {
 
 fn discovery(path: &str) -> Option<Value> {
     match path {
+        "readyz" => Some(json!("ok")),
         "version" => Some(json!({"gitVersion": "v1.36.0"})),
         "apis" => Some(json!({"groups": [
             {"name": "apps", "preferredVersion": {"version": "v1"}},

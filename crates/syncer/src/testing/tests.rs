@@ -296,6 +296,83 @@ async fn a_copy_of_a_resource_that_goes_down_no_more_is_gone_only_when_it_is() {
     stage.handle.stop().await;
 }
 
+/// Discovery of the core group without `hidden`.
+fn hide(cluster: &FakeCluster, hidden: &'static str) {
+    let one = |name: &str, kind: &str| json!({"name": name, "kind": kind, "namespaced": true});
+    let all = [one("configmaps", "ConfigMap"), one("pods", "Pod"), one("services", "Service")];
+    let served: Vec<Value> = all.into_iter().filter(|one| one["name"] != hidden).collect();
+    let list = json!({"kind": "APIResourceList", "resources": served});
+    cluster.script(move |_, path| (path == "/api/v1?").then(|| Canned::Answer(200, list.clone())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_is_not_served_is_not_taken_for_gone() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    hide(&cluster, "configmaps");
+    let stage = stage.restarted().await;
+    stage.upstream.delete(&key);
+    stage.until("it is a debt", async |s| s.upstream.object(&key).is_none()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((stage.upstream.recorded_debts().len(), cluster.all("configmaps").len()), (1, 1), "which stays");
+    cluster.heal();
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    assert_eq!(
+        (stage.upstream.recorded_debts().len(), cluster.all("configmaps").len()),
+        (0, 0),
+        "until it can be paid"
+    );
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_run_once_waits_while_its_resource_is_not_served() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let pod = || json!({"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let key = stage.place("pods", "db", pod(), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("pods").len() == 1).await.unwrap();
+    hide(&cluster, "pods");
+    let stage = stage.restarted().await;
+    stage.place("pods", "db", pod(), Phase::Leaving);
+    let told = async |s: &Stage| {
+        matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, message })
+        if reason == "Pending" && message.contains("portolan.dev/write-off=member"))
+    };
+    stage.until("it is told", told).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let is_placed =
+        |s: &Stage| s.upstream.object(&key).is_some_and(|o| object::annotation(&o, annotations::PLACEMENT).is_some());
+    assert!(is_placed(&stage) && stage.upstream.recorded_debts().is_empty(), "time proves no end");
+    let mut written_off = pod();
+    object::set_annotation(&mut written_off, annotations::WRITE_OFF, Some("member".into()));
+    stage.place("pods", "db", written_off, Phase::Leaving);
+    stage.until("it is a debt", async |s| !is_placed(s) && s.upstream.recorded_debts().len() == 1).await.unwrap();
+    cluster.heal();
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    assert_eq!((stage.upstream.recorded_debts().len(), cluster.all("pods").len()), (0, 0));
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_physical_cluster_is_used_when_it_says_that_it_is_ready() {
+    for (case, code, is_used) in [("it starts", 500, false), ("not found", 404, false), ("nobody may ask", 403, true)] {
+        let cluster = FakeCluster::default();
+        cluster.script(move |_, path| (path == "/readyz?").then(|| Canned::Answer(code, json!({}))));
+        let stage = stage(&cluster).await;
+        stage.place("configmaps", "a", data("1"), Phase::Active);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(cluster.all("configmaps").len() == 1, is_used, "{case}");
+        assert_eq!(stage.upstream.cluster().is_some_and(|report| report.ready.is_ok()), is_used, "{case}");
+        cluster.heal();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(cluster.all("configmaps").len(), 1, "{case}: it is used from then on");
+        stage.handle.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn writes_that_are_answered_with_nonsense_end_no_worker() {
     for answer in [json!("hello"), json!([]), Value::Null, json!({"metadata": 1})] {

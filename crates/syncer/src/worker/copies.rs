@@ -104,6 +104,11 @@ impl Worker {
         }
     }
 
+    /// Objects may be stored in a version that is not served, and an API server that starts does not serve all yet.
+    pub(super) fn not_served(&self, resource: &GroupResource) -> SyncError {
+        SyncError::NotServed { resource: resource.to_string(), name: self.config.name.clone() }
+    }
+
     async fn plan(&self, view: &View<'_>, seen: bool) -> Result<Decision, SyncError> {
         let rules = &self.rules;
         let target = Target { physical: &self.config.uid, syncer_epoch: self.config.syncer_epoch, rules };

@@ -8,6 +8,7 @@ use portolan_types::{
     upstream::{Debt, UpstreamObject},
     work::Outcome,
 };
+use tokio::time::Instant;
 
 use super::{SyncError, Work, Worker, mirror::Place};
 use crate::{
@@ -38,6 +39,25 @@ impl Worker {
                 Some(rest) => Ok(Outcome::CheckAgainIn(rest)),
                 None => self.leave_as_debt(&upstream, &entry).await,
             },
+        }
+    }
+
+    /// A resource that is not served cannot be asked about: its copies are left as debts as if nothing could be reached.
+    pub(super) async fn while_not_served(&self, key: &ObjectKey) -> Result<Option<Outcome>, SyncError> {
+        let Some(upstream) = self.upstream.get(key).await? else { return Ok(None) };
+        let Some(entry) = self.entry(&upstream).filter(|entry| plan::leaving(&upstream, entry).is_some()) else {
+            return Ok(None);
+        };
+        let limit = match self.owing(&upstream, &entry).await? {
+            Owing::Unproven => return Ok(None),
+            Owing::WrittenOff => Duration::ZERO,
+            Owing::Allowed | Owing::UnlessVolumes => self.config.deletion_timeout,
+        };
+        let now = Instant::now();
+        let since = self.state().trouble(key, |trouble| *trouble.failing_since.get_or_insert(now));
+        match since.elapsed() < limit {
+            true => Ok(None),
+            false => self.leave_as_debt(&upstream, &entry).await.map(Some),
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{SyncError, Work, Worker, mirror::Place, write::propagation};
 use crate::{
     plan::{self, Proof},
-    rules::Refusal,
+    rules::{self, Refusal},
 };
 
 const TOMBSTONE_CHECK: Duration = Duration::from_secs(2);
@@ -22,14 +22,15 @@ impl Worker {
 
     pub(super) async fn reconcile_debt(&self, debt: &Debt) -> Result<Outcome, SyncError> {
         let session = self.session()?;
-        let served = self.served_for(&session, &debt.key.resource).await?;
-        let (Ok(place), Some(served)) = (self.place_of_debt(debt), served) else {
-            // Nothing of a kind that is not served can be there.
+        let Ok(place) = self.place_of_debt(debt) else {
+            // Nothing can have been made where nothing has a place.
             return self.settled(debt).await;
         };
-        if self.has_returned(debt).await? {
+        if rules::is_forbidden(&debt.key.resource) && debt.below.is_none() || self.has_returned(debt).await? {
             return self.settled(debt).await;
         }
+        let served = self.served_for(&session, &debt.key.resource).await?;
+        let served = served.ok_or_else(|| self.not_served(&debt.key.resource))?;
         let path = served.path(place.namespace(), Some(&place.name));
         let live = match session.api.get(&path).await {
             Ok(live) => live,
@@ -47,7 +48,7 @@ impl Worker {
         Ok(Outcome::CheckAgainIn(TOMBSTONE_CHECK))
     }
 
-    fn place_of_debt(&self, debt: &Debt) -> Result<Place, Refusal> {
+    pub(super) fn place_of_debt(&self, debt: &Debt) -> Result<Place, Refusal> {
         match &debt.below {
             Some(source) => Ok(Place::at(&debt.key.resource, source)),
             None => self.place(&debt.key),

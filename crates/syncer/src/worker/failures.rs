@@ -12,7 +12,7 @@ impl SyncError {
     fn trouble(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Upstream(_) | Self::CutOff | Self::OwnerUnknown(_) | Self::StillThere(_) => None,
-            Self::NotSynced(_) | Self::NamespaceEnding | Self::KeepsChanging => {
+            Self::NotSynced(_) | Self::NotServed { .. } | Self::NamespaceEnding | Self::KeepsChanging => {
                 Some((status::PENDING, self.to_string()))
             }
             Self::Downstream(error) => match error {
@@ -34,6 +34,9 @@ impl Worker {
         }
         if let Err(error) = self.tell_trouble(key, error).await {
             tracing::debug!(cluster = %self.config.name, %key, %error, "a failure cannot be told upstream");
+        }
+        if let SyncError::NotServed { .. } = error {
+            return self.while_not_served(key).await.map_or(failed, |owed| owed.map_or(failed, Ended::Well));
         }
         failed
     }

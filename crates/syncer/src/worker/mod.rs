@@ -230,6 +230,11 @@ enum SyncError {
     Downstream(#[from] DownstreamError),
     #[error("{0} have not been read yet")]
     NotSynced(String),
+    #[error(
+        "the physical cluster does not serve {resource} now, which proves no end: whoever knows that the copy has ended can say \
+         so by the annotation portolan.dev/write-off={name}"
+    )]
+    NotServed { resource: String, name: String },
     #[error("{0} is not known above yet")]
     OwnerUnknown(String),
     #[error("it changed each time it was read")]

@@ -106,7 +106,8 @@ impl Worker {
         if self.is_placed_in(&identity) || session.mirror.is_used(name, is_no_content) {
             return Ok(Outcome::Done); // the end of the last of them comes back here
         }
-        if self.has_content(&session, name).await? {
+        // What a debt is about may be of a resource that cannot be read now.
+        if self.has_debts(name).await? || self.has_content(&session, name).await? {
             return Ok(Outcome::CheckAgainIn(CONTENT_CHECK));
         }
         let deletion = Deletion {
@@ -130,6 +131,11 @@ impl Worker {
                 && key.cluster.to_string() == identity.cluster
         };
         state.known.keys().any(is_in)
+    }
+
+    async fn has_debts(&self, namespace: &str) -> Result<bool, SyncError> {
+        let debts = self.upstream.debts(&self.config.uid).await?;
+        Ok(debts.iter().any(|debt| self.place_of_debt(debt).is_ok_and(|place| place.namespace == namespace)))
     }
 
     /// Asks the physical cluster itself, for all labels: what is not ours must not go with the namespace.

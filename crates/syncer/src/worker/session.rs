@@ -88,6 +88,8 @@ async fn open(worker: &Worker) -> Result<Arc<Session>, (String, String)> {
         Err(_) => return Err(("Unreachable".into(), format!("no connection within {} s", CONNECT.as_secs()))),
     };
     let api = Api::new(client, worker.config.request_timeout);
+    // One that has just started answers before it serves all that it has.
+    api.ready().await.map_err(|error| reason_of(&error))?;
     let health = health::probe(&api).await.map_err(|error| reason_of(&error))?;
     let served = discover(&api, &worker.rules).await.map_err(|error| reason_of(&error))?;
     let schema = schema(&api, &health.version, &served).await.map_err(|error| reason_of(&error))?;

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     client::{DownstreamError, Served},
     plan::{self, Application, Deletion, Proof},
+    rules,
 };
 
 /// When to look at a deleted copy again, should its tombstone not come.
@@ -133,10 +134,12 @@ impl Worker {
 
     /// Tells upstream that the copy is gone, after the API server itself has said so.
     pub(super) async fn confirm_gone(&self, view: &View<'_>, uid: &Uid, epoch: u64) -> Result<Step, SyncError> {
-        if let Some(served) = view.served
-            && let Some(live) = self.read(view, served).await?
-            && self.is_copy_of(view, &live.object)
-        {
+        let live = match view.served {
+            Some(served) => self.read(view, served).await?,
+            None if rules::is_forbidden(&view.key.resource) => None,
+            None => return Err(self.not_served(&view.key.resource)),
+        };
+        if let Some(live) = live.filter(|live| self.is_copy_of(view, &live.object)) {
             return Ok(Step::Replan(Some(live)));
         }
         self.upstream.confirm_gone(view.key, uid, &self.config.uid, epoch).await?;
