@@ -79,6 +79,7 @@ fn read(input: impl Read, take: &mut Take<'_>) -> Result<Snapshot, SnapshotError
 struct Contents {
     snapshot: Snapshot,
     resources: HashSet<u32>,
+    gone: HashSet<LogicalClusterId>,
 }
 
 impl Contents {
@@ -91,7 +92,7 @@ impl Contents {
             taken: header["taken"].as_str().unwrap_or_default().to_owned(),
             ..Snapshot::default()
         };
-        Ok(Self { snapshot, resources: HashSet::new() })
+        Ok(Self { snapshot, resources: HashSet::new(), gone: HashSet::new() })
     }
 
     fn resource(&mut self, payload: &[u8], take: &mut Take<'_>) -> Result<(), SnapshotError> {
@@ -109,20 +110,27 @@ impl Contents {
             let suffix = Suffix::from_bytes(&part(&mut rest)?);
             let value = part(&mut rest)?;
             let version = decode(&value).map_err(damaged)?;
-            let known = keys::parts(suffix.as_bytes()).is_some_and(|parts| self.resources.contains(&parts.resource));
-            if !known || version.revision.get() > self.snapshot.revision {
+            let parts = keys::parts(suffix.as_bytes()).filter(|parts| self.resources.contains(&parts.resource));
+            let Some(parts) = parts.filter(|_| version.revision.get() <= self.snapshot.revision) else {
                 return Err(damaged("an object is not one of this snapshot"));
-            }
+            };
             self.snapshot.objects += 1;
-            take(Item::Object(suffix, value, version))?;
+            // What had not been swept yet when the snapshot was taken: nobody would ever remove it.
+            if !self.gone.contains(&parts.cluster) {
+                take(Item::Object(suffix, value, version))?;
+            }
         }
         Ok(())
     }
 
     fn gone(&mut self, payload: &[u8], take: &mut Take<'_>) -> Result<(), SnapshotError> {
         let id = payload.try_into().map(u64::from_be_bytes).map_err(damaged)?;
+        let cluster = LogicalClusterId::new(id);
+        if !self.resources.is_empty() || !self.gone.insert(cluster) {
+            return Err(damaged("a logical cluster that is gone is out of place"));
+        }
         self.snapshot.gone_clusters += 1;
-        take(Item::Gone(LogicalClusterId::new(id), self.snapshot.revision))
+        take(Item::Gone(cluster, self.snapshot.revision))
     }
 
     fn check_end(&self, payload: &[u8], digest: &str) -> Result<(), SnapshotError> {

@@ -1,6 +1,6 @@
 //! Snapshots of every engine become stores of every engine.
 
-use std::io::Write;
+use std::{io::Write, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
@@ -8,8 +8,21 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoredObject, Transaction, WatchScope, memory,
+    DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoredObject, Transaction, WatchScope,
+    chores::delete_cluster,
+    core::Core,
+    embedded::{EmbeddedStore, Writer},
+    gate::{Gate, Room},
+    holds::Holds,
+    hub::{Hub, RingBudget},
+    inline::Inline,
+    kv::{MemoryKv, read},
+    load::load,
+    memory,
+    metrics::Metrics,
     open,
+    open::initialize,
+    upkeep::Progress,
 };
 
 fn cluster(number: u64) -> LogicalClusterId {
@@ -101,6 +114,48 @@ async fn a_store_comes_back_on_another_engine_with_every_revision_above_those_of
         new.close().await;
         crate::verify(config(&new_dir, to), Seams::system()).unwrap();
     }
+}
+
+/// A store in memory, and its inside, with which a deletion can be stopped between two slices.
+fn with_core() -> (DynStore, Arc<Core>) {
+    let kv = MemoryKv::default();
+    initialize(&kv, &Seams::system()).unwrap();
+    let found = read(&kv, load).unwrap().unwrap();
+    let metrics = Metrics::new(None).unwrap();
+    let core = Arc::new(Core {
+        hub: Hub::new(found.marks, RingBudget { each: 0, all: 0 }, metrics.watchers.clone()),
+        resources: found.resources,
+        metrics,
+        gate: Gate::open(),
+        holds: Holds::default(),
+        room: Room::unlimited(),
+        kv: Box::new(kv),
+    });
+    let writer = Writer::Inline(Inline::default());
+    (Arc::new(EmbeddedStore { core: core.clone(), writer, commit_timeout: Duration::from_secs(30) }), core)
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_being_swept_comes_back_as_gone_without_its_objects() {
+    let (store, core) = with_core();
+    for n in 0..700 {
+        put(&store, map(5, &format!("m{n}")), "going").await;
+    }
+    put(&store, map(1, "kept"), "kept").await;
+    let (answer, progress) = delete_cluster(&core, cluster(5));
+    assert!(answer.is_ok() && progress == Progress::More, "only a slice was removed");
+    let bytes = taken(&store).await;
+    let dir = tempfile::tempdir().unwrap();
+    let restored = restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes).unwrap();
+    assert!(restored.objects > 1, "the rest is in the snapshot");
+    let new = open(config(&dir, Engine::Redb), Seams::system()).unwrap();
+    for scope in [RangeScope::All, RangeScope::PlacedOn("east".into())] {
+        let left: Vec<_> = list(&new, scope).await.into_iter().map(|object| object.key).collect();
+        assert_eq!(left, [map(1, "kept")]);
+    }
+    assert_eq!(new.gone_clusters().await.unwrap(), [cluster(5)]);
+    new.close().await;
+    crate::verify(config(&dir, Engine::Redb), Seams::system()).unwrap();
 }
 
 #[tokio::test]
