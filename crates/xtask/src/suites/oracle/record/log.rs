@@ -84,6 +84,7 @@ impl Draft {
                 places.tree(&mut value, "");
                 value
             }
+            Err(_) if entry.body.starts_with(b"k8s\0") => json!({"$base64": BASE64.encode(&entry.body)}),
             Err(_) => match std::str::from_utf8(&entry.body) {
                 Ok(text) => Value::String(text.replace(namespace, "${ns}")),
                 Err(_) => json!({"$base64": BASE64.encode(&entry.body)}),
@@ -124,6 +125,8 @@ impl Places<'_> {
         let segments: Vec<String> = bare.split('/').map(|segment| self.word(segment)).collect();
         let mut parameters: Vec<String> =
             query.split('&').filter(|pair| !pair.is_empty()).map(|pair| self.pair(pair)).collect();
+        // Every server has hashes of its own for its documents.
+        parameters.retain(|pair| !pair.starts_with("hash="));
         if parameters.iter().any(|pair| pair == "watch=true" || pair == "watch=1") {
             parameters.retain(|pair| !pair.starts_with("timeoutSeconds="));
             parameters.push("timeoutSeconds=1".to_owned());

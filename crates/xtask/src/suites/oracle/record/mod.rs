@@ -23,12 +23,10 @@ pub(crate) struct Options {
     /// The server that the client is to use.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// Where the requests are written: `e2e/corpus/<group>/<name>.yaml`.
+    /// Where the requests are written: `e2e/corpus/<group>/<name>.yaml`. The client has to work in the namespace
+    /// `<group>-<name>`, which is that of the script when it is replayed: bodies in protobuf stay as they are.
     #[arg(long)]
     out: PathBuf,
-    /// The namespace that the client works in; in the corpus it becomes that of the script.
-    #[arg(long, default_value = "recorded")]
-    namespace: String,
     /// The client. It finds the proxy through `KUBECONFIG`.
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -74,10 +72,16 @@ fn kubeconfig(dir: &Path, address: std::net::SocketAddr) -> Result<PathBuf> {
     Ok(file)
 }
 
+fn namespace(out: &Path) -> Result<String> {
+    let name = out.file_stem().context("the output is no file")?.to_string_lossy();
+    let group = out.parent().and_then(Path::file_name).context("the output is in no group")?.to_string_lossy();
+    Ok(format!("{group}-{name}"))
+}
+
 fn write(options: &Options, log: &Log) -> Result<()> {
     ensure!(log.len() > 0, "the client asked for nothing");
     let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "recorded"}});
-    let cases = json!({"settings": ["alone"], "steps": log.steps(&options.namespace)});
+    let cases = json!({"settings": ["alone"], "steps": log.steps(&namespace(&options.out)?)});
     let text = format!("{}---\n{}", serde_saphyr::to_string(&base)?, serde_saphyr::to_string(&cases)?);
     std::fs::write(&options.out, text).with_context(|| format!("cannot write {}", options.out.display()))
 }

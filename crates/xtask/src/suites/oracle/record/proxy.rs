@@ -18,9 +18,18 @@ use tokio::task::JoinHandle;
 use super::log::{Entry, Log};
 use crate::client::Client;
 
-/// Headers that belong to a connection or to a user, and are none of a request's.
-const OWN: [&str; 7] =
-    ["host", "connection", "content-length", "authorization", "accept-encoding", "transfer-encoding", "upgrade"];
+/// Headers that belong to a connection, a user or a session, and are none of a request's.
+const OWN: [&str; 9] = [
+    "host",
+    "connection",
+    "content-length",
+    "authorization",
+    "accept-encoding",
+    "transfer-encoding",
+    "upgrade",
+    "kubectl-command",
+    "kubectl-session",
+];
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
