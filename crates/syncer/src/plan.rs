@@ -143,7 +143,7 @@ pub enum Decision {
     },
     /// It cannot go down; upstream is told why.
     Refuse(Refusal),
-    /// What was read upstream is older than what is below: read again later.
+    /// What was read upstream is no longer so: read again later.
     Stale,
     /// A copy that upstream does not account for, without proof that it may go.
     Hold,
@@ -193,7 +193,6 @@ fn plan_present(target: &Target<'_>, seen: &Seen<'_>, upstream: &UpstreamObject,
         (None, Below::Copy(..)) => Decision::Hold,
         (None, Below::Nothing | Below::Foreign) => Decision::Nothing,
         (Some(entry), _) if entry.phase == Phase::Projected => Decision::Projected,
-        (Some(entry), Below::Copy(_, identity)) if identity.epoch > entry.epoch => Decision::Stale,
         (Some(entry), below) => match leaving(upstream, entry) {
             Some(proof) => plan_leaving(upstream, uid, entry, proof, below),
             None => plan_active(target, seen, upstream, entry, below),
@@ -319,6 +318,11 @@ pub(crate) fn leaving(upstream: &UpstreamObject, entry: &PlacedCopy) -> Option<P
 /// Whether a copy, by its own word, was written by a newer syncer.
 pub(crate) fn names_newer_syncer(copy: &Value, target: &Target<'_>) -> bool {
     copy_identity(copy, target.physical).is_some_and(|identity| identity.syncer_epoch > target.syncer_epoch)
+}
+
+/// Whether a copy, by its own word, is of a later stay than upstream's record says.
+pub(crate) fn names_later_stay(copy: &Value, entry: &PlacedCopy) -> bool {
+    copy_identity(copy, &entry.uid).is_some_and(|identity| identity.epoch > entry.epoch)
 }
 
 fn is_pod(key: &ObjectKey) -> bool {

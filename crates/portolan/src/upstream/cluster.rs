@@ -94,13 +94,17 @@ fn held(report: &ClusterReport) -> Condition {
 
 fn forged(report: &ClusterReport) -> Condition {
     match report.forged {
-        0 => {
-            condition(FOREIGN_SYNCER, "False", "NoneSeen", "no copy names a syncer that upstream does not know".into())
-        }
+        0 => condition(
+            FOREIGN_SYNCER,
+            "False",
+            "NoneSeen",
+            "no copy names a syncer or a stay that upstream does not know".into(),
+        ),
         count => {
             let message = format!(
-                "{count} copies named a newer syncer than upstream knows and were written over: somebody else writes \
-                 Portolan's annotations there, or this control plane was restored from an older state"
+                "{count} copies named a newer syncer, or a later stay, than upstream knows and were written over or deleted as \
+                 upstream says: somebody else writes Portolan's annotations there, or this control plane was restored from \
+                 an older state"
             );
             condition(FOREIGN_SYNCER, "True", "NewerSyncerNamed", message)
         }

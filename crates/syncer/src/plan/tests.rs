@@ -264,18 +264,26 @@ fn a_late_syncer_does_nothing() {
             placed().below(|_| ()).with(|c| (c.upstream, c.newest_syncer) = (None, 6)),
             "Fenced",
         ),
-        ("a newer stay is below", placed().below(|o| identity(o, |i| i.epoch = 2)), "Stale"),
-        (
-            "also when the older one leaves",
-            placed().below(|o| identity(o, |i| i.epoch = 2)).with(|c| c.entry = Some(entry(Phase::Leaving, 1))),
-            "Stale",
-        ),
     ]);
 }
 
 #[test]
 fn a_physical_cluster_cannot_end_a_syncer_by_naming_a_newer_one() {
     let forged = || placed().below(|o| identity(o, |i| i.syncer_epoch = u64::MAX));
+    check(vec![
+        ("it is drift", forged(), "Apply"),
+        (
+            "it keeps nothing from being deleted",
+            forged().with(meta("deletionTimestamp", json!("t"))),
+            "Delete Deleting",
+        ),
+        ("nor from leaving", forged().with(|c| c.entry = Some(entry(Phase::Leaving, 1))), "Delete Leaving"),
+    ]);
+}
+
+#[test]
+fn a_physical_cluster_keeps_no_copy_by_naming_a_later_stay() {
+    let forged = || placed().below(|o| identity(o, |i| i.epoch = u64::MAX));
     check(vec![
         ("it is drift", forged(), "Apply"),
         (

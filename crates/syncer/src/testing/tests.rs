@@ -113,6 +113,34 @@ async fn an_older_syncer_ends_when_upstream_knows_a_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_that_names_a_later_stay_is_written_over_or_goes_and_is_told_of() {
+    for (case, deletes) in [("while it stays", false), ("while it is deleted", true)] {
+        let cluster = FakeCluster::default();
+        let stage = stage(&cluster).await;
+        let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+        stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+        let identity = |copy: &Value| object::annotation(copy, annotations::DOWN_IDENTITY).unwrap().to_owned();
+        let mut copy = cluster.all("configmaps").remove(0);
+        let true_identity = identity(&copy);
+        let forged = true_identity.replace("\"epoch\":1", &format!("\"epoch\":{}", u64::MAX));
+        assert_ne!(forged, true_identity);
+        object::set_annotation(&mut copy, annotations::DOWN_IDENTITY, Some(forged));
+        cluster.put("configmaps", copy);
+        if deletes {
+            stage.upstream.delete(&key);
+            stage.until("it is gone", async |s| s.upstream.object(&key).is_none()).await.expect(case);
+            assert_eq!(cluster.all("configmaps").len(), 0, "{case}");
+        } else {
+            let is_true = async |_: &Stage| identity(&cluster.all("configmaps")[0]) == true_identity;
+            stage.until("it is written over", is_true).await.expect(case);
+            let told = async |s: &Stage| s.upstream.cluster().is_some_and(|report| report.forged == 1);
+            stage.until("the physical cluster tells of it", told).await.expect(case);
+        }
+        stage.handle.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_that_names_a_newer_syncer_ends_none_and_is_told_of() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;

@@ -117,6 +117,9 @@ impl Worker {
             true => self.newest_syncer_beside(view.key).await?,
             false => self.config.syncer_epoch,
         };
+        if self.is_outdated(view).await? {
+            return Ok(Decision::Stale);
+        }
         let lacking = self.lacking(view);
         let decision = plan::plan(
             &target,
@@ -148,10 +151,35 @@ impl Worker {
     async fn newest_syncer_beside(&self, key: &ObjectKey) -> Result<u64, SyncError> {
         let newest = self.upstream.newest_syncer(&self.config.uid).await?;
         if newest <= self.config.syncer_epoch {
-            tracing::warn!(cluster = %self.config.name, %key, "a copy names a newer syncer than there is: it is written over");
-            self.state().trouble(key, |trouble| trouble.forged_at = Some(Instant::now()));
+            self.found_forged(key);
         }
         Ok(newest)
+    }
+
+    /// Whether the copy is of a later stay than was read upstream, and upstream's latest word is no longer what was read. When
+    /// it is, a copy below has made up its number, or upstream was restored from an older state.
+    async fn is_outdated(&self, view: &View<'_>) -> Result<bool, SyncError> {
+        let (Some(upstream), Some(below)) = (view.upstream, &view.below) else { return Ok(false) };
+        let is_later = self.entry(upstream).is_some_and(|entry| plan::names_later_stay(&below.object, &entry));
+        if !is_later {
+            return Ok(false);
+        }
+        self.check_newest().await?;
+        let latest = self.upstream.get(view.key).await?;
+        let is_same = !self.is_fenced.load(Ordering::Relaxed)
+            && latest.is_some_and(|latest| {
+                object::uid(&latest.object) == object::uid(&upstream.object)
+                    && self.entry(&latest) == self.entry(upstream)
+            });
+        if is_same {
+            self.found_forged(view.key);
+        }
+        Ok(!is_same)
+    }
+
+    fn found_forged(&self, key: &ObjectKey) {
+        tracing::warn!(cluster = %self.config.name, %key, "a copy names what upstream does not know of: it is written over");
+        self.state().trouble(key, |trouble| trouble.forged_at = Some(Instant::now()));
     }
 
     /// What was noted for one decision does not outlive it.

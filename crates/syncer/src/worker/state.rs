@@ -12,7 +12,7 @@ use super::{
     session::Session,
 };
 
-/// How long the condition of a physical cluster tells of copies that named a newer syncer.
+/// How long the condition of a physical cluster tells of copies that named what upstream does not know of.
 const FORGERY_SHOWN: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ pub(super) struct Trouble {
     pub(super) end_asked_at: Option<Instant>,
     /// Its deletion is held back.
     pub(super) is_held: bool,
-    /// When it named a newer syncer than there is.
+    /// When it named a newer syncer, or a later stay, than there is.
     pub(super) forged_at: Option<Instant>,
 }
 
@@ -67,7 +67,7 @@ impl State {
         count(self.troubles.values().filter(|trouble| trouble.is_held))
     }
 
-    /// Copies found within the last ten minutes that named a newer syncer.
+    /// Copies found within the last ten minutes that named a newer syncer or a later stay than upstream knows.
     pub(super) fn forged(&self) -> u64 {
         count(self.troubles.values().filter(|t| t.forged_at.is_some_and(|at| at.elapsed() < FORGERY_SHOWN)))
     }
