@@ -138,8 +138,8 @@ enum Place<T> {
     Delayed {
         at: T,
         timer: u64,
-        /// Whoever asks for it does not hurry it: it was told not to come before.
-        firm: bool,
+        /// Whoever asks for it does not hurry it further: it was told not to come before.
+        firm_until: Option<T>,
     },
     Busy {
         again: Option<When<T>>,
@@ -169,7 +169,8 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         }
     }
 
-    /// Asks for a key now. One that is worked on comes again after that; one that waits out a failure comes now.
+    /// Asks for a key now. One that is worked on comes again after that; one that waits out a failure comes now,
+    /// or when it was told not to come before.
     pub fn add(&mut self, key: K) {
         match self.entries.entry(key.clone()) {
             hash_map::Entry::Vacant(entry) => {
@@ -177,9 +178,13 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
                 self.ready.push(key);
             }
             hash_map::Entry::Occupied(mut entry) => match &mut entry.get_mut().place {
-                Place::Ready | Place::Delayed { firm: true, .. } => {}
+                Place::Ready => {}
                 Place::Busy { again } => *again = Some(When::Now),
-                Place::Delayed { at, timer, firm: false } => {
+                Place::Delayed { firm_until: Some(at), .. } => {
+                    let at = *at;
+                    self.hurry(key, at);
+                }
+                Place::Delayed { at, timer, firm_until: None } => {
                     self.timers.remove(&(*at, *timer));
                     entry.get_mut().place = Place::Ready;
                     self.ready.push(key);
@@ -191,21 +196,18 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
     /// Asks for a key at a time, unless it comes earlier anyway.
     pub fn add_at(&mut self, key: K, at: T) {
         match self.entries.get_mut(&key).map(|entry| &mut entry.place) {
-            None => self.delay(key, at, 0, false),
-            Some(Place::Ready | Place::Delayed { firm: true, .. }) => {}
+            None => self.delay(key, at, 0, None),
+            Some(Place::Ready) => {}
+            Some(Place::Delayed { firm_until, .. }) => {
+                let at = firm_until.map_or(at, |firm| at.max(firm));
+                self.hurry(key, at);
+            }
             Some(Place::Busy { again }) => {
                 *again = Some(match *again {
                     None => When::At(at),
                     Some(When::At(other)) => When::At(at.min(other)),
                     Some(When::Now) => When::Now,
                 });
-            }
-            Some(Place::Delayed { at: known, timer, firm: false }) => {
-                if at < *known {
-                    self.timers.remove(&(*known, *timer));
-                    let failures = self.entries.get(&key).map_or(0, |entry| entry.failures);
-                    self.delay(key, at, failures, false);
-                }
             }
         }
     }
@@ -234,8 +236,8 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         };
         match (again, check) {
             (Some(When::Now), _) => self.add(key),
-            (Some(When::At(asked)), Some(check)) => self.delay(key, asked.min(check), 0, false),
-            (Some(When::At(at)), None) | (None, Some(at)) => self.delay(key, at, 0, false),
+            (Some(When::At(asked)), Some(check)) => self.delay(key, asked.min(check), 0, None),
+            (Some(When::At(at)), None) | (None, Some(at)) => self.delay(key, at, 0, None),
             (None, None) => {}
         }
     }
@@ -250,7 +252,7 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
             Some(When::Now) => backed_off.min(now + HURRIED),
             Some(When::At(asked)) => backed_off.min(asked.max(now)),
         };
-        self.delay(key, not_before.map_or(at, |t| at.max(t)), failures, not_before.is_some());
+        self.delay(key, not_before.map_or(at, |t| at.max(t)), failures, not_before);
     }
 
     /// How much there is of what; costs nothing.
@@ -273,11 +275,23 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         Some((failures, again))
     }
 
-    fn delay(&mut self, key: K, at: T, failures: u32, firm: bool) {
+    /// Lets a key that waits come at `at`, unless it comes earlier anyway.
+    fn hurry(&mut self, key: K, at: T) {
+        let Some(entry) = self.entries.get(&key) else { return };
+        if let Place::Delayed { at: known, timer, firm_until } = entry.place
+            && at < known
+        {
+            let failures = entry.failures;
+            self.timers.remove(&(known, timer));
+            self.delay(key, at, failures, firm_until);
+        }
+    }
+
+    fn delay(&mut self, key: K, at: T, failures: u32, firm_until: Option<T>) {
         self.last_timer += 1;
         let timer = self.last_timer;
         self.timers.insert((at, timer), key.clone());
-        self.entries.insert(key, Entry { place: Place::Delayed { at, timer, firm }, failures });
+        self.entries.insert(key, Entry { place: Place::Delayed { at, timer, firm_until }, failures });
     }
 
     /// Makes ready whose time has come.

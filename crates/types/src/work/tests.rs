@@ -109,25 +109,43 @@ fn failures_back_off_twice_as_long_each_time_up_to_a_minute() {
 #[test]
 fn what_waits_out_failures_comes_when_it_is_asked_for() {
     let (mut q, a, now) = (queue(), key(0, 1), Duration::ZERO);
-    let fail_often = |q: &mut WorkQueue<Key, Duration>, not_before| {
-        q.add(a);
-        for minute in 0..20 {
-            let now = minute * 60 * SECOND;
-            assert_eq!(q.take(now), Next::Key(a));
-            q.fail(a, not_before, now);
-        }
-    };
-    fail_often(&mut q, None);
+    q.add(a);
+    for minute in 0..20 {
+        let now = minute * 60 * SECOND;
+        assert_eq!(q.take(now), Next::Key(a));
+        q.fail(a, None, now);
+    }
     q.add(a);
     assert_eq!(q.take(now), Next::Key(a), "at once");
     q.add(a);
     q.fail(a, None, now);
     assert_eq!(q.take(now), Next::At(SECOND), "soon, when it failed at the moment it was asked for");
-    let mut held = queue();
-    fail_often(&mut held, Some(now));
-    assert!(matches!(held.take(now), Next::At(_)));
-    held.add(a);
-    assert!(matches!(held.take(now), Next::At(_)), "not, when it was told not to come before");
+}
+
+#[test]
+fn what_was_told_not_to_come_before_comes_then_when_it_is_asked_for() {
+    let (a, start, told) = (key(0, 1), 19 * 60 * SECOND, 19 * 60 * SECOND + 5 * SECOND);
+    type Ask = fn(&mut WorkQueue<Key, Duration>);
+    for (case, ask, expected) in [
+        ("now", (|q| q.add(key(0, 1))) as Ask, Some(told)),
+        ("for earlier", |q| q.add_at(key(0, 1), 19 * 60 * SECOND + SECOND), Some(told)),
+        ("for later", |q| q.add_at(key(0, 1), 19 * 60 * SECOND + 9 * SECOND), Some(told + 4 * SECOND)),
+        ("by nobody", |_| (), None),
+    ] {
+        let mut q = queue();
+        q.add(a);
+        for minute in 0..20 {
+            assert_eq!(q.take(minute * 60 * SECOND), Next::Key(a));
+            q.fail(a, Some(minute * 60 * SECOND + 5 * SECOND), minute * 60 * SECOND);
+        }
+        let Next::At(backed_off) = q.take(start) else { panic!("it waits") };
+        assert!(backed_off >= start + 30 * SECOND, "out its back-off");
+        ask(&mut q);
+        ask(&mut q);
+        let expected = expected.unwrap_or(backed_off);
+        assert_eq!(q.take(start), Next::At(expected), "asked for {case}");
+        assert_eq!(q.take(expected), Next::Key(a), "asked for {case}");
+    }
 }
 
 #[test]
