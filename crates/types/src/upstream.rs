@@ -116,7 +116,7 @@ pub struct ClusterReport {
     pub allocatable: Option<Resources>,
     /// Copies whose deletion is held back, because deletions without firm proof came in masses.
     pub deletions_held: u64,
-    /// Copies found lately that named a newer syncer than upstream knows. They were written over.
+    /// Copies found lately that named a newer syncer, or a later stay, than upstream knows.
     pub forged: u64,
 }
 

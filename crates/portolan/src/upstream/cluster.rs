@@ -85,7 +85,7 @@ fn held(report: &ClusterReport) -> Condition {
             let how = annotations::RELEASE_DELETIONS;
             let message = format!(
                 "{count} copies are there that upstream does not account for, too many at once to delete them unasked; when \
-                 they may go, annotate this object with {how}={count}, which lets that many go once"
+                 they may go, annotate this object with {how}={count}, which lets that many go within a minute"
             );
             condition(DELETIONS_HELD, "True", "TooManyAtOnce", message)
         }

@@ -187,9 +187,13 @@ impl SyncerHandle {
         }
     }
 
-    /// Lets up to `count` of the deletions that are held back happen: somebody has looked at them.
+    /// Lets up to `count` of the deletions that are held back happen within the next minute: somebody has looked at them.
     pub fn release_deletions(&self, count: usize) {
-        self.worker.state().brake.release(count);
+        {
+            let mut state = self.worker.state();
+            let held = usize::try_from(state.held()).unwrap_or(usize::MAX);
+            state.brake.release(count, held);
+        }
         self.worker.enqueue_everything();
     }
 
