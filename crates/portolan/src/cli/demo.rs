@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs::{File, TryLockError},
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -60,7 +61,8 @@ impl Demo {
     }
 
     async fn demonstrate(self) -> anyhow::Result<()> {
-        self.claim_data_dir()?;
+        // Held to the end: only who holds the folder may delete it.
+        let _claimed = self.claim_data_dir()?;
         let fate = if self.keep { "kept" } else { "deleted on exit; --keep to keep" };
         println!("portolan {}  data: {} ({fate})", super::version::PORTOLAN, self.data_dir.display());
         let result = self.steps().await;
@@ -71,8 +73,9 @@ impl Demo {
         result
     }
 
-    /// Only a folder that a demo made is used, and deleted: never one that holds something else.
-    fn claim_data_dir(&self) -> anyhow::Result<()> {
+    /// Only a folder that a demo made is used, and deleted: never one that holds something else, or that another demo is
+    /// using. It is claimed as long as the file is open.
+    fn claim_data_dir(&self) -> anyhow::Result<File> {
         use std::os::unix::fs::DirBuilderExt as _;
         let shown = self.data_dir.display();
         let marker = self.data_dir.join(MARKER);
@@ -81,7 +84,14 @@ impl Demo {
             bail!("{shown} is there and not from a demo; name another one with --data-dir");
         }
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.data_dir);
-        made.and_then(|()| std::fs::write(&marker, "")).with_context(|| format!("{shown} cannot be made"))
+        let claimed = made.and_then(|()| File::create(&marker)).with_context(|| format!("{shown} cannot be made"))?;
+        match claimed.try_lock() {
+            Ok(()) => Ok(claimed),
+            Err(TryLockError::WouldBlock) => {
+                bail!("{shown} is in use by another demo; name another one with --data-dir")
+            }
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("{shown} cannot be locked")),
+        }
     }
 
     async fn steps(&self) -> anyhow::Result<()> {
@@ -264,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_not_a_demos_is_never_taken() {
+    fn a_folder_that_is_not_a_demos_own_is_never_taken() {
         let folder = tempfile::tempdir().unwrap();
         let demo = |name: &str| Demo {
             members: 3,
@@ -275,7 +285,9 @@ mod tests {
         std::fs::create_dir(folder.path().join("real")).unwrap();
         std::fs::write(folder.path().join("real/admin.kubeconfig"), "").unwrap();
         assert!(demo("real").claim_data_dir().is_err());
-        demo("own").claim_data_dir().unwrap();
+        let claimed = demo("own").claim_data_dir().unwrap();
+        assert!(demo("own").claim_data_dir().is_err(), "another demo uses it");
+        drop(claimed);
         demo("own").claim_data_dir().expect("a kept one is used again");
     }
 
