@@ -7,7 +7,7 @@ use portolan_types::{
     upstream::{Snapshot, UpstreamError, UpstreamObject},
 };
 
-use super::{Work, Worker, queue::jitter};
+use super::{Work, Worker, queue::jitter, state::Trouble};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
@@ -87,6 +87,6 @@ impl Worker {
         state.known.remove(key);
         state.reported.remove(key);
         state.settled.remove(key);
-        state.troubles.remove(key);
+        state.known_trouble(key, |trouble| *trouble = Trouble::default());
     }
 }

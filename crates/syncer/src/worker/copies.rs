@@ -186,13 +186,10 @@ impl Worker {
     fn forget_troubles_of_others(&self, key: &ObjectKey, decision: &Decision) {
         let is_weak = matches!(decision, Decision::Delete(deletion) if !deletion.proof.is_firm());
         let is_ending = matches!(decision, Decision::AwaitEnd);
-        let mut state = self.state();
-        if state.troubles.contains_key(key) {
-            state.trouble(key, |trouble| {
-                trouble.is_held &= is_weak;
-                trouble.end_asked_at = trouble.end_asked_at.filter(|_| is_ending);
-            });
-        }
+        self.state().known_trouble(key, |trouble| {
+            trouble.is_held &= is_weak;
+            trouble.end_asked_at = trouble.end_asked_at.filter(|_| is_ending);
+        });
     }
 
     async fn apply(&self, view: &View<'_>, decision: Decision) -> Result<Step, SyncError> {

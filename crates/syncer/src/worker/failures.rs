@@ -58,9 +58,6 @@ impl Worker {
 
     pub(super) fn succeeded(&self, work: &Work) {
         let Work::Copy(key) = work else { return };
-        let mut state = self.state();
-        if state.troubles.contains_key(key) {
-            state.trouble(key, |trouble| trouble.failing_since = None);
-        }
+        self.state().known_trouble(key, |trouble| trouble.failing_since = None);
     }
 }

@@ -35,10 +35,7 @@ use portolan_types::{
     upstream::{Debt, Upstream, UpstreamError},
     work::Outcome,
 };
-use tokio::{
-    task::{JoinHandle, JoinSet},
-    time::Instant,
-};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -131,11 +128,7 @@ impl Syncer {
         seams: Seams,
         shutdown: &CancellationToken,
     ) -> SyncerHandle {
-        let state = State {
-            unreachable_since: Some(Instant::now()),
-            brake: Brake::new(config.deletions_held),
-            ..State::default()
-        };
+        let state = State::new(Brake::new(config.deletions_held));
         let worker = Arc::new(Worker {
             rules: SyncRules::new(&config.spec.synced_resources),
             config,

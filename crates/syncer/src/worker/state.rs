@@ -29,7 +29,9 @@ pub(super) struct State {
     pub(super) events: HashMap<Place, Waiting>,
     pub(super) event_allowances: Allowances,
     /// What is not as it should be with a copy. Most have none.
-    pub(super) troubles: HashMap<ObjectKey, Trouble>,
+    troubles: HashMap<ObjectKey, Trouble>,
+    /// How many of them are held back; a mass of deletions asks for it each time.
+    held: u64,
     pub(super) session: Option<Arc<Session>>,
     /// What was last said about the physical cluster.
     pub(super) cluster_report: Option<ClusterReport>,
@@ -53,18 +55,33 @@ pub(super) struct Trouble {
 }
 
 impl State {
+    /// Before the first connection.
+    pub(super) fn new(brake: Brake) -> Self {
+        Self { unreachable_since: Some(Instant::now()), brake, ..Self::default() }
+    }
+
     /// Changes what is noted of a copy's troubles.
     pub(super) fn trouble<T>(&mut self, key: &ObjectKey, change: impl FnOnce(&mut Trouble) -> T) -> T {
         let trouble = self.troubles.entry(key.clone()).or_default();
+        let before = u64::from(trouble.is_held);
         let result = change(trouble);
+        self.held = self.held + u64::from(trouble.is_held) - before;
         if *trouble == Trouble::default() {
             self.troubles.remove(key);
         }
         result
     }
 
+    /// Changes what is noted of a copy's troubles, if it has any.
+    pub(super) fn known_trouble(&mut self, key: &ObjectKey, change: impl FnOnce(&mut Trouble)) {
+        if self.troubles.contains_key(key) {
+            self.trouble(key, change);
+        }
+    }
+
+    /// Copies whose deletion is held back.
     pub(super) fn held(&self) -> u64 {
-        count(self.troubles.values().filter(|trouble| trouble.is_held))
+        self.held
     }
 
     /// Copies found within the last ten minutes that named a newer syncer or a later stay than upstream knows.
@@ -81,4 +98,34 @@ pub(super) struct Shown {
     pub(super) key: ObjectKey,
     pub(super) uid: String,
     pub(super) fingerprint: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::{GroupResource, LogicalClusterId};
+
+    use super::*;
+
+    #[test]
+    fn held_copies_are_counted_as_they_come_and_go() {
+        let key = |name: &str| {
+            let resource = GroupResource::new("", "configmaps");
+            ObjectKey::namespaced(LogicalClusterId::ROOT, resource, "shop".parse().unwrap(), name.parse().unwrap())
+        };
+        let mut state = State::default();
+        for (case, name, is_held, expected) in [
+            ("one is held", "a", true, 1),
+            ("and found held again", "a", true, 1),
+            ("another", "b", true, 2),
+            ("the first is let go", "a", false, 1),
+            ("one that was not held is let go", "c", false, 1),
+        ] {
+            state.trouble(&key(name), |trouble| trouble.is_held = is_held);
+            assert_eq!(state.held(), expected, "{case}");
+        }
+        state.known_trouble(&key("c"), |trouble| trouble.is_held = true);
+        assert_eq!(state.held(), 1, "one without trouble gets none");
+        state.known_trouble(&key("b"), |trouble| *trouble = Trouble::default());
+        assert_eq!((state.held(), state.troubles.len()), (0, 0), "what is forgotten is held no more");
+    }
 }
