@@ -611,6 +611,58 @@ async fn events_of_what_is_ours_are_shown_above_about_what_stands_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_that_comes_while_an_older_one_is_shown_is_shown_too() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+    stage.until("the copy is reported", async |s| s.upstream.last_report(&key).is_some()).await.unwrap();
+    let copy = cluster.all("deployments").remove(0);
+    stage.upstream.hold_projections(true);
+    cluster.put("events", event("web.1", &copy, "first"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.put("events", event("web.1", &copy, "second"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.upstream.hold_projections(false);
+    let message = |s: &Stage| s.upstream.object(&s.key("events", "web.1")).unwrap_or_default()["message"].clone();
+    stage.until("the second is shown", async |s| message(s) == "second").await.unwrap();
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_about_the_kind_of_its_group() {
+    let cluster = FakeCluster::default();
+    let groups = json!({"groups": [{"name": "apps", "preferredVersion": {"version": "v1"}},
+        {"name": "example.com", "preferredVersion": {"version": "v1"}}]});
+    let same = json!({"resources": [{"name": "deployments", "kind": "Deployment", "namespaced": true}]});
+    let none = json!({"kind": "DeploymentList", "apiVersion": "example.com/v1", "metadata": {"resourceVersion": "1"}, "items": []});
+    cluster.script(move |_, path| match path {
+        "/apis?" => Some(Canned::Answer(200, groups.clone())),
+        "/apis/example.com/v1?" => Some(Canned::Answer(200, same.clone())),
+        _ if path.contains("/apis/example.com/v1/deployments") && path.contains("watch=true") => Some(Canned::Hang),
+        _ if path.contains("/apis/example.com/v1/deployments") => Some(Canned::Answer(200, none.clone())),
+        _ => None,
+    });
+    let synced = ["deployments.apps", "deployments.example.com"];
+    let stage = stage(&cluster).await.restarted_with(&synced).await;
+    let key = stage.place("deployments", "web", deployment(1, "i:1"), Phase::Active);
+    stage.until("the copy is reported", async |s| s.upstream.last_report(&key).is_some()).await.unwrap();
+    let copy = cluster.all("deployments").remove(0);
+    let about = |name: &str, version: &str| {
+        let mut event = event(name, &copy, "x");
+        event["involvedObject"]["apiVersion"] = json!(version);
+        event
+    };
+    cluster.put("events", about("theirs", "example.com/v1"));
+    for n in 0..10 {
+        cluster.put("events", about(&format!("ours-{n}"), "apps/v1"));
+    }
+    stage.until("all of ours are shown", async |s| s.upstream.keys("events").len() == 10).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(stage.upstream.object(&stage.key("events", "theirs")).is_none());
+    stage.handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn endpoint_slices_are_shown_above_with_the_pods_that_are_shown() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;

@@ -23,6 +23,7 @@ pub struct MemoryUpstream {
     physical: Uid,
     inner: Mutex<Inner>,
     revision: watch::Sender<u64>,
+    are_projections_held: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -42,7 +43,8 @@ struct Inner {
 impl MemoryUpstream {
     /// Nothing yet, for the physical cluster `physical`.
     pub fn new(physical: Uid) -> Arc<Self> {
-        Arc::new(Self { physical, inner: Mutex::default(), revision: watch::Sender::new(1) })
+        let (revision, are_projections_held) = (watch::Sender::new(1), watch::Sender::new(false));
+        Arc::new(Self { physical, inner: Mutex::default(), revision, are_projections_held })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -117,6 +119,11 @@ impl MemoryUpstream {
     pub fn set_failing(&self, is_failing: bool) {
         self.inner().is_failing = is_failing;
         self.revision.send_modify(|_| ());
+    }
+
+    /// What is shown from below waits from now on, or goes on.
+    pub fn hold_projections(&self, are_held: bool) {
+        self.are_projections_held.send_replace(are_held);
     }
 
     /// Snapshots are empty from now on, or not; single reads still tell the truth.
@@ -317,7 +324,11 @@ impl Upstream for SharedUpstream {
     }
 
     fn project<'a>(&'a self, _physical: &'a Uid, projection: Projection) -> BoxFuture<'a, Result<(), UpstreamError>> {
-        Box::pin(async move { self.0.take_projection(projection) })
+        Box::pin(async move {
+            // The sender lives as long as `self`.
+            let _ = self.0.are_projections_held.subscribe().wait_for(|are_held| !are_held).await;
+            self.0.take_projection(projection)
+        })
     }
 
     fn debts<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<Vec<Debt>, UpstreamError>> {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{SyncError, Work, Worker, mirror::Place, queue::jitter, session::Session};
 use crate::{
-    client::{DownstreamError, WatchEvent},
+    client::{DownstreamError, Served, WatchEvent},
     plan, project,
 };
 
@@ -115,7 +115,11 @@ impl Worker {
         match self.show_event(&session, place, &event).await {
             Err(_) if since.elapsed() < PATIENCE => Err(SyncError::OwnerUnknown("what an event is about".into())),
             _ => {
-                self.state().events.remove(place);
+                // A newer one that came meanwhile has asked for another look.
+                let mut state = self.state();
+                if state.events.get(place).is_some_and(|waiting| waiting.event == event) {
+                    state.events.remove(place);
+                }
                 Ok(Outcome::Done)
             }
         }
@@ -142,7 +146,10 @@ impl Worker {
     fn subject(&self, session: &Session, place: &Place, event: &Value) -> Option<ObjectKey> {
         let about = &event["involvedObject"];
         let (kind, name) = (about["kind"].as_str()?, about["name"].as_str()?);
-        let served = session.all_served().into_iter().find(|served| *served.kind.kind == *kind)?;
+        let group = about["apiVersion"].as_str().map(|version| version.rsplit_once('/').map_or("", |(group, _)| group));
+        let is_it =
+            |served: &Served| *served.kind.kind == *kind && group.is_none_or(|group| *served.kind.group == *group);
+        let served = session.all_served().into_iter().find(is_it)?;
         let at = Place { resource: served.resource, namespace: place.namespace.clone(), name: name.to_owned() };
         let found =
             session.mirror.get(&at).filter(|found| about["uid"].as_str().is_none_or(|uid| uid == found.uid()))?;
