@@ -188,8 +188,8 @@ async fn every_snapshot_that_ever_was_is_restored() {
         assert_eq!(inspect(&*bytes).unwrap().objects, 4);
         let dir = tempfile::tempdir().unwrap();
         let config = StoreConfig::new(Engine::Redb, Some(dir.path().join("data")));
-        restore(&config, &seams(), &*bytes).unwrap();
+        restore(&config, &seams(), &*bytes, None).unwrap();
         let restored = open(config, seams()).unwrap();
-        check(&format!("snapshot {format}"), &restored, 11 + (1 << 40)).await;
+        check(&format!("snapshot {format}"), &restored, 11 + (1 << 40) + (1_767_225_600_000 << 10)).await;
     }
 }

@@ -6,7 +6,7 @@ use portolan_machinery::{
     kinds::KindTable,
     lifecycle::{self, WriteContext},
 };
-use portolan_store::{DynStore, Expect, StoreError, Transaction, Write};
+use portolan_store::{Counter, DynStore, Expect, StoreError, Transaction, Write};
 use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Seams, Status, Uid};
 use serde_json::{Value, json};
 
@@ -19,6 +19,8 @@ const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kub
 /// Ids that are reserved at once. A crash loses the rest of a block; ids are never given twice.
 const BLOCK: u64 = 64;
 const ATTEMPTS: usize = 16;
+/// The name of what counts them.
+const COUNTER: &str = "logicalclusters";
 
 /// A logical cluster that is about to be.
 pub(crate) struct Birth {
@@ -66,9 +68,6 @@ pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<Logica
     Ok(birth.cluster)
 }
 
-/// More ids than a plane gives between two snapshots.
-const SKIPPED: u64 = 1 << 32;
-
 /// Hands out ids, a block at a time.
 pub(crate) struct IdAllocator {
     block: tokio::sync::Mutex<Range<u64>>,
@@ -83,40 +82,80 @@ impl IdAllocator {
     pub(crate) async fn next(&self, store: &DynStore) -> Result<LogicalClusterId, Status> {
         let mut block = self.block.lock().await;
         if block.is_empty() {
-            *block = reserve(store, BLOCK).await?;
+            *block = reserve(store).await?;
         }
         let id = block.next().ok_or_else(|| Status::internal("no ids are left"))?;
         Ok(LogicalClusterId::new(id))
     }
 }
 
-/// Takes ids out of use that may have been given after the snapshot that a store was restored from.
-///
-/// # Errors
-/// When the store fails or the counter is damaged.
-pub async fn skip_ids(store: &DynStore) -> Result<(), Status> {
-    reserve(store, SKIPPED).await.map(drop)
+/// Counts the ids that were given. After a restore no logical cluster has the id of one that was made after the snapshot: what
+/// such a one left on physical clusters is not taken for the new one's.
+pub fn id_counter() -> Counter {
+    Counter { key: counter_key(), raise }
 }
 
-async fn reserve(store: &DynStore, count: u64) -> Result<Range<u64>, Status> {
-    let name = "logicalclusters".parse().expect("the name is a constant");
-    let key = ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, GroupResource::new("portolan.dev", "counters"), name);
+fn counter_key() -> ObjectKey {
+    let name = COUNTER.parse().expect("the name is a constant");
+    ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, GroupResource::new("portolan.dev", "counters"), name)
+}
+
+fn counted(next: u64) -> Record {
+    Record::of(&json!({"metadata": {"name": COUNTER}, "next": next}))
+}
+
+fn raise(found: Option<Value>, by: u64) -> Option<Record> {
+    next_of(found.as_ref())?.checked_add(by).map(counted)
+}
+
+/// The first id that has not been given; `None` when the counter is damaged.
+fn next_of(counter: Option<&Value>) -> Option<u64> {
+    match counter {
+        None => Some(LogicalClusterId::ROOT.get() + 1),
+        Some(value) => value.get("next").and_then(Value::as_u64),
+    }
+}
+
+async fn reserve(store: &DynStore) -> Result<Range<u64>, Status> {
+    let key = counter_key();
     for _ in 0..ATTEMPTS {
         let current = store.get(&key).await.map_err(|e| status_for(&e))?;
-        let (first, expect) = match current {
-            None => (LogicalClusterId::ROOT.get() + 1, Expect::Absent),
-            Some(stored) => {
-                let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&key, &e))?;
-                let next = value.get("next").and_then(Value::as_u64);
-                (next.ok_or_else(|| Status::internal("the id counter is damaged"))?, Expect::At(stored.revision))
-            }
-        };
-        let value = json!({"metadata": {"name": "logicalclusters"}, "next": first + count});
-        match store.commit(Transaction::one(key.clone(), expect, Some(Record::of(&value)))).await {
-            Ok(_) => return Ok(first..first + count),
+        let expect = current.as_ref().map_or(Expect::Absent, |stored| Expect::At(stored.revision));
+        let value = current.map(|stored| stored.record.to_value(stored.revision));
+        let value = value.transpose().map_err(|e| damaged(&key, &e))?;
+        let block = next_of(value.as_ref()).and_then(|first| Some(first..first.checked_add(BLOCK)?));
+        let block = block.ok_or_else(|| Status::internal("the id counter is damaged"))?;
+        match store.commit(Transaction::one(key.clone(), expect, Some(counted(block.end)))).await {
+            Ok(_) => return Ok(block),
             Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}
             Err(error) => return Err(status_for(&error)),
         }
     }
     Err(Status::too_many_requests("too many workspaces are being made at once", 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_store::{Engine, StoreConfig, memory, open, restore, save};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_store_restored_of_a_snapshot_gives_an_id_of_another() {
+        let store = memory();
+        let mut highest = IdAllocator::new().next(&store).await.unwrap().get();
+        let mut bytes = Vec::new();
+        save(&*store, &Seams::system(), &mut bytes).await.unwrap();
+        for now in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"] {
+            let seams = Seams::seeded(1, now.parse().unwrap());
+            let dir = tempfile::tempdir().unwrap();
+            let config = StoreConfig::new(Engine::Redb, Some(dir.path().join("store")));
+            restore(&config, &seams, &*bytes, Some(&id_counter())).unwrap();
+            let restored = open(config, seams).unwrap();
+            let first = IdAllocator::new().next(&restored).await.unwrap().get();
+            assert!(first > highest, "{now}: {first}");
+            highest = first + 100_000;
+            restored.close().await;
+        }
+    }
 }

@@ -20,7 +20,7 @@ use crate::{
     path::Named,
 };
 
-pub use create::skip_ids;
+pub use create::id_counter;
 pub use record::Phase;
 
 pub(crate) use create::{IdAllocator, birth, found_root};

@@ -98,8 +98,8 @@ impl Save {
 impl Restore {
     fn run(self) -> anyhow::Result<()> {
         let config = StoreConfig::new(self.store.into(), Some(self.data_dir.join("store")));
-        let summary = portolan_store::restore(&config, &Seams::system(), input(&self.file)?)?;
-        super::runtime()?.block_on(skip_ids(config))?;
+        let ids = portolan_apiserver::directory::id_counter();
+        let summary = portolan_store::restore(&config, &Seams::system(), input(&self.file)?, Some(&ids))?;
         eprintln!("{}: {}", self.data_dir.display(), describe(&summary));
         eprintln!(
             "  hint: keys and certificates are not part of a snapshot, they are in the data directory's folder pki"
@@ -134,15 +134,6 @@ async fn take(data_dir: &Path, out: &mut (impl Write + Send)) -> anyhow::Result<
         Err(error) => return Err(error.into()),
     }
     out.flush().context("the snapshot cannot be written")
-}
-
-/// No logical cluster made from now on has the id of one that was made after the snapshot: what such a one left on physical
-/// clusters is not taken for the new one's.
-async fn skip_ids(config: StoreConfig) -> anyhow::Result<()> {
-    let store = portolan_store::open(config, Seams::system())?;
-    let skipped = portolan_apiserver::directory::skip_ids(&store).await;
-    store.close().await;
-    skipped.map_err(|status| anyhow::anyhow!("the restored store: {}", status.message()))
 }
 
 /// Asks the server, with the credentials that it left in its data directory.

@@ -11,6 +11,9 @@ mod tests;
 
 use std::{io, path::PathBuf};
 
+use portolan_types::{ObjectKey, Record, Seams};
+use serde_json::Value;
+
 pub use self::{
     restore::{inspect, restore},
     save::{Out, save},
@@ -19,9 +22,28 @@ use crate::{OpenError, StoreError};
 
 /// The version of the stream. A snapshot of a newer one is refused.
 const FORMAT: u32 = 1;
-/// How far a restore raises the revision: whatever was written after the snapshot was taken had a lower one. It takes half a
-/// year to write as much at two million writes a minute, and eight million restores to use up the numbers.
+/// How far a restore raises the revision at least: whatever was written after the snapshot was taken had a lower one. It takes
+/// half a year to write as much at two million writes a minute.
 const JUMP: u64 = 1 << 40;
+/// Each millisecond raises it by so much more, a million a second: what was written in a store that was restored before, of the
+/// same snapshot, had a lower one as well. Four thousand restores, each of a snapshot of the one before, use up the numbers.
+const PER_MILLISECOND: u64 = 1 << 10;
+/// Clients read revisions as signed numbers.
+const HIGHEST: u64 = i64::MAX as u64;
+
+/// How far a restore at this moment raises what is counted.
+fn jump(seams: &Seams) -> u64 {
+    let elapsed = u64::try_from(seams.clock.now().as_millisecond()).unwrap_or_default();
+    JUMP.saturating_add(elapsed.saturating_mul(PER_MILLISECOND))
+}
+
+/// An object that counts what must never be given twice. A restore raises it as it does the revision.
+pub struct Counter {
+    /// Where it is. It has neither owners nor a placement.
+    pub key: ObjectKey,
+    /// What it becomes, from what the snapshot holds of it, raised by a number; `None` when it is damaged.
+    pub raise: fn(Option<Value>, u64) -> Option<Record>,
+}
 
 /// What a snapshot is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

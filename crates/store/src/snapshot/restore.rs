@@ -3,12 +3,13 @@
 use std::{collections::HashSet, io::Read};
 
 use bytes::Bytes;
-use portolan_types::{LogicalClusterId, Seams};
+use portolan_types::{GroupResource, LogicalClusterId, ResourceVersion, Seams};
 use serde_json::Value;
 
 use super::{
-    JUMP, Snapshot, SnapshotError, damaged,
+    Counter, HIGHEST, Snapshot, SnapshotError, damaged,
     frame::{Kind, Reader},
+    jump,
 };
 use crate::{
     StoreConfig,
@@ -16,7 +17,7 @@ use crate::{
     kv::{Batch, OrderedKv},
     open::{first_marks, make},
     resources,
-    value::{Version, decode},
+    value::{Prepared, Version, decode},
 };
 
 /// Bytes of a batch, give or take a frame.
@@ -31,15 +32,26 @@ pub fn inspect(input: impl Read) -> Result<Snapshot, SnapshotError> {
 }
 
 /// Makes a store of a snapshot in a directory that has none. Its revision is raised above any that may have been given after
-/// the snapshot was taken, and it has no history: every watch of before begins with a new list.
+/// the snapshot was taken, or in a store that was restored of it before, and so is `counter`. It has no history: every watch of
+/// before begins with a new list.
 ///
 /// # Errors
 /// As for [`inspect`]; `Occupied`; what the engine says. No store is left then.
-pub fn restore(config: &StoreConfig, seams: &Seams, input: impl Read) -> Result<Snapshot, SnapshotError> {
+pub fn restore(
+    config: &StoreConfig,
+    seams: &Seams,
+    input: impl Read,
+    counter: Option<&Counter>,
+) -> Result<Snapshot, SnapshotError> {
     make(config, |kv| {
-        let mut loader = Loader { kv, batch: Batch::new(), bytes: 0 };
+        let mut loader =
+            Loader { kv, batch: Batch::new(), bytes: 0, counter, last_resource: 0, place: None, counted: None };
         let snapshot = read(input, &mut |item| loader.add(item))?;
-        loader.batch.extend(first_marks(seams, snapshot.revision + JUMP));
+        let jump = jump(seams);
+        let last = snapshot.revision.checked_add(jump).filter(|last| *last <= HIGHEST).and_then(ResourceVersion::new);
+        let last = last.ok_or_else(|| damaged("its revision leaves no room for a higher one"))?;
+        loader.count(jump, last)?;
+        loader.batch.extend(first_marks(seams, last.get()));
         loader.flush()?;
         Ok(snapshot)
     })
@@ -47,7 +59,7 @@ pub fn restore(config: &StoreConfig, seams: &Seams, input: impl Read) -> Result<
 
 /// What a snapshot holds.
 enum Item {
-    Resource(u32, Vec<u8>),
+    Resource(u32, GroupResource),
     Object(Suffix, Bytes, Version),
     Gone(LogicalClusterId, u64),
 }
@@ -86,7 +98,7 @@ impl Contents {
     fn new(header: &[u8]) -> Result<Self, SnapshotError> {
         let header: Value = serde_json::from_slice(header).map_err(damaged)?;
         let revision = header["revision"].as_str().and_then(|text| text.parse::<u64>().ok());
-        let revision = revision.filter(|revision| (1..u64::MAX - JUMP).contains(revision));
+        let revision = revision.filter(|revision| (1..=HIGHEST).contains(revision));
         let snapshot = Snapshot {
             revision: revision.ok_or_else(|| damaged("its header has no revision"))?,
             taken: header["taken"].as_str().unwrap_or_default().to_owned(),
@@ -98,10 +110,10 @@ impl Contents {
     fn resource(&mut self, payload: &[u8], take: &mut Take<'_>) -> Result<(), SnapshotError> {
         let (id, name) = payload.split_first_chunk().ok_or_else(|| damaged("a resource has no number"))?;
         let id = u32::from_be_bytes(*id);
-        if resources::decode(name).is_none() || !self.resources.insert(id) {
-            return Err(damaged("a resource is malformed"));
+        match resources::decode(name).filter(|_| self.resources.insert(id)) {
+            Some(resource) => take(Item::Resource(id, resource)),
+            None => Err(damaged("a resource is malformed")),
         }
-        take(Item::Resource(id, name.to_vec()))
     }
 
     fn objects(&mut self, payload: &Bytes, take: &mut Take<'_>) -> Result<(), SnapshotError> {
@@ -161,15 +173,22 @@ struct Loader<'a> {
     kv: &'a dyn OrderedKv,
     batch: Batch,
     bytes: usize,
+    counter: Option<&'a Counter>,
+    last_resource: u32,
+    /// The counter's, when its resource is known.
+    place: Option<Suffix>,
+    /// The counter as the snapshot has it.
+    counted: Option<Version>,
 }
 
 impl Loader<'_> {
     fn add(&mut self, item: Item) -> Result<(), SnapshotError> {
         match item {
-            Item::Resource(id, name) => self.put(meta::resource(id), name.into()),
+            Item::Resource(id, resource) => self.resource(id, &resource),
             Item::Gone(cluster, at) => {
                 self.put(meta::tombstone(cluster), [at.to_le_bytes(), at.to_le_bytes()].concat().into());
             }
+            Item::Object(suffix, _, version) if self.place.as_ref() == Some(&suffix) => self.counted = Some(version),
             Item::Object(suffix, value, version) => {
                 let header = &version.record.header;
                 let owners = header.owners.iter().filter_map(|uid| suffix.owner(uid));
@@ -179,6 +198,31 @@ impl Loader<'_> {
             }
         }
         if self.bytes >= BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn resource(&mut self, id: u32, resource: &GroupResource) {
+        self.last_resource = self.last_resource.max(id);
+        if let Some(Counter { key, .. }) = self.counter.filter(|counter| counter.key.resource == *resource) {
+            self.place = Some(Suffix::new(key.cluster, id, &key.scope, &key.name));
+        }
+        self.put(meta::resource(id), resources::encode(resource).into());
+    }
+
+    /// Writes the counter, also where there was none yet. Its last write is the restore.
+    fn count(&mut self, jump: u64, last: ResourceVersion) -> Result<(), SnapshotError> {
+        let Some(counter) = self.counter else { return Ok(()) };
+        if self.place.is_none() {
+            let id = self.last_resource.checked_add(1).ok_or_else(|| damaged("it has too many resources"))?;
+            self.resource(id, &counter.key.resource);
+        }
+        let created = self.counted.as_ref().map_or(last, |version| version.created);
+        let value = self.counted.take().map(|version| version.record.to_value(version.revision));
+        let raised = (counter.raise)(value.transpose().map_err(damaged)?, jump);
+        let raised = raised.ok_or_else(|| damaged(format!("{} cannot be raised", counter.key)))?;
+        if let Some(place) = self.place.take() {
+            self.put(place.object(), Prepared::new(raised).seal(last, created).0);
+        }
+        Ok(())
     }
 
     fn put(&mut self, key: Vec<u8>, value: Bytes) {

@@ -89,7 +89,7 @@ async fn a_store_comes_back_on_another_engine_with_every_revision_above_those_of
         let bytes = taken(&old).await;
         let lost = put(&old, map(1, "lost"), "written after the snapshot").await;
 
-        let restored = restore(&config(&new_dir, to), &Seams::system(), &*bytes).unwrap();
+        let restored = restore(&config(&new_dir, to), &at(0), &*bytes, None).unwrap();
         assert_eq!(restored, inspect(&*bytes).unwrap());
         assert_eq!((restored.objects, restored.gone_clusters, restored.bytes), (23, 1, bytes.len() as u64));
         let new = open(config(&new_dir, to), Seams::system()).unwrap();
@@ -103,7 +103,7 @@ async fn a_store_comes_back_on_another_engine_with_every_revision_above_those_of
         ] {
             assert_eq!(list(&new, scope.clone()).await, list(&old, scope.clone()).await, "{from:?} {to:?} {scope:?}");
         }
-        assert_eq!((new.current().get(), new.oldest()), (restored.revision + JUMP, new.current()));
+        assert_eq!((new.current().get(), new.oldest()), (restored.revision + jump(&at(0)), new.current()));
         for before in [ResourceVersion::new(restored.revision).unwrap(), lost] {
             let watch = new.watch(WatchScope::Resource(maps(), None), Some(before)).await;
             assert!(matches!(watch.err(), Some(StoreError::Compacted { .. })), "every watch begins anew");
@@ -113,6 +113,69 @@ async fn a_store_comes_back_on_another_engine_with_every_revision_above_those_of
         assert!(matches!(new.commit(late).await, Err(StoreError::ClusterGone { .. })));
         new.close().await;
         crate::verify(config(&new_dir, to), Seams::system()).unwrap();
+    }
+}
+
+/// So many milliseconds after a moment.
+fn at(milliseconds: i64) -> Seams {
+    Seams::seeded(7, jiff::Timestamp::from_millisecond(1_767_225_600_000 + milliseconds).unwrap())
+}
+
+fn counter() -> Counter {
+    fn raise(found: Option<Value>, by: u64) -> Option<Record> {
+        let next = found.map_or(Some(1), |found| found["next"].as_u64())?;
+        Some(Record::of(&json!({"metadata": {"name": "c"}, "next": next.checked_add(by)?})))
+    }
+    Counter { key: role("c"), raise }
+}
+
+async fn count(store: &DynStore) -> u64 {
+    let found = store.get(&role("c")).await.unwrap().unwrap();
+    found.record.to_value(found.revision).unwrap()["next"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn no_two_restores_of_one_snapshot_give_a_revision_or_count_a_number_twice() {
+    for (case, counted, others) in
+        [("a counter", Some(9), true), ("none yet", None, true), ("nothing of its resource", None, false)]
+    {
+        let store = memory();
+        put(&store, map(1, "a"), "x").await;
+        if others {
+            put(&store, role("a"), "x").await;
+        }
+        if let Some(next) = counted {
+            let record = Record::of(&json!({"metadata": {"name": "c"}, "next": next}));
+            store.commit(Transaction::one(role("c"), Expect::Absent, Some(record))).await.unwrap();
+        }
+        let bytes = taken(&store).await;
+        let mut free = (store.current().get() + JUMP, counted.unwrap_or(1) + JUMP);
+        for passed in [0, 1, 60_000] {
+            let dir = tempfile::tempdir().unwrap();
+            restore(&config(&dir, Engine::Redb), &at(passed), &*bytes, Some(&counter())).unwrap();
+            let restored = open(config(&dir, Engine::Redb), at(passed)).unwrap();
+            let first = put(&restored, role("next"), "x").await.get();
+            let next = count(&restored).await;
+            assert!(first > free.0 && next >= free.1, "{case}: {first} {next} {free:?}");
+            // Within a millisecond no store gives more.
+            free = (first + 1000, next + 1000);
+            restored.close().await;
+            crate::verify(config(&dir, Engine::Redb), at(passed)).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_cannot_be_raised_leaves_no_store() {
+    let store = memory();
+    for next in [json!("many"), json!(u64::MAX)] {
+        let record = Record::of(&json!({"metadata": {"name": "c"}, "next": next}));
+        store.commit(Transaction::one(role("c"), Expect::Anything, Some(record))).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = taken(&store).await;
+        let refused = restore(&config(&dir, Engine::Redb), &at(0), &*bytes, Some(&counter())).unwrap_err();
+        assert!(matches!(refused, SnapshotError::Damaged(_)), "{refused}");
+        assert_eq!(crate::found_in(&dir.path().join("data")), None);
     }
 }
 
@@ -146,7 +209,7 @@ async fn a_cluster_that_is_being_swept_comes_back_as_gone_without_its_objects() 
     assert!(answer.is_ok() && progress == Progress::More, "only a slice was removed");
     let bytes = taken(&store).await;
     let dir = tempfile::tempdir().unwrap();
-    let restored = restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes).unwrap();
+    let restored = restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes, None).unwrap();
     assert!(restored.objects > 1, "the rest is in the snapshot");
     let new = open(config(&dir, Engine::Redb), Seams::system()).unwrap();
     for scope in [RangeScope::All, RangeScope::PlacedOn("east".into())] {
@@ -185,7 +248,7 @@ async fn what_is_written_while_it_is_taken_is_not_in_it() {
     assert_eq!((snapshot.objects, snapshot.revision), (1500, before.iter().map(|o| o.revision.get()).max().unwrap()));
     let bytes = out.1;
     let dir = tempfile::tempdir().unwrap();
-    restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes).unwrap();
+    restore(&config(&dir, Engine::Redb), &Seams::system(), &*bytes, None).unwrap();
     let restored = open(config(&dir, Engine::Redb), Seams::system()).unwrap();
     assert_eq!(list(&restored, RangeScope::All).await, before);
     store.compact(store.current()).await.unwrap();
@@ -225,13 +288,13 @@ async fn what_cannot_be_restored_leaves_no_store() {
             ("a newer format", &newer, "format 2"),
             ("a half", &whole[..whole.len() / 2], "cut off"),
         ] {
-            let refused = restore(&config(&dir, engine), &Seams::system(), bytes).unwrap_err().to_string();
+            let refused = restore(&config(&dir, engine), &Seams::system(), bytes, None).unwrap_err().to_string();
             assert!(refused.contains(words), "{case}: {refused}");
             let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             assert_eq!(left, ["store.lock"], "{case}");
         }
     }
-    restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole).unwrap();
-    let refused = restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole).unwrap_err();
+    restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole, None).unwrap();
+    let refused = restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole, None).unwrap_err();
     assert!(matches!(refused, SnapshotError::Occupied(_)), "{refused}");
 }
