@@ -167,15 +167,12 @@ async fn run(
                     let mut out = BytesMut::new();
                     head(Opcode::Pong, payload.len(), &mut out);
                     out.extend_from_slice(&payload);
-                    writer.write_all(&out).await?;
+                    send(&mut writer, &out).await?;
                 }
                 Some(Control::Close) | None => break,
             },
             piece = events.next() => match piece {
-                Some(Ok(piece)) => {
-                    let out = messages(piece, is_text);
-                    tokio::time::timeout(STALL, writer.write_all(&out)).await??;
-                }
+                Some(Ok(piece)) => send(&mut writer, &messages(piece, is_text)).await?,
                 Some(Err(never)) => match never {},
                 None => break,
             },
@@ -183,8 +180,12 @@ async fn run(
     }
     let mut out = BytesMut::new();
     head(Opcode::Close, 0, &mut out);
-    writer.write_all(&out).await?;
-    writer.shutdown().await
+    send(&mut writer, &out).await?;
+    tokio::time::timeout(STALL, writer.shutdown()).await?
+}
+
+async fn send(writer: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> std::io::Result<()> {
+    tokio::time::timeout(STALL, writer.write_all(frames)).await?
 }
 
 /// What a client may say that matters.
@@ -269,6 +270,34 @@ mod tests {
         assert_eq!(seen, [Control::Ping(b"hi".to_vec()), Control::Close]);
         for broken in [&[0x89, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0][..], &[0x81]] {
             assert_eq!(client_frames(std::io::Cursor::new(broken.to_vec())).collect::<Vec<_>>().await, []);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_let_go_whatever_it_is_sent() {
+        // An empty text frame of the client's, which says nothing, and a ping of ten bytes.
+        let quiet = [0x81, 0x80, 0, 0, 0, 0];
+        let ping = [&[0x89, 0x8a, 0, 0, 0, 0][..], &[b'p'; 10]].concat();
+        let event = || futures::stream::iter([Ok(Bytes::from_static(b"{\"type\": \"ADDED\"}\n"))]).boxed();
+        for (case, said, events) in [
+            ("a pong", ping.repeat(2), futures::stream::pending().boxed()),
+            ("an event", quiet.to_vec(), event().chain(futures::stream::pending()).boxed()),
+            ("the close", quiet.to_vec(), futures::stream::iter([Ok(Bytes::from_static(b"{}\n"))]).boxed()),
+        ] {
+            // The event "{}" takes five of the bytes.
+            let room = if case == "the close" { 6 } else { 16 };
+            let (mut client, server) = tokio::io::duplex(room);
+            let begun = tokio::time::Instant::now();
+            let writing = async move {
+                client.write_all(&said).await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            let ended = tokio::select! {
+                ended = run(server, events, true) => ended,
+                () = writing => unreachable!(),
+            };
+            assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::TimedOut, "{case}");
+            assert_eq!(begun.elapsed().as_secs(), STALL.as_secs(), "{case}");
         }
     }
 
