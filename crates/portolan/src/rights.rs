@@ -109,22 +109,32 @@ impl Rights {
         self.0.woken.notify_one();
     }
 
-    /// Reads what is marked, and tells of each home whose grants are others than before.
+    /// Reads what is marked, and tells of each home whose grants are others than before. A home that cannot be read keeps no
+    /// other one waiting.
     async fn read_stale(&self, changed: impl Fn(LogicalClusterId)) {
         loop {
-            let Some(home) = self.0.stale.lock().pop_first() else { return };
-            match self.0.api.use_grants(home).await {
-                Ok(grants) => {
-                    let before = self.0.homes.write().insert(home, grants.clone());
-                    if before.as_ref() != Some(&grants) {
-                        changed(home);
+            let homes = std::mem::take(&mut *self.0.stale.lock());
+            if homes.is_empty() {
+                return;
+            }
+            let mut failed = BTreeSet::new();
+            for home in homes {
+                match self.0.api.use_grants(home).await {
+                    Ok(grants) => {
+                        let before = self.0.homes.write().insert(home, grants.clone());
+                        if before.as_ref() != Some(&grants) {
+                            changed(home);
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(cluster = %home, %error, "the rights to physical clusters cannot be read");
+                        failed.insert(home);
                     }
                 }
-                Err(error) => {
-                    tracing::warn!(cluster = %home, %error, "the rights to physical clusters cannot be read");
-                    self.0.stale.lock().insert(home);
-                    tokio::time::sleep(PAUSE).await;
-                }
+            }
+            if !failed.is_empty() {
+                self.0.stale.lock().extend(failed);
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -165,7 +175,8 @@ mod tests {
     use http_body_util::{BodyExt as _, Full};
     use portolan_apiserver::{ApiServerConfig, User};
     use portolan_scheduler::{BuiltinKinds, ClusterTree, Parts};
-    use portolan_types::{LogicalClusterPath, Seams};
+    use portolan_store::{Expect, Transaction};
+    use portolan_types::{LogicalClusterPath, ObjectKey, Record, Seams};
     use serde_json::{Value, json};
     use tower::ServiceExt as _;
 
@@ -237,5 +248,29 @@ mod tests {
         again.load().await;
         assert!(again.may_use(shop, acme, "east") && !again.may_use(lab, acme, "east"), "also after a restart");
         task.abort();
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_home_that_cannot_be_read_keeps_no_other_one_waiting() {
+        let store = portolan_store::memory();
+        let api = ApiServer::new(store.clone(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
+        let (first, second) = (workspace(&api, "root", "first").await, workspace(&api, "root", "second").await);
+        assert!(first < second);
+        for name in ["first", "second"] {
+            let physical = json!({"metadata": {"name": "east"}, "spec": {"connection": {"simulated": {}}}});
+            let path = format!("root:{name}/apis/portolan.dev/v1alpha1/physicalclusters");
+            send(&api, "POST", &path, physical).await;
+        }
+        let whole = Record::of(&json!({"metadata": {"name": "broken"}}));
+        let broken = Record::from_parts(whole.header.clone(), Bytes::from_static(b"not JSON"), 0);
+        let key = ObjectKey::cluster_scoped(first, GroupResource::new(RBAC, "clusterroles"), "broken".parse().unwrap());
+        store.commit(Transaction::one(key.clone(), Expect::Absent, broken)).await.unwrap();
+        let rights = Rights::new(api.clone(), store.clone());
+        let loading = rights.clone();
+        let mut task = tokio::spawn(async move { loading.load().await });
+        assert!(tokio::time::timeout(Duration::from_secs(60), &mut task).await.is_err(), "one is still to be read");
+        assert!(rights.may_use(second, second, "east") && !rights.may_use(first, first, "east"));
+        store.commit(Transaction::one(key, Expect::Present, None)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
+        assert!(rights.may_use(first, first, "east"));
     }
 }
