@@ -81,6 +81,7 @@ impl Save {
             out.sync_all()?;
             let summary = portolan_store::inspect(BufReader::new(File::open(&part)?))?;
             fs::rename(&part, &self.file)?;
+            sync_dir_of(&self.file)?;
             Ok(summary)
         });
         match taken {
@@ -169,10 +170,20 @@ fn input(file: &Path) -> anyhow::Result<Box<dyn Read>> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// A snapshot holds every Secret.
+/// A snapshot holds every Secret: what an earlier one left, or somebody else laid there, is not written into.
 fn private_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// So that the name is there also after a loss of power.
+fn sync_dir_of(file: &Path) -> io::Result<()> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+    File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn describe(summary: &Summary) -> String {
@@ -181,6 +192,8 @@ fn describe(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -191,7 +204,15 @@ mod tests {
             portolan_store::open(StoreConfig::new(engine, Some(dir.join("store"))), Seams::system()).unwrap()
         };
         drop(open(&old, portolan_store::Engine::Redb));
+        let part = dir.path().join("backup.part");
+        fs::write(&part, "left by another").unwrap();
+        fs::set_permissions(&part, fs::Permissions::from_mode(0o644)).unwrap();
+        let mut other = File::open(&part).unwrap();
         Save { data_dir: old.clone(), file: file.clone() }.run().unwrap();
+        let mut seen = String::new();
+        other.read_to_string(&mut seen).unwrap();
+        assert_eq!(seen, "left by another", "who had it open reads nothing of the snapshot");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         Inspect { file: file.clone() }.run().unwrap();
         let restore =
             |data_dir: &Path| Restore { data_dir: data_dir.into(), store: StoreEngine::Sled, file: file.clone() };
