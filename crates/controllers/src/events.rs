@@ -9,7 +9,7 @@ use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey};
 use serde_json::Value;
 
 use crate::{
-    plane::{Plane, PlaneError},
+    plane::{Found, Plane, PlaneError},
     runtime::{Controller, Outcome},
 };
 
@@ -28,6 +28,12 @@ impl EventExpiry {
     pub fn new(plane: Arc<Plane>) -> Self {
         let kind = plane.table().kind(&GroupVersionKind::new("", "v1", "Event")).expect("the table has core/v1");
         Self { plane, kind }
+    }
+
+    /// One that comes again meanwhile begins another hour.
+    async fn end(&self, found: &Found) -> Result<(), PlaneError> {
+        let as_found = DeleteOptions { resource_version: Some(found.revision.to_string()), ..DeleteOptions::default() };
+        self.plane.delete(self.kind, &found.key, &as_found).await
     }
 }
 
@@ -69,7 +75,7 @@ impl Controller for EventExpiry {
             if !rest.is_zero() {
                 return Ok(Outcome::CheckAgainIn(rest.max(ROUND)));
             }
-            self.plane.delete(self.kind, key, &DeleteOptions::default()).await?;
+            self.end(&found).await?;
             Ok(Outcome::Done)
         })
     }
@@ -77,9 +83,33 @@ impl Controller for EventExpiry {
 
 #[cfg(test)]
 mod tests {
+    use portolan_machinery::kinds::KindTable;
+    use portolan_types::{LogicalClusterId, Seams};
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_event_that_comes_again_while_it_is_ended_stays() {
+        let store = portolan_store::memory();
+        let at = |now: &str| Seams::seeded(1, now.parse().unwrap());
+        let before = Plane::new(store.clone(), KindTable::builtin(), at("2026-01-01T10:00:00Z"));
+        let now = Arc::new(Plane::new(store.clone(), KindTable::builtin(), at("2026-01-01T12:00:00Z")));
+        let expiry = EventExpiry::new(now.clone());
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
+            "involvedObject": {"namespace": "default"}});
+        let found = before.create(expiry.kind, LogicalClusterId::ROOT, event).await.unwrap().unwrap();
+        let again = |event: &mut Value| {
+            event["count"] = json!(2);
+            true
+        };
+        now.force(&found.key, again).await.unwrap();
+        let refused = expiry.end(&found).await;
+        assert!(matches!(&refused, Err(PlaneError::Refused(status)) if status.code() == 409), "{refused:?}");
+        assert!(now.get(&found.key).await.unwrap().is_some());
+        assert!(matches!(expiry.reconcile(&found.key).await, Ok(Outcome::Done)));
+        assert!(now.get(&found.key).await.unwrap().is_none(), "nobody wrote it since it was read");
+    }
 
     #[test]
     fn an_event_has_an_hour_from_when_it_was_seen_last() {
