@@ -90,7 +90,12 @@ impl Core {
         match self.sync(planned) {
             Ok(()) => Ok((answers.into_iter().map(|answer| answer.map(Durable::after_sync)).collect(), more)),
             Err(error) => {
-                tracing::error!(error = %error, "a batch may not be durable, the store takes no write any more");
+                match error.is_full() {
+                    true => tracing::error!(error = %error, "a batch may not be durable"),
+                    false => {
+                        tracing::error!(error = %error, "a batch may not be durable, the store takes no write any more")
+                    }
+                }
                 self.stop(error);
                 Ok((answers.into_iter().map(|answer| answer.and(Err(StoreError::Unknown))).collect(), more))
             }
