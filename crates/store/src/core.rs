@@ -51,7 +51,12 @@ impl Core {
     /// is not so far, or never will be. What was committed without anybody having been told becomes visible now.
     pub(crate) fn recover(&self) -> Option<Vec<LogicalClusterId>> {
         self.room.check().ok()?;
-        let found = self.kv.recover().and_then(|()| self.view(load).and_then(|found| found.map_err(Into::into)));
+        // Whoever sees a key knows its resource.
+        let recovered = self.kv.recover(&mut |view| {
+            self.resources.extend(load(view)?.resources);
+            Ok(())
+        });
+        let found = recovered.and_then(|()| self.view(load).and_then(|found| found.map_err(Into::into)));
         match found {
             Ok(found) => {
                 self.resources.extend(found.resources);

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     DynStore, Engine, Expect, Modified, Objects, RangeRequest, RangeScope, Step, StoreConfig, Transaction, WatchScope,
     inspect,
-    kv::{Batch, KvResult, MemoryKv, OrderedKv, RedbKv, SledKv, View, read},
+    kv::{Batch, Before, KvResult, MemoryKv, OrderedKv, RedbKv, SledKv, View, read},
     open,
     open::{Base, initialize, start},
     opening::Opening,
@@ -73,7 +73,7 @@ impl OrderedKv for Shared {
     fn tidy(&self) -> KvResult<()> {
         Ok(())
     }
-    fn recover(&self) -> KvResult<()> {
+    fn recover(&self, _: &mut Before<'_>) -> KvResult<()> {
         Ok(())
     }
     fn close(&self) {}

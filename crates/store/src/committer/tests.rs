@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
     gate::Room,
-    kv::{Batch, KvResult, MemoryKv, OrderedKv, View},
+    kv::{Batch, Before, KvResult, MemoryKv, OrderedKv, View},
     open::{Base, initialize, start},
 };
 
@@ -69,7 +69,7 @@ impl OrderedKv for Scripted {
         Ok(())
     }
 
-    fn recover(&self) -> KvResult<()> {
+    fn recover(&self, _: &mut Before<'_>) -> KvResult<()> {
         *self.next.lock() = Next::Work;
         self.kv.publish();
         Ok(())

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Bound};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use super::{Batch, Cursor, KvResult, OrderedKv, View};
+use super::{Batch, Before, Cursor, KvResult, OrderedKv, View};
 
 type Map = BTreeMap<Vec<u8>, Bytes>;
 
@@ -42,7 +42,7 @@ impl OrderedKv for MemoryKv {
         Ok(())
     }
 
-    fn recover(&self) -> KvResult<()> {
+    fn recover(&self, _: &mut Before<'_>) -> KvResult<()> {
         Ok(())
     }
 

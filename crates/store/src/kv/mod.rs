@@ -41,11 +41,11 @@ pub(crate) trait OrderedKv: Send + Sync {
     fn tidy(&self) -> KvResult<()>;
 
     /// Makes an engine that ran out of room take batches again. The state that views see then may be the one before the
-    /// batch that failed, or the one after it. Does nothing to an engine that did not fail.
+    /// batch that failed, or the one after it; `before` sees it before they do. Does nothing to an engine that did not fail.
     ///
     /// # Errors
-    /// When there is still no room (see [`BackendError::is_full`]), or the failure was another one.
-    fn recover(&self) -> KvResult<()>;
+    /// When there is still no room (see [`BackendError::is_full`]), or the failure was another one; that of `before`.
+    fn recover(&self, before: &mut Before<'_>) -> KvResult<()>;
 
     /// Checks everything below the layout, reading all of it. Called with no view under way.
     ///
@@ -63,6 +63,9 @@ pub(crate) trait OrderedKv: Send + Sync {
         false
     }
 }
+
+/// What looks at a state before all others do.
+pub(crate) type Before<'a> = dyn FnMut(&dyn View) -> KvResult<()> + 'a;
 
 /// One consistent state.
 pub(crate) trait View {

@@ -247,7 +247,7 @@ fn after_a_failed_step_nothing_is_acknowledged_and_views_go_on() {
         }
         assert_eq!(last_batch(&kv), acknowledged, "views go on at the last acknowledged batch");
         assert!(kv.commit(batch(acknowledged + 1)).is_err(), "no write is taken any more");
-        assert!(!kv.recover().unwrap_err().is_full(), "and none ever again");
+        assert!(!kv.recover(&mut |_| Ok(())).unwrap_err().is_full(), "and none ever again");
         let steps = disk.steps();
         kv.close();
         assert_eq!(disk.steps(), steps, "the disk is left as it was");
@@ -277,11 +277,18 @@ fn a_disk_that_ran_full_at_any_step_goes_on_where_it_was_once_there_is_room() {
         }
         for _ in 0..2 {
             assert_eq!(last_batch(&kv), acknowledged, "views go on at the last acknowledged batch");
-            assert!(kv.recover().unwrap_err().is_full(), "there is still no room");
+            assert!(kv.recover(&mut |_| Ok(())).unwrap_err().is_full(), "there is still no room");
         }
         disk.0.lock().full_from = None;
-        kv.recover().unwrap();
+        let mut first = None;
+        kv.recover(&mut |view| {
+            assert_eq!(last_batch(&kv), acknowledged, "others see the frozen state until this is over");
+            first = view.get(b"last")?.map_or(Some(0), |last| last.first().copied());
+            Ok(())
+        })
+        .unwrap();
         let last = last_batch(&kv);
+        assert_eq!(first.map(u64::from), Some(last), "what comes was seen first");
         assert!((acknowledged..=acknowledged + 1).contains(&last), "{last} after {acknowledged}");
         for n in last + 1..last + 4 {
             kv.commit(batch(n)).unwrap();
@@ -314,7 +321,7 @@ fn a_view_of_a_frozen_store_ends_before_its_pages_are_written_again() {
             read.unwrap();
         });
         inside.recv().unwrap();
-        kv.recover().unwrap();
+        kv.recover(&mut |_| Ok(())).unwrap();
         assert!(over.load(std::sync::atomic::Ordering::Acquire), "the view was waited for");
     });
     kv.commit(batch(7)).unwrap();

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use self::fail_safe::{FailSafe, Failures};
-use super::{Batch, Cursor, KvResult, OrderedKv, View, failed, failure};
+use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure};
 use crate::{keys::meta, opening::Opening};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -101,7 +101,7 @@ impl RedbKv {
     }
 
     /// Opens the database again on the disk as the failure left it, and shows it to views instead of the frozen one.
-    fn reopen(&self) -> KvResult<()> {
+    fn reopen(&self, before: &mut Before<'_>) -> KvResult<()> {
         let mut database = self.database.lock();
         match database.as_ref().map(|opened| opened.failures.first()) {
             Some(Some(why)) if why.is_full() => {}
@@ -110,7 +110,9 @@ impl RedbKv {
             None => return Err(failed(CLOSED)),
         }
         let (opened, table) = Opened::on(self.disk.clone(), self.cache_bytes, &Opening::default())?;
-        let frozen = self.shown.write().replace(Arc::new(table));
+        let table = Arc::new(table);
+        guarded("reading the store", || before(&RedbView(table.clone())))?;
+        let frozen = self.shown.write().replace(table);
         // The new database knows nothing of views of the frozen one: what they read must not be overwritten under them.
         while frozen.as_ref().is_some_and(|table| Arc::strong_count(table) > 1) {
             std::thread::sleep(VIEWS);
@@ -197,8 +199,8 @@ impl OrderedKv for RedbKv {
         Ok(())
     }
 
-    fn recover(&self) -> KvResult<()> {
-        if self.broken.load(Ordering::Acquire) { self.reopen() } else { Ok(()) }
+    fn recover(&self, before: &mut Before<'_>) -> KvResult<()> {
+        if self.broken.load(Ordering::Acquire) { self.reopen(before) } else { Ok(()) }
     }
 
     fn verify(&self) -> KvResult<()> {

@@ -23,7 +23,7 @@ use ::sled::{Db, IVec};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use super::{Batch, Cursor, KvResult, OrderedKv, View, failed, failure};
+use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure};
 
 /// What the keys of an unpublished batch were before it.
 type Replaced = BTreeMap<Vec<u8>, Option<IVec>>;
@@ -120,7 +120,7 @@ impl OrderedKv for SledKv {
         Ok(())
     }
 
-    fn recover(&self) -> KvResult<()> {
+    fn recover(&self, _: &mut Before<'_>) -> KvResult<()> {
         match self.broken.load(Ordering::Acquire) {
             true => Err(failed("sled ran out of room within a batch and must be started again")),
             false => Ok(()),
