@@ -30,7 +30,7 @@ pub(super) fn answer(api: &Arc<ApiServer>, call: &Call, place: Option<Place>) ->
     let place = place.ok_or_else(|| Status::internal("a stream without a place"))?;
     let (pieces, mut read) = mpsc::channel(PIECES);
     let (store, seams, stopping) = (api.store.clone(), api.seams.clone(), api.stopping.clone());
-    tokio::spawn(async move {
+    api.streams.spawn(async move {
         let mut pipe = Pipe(pieces);
         let saved = tokio::select! {
             saved = save(&*store, &seams, &mut pipe) => saved,
