@@ -66,6 +66,33 @@ async fn a_large_list_is_read_in_slices_whatever_its_form() {
 }
 
 #[tokio::test]
+async fn a_page_tells_what_remains_unless_its_bytes_cut_it() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let mut large = config_map("m", json!({}));
+    large["data"]["k"] = "x".repeat(900_000).into();
+    for n in 0..20 {
+        // Ten of them are more than a page holds.
+        large["metadata"]["name"] = format!("m{n:02}").into();
+        admin.post(MAPS, large.clone()).await.expect(201);
+    }
+    for (case, query, items, remaining) in [
+        ("cut by its limit", "limit=3", 3, json!(17)),
+        ("cut by its limit, of a slice that holds more", "limit=3&fieldSelector=metadata.name!%3Dx", 3, Value::Null),
+        ("cut by its bytes", "limit=15", 10, Value::Null),
+        ("cut by its bytes, with all that is left within the limit", "limit=500", 10, Value::Null),
+    ] {
+        let list = admin.get(&format!("{MAPS}?{query}")).await.expect(200).json();
+        let found = (list["items"].as_array().map(Vec::len), &list["metadata"]["remainingItemCount"]);
+        assert_eq!(found, (Some(items), &remaining), "{case}");
+        let token = list["metadata"]["continue"].as_str().unwrap();
+        let next = admin.get(&format!("{MAPS}?{query}&continue={token}")).await.expect(200).json();
+        assert_eq!(next["items"].as_array().map(Vec::len), Some(items), "{case}");
+        assert_eq!(next["metadata"]["continue"].is_string(), items == 3, "{case}");
+    }
+}
+
+#[tokio::test]
 async fn short_lists_look_the_same_as_long_ones() {
     let admin = Plane::new().await.admin();
     let yaml = admin.send("GET", MAPS, &[("accept", "application/yaml")], "").await.expect(200);
