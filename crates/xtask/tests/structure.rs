@@ -64,7 +64,8 @@ fn crates_depend_on_each_other_in_one_direction_only() {
     assert_eq!(all.len(), ALLOWED.len(), "a new crate needs its row here and in docs/ARCHITECTURE.md");
     for (name, used) in &all {
         let (_, allowed) = ALLOWED.iter().find(|(own, _)| own == name).unwrap_or_else(|| panic!("{name} has no row"));
-        for other in used.iter().filter(|other| all.contains_key(*other)) {
+        // A crate asks itself for what only its tests need.
+        for other in used.iter().filter(|other| *other != name && all.contains_key(*other)) {
             let fine = allowed.contains(&"*") || allowed.contains(&other.as_str());
             assert!(fine, "{name} must not depend on {other}");
         }
