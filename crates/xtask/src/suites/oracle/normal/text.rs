@@ -61,7 +61,10 @@ fn varying(text: &str) -> Option<(usize, &'static str)> {
         let digits = port.bytes().take_while(u8::is_ascii_digit).count();
         return (digits > 0).then_some((text.len() - port.len() + digits, "<host>"));
     }
-    let length = text.bytes().position(|byte| byte == b'Z').filter(|end| (19..31).contains(end))? + 1;
+    if !text.as_bytes().first().is_some_and(u8::is_ascii_digit) {
+        return None;
+    }
+    let length = text.bytes().take(31).position(|byte| byte == b'Z').filter(|end| *end >= 19)? + 1;
     text.get(..length).and_then(time).map(|name| (length, name))
 }
 
