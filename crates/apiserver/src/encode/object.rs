@@ -10,7 +10,7 @@ use portolan_machinery::{
     table::{self, IncludeObject},
 };
 use portolan_store::StoredObject;
-use portolan_types::{Reason, ResourceVersion, Status};
+use portolan_types::{GroupVersionKind, Reason, ResourceVersion, Status};
 use serde_json::{Value, json};
 
 use crate::{
@@ -86,8 +86,18 @@ impl Shape {
         match self.accepted.media {
             Media::Json => Ok(json_bytes(value, self.pretty)),
             Media::Yaml => yaml(value).map(String::into_bytes),
-            Media::Protobuf => protobuf::encode(value, self.item_type()?, self.target.table).map_err(Status::internal),
+            Media::Protobuf => {
+                let schema = self.named_type(value).map_or_else(|| self.item_type(), Ok)?;
+                protobuf::encode(value, schema, self.target.table).map_err(Status::internal)
+            }
         }
+    }
+
+    /// The type of what is no resource, such as the scale of one.
+    fn named_type(&self, value: &Value) -> Option<TypeId> {
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+        let gvk = GroupVersionKind::parse(text("apiVersion"), text("kind")).ok()?;
+        self.target.table.object_type(&gvk.group, &gvk.version, &gvk.kind)
     }
 
     /// The type of one object in this form.
