@@ -34,4 +34,6 @@ pub const SOURCE: &str = "sync.portolan.dev/source";
 pub const PROJECTED_FROM: &str = "portolan.dev/cluster";
 
 /// The annotations that only the server writes.
-pub const SERVER_OWNED: [&str; 2] = [CLUSTERS, PLACEMENT];
+pub const SERVER_OWNED: [&str; 3] = [CLUSTERS, PLACEMENT, SOURCE];
+/// The labels that only the server writes.
+pub const SERVER_OWNED_LABELS: [&str; 1] = [PROJECTED_FROM];

@@ -66,16 +66,26 @@ pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 
 /// Sets an annotation, or removes it with `None`; no empty `annotations` stays behind.
 pub fn set_annotation(object: &mut Value, key: &str, value: Option<String>) {
+    set_entry(object, "annotations", key, value);
+}
+
+/// Sets a label, or takes it off.
+pub fn set_label(object: &mut Value, key: &str, value: Option<String>) {
+    set_entry(object, "labels", key, value);
+}
+
+/// An empty map is taken off with its last entry.
+fn set_entry(object: &mut Value, map: &str, key: &str, value: Option<String>) {
     let metadata = metadata_mut(object);
     match value {
         Some(text) => {
-            child_mut(metadata, "annotations").insert(key.to_owned(), Value::String(text));
+            child_mut(metadata, map).insert(key.to_owned(), Value::String(text));
         }
         None => {
-            let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
-            annotations.remove(key);
-            if annotations.is_empty() {
-                metadata.remove("annotations");
+            let Some(entries) = metadata.get_mut(map).and_then(Value::as_object_mut) else { return };
+            entries.remove(key);
+            if entries.is_empty() {
+                metadata.remove(map);
             }
         }
     }

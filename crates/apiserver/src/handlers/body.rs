@@ -5,7 +5,7 @@ use portolan_machinery::{
     decode::{self, FieldValidation},
     lifecycle,
 };
-use portolan_types::Status;
+use portolan_types::{Status, annotations};
 use serde_json::Value;
 
 use crate::{
@@ -19,17 +19,15 @@ use crate::{
 pub(super) fn decode(call: &Call, target: &Target, validation: FieldValidation) -> Result<Value, Status> {
     let decoded = decode::decode(target.table, &target.kind, media_of(call)?, &call.body, validation)?;
     call.warn(decoded.warnings);
-    warn_of_server_annotations(call, &decoded.object);
+    warn_of_server_keys(call, &decoded.object);
     Ok(decoded.object)
 }
 
 /// Placement is the server's: what clients say of it is ignored, and they are told.
-pub(super) fn warn_of_server_annotations(call: &Call, object: &Value) {
-    if lifecycle::sends_server_annotations(object) {
-        let keys = portolan_types::annotations::SERVER_OWNED.join(" and ");
-        call.warn([format!(
-            "metadata.annotations: {keys} are written by the server only; the values sent are ignored"
-        )]);
+pub(super) fn warn_of_server_keys(call: &Call, object: &Value) {
+    if lifecycle::sends_server_keys(object) {
+        let keys = [&annotations::SERVER_OWNED[..], &annotations::SERVER_OWNED_LABELS].concat().join(", ");
+        call.warn([format!("metadata: {keys} are written by the server only; the values sent are ignored")]);
     }
 }
 

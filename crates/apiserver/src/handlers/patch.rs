@@ -180,7 +180,7 @@ async fn applied(
 ) -> Result<(u16, Changed), Status> {
     let (target, options) = (writer.target, writer.options);
     let wanted = applied_body(call)?;
-    body::warn_of_server_annotations(call, &wanted);
+    body::warn_of_server_keys(call, &wanted);
     let now = api.seams.now_text();
     let make = |live: Option<&Value>| {
         let request = ApplyRequest {

@@ -3,7 +3,7 @@
 use portolan_types::{Reason, Status, object};
 use serde_json::Value;
 
-use super::{WriteContext, keep_server_annotations, strategy};
+use super::{WriteContext, keep_server_keys, strategy};
 use crate::{defaults, kinds::Kind, validation};
 
 /// Random characters at the end of a generated name.
@@ -32,7 +32,7 @@ pub fn prepare_create(
     match_namespace(kind, &mut object, namespace)?;
     match_name(&mut object, name)?;
     fill_system_fields(ctx, &mut object);
-    keep_server_annotations(&mut object, None);
+    keep_server_keys(&mut object, None);
     strategy::before_create(ctx, kind, &mut object);
     defaults::apply(ctx.table, kind, &mut object);
     strategy::after_defaults(ctx, kind, &mut object);

@@ -77,17 +77,25 @@ fn is_held(object: &Value) -> bool {
         || PlacementRecord::of(object).is_some_and(|record| !record.clusters.is_empty())
 }
 
-/// Whether a client sent values for annotations that only the server writes; they are ignored, which is worth a warning.
-pub fn sends_server_annotations(object: &Value) -> bool {
+/// Whether a client sent values for annotations or labels that only the server writes; they are ignored, which is worth a
+/// warning.
+pub fn sends_server_keys(object: &Value) -> bool {
     annotations::SERVER_OWNED.iter().any(|key| object::annotation(object, key).is_some())
+        || annotations::SERVER_OWNED_LABELS.iter().any(|key| object::label(object, key).is_some())
 }
 
-/// Puts the server's annotations back to what they were, whatever the client sent; `None` takes them off.
-fn keep_server_annotations(object: &mut Value, old: Option<&Value>) {
+/// Puts the server's annotations and labels back to what they were, whatever the client sent; `None` takes them off.
+fn keep_server_keys(object: &mut Value, old: Option<&Value>) {
     for key in annotations::SERVER_OWNED {
         let kept = old.and_then(|old| object::annotation(old, key));
         if object::annotation(object, key) != kept {
             object::set_annotation(object, key, kept.map(str::to_owned));
+        }
+    }
+    for key in annotations::SERVER_OWNED_LABELS {
+        let kept = old.and_then(|old| object::label(old, key));
+        if object::label(object, key) != kept {
+            object::set_label(object, key, kept.map(str::to_owned));
         }
     }
 }

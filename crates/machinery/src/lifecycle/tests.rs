@@ -201,16 +201,28 @@ fn preconditions_of_updates() {
 }
 
 #[test]
-fn the_servers_annotations_are_its_own() {
+fn the_servers_annotations_and_labels_are_its_own() {
     let mut old = stored(create("", "ConfigMap", json!({"metadata": {"name": "a"}})).unwrap());
     object::set_annotation(&mut old, annotations::CLUSTERS, Some("east".into()));
     let mut new = old.clone();
     object::set_annotation(&mut new, annotations::CLUSTERS, Some("west".into()));
-    assert!(sends_server_annotations(&new));
+    assert!(sends_server_keys(&new));
     assert_eq!(update("", "ConfigMap", None, &old, new), Ok(Update::Unchanged));
     let mut new = old.clone();
     new["metadata"].as_object_mut().unwrap().remove("annotations");
     assert_eq!(update("", "ConfigMap", None, &old, new), Ok(Update::Unchanged));
+
+    // Whoever could say where an object is projected from could have it left alone, or have others' pods ended.
+    let forged = json!({"name": "a", "labels": {annotations::PROJECTED_FROM: "east"},
+        "annotations": {annotations::SOURCE: "{}"}});
+    let made = create("", "ConfigMap", json!({"metadata": forged})).unwrap();
+    assert!(sends_server_keys(&json!({"metadata": forged})));
+    assert_eq!((object::label(&made, annotations::PROJECTED_FROM), made["metadata"].get("annotations")), (None, None));
+    let mut shown = stored(create("", "ConfigMap", json!({"metadata": {"name": "a"}})).unwrap());
+    object::set_label(&mut shown, annotations::PROJECTED_FROM, Some("east".into()));
+    let mut new = shown.clone();
+    object::set_label(&mut new, annotations::PROJECTED_FROM, None);
+    assert_eq!(update("", "ConfigMap", None, &shown, new), Ok(Update::Unchanged));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     WriteContext,
     create::{fill_type, match_name, match_namespace},
-    is_removable, keep_server_annotations, strategy,
+    is_removable, keep_server_keys, strategy,
 };
 use crate::{defaults, kinds::Kind, validation};
 
@@ -45,7 +45,7 @@ pub fn prepare_update(
     let has_version = !matches!(object::meta_text(&new, "resourceVersion"), "" | "0");
     keep_system_fields(old, &mut new);
     strategy::before_update(kind, subresource, old, &mut new);
-    keep_server_annotations(&mut new, Some(old));
+    keep_server_keys(&mut new, Some(old));
     if *old == new && (has_version || kind.unconditional_update) {
         return Ok(match is_removable(old) {
             true => Update::Removed(new),
