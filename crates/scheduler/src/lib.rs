@@ -30,4 +30,4 @@ mod tests;
 
 pub use physical::FINALIZER;
 pub use scheduler::{Parts, Scheduler, SchedulerError};
-pub use seams::{BuiltinKinds, ClusterTree, KindCatalog, UseByAll, UseRights};
+pub use seams::{BuiltinKinds, ClusterTree, KindCatalog, UseRights};

@@ -21,16 +21,6 @@ pub trait UseRights: Send + Sync {
     fn may_use(&self, cluster: LogicalClusterId, home: LogicalClusterId, name: &str) -> bool;
 }
 
-/// Whoever reaches a physical cluster may use it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct UseByAll;
-
-impl UseRights for UseByAll {
-    fn may_use(&self, _: LogicalClusterId, _: LogicalClusterId, _: &str) -> bool {
-        true
-    }
-}
-
 /// Which resource a kind is stored as.
 pub trait KindCatalog: Send + Sync {
     /// The resource of a namespaced kind; `None` when there is no such kind.

@@ -13,10 +13,19 @@ use portolan_types::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{BuiltinKinds, ClusterTree, KindCatalog, Parts, Scheduler, UseByAll};
+use crate::{BuiltinKinds, ClusterTree, KindCatalog, Parts, Scheduler, UseRights};
 
 const SHOP: LogicalClusterId = LogicalClusterId::new(7);
 const OTHER: LogicalClusterId = LogicalClusterId::new(8);
+
+/// Whoever reaches a physical cluster may use it.
+struct UseByAll;
+
+impl UseRights for UseByAll {
+    fn may_use(&self, _: LogicalClusterId, _: LogicalClusterId, _: &str) -> bool {
+        true
+    }
+}
 
 /// `root`, and below it `root:shop` and `root:other`.
 struct Tree;
