@@ -1,6 +1,13 @@
 //! Scheduler and kubelet of the simulated nodes in one: pods are bound, start, get ready, end, and go.
 
-use std::{collections::HashMap, sync::Arc, sync::Mutex, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
 use portolan_machinery::{
@@ -27,12 +34,14 @@ pub(crate) struct Kubelet {
     config: SimulationConfig,
     /// When a pod entered the step it is in; forgotten with the pod.
     since: Mutex<HashMap<ObjectKey, Instant>>,
+    /// Addresses given to pods so far.
+    addresses: AtomicU32,
 }
 
 impl Kubelet {
     pub(crate) fn new(plane: Arc<Plane>, config: SimulationConfig) -> Self {
         let pods = plane.table().kind(&GroupVersionKind::new("", "v1", "Pod")).expect("the table has core/v1");
-        Self { plane, pods, config, since: Mutex::new(HashMap::new()) }
+        Self { plane, pods, config, since: Mutex::new(HashMap::new()), addresses: AtomicU32::new(0) }
     }
 
     /// What is left of `span` since the step began; `None` when it is over, and the next step begins.
@@ -44,6 +53,13 @@ impl Kubelet {
             since.remove(key);
         }
         left
+    }
+
+    /// An address of its own for a pod, from a range that depends on the cluster's name.
+    fn next_address(&self) -> String {
+        let n = self.addresses.fetch_add(1, Ordering::Relaxed);
+        let cluster = self.config.name.bytes().fold(7_u8, |n, b| n.wrapping_mul(31).wrapping_add(b));
+        format!("10.{cluster}.{}.{}", n / 254 % 256, n % 254 + 1)
     }
 
     async fn bind(&self, key: &ObjectKey, pod: &Value) -> Result<Outcome, PlaneError> {
@@ -86,12 +102,12 @@ impl Kubelet {
         if !text(pod, "/status/message").is_empty() {
             return Ok(Outcome::Done);
         }
-        let now = self.plane.seams().now_text();
+        let (now, address) = (self.plane.seams().now_text(), self.next_address());
         self.plane
             .force(key, |pod| {
                 pod["status"] = match unpullable(pod) {
                     true => back_off_status(pod),
-                    false => running_status(pod, &now),
+                    false => running_status(pod, &address, &now),
                 };
                 true
             })
@@ -233,21 +249,18 @@ fn back_off_status(pod: &Value) -> Value {
     status
 }
 
-fn running_status(pod: &Value, now: &str) -> Value {
+fn running_status(pod: &Value, ip: &str, now: &str) -> Value {
     let mut status = pod["status"].clone();
     let running = |_: &Value| json!({"running": {"startedAt": now}});
     let finished =
         |_: &Value| json!({"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}});
-    let uid = object::meta_text(pod, "uid");
-    let byte = |salt: u32| uid.bytes().fold(salt, |n, b| n.wrapping_mul(31).wrapping_add(u32::from(b))) % 254 + 1;
-    let ip = format!("10.{}.{}.{}", byte(1), byte(2), byte(3));
     let mut conditions = list(pod, "/status/conditions").to_vec();
     for kind in ["PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"] {
         set_condition(&mut conditions, kind, true, "", "", now);
     }
     status["phase"] = "Running".into();
     status["conditions"] = conditions.into();
-    status["podIP"] = ip.as_str().into();
+    status["podIP"] = ip.into();
     status["podIPs"] = json!([{"ip": ip}]);
     status["containerStatuses"] = container_statuses(pod, "/spec/containers", true, running).into();
     if !list(pod, "/spec/initContainers").is_empty() {

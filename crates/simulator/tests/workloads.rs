@@ -133,6 +133,29 @@ async fn a_deployment_runs_rolls_over_and_goes_with_all_its_pods() {
 }
 
 #[tokio::test]
+async fn healthy_pods_stay_while_those_of_new_templates_find_no_node() {
+    let f = Fixture::start().await;
+    let web = &format!("{APPS}/deployments/web");
+    f.create(&format!("{APPS}/deployments"), workload("Deployment", 2)).await;
+    f.until(web, |d| d["status"]["readyReplicas"] == 2).await;
+    for (revision, disk) in [("2", "none"), ("3", "no-such")] {
+        f.patch(web, json!({"spec": {"template": {"spec": {"nodeSelector": {"disk": disk}}}}})).await;
+        let waits = |d: &Value| {
+            d["metadata"]["annotations"][REVISION] == revision
+                && d["status"]["updatedReplicas"] == 1
+                && d["status"]["replicas"] == 3
+        };
+        let status = &f.until(web, waits).await["status"];
+        assert_eq!((&status["availableReplicas"], &status["unavailableReplicas"]), (&json!(2), &json!(1)), "{disk}");
+    }
+    let pods = f.get(&format!("{CORE}/pods")).await;
+    let addresses: Vec<&str> =
+        pods["items"].as_array().unwrap().iter().filter_map(|pod| pod["status"]["podIP"].as_str()).collect();
+    assert_eq!(addresses.len(), 2);
+    assert_ne!(addresses[0], addresses[1], "each pod has an address of its own");
+}
+
+#[tokio::test]
 async fn an_image_that_cannot_be_pulled_keeps_its_pod_waiting() {
     let f = Fixture::start().await;
     let mut broken = workload("Deployment", 1);

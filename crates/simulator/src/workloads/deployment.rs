@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Workload,
     children::Family,
-    rollout::{Counts, Strategy, next},
+    rollout::{Set, Strategy, next},
 };
 use crate::fields::{controller_ref, list, number, set_condition, short_hash};
 
@@ -53,19 +53,6 @@ async fn scale(family: &Family, set: &Found, replicas: i64) -> Result<(), PlaneE
     family.plane.change(family.child, &set.key, write).await.map(drop)
 }
 
-/// Takes `spare` replicas off the old sets, oldest first.
-async fn shrink(family: &Family, old: &[&Found], mut spare: i64) -> Result<(), PlaneError> {
-    for set in old {
-        let has = number(&set.object, "/spec/replicas").unwrap_or(0);
-        let off = spare.min(has);
-        spare -= off;
-        if off > 0 {
-            scale(family, set, has - off).await?;
-        }
-    }
-    Ok(())
-}
-
 async fn tidy(family: &Family, deployment: &Found, old: &[&Found]) -> Result<(), PlaneError> {
     let keep = number(&deployment.object, "/spec/revisionHistoryLimit").unwrap_or(10);
     let idle = |set: &&&Found| number(&set.object, "/spec/replicas") == Some(0) && count(set, "replicas") == 0;
@@ -94,6 +81,27 @@ async fn annotate_revision(family: &Family, deployment: &Found, new: &Found, rev
 
 fn count(set: &Found, field: &str) -> i64 {
     number(&set.object, &format!("/status/{field}")).unwrap_or(0)
+}
+
+fn set_of(found: &Found) -> Set {
+    let replicas = number(&found.object, "/spec/replicas").unwrap_or(0);
+    Set {
+        replicas,
+        available: count(found, "availableReplicas").min(replicas),
+        existing: count(found, "replicas") + count(found, "terminatingReplicas"),
+    }
+}
+
+/// Scales the ReplicaSets by one step of the rolling update.
+async fn roll(family: &Family, deployment: &Found, new: &Found, old: &[&Found]) -> Result<(), PlaneError> {
+    let desired = number(&deployment.object, "/spec/replicas").unwrap_or(1);
+    let sets: Vec<Set> = old.iter().map(|set| set_of(set)).collect();
+    let (next_new, next_old) = next(Strategy::of(&deployment.object, desired), desired, set_of(new), &sets);
+    scale(family, new, next_new).await?;
+    for (set, replicas) in old.iter().zip(next_old) {
+        scale(family, set, replicas).await?;
+    }
+    tidy(family, deployment, old).await
 }
 
 fn revision_of(set: &Found) -> i64 {
@@ -152,21 +160,8 @@ impl Workload for Deployments {
         let revision = if revision_of(new) == last { last } else { last + 1 };
         annotate_revision(family, deployment, new, revision.max(1)).await?;
         let old: Vec<&Found> = sets.iter().filter(|set| !is_new(set)).collect();
-        let sum = |field: &str| old.iter().map(|set| count(set, field)).sum::<i64>();
-        let specs = |set: &&Found| number(&set.object, "/spec/replicas").unwrap_or(0);
-        let counts = Counts {
-            desired: number(&deployment.object, "/spec/replicas").unwrap_or(1),
-            new: specs(&new),
-            new_available: count(new, "availableReplicas"),
-            old: old.iter().map(specs).sum(),
-            old_available: sum("availableReplicas"),
-            old_existing: sum("replicas") + sum("terminatingReplicas"),
-        };
         if deployment.object.pointer("/spec/paused").and_then(Value::as_bool) != Some(true) {
-            let (next_new, next_old) = next(Strategy::of(&deployment.object, counts.desired), counts);
-            scale(family, new, next_new).await?;
-            shrink(family, &old, counts.old - next_old).await?;
-            tidy(family, deployment, &old).await?;
+            roll(family, deployment, new, &old).await?;
         }
         let now = family.plane.seams().now_text();
         let status = status(&deployment.object, new, &sets, &now);

@@ -4,21 +4,15 @@ use serde_json::Value;
 
 use crate::fields::{int_or_percent, text};
 
-/// The numbers that a step depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Counts {
-    /// `spec.replicas` of the Deployment.
-    pub(super) desired: i64,
-    /// `spec.replicas` of the ReplicaSet of the present template.
-    pub(super) new: i64,
-    /// Available replicas of it.
-    pub(super) new_available: i64,
-    /// Sum of `spec.replicas` of all others.
-    pub(super) old: i64,
-    /// Available replicas of those.
-    pub(super) old_available: i64,
-    /// Replicas of those that exist at all.
-    pub(super) old_existing: i64,
+/// What a step needs to know of a ReplicaSet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Set {
+    /// `spec.replicas`.
+    pub(super) replicas: i64,
+    /// Available replicas, of those that are to stay: a status from before the last scaling counts no more than `replicas`.
+    pub(super) available: i64,
+    /// Replicas that exist at all.
+    pub(super) existing: i64,
 }
 
 /// `spec.strategy`, with its numbers resolved.
@@ -42,46 +36,60 @@ impl Strategy {
     }
 }
 
-/// The next `spec.replicas` of the new ReplicaSet, and of all old ones together.
-pub(super) fn next(strategy: Strategy, counts: Counts) -> (i64, i64) {
-    let Counts { desired, new, new_available, old, old_available, old_existing } = counts;
+/// The next `spec.replicas` of the new ReplicaSet, and of each old one; the old ones are ordered from the oldest on.
+pub(super) fn next(strategy: Strategy, desired: i64, new: Set, old: &[Set]) -> (i64, Vec<i64>) {
     match strategy {
-        Strategy::Recreate if old_existing > 0 => (new.min(desired), 0),
-        Strategy::Recreate => (desired, 0),
+        Strategy::Recreate if old.iter().any(|set| set.existing > 0) => (new.replicas.min(desired), vec![0; old.len()]),
+        Strategy::Recreate => (desired, vec![0; old.len()]),
         Strategy::Rolling { surge, unavailable } => {
-            let room = (desired + surge - new - old).max(0);
-            let next_new = if new > desired { desired } else { (new + room).min(desired) };
-            // What does not serve may always go; what serves only down to the floor.
-            let floor = desired - unavailable;
-            let unhealthy_old = (old - old_available).max(0);
-            let spare = (new_available + old_available - floor).max(0);
-            (next_new, (old - unhealthy_old - spare.min(old_available)).max(0))
+            let total = new.replicas + old.iter().map(|set| set.replicas).sum::<i64>();
+            let room = (desired + surge - total).max(0);
+            (new.replicas.saturating_add(room).min(desired), shrink(desired - unavailable, new, old))
         }
     }
+}
+
+/// Takes replicas off the old sets such that `floor` of all still serve: of every set first those that do not, then others.
+/// New pods that do not serve yet make no room.
+fn shrink(floor: i64, new: Set, old: &[Set]) -> Vec<i64> {
+    let unhealthy = |set: &Set| (set.replicas - set.available).max(0);
+    let serving = |set: &Set| set.available;
+    let available = new.available + old.iter().map(serving).sum::<i64>();
+    let mut bound = (available + old.iter().map(unhealthy).sum::<i64>() - floor).max(0);
+    let mut take = |count: i64| {
+        let taken = count.min(bound);
+        bound -= taken;
+        taken
+    };
+    let unhealthy: Vec<i64> = old.iter().map(|set| take(unhealthy(set))).collect();
+    let mut spare = (available - floor).max(0);
+    let healthy = old.iter().map(|set| {
+        let taken = set.available.min(spare);
+        spare -= taken;
+        taken
+    });
+    old.iter().zip(unhealthy).zip(healthy).map(|((set, sick), well)| set.replicas - sick - well).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(strategy: Strategy, desired: i64, old: i64) -> (usize, i64, i64) {
-        let mut c = Counts { desired, new: 0, new_available: 0, old, old_available: old, old_existing: old };
-        let (mut least, mut most) = (old, old);
-        for step in 0..100 {
-            let (new, old) = next(strategy, c);
-            if (new, old, c.new_available) == (desired, 0, desired) {
-                return (step, least, most);
+    const fn set(replicas: i64, available: i64) -> Set {
+        Set { replicas, available, existing: replicas }
+    }
+
+    fn run(strategy: Strategy, desired: i64) -> (i64, i64) {
+        let (mut new, mut old) = (Set::default(), set(desired, desired));
+        let (mut least, mut most) = (desired, desired);
+        for _ in 0..100 {
+            let (next_new, next_old) = next(strategy, desired, new, &[old]);
+            if (next_new, next_old[0], new.available) == (desired, 0, desired) {
+                return (least, most);
             }
-            most = most.max(new + c.old);
-            c = Counts {
-                new,
-                new_available: new,
-                old,
-                old_available: c.old_available.min(old),
-                old_existing: old,
-                ..c
-            };
-            least = least.min(c.new_available + c.old_available);
+            most = most.max(next_new + old.replicas);
+            (new, old) = (set(next_new, next_new), set(next_old[0], old.available.min(next_old[0])));
+            least = least.min(new.available + old.available);
         }
         panic!("it never ends");
     }
@@ -89,16 +97,32 @@ mod tests {
     #[test]
     fn a_rolling_update_stays_within_its_bounds() {
         for (surge, unavailable, desired) in [(1, 0, 3), (0, 1, 3), (2, 1, 10), (1, 1, 1), (10, 0, 10)] {
-            let (_, least, most) = run(Strategy::Rolling { surge, unavailable }, desired, desired);
+            let (least, most) = run(Strategy::Rolling { surge, unavailable }, desired);
             assert!(least >= desired - unavailable, "{surge} {unavailable} {desired}: {least}");
             assert!(most <= desired + surge, "{surge} {unavailable} {desired}: {most}");
         }
     }
 
     #[test]
+    fn what_serves_stays_while_new_pods_wait() {
+        let strategy = Strategy::Rolling { surge: 1, unavailable: 0 };
+        for (case, new, old, expected) in [
+            ("the new one waits", set(1, 0), vec![set(2, 2)], (1, vec![2])),
+            ("a change follows one whose pod still waits", set(0, 0), vec![set(2, 2), set(1, 0)], (0, vec![2, 0])),
+            ("the one that waited went", set(0, 0), vec![set(2, 2), set(0, 0)], (1, vec![2, 0])),
+            ("one of the old does not serve and must be waited for", set(1, 0), vec![set(2, 1)], (1, vec![2])),
+            ("a new one serves", set(1, 1), vec![set(2, 2)], (1, vec![1])),
+            ("the oldest goes first", set(1, 1), vec![set(1, 1), set(1, 1)], (1, vec![0, 1])),
+        ] {
+            assert_eq!(next(strategy, 2, new, &old), expected, "{case}");
+        }
+    }
+
+    #[test]
     fn recreate_waits_until_the_old_ones_are_gone() {
-        let counts = Counts { desired: 2, new: 0, new_available: 0, old: 2, old_available: 2, old_existing: 2 };
-        assert_eq!(next(Strategy::Recreate, counts), (0, 0));
-        assert_eq!(next(Strategy::Recreate, Counts { old: 0, old_available: 0, old_existing: 0, ..counts }), (2, 0));
+        assert_eq!(next(Strategy::Recreate, 2, set(0, 0), &[set(2, 2)]), (0, vec![0]));
+        let ending = Set { existing: 1, ..set(0, 0) };
+        assert_eq!(next(Strategy::Recreate, 2, set(0, 0), &[ending]), (0, vec![0]));
+        assert_eq!(next(Strategy::Recreate, 2, set(0, 0), &[set(0, 0)]), (2, vec![0]));
     }
 }
