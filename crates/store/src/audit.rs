@@ -101,7 +101,7 @@ impl Auditor<'_> {
     fn version(&self, suffix: &[u8], cursor: &dyn Cursor) -> Result<Version, LoadError> {
         let parts = keys::parts(suffix).ok_or_else(malformed)?;
         self.found.resources.name(parts.resource).ok_or_else(|| wrong("an object's resource is unknown"))?;
-        decode(&cursor.value_bytes()).map_err(|damage| damaged(damage).into())
+        decode(suffix, &cursor.value_bytes()).map_err(|damage| damaged(damage).into())
     }
 
     /// Every revision after the floor has its entry, and every entry its object as the write left or found it.
@@ -137,7 +137,7 @@ impl Auditor<'_> {
 
     fn begun_at(&self, at: u64, suffix: &Suffix) -> Result<bool, LoadError> {
         let begun = |value: &[u8]| -> Result<u64, LoadError> {
-            let stored = Stored::check(value).and_then(Stored::revision);
+            let stored = Stored::check(suffix.as_bytes(), value).and_then(Stored::revision);
             Ok(stored.map_err(damaged)?.get())
         };
         if let Some(value) = self.view.get(&suffix.object())?

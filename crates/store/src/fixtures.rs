@@ -18,9 +18,9 @@ use crate::{
 };
 
 /// Every layout that this version opens, the newest last.
-const LAYOUTS: [u32; 1] = [1];
+const LAYOUTS: [u32; 2] = [1, 2];
 /// Every snapshot that this version restores, the newest last.
-const SNAPSHOTS: [u32; 1] = [1];
+const SNAPSHOTS: [u32; 2] = [1, 2];
 
 fn seams() -> Seams {
     Seams::seeded(1, "2026-01-01T00:00:00Z".parse().unwrap())

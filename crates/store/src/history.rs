@@ -175,7 +175,7 @@ fn load(
     let suffix = Suffix::from_bytes(suffix);
     let ended_here = || -> Result<Version, StoreError> {
         let value = view.get(&suffix.version(revision)).map_err(backend)?;
-        decode(&value.ok_or(Damage::Key).map_err(damaged)?).map_err(damaged)
+        decode(suffix.as_bytes(), &value.ok_or(Damage::Key).map_err(damaged)?).map_err(damaged)
     };
     let (record, previous) = match change {
         Change::Created => (begun_at(view, &suffix, revision)?.record, None),
@@ -189,13 +189,13 @@ fn load(
 /// The object as a write left it: still the latest, or the first superseded one that ended later.
 fn begun_at(view: &dyn View, suffix: &Suffix, revision: u64) -> Result<Version, StoreError> {
     if let Some(value) = view.get(&suffix.object()).map_err(backend)? {
-        let latest = decode(&value).map_err(damaged)?;
+        let latest = decode(suffix.as_bytes(), &value).map_err(damaged)?;
         if latest.revision.get() == revision {
             return Ok(latest);
         }
     }
     let cursor = view.scan(&suffix.version(revision + 1), &suffix.version(u64::MAX)).map_err(backend)?;
-    let version = decode(&cursor.value_bytes()).map_err(damaged)?;
+    let version = decode(suffix.as_bytes(), &cursor.value_bytes()).map_err(damaged)?;
     match version.revision.get() == revision {
         true => Ok(version),
         false => Err(damaged(Damage::Key)),

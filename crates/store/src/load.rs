@@ -11,10 +11,12 @@ use crate::{
 };
 
 /// The version of the shared layout. A store of a newer one is refused.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// The bookkeeping of a store.
 pub(crate) struct Found {
+    /// The version of the layout that it was last opened with.
+    pub(crate) format: u32,
     pub(crate) marks: Marks,
     /// Made with the store, and never changed.
     pub(crate) identity: String,
@@ -53,11 +55,11 @@ impl From<LoadError> for BackendError {
 /// Reads the bookkeeping.
 pub(crate) fn load(view: &dyn View) -> Result<Found, LoadError> {
     let format = view.get(meta::FORMAT)?.and_then(|bytes| bytes.as_ref().try_into().ok()).map(u32::from_le_bytes);
-    match format {
-        Some(FORMAT) => {}
+    let format = match format {
+        Some(known @ 1..=FORMAT) => known,
         Some(newer) if newer > FORMAT => return Err(LoadError::NewerFormat(newer)),
         Some(_) | None => return Err(LoadError::Damaged("it has no format version".into())),
-    }
+    };
     let identity = view.get(meta::IDENTITY)?.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
     let identity = identity.ok_or_else(|| LoadError::Damaged("it has no identity".into()))?;
     let resources = Resources::default();
@@ -71,7 +73,7 @@ pub(crate) fn load(view: &dyn View) -> Result<Found, LoadError> {
         sweeps.push(LogicalClusterId::new(u64::from_be_bytes(meta::number(key)?)));
         Some(())
     })?;
-    Ok(Found { marks: marks(view)?, identity, resources, sweeps })
+    Ok(Found { format, marks: marks(view)?, identity, resources, sweeps })
 }
 
 fn each(view: &dyn View, prefix: &[u8], mut take: impl FnMut(&[u8], &[u8]) -> Option<()>) -> KvResult<()> {

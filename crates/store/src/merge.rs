@@ -138,20 +138,18 @@ impl<'v> Merge<'v> {
     }
 
     fn latest_is_visible(&self) -> Result<bool, StoreError> {
-        if self.superseded.is_none() {
-            return Ok(true);
-        }
-        let revision = Stored::check(self.latest.value()).and_then(Stored::revision).map_err(damaged)?;
+        let Some(key) = self.latest.key().filter(|_| self.superseded.is_some()) else { return Ok(true) };
+        let revision = Stored::check(&key[1..], self.latest.value()).and_then(Stored::revision).map_err(damaged)?;
         Ok(revision.get() <= self.at)
     }
 
     fn superseded_is_visible(&self) -> Result<bool, StoreError> {
         let Some(cursor) = &self.superseded else { return Ok(false) };
-        let Some((_, until)) = cursor.key().and_then(keys::version_parts) else { return Ok(false) };
+        let Some((suffix, until)) = cursor.key().and_then(keys::version_parts) else { return Ok(false) };
         if until <= self.at {
             return Ok(false);
         }
-        let revision = Stored::check(cursor.value()).and_then(Stored::revision).map_err(damaged)?;
+        let revision = Stored::check(suffix, cursor.value()).and_then(Stored::revision).map_err(damaged)?;
         Ok(revision.get() <= self.at)
     }
 

@@ -229,6 +229,11 @@ impl From<BackendError> for Refusal {
 pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusal> {
     let Base { kv, home, room } = base;
     let found = read(&*kv, load)??;
+    if found.format < FORMAT {
+        // From now on it holds what an older version would take for damage.
+        kv.commit(Batch::from([format_mark()]))?;
+        kv.publish();
+    }
     let held = home.map(|home| Held::new(home, &found)).transpose().map_err(LoadError::Damaged)?;
     let budget = RingBudget { each: config.ring_bytes, all: config.all_rings_bytes };
     let metrics = Metrics::new(config.registry.as_ref()).map_err(Refusal::Metrics)?;
@@ -248,6 +253,10 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
     Ok(Arc::new(EmbeddedStore { core, writer, commit_timeout: config.commit_timeout }))
 }
 
+fn format_mark() -> (Vec<u8>, Option<Bytes>) {
+    (meta::FORMAT.to_vec(), Some(Bytes::copy_from_slice(&FORMAT.to_le_bytes())))
+}
+
 /// Writes the bookkeeping of a new store. Revision 1 is the store's own making.
 pub(crate) fn initialize(kv: &dyn OrderedKv, seams: &Seams) -> KvResult<()> {
     kv.commit(first_marks(seams, 1))?;
@@ -259,7 +268,7 @@ pub(crate) fn initialize(kv: &dyn OrderedKv, seams: &Seams) -> KvResult<()> {
 pub(crate) fn first_marks(seams: &Seams, last: u64) -> Batch {
     let last = Bytes::copy_from_slice(&last.to_le_bytes());
     Batch::from([
-        (meta::FORMAT.to_vec(), Some(Bytes::copy_from_slice(&FORMAT.to_le_bytes()))),
+        format_mark(),
         (meta::IDENTITY.to_vec(), Some(Bytes::copy_from_slice(seams.uid().as_bytes()))),
         (meta::LAST.to_vec(), Some(last.clone())),
         (meta::FLOOR.to_vec(), Some(last)),

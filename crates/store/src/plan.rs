@@ -98,8 +98,8 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn decode(value: Bytes) -> Result<Self, StoreError> {
-        let version = decode(&value).map_err(damaged)?;
+    pub(super) fn decode(suffix: &[u8], value: Bytes) -> Result<Self, StoreError> {
+        let version = decode(suffix, &value).map_err(damaged)?;
         Ok(Self { value, version })
     }
 
@@ -217,7 +217,7 @@ impl<'a> Plan<'a> {
         let id = self.new_resources.get(&key.resource).copied().or_else(|| self.resources.id(&key.resource));
         let Some(id) = id else { return Ok(Before { suffix: None, state: None }) };
         let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
-        let state = self.get(&suffix.object())?.map(State::decode).transpose()?;
+        let state = self.get(&suffix.object())?.map(|value| State::decode(suffix.as_bytes(), value)).transpose()?;
         Ok(Before { suffix: Some(suffix), state })
     }
 
@@ -246,7 +246,7 @@ impl<'a> Plan<'a> {
         let this = revision(place.revision)?;
         let created = before.as_ref().map_or(this, |state| state.version.created);
         self.reindex(suffix, before.as_ref().map(|state| &state.version.record.header), Some(record.header()));
-        let (value, version) = record.seal(this, created);
+        let (value, version) = record.seal(suffix, this, created);
         self.put(suffix.object(), value);
         let (change, previous) = match before {
             None => (Change::Created, None),

@@ -169,7 +169,7 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, found: &Found<'_>) -> Result<(), StoreError> {
-        let stored = Stored::check(found.value()).map_err(damaged)?;
+        let stored = Stored::check(found.suffix(), found.value()).map_err(damaged)?;
         if !stored.matches(&self.request.labels).map_err(damaged)? {
             return Ok(());
         }

@@ -56,7 +56,7 @@ pub(crate) fn get(view: &dyn View, resources: &Resources, key: &ObjectKey) -> Re
     let Some(resource) = resources.id(&key.resource) else { return Ok(None) };
     let suffix = Suffix::new(key.cluster, resource, &key.scope, &key.name);
     let Some(value) = view.get(&suffix.object()).map_err(backend)? else { return Ok(None) };
-    let version = decode(&value).map_err(damaged)?;
+    let version = decode(suffix.as_bytes(), &value).map_err(damaged)?;
     Ok(Some(StoredObject {
         key: key.clone(),
         revision: version.revision,

@@ -105,7 +105,7 @@ impl Plan<'_> {
             if objects.len() >= SWEEP_OBJECTS || bytes >= SWEEP_BYTES {
                 return Ok((objects, Progress::More));
             }
-            let state = State::decode(cursor.value_bytes())?;
+            let state = State::decode(&key[1..], cursor.value_bytes())?;
             bytes += state.bytes();
             objects.push((Suffix::from_bytes(&key[1..]), state));
             cursor.advance().map_err(backend)?;

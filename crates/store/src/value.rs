@@ -2,15 +2,20 @@
 //!
 //! `format u8 | checksum u32 | revision u64 | created u64 | splice u32 | body at u32 | flags u8 | uid | labels | owners |
 //! placed on | body`, numbers little-endian, texts and lists with their length in front. The checksum is CRC-32 over all that
-//! follows the two numbers, then the two numbers: so handlers prepare everything, and the committer only adds its numbers.
+//! follows the two numbers, then the two numbers, then the object's place (the suffix of its keys): so handlers prepare
+//! everything, the committer only adds its numbers, and a damaged key shows no object in another's place.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use portolan_types::{LabelSelector, Record, ResourceVersion, record::RecordHeader};
 
+use crate::keys::Suffix;
+
 /// The version of this layout, in every value.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The version whose checksum does not know the object's place.
+const WITHOUT_PLACE: u8 = 1;
 const CHECKSUM: std::ops::Range<usize> = 1..5;
 const NUMBERS: std::ops::Range<usize> = 5..21;
 const REST: usize = 21;
@@ -86,11 +91,16 @@ impl Prepared {
         &self.header
     }
 
-    /// Adds its place in the order of writes: the bytes to store, and the same object sharing them.
-    pub(crate) fn seal(mut self, revision: ResourceVersion, created: ResourceVersion) -> (Bytes, Version) {
+    /// Adds its place in the order of writes: the bytes to store under `suffix`, and the same object sharing them.
+    pub(crate) fn seal(
+        mut self,
+        suffix: &Suffix,
+        revision: ResourceVersion,
+        created: ResourceVersion,
+    ) -> (Bytes, Version) {
         self.value[5..13].copy_from_slice(&revision.get().to_le_bytes());
         self.value[13..21].copy_from_slice(&created.get().to_le_bytes());
-        let checksum = with_numbers(self.checksum, &self.value[NUMBERS]);
+        let checksum = with_place(self.checksum, &self.value[NUMBERS], suffix.as_bytes());
         self.value[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
         let value = Bytes::from(self.value);
         let body = value.slice(self.body_at..);
@@ -104,15 +114,16 @@ impl Prepared {
 pub(crate) struct Stored<'a>(&'a [u8]);
 
 impl<'a> Stored<'a> {
-    /// Checks format and checksum.
-    pub(crate) fn check(value: &'a [u8]) -> Result<Self, Damage> {
-        match value.first() {
-            Some(&FORMAT) => {}
+    /// Checks format and checksum of what was found under the keys of `suffix`.
+    pub(crate) fn check(suffix: &[u8], value: &'a [u8]) -> Result<Self, Damage> {
+        let suffix = match value.first() {
+            Some(&FORMAT) => suffix,
+            Some(&WITHOUT_PLACE) => &[],
             Some(other) => return Err(Damage::Format(*other)),
             None => return Err(Damage::CutOff),
-        }
+        };
         let rest = value.get(REST..).ok_or(Damage::CutOff)?;
-        let expected = with_numbers(crc32fast::hash(rest), &value[NUMBERS]);
+        let expected = with_place(crc32fast::hash(rest), &value[NUMBERS], suffix);
         match value[CHECKSUM] == expected.to_le_bytes() {
             true => Ok(Self(value)),
             false => Err(Damage::Checksum),
@@ -160,14 +171,15 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Checks bytes and takes them apart.
-pub(crate) fn decode(value: &Bytes) -> Result<Version, Damage> {
-    Stored::check(value)?.decode(|at| value.slice(at..))
+/// Checks bytes that were found under the keys of `suffix` and takes them apart.
+pub(crate) fn decode(suffix: &[u8], value: &Bytes) -> Result<Version, Damage> {
+    Stored::check(suffix, value)?.decode(|at| value.slice(at..))
 }
 
-fn with_numbers(checksum: u32, numbers: &[u8]) -> u32 {
+fn with_place(checksum: u32, numbers: &[u8], suffix: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
     hasher.update(numbers);
+    hasher.update(suffix);
     hasher.finalize()
 }
 
@@ -236,14 +248,18 @@ mod tests {
         }, "data": {"k": text}}))
     }
 
+    fn place() -> Suffix {
+        Suffix::from_bytes(b"\0\0\0\0\0\0\0\x01\0\0\0\x02default\0web\0")
+    }
+
     fn sealed(record: Record) -> (Bytes, Version) {
-        Prepared::new(record).seal(ResourceVersion::new(9).unwrap(), ResourceVersion::new(7).unwrap())
+        Prepared::new(record).seal(&place(), ResourceVersion::new(9).unwrap(), ResourceVersion::new(7).unwrap())
     }
 
     #[test]
     fn an_object_comes_back_as_it_went() {
         let (value, version) = sealed(record("u"));
-        assert_eq!(decode(&value).unwrap(), version);
+        assert_eq!(decode(place().as_bytes(), &value).unwrap(), version);
         assert_eq!((version.revision.get(), version.created.get(), &*version.record), (9, 7, &record("u")));
     }
 
@@ -252,7 +268,7 @@ mod tests {
         let (value, _) = sealed(record("u"));
         for (selector, expected) in [("app=web", true), ("app=api", false), ("!x", true), ("b in (u,v)", true)] {
             let selector = LabelSelector::parse(selector).unwrap();
-            assert_eq!(Stored::check(&value).unwrap().matches(&selector), Ok(expected));
+            assert_eq!(Stored::check(place().as_bytes(), &value).unwrap().matches(&selector), Ok(expected));
         }
     }
 
@@ -260,8 +276,8 @@ mod tests {
     fn another_format_is_refused() {
         let (value, _) = sealed(record("u"));
         let mut bytes = value.to_vec();
-        bytes[0] = 2;
-        assert_eq!(decode(&bytes.into()), Err(Damage::Format(2)));
+        bytes[0] = 3;
+        assert_eq!(decode(place().as_bytes(), &bytes.into()), Err(Damage::Format(3)));
     }
 
     proptest! {
@@ -271,13 +287,22 @@ mod tests {
             let mut bytes = value.to_vec();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            prop_assert!(decode(&bytes.into()).is_err());
+            prop_assert!(decode(place().as_bytes(), &bytes.into()).is_err());
+        }
+
+        #[test]
+        fn an_object_under_another_key_is_found_out(at in any::<prop::sample::Index>(), bit in 0..8u8) {
+            let (value, _) = sealed(record("u"));
+            let mut suffix = place().as_bytes().to_vec();
+            let at = at.index(suffix.len());
+            suffix[at] ^= 1 << bit;
+            prop_assert_eq!(decode(&suffix, &value), Err(Damage::Checksum));
         }
 
         #[test]
         fn any_cut_is_found(keep in any::<prop::sample::Index>()) {
             let (value, _) = sealed(record("u"));
-            prop_assert!(decode(&value.slice(..keep.index(value.len()))).is_err());
+            prop_assert!(decode(place().as_bytes(), &value.slice(..keep.index(value.len()))).is_err());
         }
     }
 }

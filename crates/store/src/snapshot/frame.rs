@@ -103,7 +103,7 @@ impl<R: Read> Reader<R> {
             return Err(SnapshotError::NoSnapshot);
         }
         match u32::from_le_bytes(reader.take()?) {
-            FORMAT => Ok(reader),
+            1..=FORMAT => Ok(reader),
             0 => Err(SnapshotError::NoSnapshot),
             found => Err(SnapshotError::NewerFormat { found }),
         }

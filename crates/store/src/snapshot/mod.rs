@@ -21,7 +21,7 @@ pub use self::{
 use crate::{OpenError, StoreError};
 
 /// The version of the stream. A snapshot of a newer one is refused.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// How far a restore raises the revision at least: whatever was written after the snapshot was taken had a lower one. It takes
 /// half a year to write as much at two million writes a minute.
 const JUMP: u64 = 1 << 40;

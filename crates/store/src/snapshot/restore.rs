@@ -121,7 +121,7 @@ impl Contents {
         while !rest.is_empty() {
             let suffix = Suffix::from_bytes(&part(&mut rest)?);
             let value = part(&mut rest)?;
-            let version = decode(&value).map_err(damaged)?;
+            let version = decode(suffix.as_bytes(), &value).map_err(damaged)?;
             let parts = keys::parts(suffix.as_bytes()).filter(|parts| self.resources.contains(&parts.resource));
             let Some(parts) = parts.filter(|_| version.revision.get() <= self.snapshot.revision) else {
                 return Err(damaged("an object is not one of this snapshot"));
@@ -220,7 +220,7 @@ impl Loader<'_> {
         let raised = (counter.raise)(value.transpose().map_err(damaged)?, jump);
         let raised = raised.ok_or_else(|| damaged(format!("{} cannot be raised", counter.key)))?;
         if let Some(place) = self.place.take() {
-            self.put(place.object(), Prepared::new(raised).seal(last, created).0);
+            self.put(place.object(), Prepared::new(raised).seal(&place, last, created).0);
         }
         Ok(())
     }

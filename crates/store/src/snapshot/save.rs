@@ -79,7 +79,7 @@ impl Saver {
         let resource = self.resource(&object.key.resource);
         let suffix = Suffix::new(object.key.cluster, resource, &object.key.scope, &object.key.name);
         let record = (*object.record).clone();
-        let (value, _) = Prepared::new(record).seal(object.revision, object.created);
+        let (value, _) = Prepared::new(record).seal(&suffix, object.revision, object.created);
         for part in [suffix.as_bytes(), &value] {
             let len = u32::try_from(part.len()).expect("objects are smaller than 4 GiB");
             self.frame.extend_from_slice(&len.to_le_bytes());

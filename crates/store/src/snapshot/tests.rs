@@ -278,14 +278,14 @@ async fn what_cannot_be_restored_leaves_no_store() {
     fill(&store).await;
     let whole = taken(&store).await;
     let mut newer = whole.clone();
-    newer[18] = 2;
+    newer[18] = 9;
     let dir = tempfile::tempdir().unwrap();
     for engine in [Engine::Redb, Engine::Sled] {
         let directory = dir.path().join("data");
         for (case, bytes, words) in [
             ("nothing", &b""[..], "no snapshot of Portolan"),
             ("something else", b"PK\x03\x04 and so on and on", "no snapshot of Portolan"),
-            ("a newer format", &newer, "format 2"),
+            ("a newer format", &newer, "format 9"),
             ("a half", &whole[..whole.len() / 2], "cut off"),
         ] {
             let refused = restore(&config(&dir, engine), &Seams::system(), bytes, None).unwrap_err().to_string();
