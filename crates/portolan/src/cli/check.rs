@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use super::progress::human;
+use super::{output, progress::human};
 
 /// An fsync slower than this makes every write slow.
 const SLOW_SYNC: Duration = Duration::from_millis(20);
@@ -54,7 +54,7 @@ impl Check {
                     ("failed", text)
                 }
             };
-            println!("{name:<16}{mark:<9}{text}");
+            output::line(&format!("{name:<16}{mark:<9}{text}"))?;
         }
         if bad > 0 {
             bail!("{bad} of 4 checks failed");
@@ -115,7 +115,7 @@ fn sync_to_disk(dir: &Path) -> Finding {
 fn address(address: SocketAddr) -> Finding {
     match TcpListener::bind(address) {
         Ok(_) => Finding::Good(format!("{address} is free")),
-        Err(error) => Finding::Bad(format!("cannot listen on {address}: {error}")),
+        Err(error) => Finding::Bad(format!("cannot listen on {address}: {error}; fix: another --bind-address")),
     }
 }
 

@@ -17,8 +17,10 @@ use serde_json::Value;
 use super::{
     apply::Workspace,
     kubeconfig::for_workspace,
+    output,
     progress::{Steps, human},
     server::{init_logging, stop_signal},
+    version::PORTOLAN,
 };
 use crate::control_plane::{self, Config, ControlPlane, HISTORY};
 
@@ -64,7 +66,7 @@ impl Demo {
         // Held to the end: only who holds the folder may delete it.
         let _claimed = self.claim_data_dir()?;
         let fate = if self.keep { "kept" } else { "deleted on exit; --keep to keep" };
-        println!("portolan {}  data: {} ({fate})", super::version::PORTOLAN, self.data_dir.display());
+        output::line(&format!("portolan {PORTOLAN}  data: {} ({fate})", self.data_dir.display()))?;
         let result = self.steps().await;
         if !self.keep {
             std::fs::remove_dir_all(&self.data_dir)
@@ -106,10 +108,10 @@ impl Demo {
             history: HISTORY,
         };
         let opened = control_plane::open(config).await?;
-        steps.done("store opened");
+        steps.done("store opened")?;
         steps.waiting("starting the API server");
         let mut plane = opened.start().await?;
-        steps.done(&format!("API server ready  https://{}", plane.address));
+        steps.done(&format!("API server ready  https://{}", plane.address))?;
         let shown = tokio::select! {
             shown = self.show(&plane, &mut steps) => shown,
             stop = stop_signal() => stop,
@@ -122,9 +124,9 @@ impl Demo {
             },
         };
         steps.finish();
-        println!("stopping");
+        let said = output::line("stopping");
         plane.stop().await;
-        ended
+        ended.and(said)
     }
 
     async fn show(&self, plane: &ControlPlane, steps: &mut Steps) -> anyhow::Result<()> {
@@ -133,27 +135,26 @@ impl Demo {
         steps.waiting("joining simulated physical clusters");
         root.apply(&member_manifests(&names)).await?;
         wait_for("the simulated physical clusters to be ready", || members_ready(&root)).await?;
-        steps.done(&format!("{} simulated physical clusters joined: {}", names.len(), names.join(" ")));
+        steps.done(&format!("{} simulated physical clusters joined: {}", names.len(), names.join(" ")))?;
         steps.waiting("making the workspace");
         let manifest =
             format!("apiVersion: tenancy.kcp.io/v1alpha1\nkind: Workspace\nmetadata: {{name: {WORKSPACE}}}\n");
         root.apply(&manifest).await?;
         let path = LogicalClusterPath::root().child(WORKSPACE)?;
         self.write_kubeconfig(&path)?;
-        steps.done(&format!("workspace {path} ready"));
+        steps.done(&format!("workspace {path} ready"))?;
         let shop = Workspace::new(&plane.api, &path);
         steps.waiting("applying the sample app");
         for manifest in MANIFESTS {
             shop.apply(manifest).await?;
         }
-        steps.done("sample app applied: deployment/web (6 replicas), policy \"spread-by-region\"");
+        steps.done("sample app applied: deployment/web (6 replicas), policy \"spread-by-region\"")?;
         steps.waiting("waiting for the sample app to be placed and ready");
         wait_for("the sample app to be ready", || app_ready(&shop)).await?;
         let placed = placed_line(&shop).await?;
-        steps.done(&placed);
+        steps.done(&placed)?;
         steps.finish();
-        self.say_what_next(steps.elapsed(), &names[1]);
-        Ok(())
+        self.say_what_next(steps.elapsed(), &names[1])
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -170,15 +171,15 @@ impl Demo {
         Ok(())
     }
 
-    fn say_what_next(&self, took: Duration, pin_to: &str) {
-        println!("\nReady in {}. All physical clusters and pods here are simulated.", human(took));
-        println!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig()));
-        println!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig")));
-        println!("\nTry, in a second terminal:");
+    fn say_what_next(&self, took: Duration, pin_to: &str) -> anyhow::Result<()> {
+        output::line(&format!("\nReady in {}. All physical clusters and pods here are simulated.", human(took)))?;
+        output::line(&format!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig())))?;
+        output::line(&format!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig"))))?;
+        output::line("\nTry, in a second terminal:")?;
         for (command, what) in commands(&self.kubeconfig(), pin_to) {
-            println!("  {command:<66}# {what}");
+            output::line(&format!("  {command:<66}# {what}"))?;
         }
-        println!("Ctrl-C stops{}.", if self.keep { "" } else { " and cleans up" });
+        output::line(&format!("Ctrl-C stops{}.", if self.keep { "" } else { " and cleans up" }))
     }
 }
 
@@ -193,8 +194,8 @@ fn commands(kubeconfig: &Path, pin_to: &str) -> Vec<(String, &'static str)> {
         ("kubectl get placements", "what was decided, and how it stands"),
         ("kubectl rollout status deploy/web", "as on any cluster"),
         ("kubectl scale deploy/web --replicas=9", "the new ones are shared out too"),
-        (pin.as_str(), "move it with one attribute"),
-        ("kubectl get deploy web -o wide -w", "watch it move"),
+        ("kubectl get deploy web -o wide -w", "watch it in one more terminal, while"),
+        (pin.as_str(), "one attribute moves it"),
     ];
     commands.extend(fixed.map(|(command, what)| (command.to_owned(), what)));
     commands

@@ -1,14 +1,18 @@
 //! `portolan kubeconfig`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use kube::config::Kubeconfig;
 use portolan_types::LogicalClusterPath;
+
+/// How long a server may take to say whether it has the workspace.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Print a kubeconfig for a workspace, with the credentials of `admin.kubeconfig`.
 #[derive(Args)]
-pub(crate) struct Kubeconfig {
+pub(crate) struct Command {
     /// Data directory of the server.
     #[arg(long)]
     data_dir: PathBuf,
@@ -17,16 +21,31 @@ pub(crate) struct Kubeconfig {
     workspace: String,
 }
 
-impl Kubeconfig {
+impl Command {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let path = self.data_dir.join("admin.kubeconfig");
         let admin = std::fs::read_to_string(&path)
             .with_context(|| format!("{} cannot be read; has a server been started there?", path.display()))?;
         let workspace: LogicalClusterPath =
             self.workspace.parse().with_context(|| format!("{:?} is no path of a workspace", self.workspace))?;
-        print!("{}", for_workspace(&admin, &workspace)?);
-        Ok(())
+        let config = for_workspace(&admin, &workspace)?;
+        if super::runtime()?.block_on(is_missing(&config)) {
+            eprintln!("warning: the server has no workspace {workspace}");
+        }
+        super::output::print(&config)
     }
+}
+
+/// Whether a server says that it does not have the workspace of `config`. One that does not answer says nothing.
+async fn is_missing(config: &str) -> bool {
+    let asking = async {
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(Kubeconfig::from_yaml(config)?, &options).await?;
+        let request = http::Request::get("/api").body(kube::client::Body::empty())?;
+        anyhow::Ok(kube::Client::try_from(config)?.send(request).await?.status())
+    };
+    let answer = tokio::time::timeout(PATIENCE, asking).await;
+    matches!(answer, Ok(Ok(http::StatusCode::NOT_FOUND)))
 }
 
 /// The admin kubeconfig, pointed at another workspace; its one context is named after it.

@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod demo;
 mod kubeconfig;
+mod output;
 mod progress;
 mod server;
 mod snapshot;
@@ -34,7 +35,7 @@ enum Command {
     /// Back up the store of a server, restore it, or look at a backup.
     Snapshot(snapshot::Snapshot),
     /// Print a kubeconfig for a workspace.
-    Kubeconfig(kubeconfig::Kubeconfig),
+    Kubeconfig(kubeconfig::Command),
     /// Print the version.
     Version(version::Version),
 }
@@ -54,6 +55,7 @@ pub(crate) fn run() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", explain(&error));
             ExitCode::from(FAILED)

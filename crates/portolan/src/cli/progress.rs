@@ -7,6 +7,8 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::output;
+
 /// The steps of one command.
 pub(crate) struct Steps {
     total: usize,
@@ -37,18 +39,19 @@ impl Steps {
     }
 
     /// The step is done; prints its line with the time since the start.
-    pub(crate) fn done(&mut self, what: &str) {
+    pub(crate) fn done(&mut self, what: &str) -> anyhow::Result<()> {
         self.done += 1;
         let since = human(self.started.elapsed());
-        self.line(&format!("  [{}/{}] {what:<66} {since:>8}", self.done, self.total));
+        self.line(&format!("  [{}/{}] {what:<66} {since:>8}", self.done, self.total))
     }
 
     /// Prints a line.
-    pub(crate) fn line(&self, text: &str) {
+    fn line(&self, text: &str) -> anyhow::Result<()> {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => println!("{text}"),
+            None => output::line(text)?,
         }
+        Ok(())
     }
 
     /// No more steps.

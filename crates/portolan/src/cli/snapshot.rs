@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use portolan_store::{OpenError, Snapshot as Summary, StoreConfig};
 use portolan_types::Seams;
 
-use super::server::StoreEngine;
+use super::{output, server::StoreEngine};
 
 /// Back up the store of a server, restore it, or look at a backup.
 #[derive(Args)]
@@ -112,12 +112,11 @@ impl Restore {
 impl Inspect {
     fn run(self) -> anyhow::Result<()> {
         let summary = portolan_store::inspect(input(&self.file)?)?;
-        println!("revision       {}", summary.revision);
-        println!("taken          {}", summary.taken);
-        println!("objects        {}", summary.objects);
-        println!("gone clusters  {}", summary.gone_clusters);
-        println!("bytes          {}", summary.bytes);
-        Ok(())
+        let Summary { revision, taken, objects, gone_clusters, bytes } = summary;
+        output::print(&format!(
+            "revision       {revision}\ntaken          {taken}\nobjects        {objects}\ngone clusters  {gone_clusters}\n\
+             bytes          {bytes}\n"
+        ))
     }
 }
 

@@ -3,6 +3,8 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::output;
+
 /// Version of this program.
 pub(crate) const PORTOLAN: &str = env!("CARGO_PKG_VERSION");
 
@@ -25,10 +27,9 @@ impl Version {
         let kubernetes = portolan_machinery::kinds::KindTable::builtin().version();
         let value = json!({"portolan": PORTOLAN, "kubernetes": kubernetes});
         match self.output {
-            None => println!("portolan {PORTOLAN}, serving the API of Kubernetes {kubernetes}"),
-            Some(Format::Json) => println!("{}", serde_json::to_string_pretty(&value)?),
-            Some(Format::Yaml) => print!("{}", serde_saphyr::to_string(&value)?),
+            None => output::line(&format!("portolan {PORTOLAN}, serving the API of Kubernetes {kubernetes}")),
+            Some(Format::Json) => output::line(&serde_json::to_string_pretty(&value)?),
+            Some(Format::Yaml) => output::print(&serde_saphyr::to_string(&value)?),
         }
-        Ok(())
     }
 }
