@@ -234,7 +234,8 @@ fn plan_active(
         Below::Copy(copy, _) => Some(copy),
         Below::Nothing => None,
     };
-    let scaled_to = below.filter(|_| seen.autoscaled).and_then(|copy| copy["spec"]["replicas"].as_i64());
+    let scaled_to =
+        below.filter(|_| keeps_its_scale(seen, upstream)).and_then(|copy| copy["spec"]["replicas"].as_i64());
     let context = CopyContext {
         physical: target.physical,
         namespace: seen.namespace,
@@ -249,6 +250,13 @@ fn plan_active(
         (Ok(body), None) => Decision::Create(body),
         (Ok(body), Some(copy)) => update(target, body, copy, seen.settled),
     }
+}
+
+/// Whether the number of replicas is the autoscaler's: it is, until somebody upstream sets another one than it has settled on.
+fn keeps_its_scale(seen: &Seen<'_>, upstream: &UpstreamObject) -> bool {
+    let followed = PlacementRecord::of(&upstream.object).and_then(|record| record.autoscaled);
+    let wanted = upstream.object.pointer("/spec/replicas").and_then(Value::as_i64);
+    seen.autoscaled && (followed.is_none() || followed == wanted)
 }
 
 fn refusal(target: &Target<'_>, seen: &Seen<'_>, upstream: &UpstreamObject) -> Option<Refusal> {

@@ -91,6 +91,8 @@ pub enum CopyState {
         stamp: i64,
         /// Generation and observedGeneration downstream agree, or the kind has none.
         is_current: bool,
+        /// `spec.replicas` downstream, when an autoscaler there owns it.
+        scaled: Option<i64>,
         /// `.status` downstream; null when it has none.
         status: Value,
     },

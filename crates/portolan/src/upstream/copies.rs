@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portolan_store::{Expect, Transaction, Write};
-use portolan_syncer::status::{self, CopyStatus};
+use portolan_syncer::status::{self, Autoscaled, CopyStatus};
 use portolan_types::{
     GroupResource, ObjectKey, Record, ResourceVersion, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
@@ -99,7 +99,8 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     copies.keep_counted(&record);
     let mut txn = Transaction::default();
     let is_bound = bind(&report, &mut current);
-    if merge(upstream, &report.key, &record, &mut current, &copies.states) || is_bound {
+    let is_scaled = follow_autoscalers(record.clone(), &copies.states, &mut current);
+    if merge(upstream, &report.key, &record, &mut current, &copies.states) || is_bound || is_scaled {
         let write = Write { key: report.key.clone(), expect: Expect::At(revision), record: Some(Record::of(&current)) };
         txn.writes.push(write);
     } else {
@@ -121,6 +122,45 @@ fn bind(report: &CopyReport, object: &mut Value) -> bool {
     }
     spec.insert("nodeName".into(), node.as_str().into());
     true
+}
+
+/// Sets `spec.replicas` to what autoscalers below have settled on, and notes it on the record; whether that changed anything.
+fn follow_autoscalers(mut record: PlacementRecord, states: &[CopyStatus], object: &mut Value) -> bool {
+    let settled = match Autoscaled::of(object, &staying(&record, states)) {
+        Autoscaled::NotYet => return false,
+        Autoscaled::No => None,
+        Autoscaled::To(replicas) => Some(replicas),
+    };
+    let is_new = settled.is_some_and(|settled| replicas(object) != Some(settled));
+    // Copies may still be of the shares of before: a wish from above has arrived when they make up just what it says.
+    let is_wish = record.autoscaled.is_some() && record.autoscaled != replicas(object);
+    if is_wish && is_new {
+        return false;
+    }
+    if !is_new && record.autoscaled == settled {
+        return false;
+    }
+    if is_new {
+        object["spec"]["replicas"] = settled.into();
+        let generation = object::generation(object).saturating_add(1);
+        object::metadata_mut(object).insert("generation".into(), generation.into());
+    }
+    record.autoscaled = settled;
+    record.write_to(object);
+    true
+}
+
+fn replicas(object: &Value) -> Option<i64> {
+    object.pointer("/spec/replicas").and_then(Value::as_i64)
+}
+
+/// The states of the copies that are to stay, with their shares of now.
+fn staying(record: &PlacementRecord, states: &[CopyStatus]) -> Vec<CopyStatus> {
+    let stays = |state: &CopyStatus| {
+        let copy = record.on(&state.uid).filter(|copy| copy.phase != Phase::Leaving)?;
+        Some(CopyStatus { replicas: copy.replicas, ..state.clone() })
+    };
+    states.iter().filter_map(stays).collect()
 }
 
 /// Takes away the states of copies that are not on the record of `current` any more, and merges what is left into it.
@@ -151,8 +191,7 @@ fn merge(
     states: &[CopyStatus],
 ) -> bool {
     let Some(kind) = upstream.plane.stored_kind(&key.resource) else { return false };
-    let stays = |state: &&CopyStatus| record.on(&state.uid).is_some_and(|copy| copy.phase != Phase::Leaving);
-    let staying: Vec<CopyStatus> = states.iter().filter(stays).cloned().collect();
+    let staying = staying(record, states);
     if staying.is_empty() {
         return false;
     }

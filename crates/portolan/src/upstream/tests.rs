@@ -72,7 +72,11 @@ impl World {
     }
 
     async fn report(&self, key: &ObjectKey, from: &str, epoch: u64, status: Value) {
-        let state = CopyState::Synced { stamp: 1, is_current: true, status };
+        self.report_state(key, from, epoch, CopyState::Synced { stamp: 1, is_current: true, scaled: None, status })
+            .await;
+    }
+
+    async fn report_state(&self, key: &ObjectKey, from: &str, epoch: u64, state: CopyState) {
         let report = CopyReport { key: key.clone(), uid: uid("owner"), physical: uid(from), epoch, state, node: None };
         self.0.report(report).await.unwrap();
     }
@@ -132,6 +136,41 @@ async fn what_an_earlier_stay_reported_does_not_count_for_a_copy_that_comes_back
     let states = world.get(&kept("owner")).await.unwrap();
     let east = states["copies"].as_array().unwrap().iter().find(|copy| copy["name"] == "east").unwrap().clone();
     assert_eq!((&east["epoch"], &east["status"]), (&json!(3), &Value::Null), "it has yet to report");
+}
+
+#[tokio::test]
+async fn replicas_follow_autoscalers_below_and_a_number_set_above_waits_until_it_is_there() {
+    let world = World::new();
+    let at = key("deployments.apps", "web");
+    let shares = ["east", "west"].map(|name| copy(name, Phase::Active, Some(1), 1)).to_vec();
+    world.write(&at, &workload("Deployment", shares)).await;
+    let scaled = async |from: &str, stamp, scaled: Option<i64>| {
+        let state = CopyState::Synced { stamp, is_current: true, scaled, status: json!({}) };
+        world.report_state(&at, from, 1, state).await;
+        let web = world.get(&at).await.unwrap();
+        let followed = PlacementRecord::of(&web).unwrap().autoscaled;
+        (web["spec"]["replicas"].as_i64().unwrap(), object::generation(&web), followed)
+    };
+    assert_eq!(scaled("east", 1, Some(4)).await, (2, 1, None), "west has not reported");
+    assert_eq!(scaled("west", 1, Some(2)).await, (6, 2, Some(6)), "the sum");
+    assert_eq!(scaled("east", 2, Some(5)).await, (6, 2, Some(6)), "west's copy is of what it said before");
+    let write = async |replicas: i64, generation: i64, shares: [i64; 2]| {
+        let mut web = world.get(&at).await.unwrap();
+        (web["spec"]["replicas"], web["metadata"]["generation"]) = (json!(replicas), json!(generation));
+        let mut record = PlacementRecord::of(&web).unwrap();
+        record.clusters.iter_mut().zip(shares).for_each(|(copy, share)| copy.replicas = Some(share));
+        record.write_to(&mut web);
+        world.write(&at, &web).await;
+    };
+    write(9, 3, [5, 4]).await;
+    assert_eq!(scaled("east", 3, Some(5)).await, (9, 3, Some(6)), "somebody's wish is on its way");
+    assert_eq!(scaled("west", 3, Some(2)).await, (9, 3, Some(6)), "west's copy is of its share of before");
+    assert_eq!(scaled("west", 3, Some(4)).await, (9, 3, Some(9)), "it has arrived");
+    write(9, 3, [9, 4]).await;
+    assert_eq!(scaled("east", 3, Some(9)).await, (9, 3, Some(9)), "in a move both run");
+    write(9, 3, [5, 4]).await;
+    assert_eq!(scaled("east", 3, None).await, (9, 3, Some(9)), "one autoscaler is left");
+    assert_eq!(scaled("west", 3, None).await, (9, 3, None), "none is");
 }
 
 #[tokio::test]

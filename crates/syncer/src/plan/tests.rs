@@ -25,6 +25,7 @@ struct Case {
     below: Option<Value>,
     served: bool,
     autoscaled: bool,
+    followed: Option<i64>,
     syncer_epoch: u64,
     newest_syncer: u64,
     lacking: Lacking,
@@ -48,6 +49,7 @@ fn placed() -> Case {
         below: None,
         served: true,
         autoscaled: false,
+        followed: None,
         syncer_epoch: 5,
         newest_syncer: 5,
         lacking: Lacking::default(),
@@ -76,7 +78,7 @@ impl Case {
             let elsewhere =
                 self.other.then(|| PlacedCopy { uid: "west-uid".parse().unwrap(), ..entry(Phase::Active, 1) });
             let clusters = self.entry.iter().cloned().chain(elsewhere).collect();
-            PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
+            PlacementRecord { clusters, autoscaled: self.followed, ..PlacementRecord::default() }.write_to(&mut object);
             UpstreamObject { key: key.clone(), revision: ResourceVersion::FIRST, kind: self.kind.clone(), object }
         });
         let rules = SyncRules::new(&[]);
@@ -339,6 +341,23 @@ fn an_autoscaler_below_keeps_its_replicas() {
     assert_eq!(word(&scaled.decide()), "Apply", "without one, it is drift");
     let Decision::Apply(applied) = scaled.with(|c| c.autoscaled = true).decide() else { panic!("no apply") };
     assert_eq!(applied.body["spec"]["replicas"], 9);
+}
+
+#[test]
+fn a_number_of_replicas_set_upstream_goes_below_an_autoscaler_once() {
+    for (followed, wanted, below, expected) in [(4, 6, 4, 6), (4, 4, 9, 9), (6, 6, 6, 6)] {
+        let case = placed().with(|c| {
+            (c.resource, c.kind) = ("apps/deployments", GroupVersionKind::new("apps", "v1", "Deployment"));
+            let upstream = c.upstream.as_mut().unwrap();
+            upstream["spec"] = json!({"replicas": wanted});
+            c.followed = Some(followed);
+            c.autoscaled = true;
+        });
+        let Decision::Apply(applied) = case.below(|o| o["spec"]["replicas"] = json!(below)).decide() else {
+            panic!("no apply")
+        };
+        assert_eq!(applied.body["spec"]["replicas"], expected, "followed {followed}, wanted {wanted}");
+    }
 }
 
 /// An object that leaves east; `also west` runs there, `deleted` ends, `off` is written off on east.

@@ -119,7 +119,7 @@ pub(super) fn has_replicas(kind: &GroupKind) -> bool {
 
 /// Whether a copy of such a kind has as many ready replicas as it should.
 pub(super) fn is_whole(kind: &GroupKind, wanted: i64, copy: &CopyStatus) -> bool {
-    has_replicas(kind) && copy.count("readyReplicas") >= copy.replicas.unwrap_or(wanted)
+    has_replicas(kind) && copy.count("readyReplicas") >= copy.scaled.or(copy.replicas).unwrap_or(wanted)
 }
 
 /// The status of an object that is nowhere: nothing counts.

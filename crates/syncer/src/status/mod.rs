@@ -36,6 +36,9 @@ pub struct CopyStatus {
     /// Replicas of this copy, when the copies share them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
+    /// Replicas that an autoscaler there has given this copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<i64>,
     /// Upstream generation that the copy was made from; 0 before the first report.
     pub stamp: i64,
     /// The physical cluster has acted on what the copy says.
@@ -62,6 +65,7 @@ impl CopyStatus {
             uid,
             epoch: 0,
             replicas,
+            scaled: None,
             stamp: 0,
             is_current: false,
             status: Value::Null,
@@ -75,8 +79,9 @@ impl CopyStatus {
     pub fn update(&mut self, state: CopyState, now: &str) {
         let failed_before = self.failed.take();
         match state {
-            CopyState::Synced { stamp, is_current, status } => {
-                (self.stamp, self.is_current, self.status) = (stamp, is_current, bounded(&status));
+            CopyState::Synced { stamp, is_current, scaled, status } => {
+                (self.stamp, self.is_current, self.scaled) = (stamp, is_current, scaled);
+                self.status = bounded(&status);
             }
             CopyState::Failed { reason, message } => {
                 self.failed = Some((bounds::text(&reason, 64), bounds::text(&message, 1024)));
@@ -147,6 +152,34 @@ pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value
 
 fn wanted(upstream: &Value) -> i64 {
     upstream.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
+}
+
+/// What the autoscalers below say about the number of replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autoscaled {
+    /// There is none.
+    No,
+    /// A copy is not there yet that was made from what the object says now, or shares overlap in a move.
+    NotYet,
+    /// They want so many: the sum of the shares, or the least of copies that each have all, so that what is ready does not
+    /// fall short of it.
+    To(i64),
+}
+
+impl Autoscaled {
+    /// Asks the copies that are to stay.
+    pub fn of(upstream: &Value, copies: &[CopyStatus]) -> Self {
+        let replicas = |copy: &CopyStatus| copy.scaled.or(copy.replicas);
+        let is_behind = |copy: &CopyStatus| copy.stamp != object::generation(upstream);
+        let shares = copies.iter().filter_map(|copy| copy.replicas).reduce(i64::saturating_add);
+        let is_moving = shares.is_some_and(|shares| shares != wanted(upstream));
+        match copies.iter().filter_map(|copy| copy.scaled).min() {
+            None => Self::No,
+            Some(_) if is_moving || copies.iter().any(is_behind) => Self::NotYet,
+            Some(_) if shares.is_some() => Self::To(copies.iter().filter_map(replicas).fold(0, i64::saturating_add)),
+            Some(least) => Self::To(least),
+        }
+    }
 }
 
 /// Of copies that each have all: those that have arrived, when there are any.

@@ -223,12 +223,46 @@ fn what_comes_from_below_is_bounded() {
 #[test]
 fn a_failure_keeps_the_status_that_was_seen() {
     let mut copy = CopyStatus::unreported("east", "e".parse().unwrap(), None);
-    copy.update(CopyState::Synced { stamp: 1, is_current: true, status: rolled(3) }, "T1");
+    copy.update(CopyState::Synced { stamp: 1, is_current: true, scaled: None, status: rolled(3) }, "T1");
     copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout".into() }, "T2");
     copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout again".into() }, "T3");
     assert_eq!((copy.status["readyReplicas"].as_i64(), copy.since.as_str()), (Some(3), "T2"));
-    copy.update(CopyState::Synced { stamp: 1, is_current: true, status: rolled(2) }, "T4");
+    copy.update(CopyState::Synced { stamp: 1, is_current: true, scaled: None, status: rolled(2) }, "T4");
     assert_eq!((copy.failed, copy.since.as_str()), (None, "T4"));
+}
+
+#[test]
+fn replicas_follow_the_autoscalers_of_copies_that_are_up_to_date() {
+    let upstream = json!({"metadata": {"generation": 2}, "spec": {"replicas": 4}});
+    let scaled = |name: &str, stamp, scaled| CopyStatus { scaled, ..copy(name, stamp, rolled(1)) };
+    for (case, copies, expected) in [
+        ("no autoscaler", vec![scaled("east", 2, None)], Autoscaled::No),
+        (
+            "shares that overlap",
+            vec![share(scaled("east", 2, Some(4)), 4), share(scaled("west", 2, Some(4)), 4)],
+            Autoscaled::NotYet,
+        ),
+        ("one copy", vec![scaled("east", 2, Some(7))], Autoscaled::To(7)),
+        ("one that is behind", vec![scaled("east", 2, Some(7)), scaled("west", 1, Some(3))], Autoscaled::NotYet),
+        ("copies with all", vec![scaled("east", 2, Some(7)), scaled("west", 2, Some(3))], Autoscaled::To(3)),
+        (
+            "shares",
+            vec![share(scaled("east", 2, Some(7)), 2), share(scaled("west", 2, Some(3)), 2)],
+            Autoscaled::To(10),
+        ),
+        (
+            "one of them",
+            vec![share(scaled("east", 2, Some(7)), 2), share(scaled("west", 2, None), 2)],
+            Autoscaled::To(9),
+        ),
+    ] {
+        assert_eq!(Autoscaled::of(&upstream, &copies), expected, "{case}");
+    }
+    let kind = kind("Deployment.apps");
+    let mut shrunk = share(scaled("east", 2, Some(1)), 4);
+    shrunk.status = json!({"readyReplicas": 1});
+    shrunk.note_arrival(&kind, &upstream);
+    assert!(shrunk.arrived, "it has all that its autoscaler wants");
 }
 
 #[test]

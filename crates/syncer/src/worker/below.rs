@@ -157,6 +157,7 @@ impl Worker {
                 let state = portolan_types::upstream::CopyState::Synced {
                     stamp: object::generation(&upstream.object).max(1),
                     is_current: crate::status::is_current(&upstream.kind.group_kind(), found),
+                    scaled: None,
                     status: crate::status::bounded(found.get("status").unwrap_or(&Value::Null)),
                 };
                 self.report(&upstream, state, None).await

@@ -201,7 +201,7 @@ impl Worker {
             (Decision::ConfirmGone { uid, epoch }, _) => self.confirm_gone(view, &uid, epoch).await,
             (Decision::Keep, Some(upstream)) => {
                 if let Some(below) = &view.below {
-                    self.report_synced(upstream, &below.object).await?;
+                    self.report_synced(view, upstream, &below.object).await?;
                 }
                 finished(Outcome::Done)
             }
@@ -294,7 +294,7 @@ impl Worker {
     }
 
     /// Whether an autoscaler of ours downstream is for this object.
-    fn is_autoscaled(&self, view: &View<'_>) -> bool {
+    pub(super) fn is_autoscaled(&self, view: &View<'_>) -> bool {
         let Some(served) = view.served else { return false };
         let scalers = GroupResource::new("autoscaling", "horizontalpodautoscalers");
         view.session.mirror.all(&scalers, view.place.namespace()).iter().any(|scaler| {

@@ -8,23 +8,30 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use super::{SyncError, Worker};
+use super::{SyncError, Worker, copies::View};
 use crate::{rules::Refusal, status, transform::fingerprint};
 
 impl Worker {
     /// Tells what the physical cluster shows of a copy.
-    pub(super) async fn report_synced(&self, upstream: &UpstreamObject, copy: &Value) -> Result<(), SyncError> {
+    pub(super) async fn report_synced(
+        &self,
+        view: &View<'_>,
+        upstream: &UpstreamObject,
+        copy: &Value,
+    ) -> Result<(), SyncError> {
         let stamp = CopyIdentity::of(copy).map_or(0, |identity| identity.generation);
         let is_current = status::is_current(&upstream.kind.group_kind(), copy);
+        let scaled = copy.pointer("/spec/replicas").and_then(Value::as_i64).filter(|_| self.is_autoscaled(view));
         let status = status::bounded(copy.get("status").unwrap_or(&Value::Null));
         let node = copy.pointer("/spec/nodeName").and_then(Value::as_str).filter(|name| is_subdomain(name));
-        self.report(upstream, CopyState::Synced { stamp, is_current, status }, node).await
+        self.report(upstream, CopyState::Synced { stamp, is_current, scaled, status }, node).await
     }
 
     /// Tells that the physical cluster has its own of the object.
     pub(super) async fn report_local(&self, upstream: &UpstreamObject) -> Result<(), SyncError> {
         let stamp = object::generation(&upstream.object);
-        self.report(upstream, CopyState::Synced { stamp, is_current: true, status: Value::Null }, None).await
+        self.report(upstream, CopyState::Synced { stamp, is_current: true, scaled: None, status: Value::Null }, None)
+            .await
     }
 
     pub(super) async fn report_refusal(&self, upstream: &UpstreamObject, refusal: &Refusal) -> Result<(), SyncError> {
@@ -70,7 +77,7 @@ impl Worker {
 
 fn shape(state: &CopyState) -> Value {
     match state {
-        CopyState::Synced { stamp, is_current, status } => json!([stamp, is_current, status]),
+        CopyState::Synced { stamp, is_current, scaled, status } => json!([stamp, is_current, scaled, status]),
         CopyState::Failed { reason, message } => json!([reason, message]),
     }
 }

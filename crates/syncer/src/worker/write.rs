@@ -180,7 +180,7 @@ impl Worker {
 
     async fn written(&self, view: &View<'_>, upstream: &UpstreamObject, made: Value) -> Result<Step, SyncError> {
         let observed = view.session.mirror.put(view.place, made);
-        self.report_synced(upstream, &observed.object).await?;
+        self.report_synced(view, upstream, &observed.object).await?;
         Ok(Step::Finished(Outcome::Done))
     }
 

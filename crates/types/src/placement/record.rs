@@ -68,6 +68,10 @@ pub struct PlacementRecord {
     /// Fields that policies let physical clusters own, as `spec.replicas`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub yields: Vec<String>,
+    /// `spec.replicas` as it follows the autoscalers below, while there are any. Another number on the object is somebody's
+    /// wish, which goes down first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscaled: Option<i64>,
 }
 
 /// What a policy changes on the copies on certain physical clusters.
