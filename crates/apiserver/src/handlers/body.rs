@@ -15,17 +15,22 @@ use crate::{
     objects::Changed,
 };
 
-/// The object in a body, in the version of the target.
-pub(super) fn decode(call: &Call, target: &Target, validation: FieldValidation) -> Result<Value, Status> {
+/// The object in a body, in the version of the target, to be put in the place of `old`.
+pub(super) fn decode(
+    call: &Call,
+    target: &Target,
+    validation: FieldValidation,
+    old: Option<&Value>,
+) -> Result<Value, Status> {
     let decoded = decode::decode(target.table, &target.kind, media_of(call)?, &call.body, validation)?;
     call.warn(decoded.warnings);
-    warn_of_server_keys(call, &decoded.object);
+    warn_of_server_keys(call, &decoded.object, old);
     Ok(decoded.object)
 }
 
 /// Placement is the server's: what clients say of it is ignored, and they are told.
-pub(super) fn warn_of_server_keys(call: &Call, object: &Value) {
-    if lifecycle::sends_server_keys(object) {
+pub(super) fn warn_of_server_keys(call: &Call, object: &Value, old: Option<&Value>) {
+    if lifecycle::sends_server_keys(object, old) {
         let keys = [&annotations::SERVER_OWNED[..], &annotations::SERVER_OWNED_LABELS].concat().join(", ");
         call.warn([format!("metadata: {keys} are written by the server only; the values sent are ignored")]);
     }

@@ -25,6 +25,6 @@ pub(super) async fn create(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     let options = WriteOptions::of(call)?;
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let writer = Writer { api, call, target, options: &options, applied: false };
-    let created = writer.create(&|| body::decode(call, target, options.validation), None).await?;
+    let created = writer.create(&|| body::decode(call, target, options.validation, None), None).await?;
     body::changed(api, call, &shape, 201, created)
 }

@@ -180,9 +180,9 @@ async fn applied(
 ) -> Result<(u16, Changed), Status> {
     let (target, options) = (writer.target, writer.options);
     let wanted = applied_body(call)?;
-    body::warn_of_server_keys(call, &wanted);
     let now = api.seams.now_text();
     let make = |live: Option<&Value>| {
+        body::warn_of_server_keys(call, &wanted, live);
         let request = ApplyRequest {
             live,
             applied: wanted.clone(),

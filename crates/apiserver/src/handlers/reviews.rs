@@ -24,7 +24,7 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     }
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let validation = WriteOptions::of(call)?.validation;
-    let object = body::decode(call, target, validation)?;
+    let object = body::decode(call, target, validation, None)?;
     let group = &*target.kind.gvk.group;
     let object = match (group, &*target.kind.resource) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {

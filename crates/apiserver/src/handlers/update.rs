@@ -26,7 +26,7 @@ pub(super) async fn replace(
 ) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(call)?;
     let shape = Shape::of(call, target, api.seams.clock.now())?;
-    let decode = || decoded(call, target, &options);
+    let decode = |old: Option<&Value>| decoded(call, target, &options, old);
     let writer = Writer { api, call, target, options: &options, applied: false };
     let key = target.key(call, &call.captures.name)?;
     let Some(found) = api.find(call, target, &key).await? else {
@@ -35,20 +35,20 @@ pub(super) async fn replace(
         }
         may_create(api, call).await?;
         let fresh = || {
-            let mut new = decode()?;
+            let mut new = decode(None)?;
             object::metadata_mut(&mut new).remove("resourceVersion");
             Ok(new)
         };
         let created = writer.create(&fresh, Some(&call.captures.name)).await?;
         return body::changed(api, call, &shape, 201, created);
     };
-    let changed = writer.change(&key, found, subresource, &|_| decode()).await?;
+    let changed = writer.change(&key, found, subresource, &|old| decode(Some(old))).await?;
     body::changed(api, call, &shape, 200, changed)
 }
 
 /// The object in the body, which must be the one of the URL.
-fn decoded(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value, Status> {
-    let new = body::decode(call, target, options.validation)?;
+fn decoded(call: &Call, target: &Target, options: &WriteOptions, old: Option<&Value>) -> Result<Value, Status> {
+    let new = body::decode(call, target, options.validation, old)?;
     let (name, wanted) = (object::name(&new), call.captures.name.as_str());
     match name.is_empty() || name == wanted {
         true => Ok(new),

@@ -77,11 +77,16 @@ fn is_held(object: &Value) -> bool {
         || PlacementRecord::of(object).is_some_and(|record| !record.clusters.is_empty())
 }
 
-/// Whether a client sent values for annotations or labels that only the server writes; they are ignored, which is worth a
-/// warning.
-pub fn sends_server_keys(object: &Value) -> bool {
-    annotations::SERVER_OWNED.iter().any(|key| object::annotation(object, key).is_some())
-        || annotations::SERVER_OWNED_LABELS.iter().any(|key| object::label(object, key).is_some())
+/// Whether a client sent other values than `old` has for annotations or labels that only the server writes; they are ignored,
+/// which is worth a warning. Sending back what was read is not.
+pub fn sends_server_keys(object: &Value, old: Option<&Value>) -> bool {
+    let differs = |get: fn(&Value, &str) -> Option<String>, key: &str| {
+        get(object, key).is_some_and(|sent| old.and_then(|old| get(old, key)).as_ref() != Some(&sent))
+    };
+    let annotation = |object: &Value, key: &str| object::annotation(object, key).map(str::to_owned);
+    let label = |object: &Value, key: &str| object::label(object, key).map(str::to_owned);
+    annotations::SERVER_OWNED.iter().any(|key| differs(annotation, key))
+        || annotations::SERVER_OWNED_LABELS.iter().any(|key| differs(label, key))
 }
 
 /// Puts the server's annotations and labels back to what they were, whatever the client sent; `None` takes them off.

@@ -206,7 +206,8 @@ fn the_servers_annotations_and_labels_are_its_own() {
     object::set_annotation(&mut old, annotations::CLUSTERS, Some("east".into()));
     let mut new = old.clone();
     object::set_annotation(&mut new, annotations::CLUSTERS, Some("west".into()));
-    assert!(sends_server_keys(&new));
+    assert!(sends_server_keys(&new, Some(&old)) && sends_server_keys(&old, None));
+    assert!(!sends_server_keys(&old, Some(&old)), "what was read may be sent back");
     assert_eq!(update("", "ConfigMap", None, &old, new), Ok(Update::Unchanged));
     let mut new = old.clone();
     new["metadata"].as_object_mut().unwrap().remove("annotations");
@@ -216,7 +217,7 @@ fn the_servers_annotations_and_labels_are_its_own() {
     let forged = json!({"name": "a", "labels": {annotations::PROJECTED_FROM: "east"},
         "annotations": {annotations::SOURCE: "{}"}});
     let made = create("", "ConfigMap", json!({"metadata": forged})).unwrap();
-    assert!(sends_server_keys(&json!({"metadata": forged})));
+    assert!(sends_server_keys(&json!({"metadata": forged}), None));
     assert_eq!((object::label(&made, annotations::PROJECTED_FROM), made["metadata"].get("annotations")), (None, None));
     let mut shown = stored(create("", "ConfigMap", json!({"metadata": {"name": "a"}})).unwrap());
     object::set_label(&mut shown, annotations::PROJECTED_FROM, Some("east".into()));

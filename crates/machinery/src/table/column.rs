@@ -1,7 +1,7 @@
 //! Columns, and what their cells are made of.
 
 use jiff::Timestamp;
-use portolan_types::{annotations, object};
+use portolan_types::{annotations, object, placement::PlacementRecord};
 use serde_json::{Value, json};
 
 use super::age;
@@ -51,9 +51,16 @@ pub(super) const CREATED_AT: Column =
     Column { kind: "date", ..text("Created At", "When the object was created.", |row| row.text(CREATED).into()) };
 /// The physical clusters that a placed object runs on.
 pub(super) const CLUSTERS: Column = text("Clusters", "Physical clusters that the object is placed on.", |row| {
-    object::annotation(row.object, annotations::CLUSTERS).unwrap_or(NONE).into()
+    object::annotation(row.object, annotations::CLUSTERS).map_or_else(|| made_on(row.object), Into::into)
 })
 .wide();
+
+/// The physical clusters that made an object.
+fn made_on(object: &Value) -> Value {
+    let record = PlacementRecord::of(object).filter(PlacementRecord::is_projected).unwrap_or_default();
+    let names: Vec<&str> = record.clusters.iter().map(|copy| copy.name.as_str()).collect();
+    if names.is_empty() { NONE.into() } else { names.join(",").into() }
+}
 
 const CREATED: &str = "/metadata/creationTimestamp";
 

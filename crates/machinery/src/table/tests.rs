@@ -157,6 +157,10 @@ fn wide_pods() {
     );
     object["metadata"]["annotations"] = json!({"portolan.dev/clusters": "east,west"});
     assert_eq!(cells("v1 Pod", object), "x | 0/0 | Running | 0 | 60m || 10.0.0.1 | n | m | 1/2 | east,west");
+    let record = json!({"clusters": [{"name": "eu-1", "uid": "u", "phase": "Projected", "epoch": 0}]}).to_string();
+    let mut made = pod(json!({}), json!({}));
+    made["metadata"]["annotations"] = json!({"portolan.dev/placement": record});
+    assert!(cells("v1 Pod", made).ends_with("| eu-1"), "made by a physical cluster");
 }
 
 #[test]
