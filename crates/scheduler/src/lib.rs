@@ -7,6 +7,7 @@
 //! Level-based: the queue holds keys, objects are read when their turn comes. One task per watched resource and a fixed
 //! number of workers; nothing per logical cluster. In memory are policies, physical clusters and sums of what is placed.
 
+mod advice;
 mod commit;
 mod events;
 mod explain;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use portolan_store::{Objects, Step, StoreError};
 use portolan_types::{
-    ObjectKey, object,
-    placement::{Condition, PlacementPolicyStatus},
+    GroupVersionKind, ObjectKey, object,
+    placement::{Condition, GROUP, PlacementPolicyStatus},
 };
 use serde_json::json;
 use tracing::warn;
@@ -17,6 +17,11 @@ struct Wanted {
     key: ObjectKey,
     matched: u64,
     fault: Option<String>,
+}
+
+/// Whether objects of a kind are policies.
+pub(crate) fn is_policy(kind: &GroupVersionKind) -> bool {
+    &*kind.group == GROUP && matches!(&*kind.kind, "PlacementPolicy" | "ClusterPlacementPolicy")
 }
 
 impl Inner {

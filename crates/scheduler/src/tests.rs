@@ -388,6 +388,46 @@ async fn without_a_place_an_object_says_why_until_there_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_that_names_what_is_not_there_is_told_so() {
+    let world = World::new(&["east", "west"]).await;
+    world.settle().await;
+    let kind = GroupVersionKind::new("portolan.dev", "v1alpha1", "PlacementPolicy");
+    let about = |group: &str, kind: &str| json!([{"apiGroup": group, "kinds": [kind]}]);
+    let unserved = |kind: &str, group: &str| {
+        format!("spec.resources: no namespaced kind {kind:?} is served in the group {group:?}")
+    };
+    for (case, spec, expected) in [
+        ("all is there", json!({"resources": about("apps", "Deployment"), "clusters": {"names": ["east"]}}), vec![]),
+        ("any kind", json!({"resources": [{"apiGroup": "apps"}, {"apiGroup": "*", "kinds": ["Boat"]}]}), vec![]),
+        ("nothing", json!({}), vec!["spec.resources: there is none: the policy is about nothing".to_owned()]),
+        (
+            "another group",
+            json!({"resources": about("", "Deployment")}),
+            vec![format!("{}; did you mean Deployment of the group \"apps\"?", unserved("Deployment", ""))],
+        ),
+        ("a kind that may come", json!({"resources": about("x.io", "Ferry")}), vec![unserved("Ferry", "x.io")]),
+        (
+            "clusters",
+            json!({"resources": about("apps", "Deployment"),
+                "clusters": {"names": ["esat"], "exclude": ["mars"], "fallback": [{"names": ["wes"]}]}}),
+            vec![
+                "spec.clusters.names: physical cluster \"esat\" is not in reach; did you mean \"east\"?".to_owned(),
+                "spec.clusters.exclude: physical cluster \"mars\" is not in reach".to_owned(),
+                "spec.clusters.fallback.names: physical cluster \"wes\" is not in reach; did you mean \"west\"?"
+                    .to_owned(),
+            ],
+        ),
+        (
+            "weights",
+            json!({"resources": about("apps", "Deployment"), "replicas": {"mode": "Divide", "by": "Weight"}}),
+            vec!["spec.replicas.weights: there is none: all physical clusters weigh the same".to_owned()],
+        ),
+    ] {
+        assert_eq!(world.scheduler.preview(SHOP, &kind, &json!({"spec": spec})), expected, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn policies_of_ancestors_hold_below_and_count_whom_they_decide() {
     let world = World::new(&["east", "north", "west"]).await;
     let web = shop("deployments.apps/shop/web");
