@@ -1,5 +1,5 @@
 //! The Kubernetes API machinery over JSON trees, all pure: kind table, protobuf, OpenAPI, discovery, strict decoding,
-//! defaults, validation, life cycle, patches, server-side apply, field selectors, tables, RBAC rules.
+//! defaults, validation, life cycle, patches, server-side apply, field selectors, tables, RBAC rules, quotas.
 //!
 //! This crate does no IO. It knows neither HTTP nor stores, and nothing in it asks whether a resource is built in or custom.
 
@@ -14,6 +14,7 @@ pub mod lifecycle;
 pub mod openapi;
 pub mod patch;
 pub mod protobuf;
+pub mod quota;
 pub mod rbac;
 pub mod table;
 pub mod validation;

@@ -48,6 +48,12 @@ impl Quantity {
         i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
     }
 
+    /// The next whole number, in the same form.
+    #[must_use]
+    pub fn rounded_up(self) -> Self {
+        Self { nanos: i128::from(self.units()) * NANO, ..self }
+    }
+
     /// `n` times this amount. Saturates at the largest amount.
     #[must_use]
     pub fn times(self, n: i64) -> Self {

@@ -1,0 +1,157 @@
+//! Whether a write fits into the quotas of its namespace, and what they are charged.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use portolan_types::{GroupResource, object, quantity::Quantity};
+use serde_json::Value;
+
+use super::{Amounts, add, amounts, list, resources, scopes, shown, tracked, usage};
+
+/// Names that every container must ask for where they are limited.
+const MUST_BE_SAID: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+
+/// A write that asks to be charged.
+pub struct Ask<'a> {
+    /// Of what.
+    pub resource: &'a GroupResource,
+    /// The subresource that is written, empty for the object itself.
+    pub subresource: &'a str,
+    /// The object as it would be stored.
+    pub object: &'a Value,
+    /// As it was; `None` when it is made.
+    pub old: Option<&'a Value>,
+    /// The present moment.
+    pub now: Timestamp,
+}
+
+/// Why a write is refused, as kube-apiserver says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl Ask<'_> {
+    /// Whether such a write can change what is used: the number of objects only when one is made.
+    fn counts(&self) -> bool {
+        let is_core = self.resource.group.is_empty();
+        match (&*self.resource.resource, self.subresource, self.old) {
+            ("pods", "", Some(old)) if is_core => scopes::is_terminating(old) != scopes::is_terminating(self.object),
+            ("pods", "resize", Some(_)) if is_core => true,
+            ("services" | "persistentvolumeclaims", "", Some(_)) if is_core => true,
+            (_, "", None) => true,
+            _ => false,
+        }
+    }
+
+    fn usage_of(&self, object: &Value) -> Amounts {
+        usage::usage(self.resource, object, self.now)
+    }
+
+    /// What the write adds to a quota that counts the object.
+    fn delta(&self, quota: &Value) -> Amounts {
+        let new = self.usage_of(self.object);
+        let before = self.old.filter(|old| scopes::matches(quota, self.resource, old));
+        let Some(before) = before.map(|old| self.usage_of(old)) else { return new };
+        let less = |(name, amount): (String, Quantity)| {
+            let was = before.get(&name).copied().unwrap_or(Quantity::ZERO);
+            (name, amount.minus(was))
+        };
+        new.into_iter().map(less).collect()
+    }
+}
+
+/// The quotas that a write is charged to, by their place in `quotas`, with their new `status.used`.
+///
+/// # Errors
+/// When one of them would be exceeded, does not know yet what is used, or asks for amounts that the object does not say.
+pub fn charge(quotas: &[Value], ask: &Ask<'_>) -> Result<Vec<(usize, Value)>, Refusal> {
+    if !usage::is_counted(ask.resource) || !ask.counts() {
+        return Ok(Vec::new());
+    }
+    let mut matching = Vec::new();
+    for (at, quota) in quotas.iter().enumerate() {
+        let hard = amounts(quota.pointer("/status/hard"));
+        let names = tracked(ask.resource, hard.keys());
+        if names.is_empty() || !scopes::matches(quota, ask.resource, ask.object) {
+            continue;
+        }
+        check_said(quota, ask, &names)?;
+        check_known(quota, &names)?;
+        matching.push((at, quota, hard));
+    }
+    let mut charged = Vec::new();
+    for (at, quota, hard) in matching {
+        if let Some(used) = fit(quota, &hard, ask)? {
+            charged.push((at, list(&used)));
+        }
+    }
+    Ok(charged)
+}
+
+fn check_known(quota: &Value, names: &[&str]) -> Result<(), Refusal> {
+    let used = amounts(quota.pointer("/status/used"));
+    match names.iter().all(|name| used.contains_key(*name)) {
+        true => Ok(()),
+        false => {
+            let why = format!("status unknown for quota: {}, resources: {}", object::name(quota), names.join(","));
+            Err(Refusal(why))
+        }
+    }
+}
+
+/// The new usage; `None` when it stays as it is.
+fn fit(quota: &Value, hard: &Amounts, ask: &Ask<'_>) -> Result<Option<Amounts>, Refusal> {
+    let asked: Amounts = ask
+        .delta(quota)
+        .into_iter()
+        .filter(|(name, amount)| *amount > Quantity::ZERO && hard.contains_key(name))
+        .collect();
+    if asked.is_empty() {
+        return Ok(None);
+    }
+    let before = amounts(quota.pointer("/status/used"));
+    let mut after = before.clone();
+    add(&mut after, &asked);
+    let exceeded: BTreeSet<&String> = asked.keys().filter(|name| after[*name] > hard[*name]).collect();
+    if exceeded.is_empty() {
+        return Ok(Some(after));
+    }
+    let only = |amounts: &Amounts| shown(amounts.iter().filter(|(name, _)| exceeded.contains(name)));
+    Err(Refusal(format!(
+        "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+        object::name(quota),
+        only(&asked),
+        only(&before),
+        only(hard)
+    )))
+}
+
+/// Where CPU or memory are limited, every container must say what it needs.
+fn check_said(quota: &Value, ask: &Ask<'_>, names: &[&str]) -> Result<(), Refusal> {
+    let nothing = Value::Null;
+    let spec = ask.object.get("spec").unwrap_or(&nothing);
+    if !ask.resource.group.is_empty() || *ask.resource.resource != *"pods" || resources::says_as_a_whole(spec) {
+        return Ok(());
+    }
+    let mut needed: Vec<&str> = names.iter().copied().filter(|name| MUST_BE_SAID.contains(name)).collect();
+    needed.sort_unstable();
+    let mut missing: Vec<String> = Vec::new();
+    for name in needed {
+        let silent = silent_containers(spec, name);
+        if !silent.is_empty() {
+            missing.push(format!("{name} for: {}", silent.into_iter().collect::<Vec<_>>().join(",")));
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal(format!("failed quota: {}: must specify {}", object::name(quota), missing.join("; ")))),
+    }
+}
+
+fn silent_containers<'a>(spec: &'a Value, name: &str) -> BTreeSet<&'a str> {
+    let list = |key: &str| spec.get(key).and_then(Value::as_array).into_iter().flatten();
+    let silent = list("containers").chain(list("initContainers")).filter(|container| {
+        let of = |key: &str| amounts(container.get("resources").and_then(|all| all.get(key)));
+        !usage::compute(&of("requests"), &of("limits")).contains_key(name)
+    });
+    silent.map(|container| container.get("name").and_then(Value::as_str).unwrap_or_default()).collect()
+}

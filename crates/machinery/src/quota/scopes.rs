@@ -1,0 +1,87 @@
+//! Which objects a quota with scopes counts.
+
+use portolan_types::GroupResource;
+use serde_json::{Value, json};
+
+use crate::lifecycle::qos_class;
+
+/// Whether all scopes of a quota hold for an object. Only pods and volume claims have scopes: a quota that names one counts
+/// nothing else.
+pub(super) fn matches(quota: &Value, resource: &GroupResource, object: &Value) -> bool {
+    selectors(quota).iter().all(|selector| holds(selector, resource, object))
+}
+
+/// `spec.scopes` and `spec.scopeSelector` in one form.
+fn selectors(quota: &Value) -> Vec<Value> {
+    let list = |pointer| quota.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+    let plain = list("/spec/scopes").map(|scope| json!({"scopeName": scope, "operator": "Exists"}));
+    plain.chain(list("/spec/scopeSelector/matchExpressions").cloned()).collect()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn holds(selector: &Value, resource: &GroupResource, object: &Value) -> bool {
+    let scope = text(selector, "scopeName");
+    match (&*resource.group, &*resource.resource) {
+        ("", "pods") => of_pod(scope, selector, object),
+        ("", "persistentvolumeclaims") if scope == "VolumeAttributesClass" => {
+            let classes: Vec<&str> = ["/spec/volumeAttributesClassName", "/status/currentVolumeAttributesClassName"]
+                .iter()
+                .chain(&["/status/modifyVolumeStatus/targetVolumeAttributesClassName"])
+                .filter_map(|pointer| object.pointer(pointer)?.as_str())
+                .filter(|name| !name.is_empty())
+                .collect();
+            selects(selector, &classes)
+        }
+        _ => false,
+    }
+}
+
+fn of_pod(scope: &str, selector: &Value, pod: &Value) -> bool {
+    match scope {
+        "Terminating" => is_terminating(pod),
+        "NotTerminating" => !is_terminating(pod),
+        "BestEffort" => qos_class(pod) == "BestEffort",
+        "NotBestEffort" => qos_class(pod) != "BestEffort",
+        "PriorityClass" => {
+            let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).filter(|name| !name.is_empty());
+            selects(selector, class.as_slice())
+        }
+        "CrossNamespacePodAffinity" => looks_across_namespaces(pod),
+        _ => false,
+    }
+}
+
+/// Whether a pod ends by itself.
+pub(super) fn is_terminating(pod: &Value) -> bool {
+    pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds >= 0)
+}
+
+/// Whether one of `names` is selected; no name is selected by what excludes names.
+fn selects(selector: &Value, names: &[&str]) -> bool {
+    let values: Vec<&str> =
+        selector.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    match text(selector, "operator") {
+        "Exists" => !names.is_empty(),
+        "DoesNotExist" => names.is_empty(),
+        "In" => names.iter().any(|name| values.contains(name)),
+        "NotIn" => names.is_empty() || names.iter().any(|name| !values.contains(name)),
+        _ => false,
+    }
+}
+
+fn looks_across_namespaces(pod: &Value) -> bool {
+    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+        let Some(affinity) = pod.pointer(&format!("/spec/affinity/{kind}")) else { return false };
+        let list = |key: &str| affinity.get(key).and_then(Value::as_array).into_iter().flatten();
+        let required = list("requiredDuringSchedulingIgnoredDuringExecution");
+        let preferred =
+            list("preferredDuringSchedulingIgnoredDuringExecution").filter_map(|term| term.get("podAffinityTerm"));
+        required.chain(preferred).any(|term| {
+            let named = term.get("namespaces").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
+            named || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null())
+        })
+    })
+}

@@ -1,0 +1,211 @@
+use jiff::Timestamp;
+use portolan_types::GroupResource;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn now() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn resource(text: &str) -> GroupResource {
+    let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+    GroupResource::new(group, resource)
+}
+
+fn pod(spec: Value) -> Value {
+    json!({"metadata": {"name": "p"}, "spec": spec})
+}
+
+#[test]
+fn what_objects_use() {
+    let all = json!({"requests": {"cpu": "100m", "memory": "1Gi", "example.com/gpu": "2"}, "limits": {"cpu": "1"}});
+    let small = json!({"requests": {"cpu": "50m"}});
+    for (case, of, object, expected) in [
+        ("a kind of its own is counted", "widgets.example.com", json!({}), json!({"count/widgets.example.com": "1"})),
+        ("secrets have a name of old", "secrets", json!({}), json!({"count/secrets": "1", "secrets": "1"})),
+        (
+            "a pod uses what its containers ask for",
+            "pods",
+            pod(json!({"containers": [{"resources": all}, {"resources": small}]})),
+            json!({
+                "count/pods": "1", "pods": "1", "cpu": "150m", "requests.cpu": "150m", "limits.cpu": "1",
+                "memory": "1Gi", "requests.memory": "1Gi", "requests.example.com/gpu": "2",
+            }),
+        ),
+        (
+            "a pod that has ended is only counted",
+            "pods",
+            json!({"spec": {"containers": [{"resources": all}]}, "status": {"phase": "Failed"}}),
+            json!({"count/pods": "1"}),
+        ),
+        (
+            "a pod that should be gone is only counted",
+            "pods",
+            json!({"metadata": {"deletionTimestamp": "2025-12-31T23:59:00Z", "deletionGracePeriodSeconds": 30}}),
+            json!({"count/pods": "1"}),
+        ),
+        (
+            "the largest init container counts, with the sidecars before it",
+            "pods",
+            pod(json!({
+                "containers": [{"resources": {"requests": {"cpu": "1"}}}],
+                "initContainers": [
+                    {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+                    {"resources": {"requests": {"cpu": "3"}}},
+                ],
+            })),
+            json!({"count/pods": "1", "pods": "1", "cpu": "4", "requests.cpu": "4"}),
+        ),
+        (
+            "overhead is added, to limits only where there are any",
+            "pods",
+            pod(
+                json!({"containers": [{"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}}], "overhead": {"cpu": "1", "memory": "1Mi"}}),
+            ),
+            json!({
+                "count/pods": "1", "pods": "1", "cpu": "2", "requests.cpu": "2", "limits.cpu": "2",
+                "memory": "1Mi", "requests.memory": "1Mi",
+            }),
+        ),
+        (
+            "a balanced service uses node ports",
+            "services",
+            json!({"spec": {"type": "LoadBalancer", "ports": [{}, {}]}}),
+            json!({"count/services": "1", "services": "1", "services.nodeports": "2", "services.loadbalancers": "1"}),
+        ),
+        (
+            "a claim is counted for its class, too",
+            "persistentvolumeclaims",
+            json!({"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1500m"}}}}),
+            json!({
+                "count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1", "requests.storage": "2",
+                "fast.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
+                "fast.storageclass.storage.k8s.io/requests.storage": "2",
+            }),
+        ),
+    ] {
+        assert_eq!(list(&usage(&resource(of), &object, now())), expected, "{case}");
+    }
+}
+
+fn quota(name: &str, hard: Value, used: Value, scopes: Value) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {"hard": hard, "scopeSelector": {"matchExpressions": scopes}},
+        "status": {"hard": hard, "used": used},
+    })
+}
+
+fn charged(quotas: &[Value], of: &str, object: &Value, old: Option<&Value>) -> Result<Value, String> {
+    let of = resource(of);
+    let ask = Ask { resource: &of, subresource: "", object, old, now: now() };
+    charge(quotas, &ask).map(|all| all.into_iter().map(|(_, used)| used).collect()).map_err(|refusal| refusal.0)
+}
+
+#[test]
+fn what_quotas_let_through() {
+    let plain = pod(json!({"containers": [{"name": "a"}, {"name": "b", "resources": {"requests": {"cpu": "1"}}}]}));
+    let urgent = pod(json!({"priorityClassName": "high", "containers": [{"name": "a"}]}));
+    let high = json!([{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]);
+    let balanced = json!({"spec": {"type": "LoadBalancer", "ports": [{}]}});
+    let internal = json!({"spec": {"type": "ClusterIP", "ports": [{}]}});
+    let pods = |used: &str| quota("q", json!({"pods": "2"}), json!({"pods": used}), json!([]));
+    let services = quota(
+        "q",
+        json!({"services.loadbalancers": "1", "services": "1"}),
+        json!({"services.loadbalancers": "0", "services": "1"}),
+        json!([]),
+    );
+    for (case, quotas, of, object, old, expected) in [
+        ("the next one fits", vec![pods("1")], "pods", &plain, None, Ok(json!([{"pods": "2"}]))),
+        (
+            "one more does not",
+            vec![pods("2")],
+            "pods",
+            &plain,
+            None,
+            Err("exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"),
+        ),
+        ("other kinds are no matter", vec![pods("2")], "secrets", &plain, None, Ok(json!([]))),
+        ("a change that uses no more is free", vec![pods("2")], "pods", &plain, Some(&plain), Ok(json!([]))),
+        (
+            "nothing is let through before usage is known",
+            vec![quota("q", json!({"pods": "2"}), json!({}), json!([]))],
+            "pods",
+            &plain,
+            None,
+            Err("status unknown for quota: q, resources: pods"),
+        ),
+        (
+            "every container must say what is limited",
+            vec![quota("q", json!({"requests.cpu": "2", "limits.memory": "1Gi"}), json!({}), json!([]))],
+            "pods",
+            &plain,
+            None,
+            Err("failed quota: q: must specify limits.memory for: a,b; requests.cpu for: a"),
+        ),
+        (
+            "a scope lets others pass",
+            vec![quota("q", json!({"pods": "0"}), json!({"pods": "0"}), high.clone())],
+            "pods",
+            &plain,
+            None,
+            Ok(json!([])),
+        ),
+        (
+            "and holds whom it names",
+            vec![quota("q", json!({"pods": "0"}), json!({"pods": "0"}), high)],
+            "pods",
+            &urgent,
+            None,
+            Err("exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0"),
+        ),
+        (
+            "a service that comes to use more is charged the difference",
+            vec![services],
+            "services",
+            &balanced,
+            Some(&internal),
+            Ok(json!([{"services.loadbalancers": "1", "services": "1"}])),
+        ),
+    ] {
+        assert_eq!(charged(&quotas, of, object, old), expected.map_err(str::to_owned), "{case}");
+    }
+}
+
+#[test]
+fn scopes_tell_pods_apart() {
+    let best = pod(json!({"containers": [{}]}));
+    let ends = pod(json!({"containers": [{"resources": {"limits": {"cpu": "1"}}}], "activeDeadlineSeconds": 5}));
+    let far = pod(
+        json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": ["x"]}]}}}),
+    );
+    for (scope, holds) in [
+        ("BestEffort", [true, false, true]),
+        ("NotBestEffort", [false, true, false]),
+        ("Terminating", [false, true, false]),
+        ("NotTerminating", [true, false, true]),
+        ("CrossNamespacePodAffinity", [false, false, true]),
+        ("PriorityClass", [false; 3]),
+    ] {
+        let quota = json!({"spec": {"scopes": [scope]}});
+        let seen = [&best, &ends, &far].map(|pod| scopes::matches(&quota, &resource("pods"), pod));
+        assert_eq!(seen, holds, "{scope}");
+        assert!(!scopes::matches(&quota, &resource("configmaps"), &json!({})), "{scope} is nothing that others have");
+    }
+}
+
+#[test]
+fn usage_is_counted_anew_from_what_is_there() {
+    let hard = json!({"pods": "5", "requests.cpu": "2", "count/widgets.example.com": "3", "chairs": "1"});
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
+    let (pods, widgets) = (resource("pods"), resource("widgets.example.com"));
+    let asks = pod(json!({"containers": [{"resources": {"requests": {"cpu": "250m"}}}]}));
+    let (ended, widget) = (json!({"status": {"phase": "Succeeded"}}), json!({}));
+    let objects = [(&pods, &asks), (&pods, &asks), (&pods, &ended), (&widgets, &widget)];
+    let mut tally = Tally::new(&quota, |name| name != "chairs", now());
+    objects.into_iter().for_each(|(resource, object)| tally.count(resource, object));
+    assert!(!tally.wants(&resource("secrets")));
+    assert_eq!(list(&tally.used()), json!({"pods": "2", "requests.cpu": "500m", "count/widgets.example.com": "1"}));
+}
