@@ -1,5 +1,5 @@
 //! The loops that every logical cluster needs, each one for all logical clusters: namespaces, garbage collection, service
-//! accounts, workspaces, aggregated roles.
+//! accounts, quotas, workspaces, aggregated roles.
 //!
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
@@ -8,6 +8,8 @@ pub mod events;
 pub mod garbage;
 pub mod namespaces;
 pub mod plane;
+pub mod protection;
+pub mod quotas;
 pub mod roles;
 pub mod runtime;
 pub mod service_accounts;
@@ -28,4 +30,6 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(service_accounts::ServiceAccounts::new(plane.clone(), root_ca))
         .with(roles::AggregatedRoles::new(plane.clone()))
         .with(events::EventExpiry::new(plane.clone()))
+        .with(quotas::Quotas::new(plane.clone()))
+        .with(protection::Protection::new(plane.clone()))
 }

@@ -336,3 +336,63 @@ async fn a_circle_of_owners_does_not_block() {
     f.until("the first goes", &first, |found| found.is_none()).await;
     f.until("and the second", &second, |found| found.is_none()).await;
 }
+
+#[tokio::test]
+async fn quotas_follow_what_becomes_of_objects() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let hard = json!({"configmaps": "9", "pods": "5", "requests.cpu": "4", "count/widgets.example.com": "3"});
+    let quota = f
+        .create(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"}, "spec": {"hard": hard}}))
+        .await;
+    let used = |quota: Option<&Value>, wanted: Value| {
+        let status = quota.map(|quota| quota["status"].clone()).unwrap_or_default();
+        status["hard"] == hard && status["used"] == wanted
+    };
+    let amounts = |maps: &str, pods: &str, cpu: &str| json!({"configmaps": maps, "pods": pods, "requests.cpu": cpu, "count/widgets.example.com": "0"});
+    // The namespace has the map of the root certificate.
+    f.until("usage is known", &quota, |quota| used(quota, amounts("1", "0", "0"))).await;
+    let map = f.create(config_map("m", None)).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop"},
+        "spec": {"containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "500m"}}}]},
+    });
+    let pod = f.create(pod).await;
+    f.until("what is made counts", &quota, |quota| used(quota, amounts("2", "1", "500m"))).await;
+    let end = |pod: &mut Value| {
+        pod["status"]["phase"] = "Succeeded".into();
+        true
+    };
+    f.plane.force(&pod, end).await.unwrap();
+    f.until("what has ended does not", &quota, |quota| used(quota, amounts("2", "0", "0"))).await;
+    f.delete(&map, Propagation::Background).await;
+    f.until("what is gone does not", &quota, |quota| used(quota, amounts("1", "0", "0"))).await;
+}
+
+#[tokio::test]
+async fn claims_stay_until_no_pod_uses_them() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "shop", "finalizers": ["kubernetes.io/pvc-protection"]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let claim = f.create(claim).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop"},
+        "spec": {
+            "containers": [{"name": "a", "image": "a"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    });
+    let pod = f.create(pod).await;
+    f.delete(&claim, Propagation::Background).await;
+    f.until("it is marked", &claim, |claim| claim.is_some_and(object::is_deleting)).await;
+    let end = |pod: &mut Value| {
+        pod["status"]["phase"] = "Succeeded".into();
+        true
+    };
+    f.plane.force(&pod, end).await.unwrap();
+    f.until("it goes", &claim, |claim| claim.is_none()).await;
+}

@@ -1,0 +1,190 @@
+//! Counts anew what the objects of a namespace use of its quotas. What is made through the API is charged as it is written;
+//! here is found what else becomes of objects: that they go, end, or are made by loops.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use portolan_machinery::{
+    kinds::Kind,
+    quota::{Tally, amounts, count_name, is_counted, is_plain, list},
+};
+use portolan_store::{Change, Event, RangeRequest, RangeScope};
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, object};
+use serde_json::Value;
+
+use crate::{
+    plane::{Found, Plane, PlaneError, Step},
+    runtime::{Controller, Outcome},
+};
+
+/// How long other events wait for more of them.
+const AFTER_DELETION: Duration = Duration::from_millis(100);
+const AFTER_CHANGE: Duration = Duration::from_millis(500);
+/// For what nobody tells: pods that should have been gone, kinds whose events do not come here.
+const RESYNC: Duration = Duration::from_secs(300);
+const RESYNC_UNTOLD: Duration = Duration::from_secs(10);
+
+type Namespace = (LogicalClusterId, NamespaceName);
+
+/// The loop over quotas.
+pub struct Quotas {
+    plane: Arc<Plane>,
+    kind: &'static Kind,
+    /// Of all namespaced kinds, as they are stored.
+    counted: BTreeSet<GroupResource>,
+    /// Namespaces that have quotas: events elsewhere are no matter.
+    guarded: Mutex<HashSet<Namespace>>,
+}
+
+impl Quotas {
+    /// On the objects of `plane`.
+    pub fn new(plane: Arc<Plane>) -> Self {
+        let kind =
+            plane.table().kind(&GroupVersionKind::new("", "v1", "ResourceQuota")).expect("the table has core/v1");
+        let kinds = plane.table().kinds().filter(|kind| kind.namespaced && kind.served && kind.has_verb("delete"));
+        let counted = kinds.map(|kind| kind.storage.group_resource()).filter(is_counted).collect();
+        Self { plane, kind, counted, guarded: Mutex::default() }
+    }
+
+    fn guarded(&self) -> std::sync::MutexGuard<'_, HashSet<Namespace>> {
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kinds that quotas name: those of the table, and custom ones by their group.
+    fn resources(&self, quotas: &[Found]) -> BTreeSet<GroupResource> {
+        let names = quotas.iter().filter_map(|quota| quota.object.pointer("/spec/hard")?.as_object()).flatten();
+        let custom = names.filter_map(|(name, _)| custom(name));
+        self.counted.iter().cloned().chain(custom).collect()
+    }
+
+    async fn count(
+        &self,
+        (cluster, namespace): &Namespace,
+        resource: &GroupResource,
+        tallies: &mut [Tally<'_>],
+    ) -> Result<(), PlaneError> {
+        if !tallies.iter().any(|tally| tally.wants(resource)) {
+            return Ok(());
+        }
+        let scope = RangeScope::Namespace(*cluster, resource.clone(), namespace.clone());
+        let mut next = Some(RangeRequest::slices(scope));
+        while let Some(request) = next {
+            let page = self.plane.store().range(request.clone()).await?;
+            for stored in &page.objects {
+                let object = if is_plain(resource) { Value::Null } else { stored.to_value()? };
+                tallies.iter_mut().for_each(|tally| tally.count(resource, &object));
+            }
+            next = request.next(&page);
+        }
+        Ok(())
+    }
+
+    /// Writes the usage, unless the quota was written since: then it may have been charged for what was not counted.
+    async fn write(&self, quota: &Found, used: Value) -> Result<bool, PlaneError> {
+        let hard = quota.object.pointer("/spec/hard").cloned().unwrap_or_default();
+        let status = |key: &str| amounts(quota.object.pointer(&format!("/status/{key}")));
+        if status("hard") == amounts(Some(&hard))
+            && status("used") == amounts(Some(&used))
+            && quota.object.get("status").is_some()
+        {
+            return Ok(true);
+        }
+        let as_counted = quota.revision.to_string();
+        let mut is_current = true;
+        let change = |current: &mut Value| {
+            is_current = object::meta_text(current, "resourceVersion") == as_counted;
+            if !is_current {
+                return Step::Keep;
+            }
+            current["status"] = serde_json::json!({"hard": hard, "used": used});
+            Step::Write(Some("status"))
+        };
+        self.plane.change(self.kind, &quota.key, change).await?;
+        Ok(is_current)
+    }
+}
+
+/// A custom resource in `count/<plural>.<group>`; groups of Kubernetes' own have been looked up.
+fn custom(name: &str) -> Option<GroupResource> {
+    let (resource, group) = name.strip_prefix("count/")?.split_once('.')?;
+    group.contains('.').then(|| GroupResource::new(group, resource))
+}
+
+impl Controller for Quotas {
+    type Key = Namespace;
+
+    fn name(&self) -> &'static str {
+        "quotas"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        self.counted.iter().cloned().collect()
+    }
+
+    fn keys(&self, event: &Event) -> Vec<Self::Key> {
+        let Some(namespace) = event.key.namespace() else { return Vec::new() };
+        let key = (event.key.cluster, namespace.clone());
+        let mut guarded = self.guarded();
+        let is_quota = event.key.resource == self.kind.group_resource();
+        if is_quota && event.change != Change::Deleted {
+            guarded.insert(key.clone());
+        }
+        if guarded.contains(&key) { vec![key] } else { Vec::new() }
+    }
+
+    fn linger(&self, event: &Event) -> Duration {
+        let is_quota = event.key.resource == self.kind.group_resource();
+        match event.change {
+            Change::Created if is_quota => Duration::ZERO,
+            Change::Deleted => AFTER_DELETION,
+            Change::Created | Change::Updated => AFTER_CHANGE,
+        }
+    }
+
+    fn reconcile<'a>(&'a self, namespace: &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async move {
+            let (cluster, name) = namespace;
+            let scope = RangeScope::Namespace(*cluster, self.kind.group_resource(), name.clone());
+            // Quotas first: whatever is made after this is charged to them and so shows in their revisions.
+            let quotas = self.plane.list(scope).await?;
+            if quotas.is_empty() {
+                self.guarded().remove(namespace);
+                return Ok(Outcome::Done);
+            }
+            self.guarded().insert(namespace.clone());
+            let now = self.plane.seams().clock.now();
+            let known = |name: &str| is_known(&self.counted, name);
+            let mut tallies: Vec<Tally<'_>> =
+                quotas.iter().map(|quota| Tally::new(&quota.object, known, now)).collect();
+            for resource in self.resources(&quotas) {
+                self.count(namespace, &resource, &mut tallies).await?;
+            }
+            let untold = quotas.iter().any(|quota| names_custom(&quota.object));
+            let mut all_written = true;
+            for (quota, tally) in quotas.iter().zip(tallies) {
+                all_written &= self.write(quota, list(&tally.used())).await?;
+            }
+            Ok(Outcome::CheckAgainIn(match (all_written, untold) {
+                (false, _) => AFTER_DELETION,
+                (true, true) => RESYNC_UNTOLD,
+                (true, false) => RESYNC,
+            }))
+        })
+    }
+}
+
+fn names_custom(quota: &Value) -> bool {
+    let hard = quota.pointer("/spec/hard").and_then(Value::as_object).into_iter().flatten();
+    hard.into_iter().any(|(name, _)| custom(name).is_some_and(|resource| !resource.group.ends_with(".k8s.io")))
+}
+
+/// Whether anything can use what a quota names: a count of no kind stays untold.
+fn is_known(counted: &BTreeSet<GroupResource>, name: &str) -> bool {
+    match name.starts_with("count/") {
+        true => custom(name).is_some() || counted.iter().any(|resource| count_name(resource) == name),
+        false => true,
+    }
+}
