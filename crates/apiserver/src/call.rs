@@ -9,6 +9,7 @@ use portolan_machinery::kinds::{Kind, KindTable};
 use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Scope, Status};
 
 use crate::{
+    admission::{Operation, Request},
     attributes::Attributes,
     authn::Identity,
     directory::LogicalCluster,
@@ -47,6 +48,27 @@ impl Call {
     /// Adds texts for `Warning` headers.
     pub(crate) fn warn(&self, texts: impl IntoIterator<Item = String>) {
         self.warnings.lock().extend(texts);
+    }
+
+    /// What this call asks of admission: to do something to an object by its name, or to a subresource of it.
+    pub(crate) fn asks<'a>(
+        &'a self,
+        target: &'a Target,
+        operation: Operation,
+        (name, subresource): (&'a str, &'a str),
+        dry_run: bool,
+    ) -> Request<'a> {
+        Request {
+            cluster: &self.cluster,
+            kind: &target.kind,
+            namespace: target.namespace.as_deref().unwrap_or_default(),
+            name,
+            operation,
+            subresource,
+            user: &self.identity.user,
+            dry_run,
+            warnings: &self.warnings,
+        }
     }
 
     /// A header as text; empty when it is missing or no text.

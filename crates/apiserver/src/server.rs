@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
-    admission::Chain,
+    admission::{Chain, Configured, quota::Turns},
     authn::{Authenticator, Identity, ServiceAccountTokens},
     authz::{Authorizer, RbacAuthorizer, UseGrants},
     directory::{IdAllocator, found_root},
@@ -47,6 +47,8 @@ pub struct ApiServer {
     pub(crate) tokens: Arc<ServiceAccountTokens>,
     pub(crate) rbac: Arc<RbacAuthorizer>,
     pub(crate) admission: Chain,
+    pub(crate) configured: Arc<Configured>,
+    pub(crate) turns: Turns,
     pub(crate) admittance: Admittance,
     pub(crate) metrics: Metrics,
     pub(crate) frames: FrameCache,
@@ -82,6 +84,10 @@ impl ApiServer {
         for resource in crate::authz::RESOURCES {
             background.spawn(rbac.clone().follow(resource));
         }
+        let configured = Arc::new(Configured::new(store.clone()));
+        for resource in Configured::resources() {
+            background.spawn(configured.clone().follow(resource));
+        }
         Ok(Arc::new(Self {
             store,
             seams,
@@ -91,6 +97,8 @@ impl ApiServer {
             tokens,
             rbac,
             admission: Chain::new(&config.hooks.admission),
+            configured,
+            turns: Turns::default(),
             admittance: Admittance::new(&config.limits),
             metrics: Metrics::new(),
             frames: FrameCache::new(),

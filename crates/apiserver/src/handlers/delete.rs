@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
-    admission::{Operation, Request},
+    admission::Operation,
     bootstrap,
     call::{Call, Target, method_not_allowed},
     encode,
@@ -140,15 +140,7 @@ async fn delete_once(
 ) -> Result<Deleted, CommitError> {
     let old = tree(target, &found.stored)?;
     let context = WriteContext { table: target.table, seams: &api.seams };
-    let request = Request {
-        cluster: &call.cluster,
-        kind: &target.kind,
-        namespace: target.namespace.as_deref().unwrap_or_default(),
-        operation: Operation::Delete,
-        subresource: "",
-        user: &call.identity.user,
-        dry_run: options.dry_run,
-    };
+    let request = call.asks(target, Operation::Delete, (&key.name, ""), options.dry_run);
     api.admission.validate(api, &request, None, Some(&old)).await?;
     let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
     if let Deletion::Already(object) = deletion {

@@ -8,6 +8,7 @@ use portolan_types::{LogicalClusterId, ObjectKey, Record, Status};
 use crate::{ApiServer, directory::LogicalCluster, errors::status_for};
 
 /// A write that is ready but for its commit.
+#[derive(Clone)]
 pub(crate) struct Commit {
     pub(crate) key: ObjectKey,
     pub(crate) expect: Expect,
@@ -59,9 +60,9 @@ impl Commit {
         let mut writes = vec![Write { key: key.clone(), expect, record: record.clone() }];
         writes.extend(companions);
         let transaction = Transaction { checks, writes };
-        let is_rbac = &*key.resource.group == "rbac.authorization.k8s.io";
-        let committed = match is_rbac || entry.is_some() {
-            true => with_consequences(api, transaction, is_rbac.then_some(key.cluster), entry).await,
+        let known_by = KnownBy::of(&key);
+        let committed = match known_by != KnownBy::Nobody || entry.is_some() {
+            true => with_consequences(api, transaction, (known_by, key.cluster), entry).await,
             false => api.store.commit(transaction).await.map(Durable::into_inner),
         };
         let revision = committed.map_err(|error| raced(&key, &error))?.first;
@@ -75,18 +76,39 @@ impl Commit {
     }
 }
 
+/// Who keeps in memory what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KnownBy {
+    Authorization,
+    Admission,
+    Nobody,
+}
+
+impl KnownBy {
+    fn of(key: &ObjectKey) -> Self {
+        match &*key.resource.group {
+            "rbac.authorization.k8s.io" => Self::Authorization,
+            _ if crate::admission::Configured::follows(&key.resource) => Self::Admission,
+            _ => Self::Nobody,
+        }
+    }
+}
+
 /// Commits, and draws the consequences, also when the client leaves in between.
 async fn with_consequences(
     api: &ApiServer,
     transaction: Transaction,
-    roles_of: Option<LogicalClusterId>,
+    (known_by, cluster): (KnownBy, LogicalClusterId),
     entry: Option<LogicalCluster>,
 ) -> Result<Committed, StoreError> {
     let (committing, rbac, directory) = (api.store.commit(transaction), api.rbac.clone(), api.directory.clone());
+    let configured = api.configured.clone();
     let task = tokio::spawn(async move {
         let committed = committing.await;
-        if let Some(cluster) = roles_of {
-            rbac.forget(cluster);
+        match known_by {
+            KnownBy::Authorization => rbac.forget(cluster),
+            KnownBy::Admission => configured.forget(cluster),
+            KnownBy::Nobody => {}
         }
         if let Some(entry) = entry.filter(|_| committed.is_ok()) {
             directory.insert(entry);

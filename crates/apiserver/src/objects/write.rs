@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     ApiServer,
-    admission::{Operation, Request},
+    admission::{Operation, Request, quota},
     call::{Call, Target},
     encode::{tree, with_revision},
     options::{WriteOptions, no_number},
@@ -48,16 +48,12 @@ impl<'a> Writer<'a> {
         WriteContext { table: self.target.table, seams: &self.api.seams }
     }
 
-    fn request(&self, operation: Operation, subresource: &'a str) -> Request<'a> {
-        Request {
-            cluster: &self.call.cluster,
-            kind: &self.target.kind,
-            namespace: self.target.namespace.as_deref().unwrap_or_default(),
-            operation,
-            subresource,
-            user: &self.call.identity.user,
-            dry_run: self.options.dry_run,
-        }
+    fn request<'b>(&self, operation: Operation, name: &'b str, subresource: Option<&'b str>) -> Request<'b>
+    where
+        'a: 'b,
+    {
+        let subresource = subresource.unwrap_or_default();
+        self.call.asks(self.target, operation, (name, subresource), self.options.dry_run)
     }
 
     /// Creates the object that `make` gives; it may be asked again when others were faster. `name` is that of the URL, if it
@@ -85,15 +81,19 @@ impl<'a> Writer<'a> {
     }
 
     async fn create_once(&self, mut object: Value, name: Option<&str>) -> Result<Changed, CommitError> {
-        let request = self.request(Operation::Create, "");
+        let called = name.unwrap_or_else(|| object::name(&object)).to_owned();
+        let request = self.request(Operation::Create, &called, None);
         let mut checks = self.api.admission.guard(self.api, &request).await?;
+        let namespace = self.target.namespace.as_deref();
         lifecycle::wipe_system_fields(&mut object);
+        lifecycle::match_namespace(&self.target.kind, &mut object, namespace)?;
         // Upstream looks at it only when it stores the object.
         let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
-        self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         self.track(None, &mut object, None);
-        let namespace = self.target.namespace.as_deref();
+        self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         let mut object = lifecycle::prepare_create(&self.context(), &self.target.kind, object, namespace, name)?;
+        let called = object::name(&object).to_owned();
+        let request = Request { name: &called, ..request };
         self.api.admission.validate(self.api, &request, Some(&object), None).await?;
         let key = self.target.key(self.call, object::name(&object)).map_err(CommitError::Failed)?;
         let mut commit = Commit::new(key, portolan_store::Expect::Absent, None);
@@ -101,10 +101,11 @@ impl<'a> Writer<'a> {
         commit.checks.append(&mut checks);
         if self.options.dry_run {
             object::metadata_mut(&mut object).extend(sent.map(|version| ("resourceVersion".to_owned(), version)));
+            quota::check(self.api, &request, &object, None).await?;
             return self.would_create(&commit.key, object).await;
         }
         commit.record = Some(self.record(&object)?);
-        Ok(Changed::Stored(commit.run(self.api, None).await?, object))
+        Ok(Changed::Stored(quota::commit(self.api, &request, (&object, None), commit, None).await?, object))
     }
 
     async fn would_create(&self, key: &ObjectKey, object: Value) -> Result<Changed, CommitError> {
@@ -153,19 +154,18 @@ impl<'a> Writer<'a> {
         let old = tree(self.target, &found.stored)?;
         let mut new = make(&old)?;
         check_revision(&new)?;
-        let request = self.request(Operation::Update, own_subresource(subresource));
-        self.api.admission.mutate(self.api, &request, &mut new, Some(&old)).await?;
+        let request = self.request(Operation::Update, &key.name, subresource);
+        lifecycle::match_namespace(&self.target.kind, &mut new, Some(object::namespace(&old)))?;
         self.track(Some(&old), &mut new, subresource);
+        self.api.admission.mutate(self.api, &request, &mut new, Some(&old)).await?;
         // A scale is a change of the object itself, owned under the subresource's name.
         let isolated = subresource.filter(|name| *name != "scale");
         let update = lifecycle::prepare_update(&self.context(), &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
-            Update::Unchanged => {
-                return Ok(self.unchanged(found, old));
-            }
+            Update::Unchanged => return self.unchanged(&request, found, old).await,
             Update::Changed(mut object) => {
                 if self.applied && apply::keep_times(&old, &mut object) {
-                    return Ok(self.unchanged(found, old));
+                    return self.unchanged(&request, found, old).await;
                 }
                 (object, false)
             }
@@ -179,6 +179,7 @@ impl<'a> Writer<'a> {
             self.api.admission.furnish(self.api, &request, &mut object, Some(&old), &mut commit).await?;
         }
         if self.options.dry_run {
+            quota::check(self.api, &request, &object, Some(&old)).await?;
             return Ok(Changed::Dry(object));
         }
         if removed {
@@ -186,14 +187,18 @@ impl<'a> Writer<'a> {
             return Ok(Changed::Removed(with_revision(object, gone.revision)));
         }
         commit.record = Some(self.record(&object)?);
-        Ok(Changed::Stored(commit.run(self.api, Some(&found.stored)).await?, object))
+        let last = Some(&found.stored);
+        Ok(Changed::Stored(quota::commit(self.api, &request, (&object, Some(&old)), commit, last).await?, object))
     }
 
-    fn unchanged(&self, found: &Found, old: Value) -> Changed {
-        if self.options.dry_run { Changed::Dry(old) } else { Changed::Stored(found.stored.clone(), old) }
+    /// A write without effect must be allowed, too.
+    async fn unchanged(&self, request: &Request<'_>, found: &Found, old: Value) -> Result<Changed, CommitError> {
+        self.api.admission.validate(self.api, request, Some(&old), Some(&old)).await?;
+        Ok(if self.options.dry_run { Changed::Dry(old) } else { Changed::Stored(found.stored.clone(), old) })
     }
 
-    /// Ownership is recorded of what the client wrote and of defaults, not of what the server fills in afterwards.
+    /// Ownership is recorded of what the client wrote and of defaults, not of what admission and the server fill in
+    /// afterwards.
     fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) {
         let now = self.api.seams.now_text();
         let (table, kind) = (self.target.table, &self.target.kind);
@@ -224,16 +229,6 @@ fn check_revision(new: &Value) -> Result<(), Status> {
         "" => Ok(()),
         text if text.parse::<u64>().is_ok() => Ok(()),
         text => Err(Status::new(Reason::Unknown, no_number(text))),
-    }
-}
-
-fn own_subresource(subresource: Option<&str>) -> &'static str {
-    match subresource {
-        None => "",
-        Some("status") => "status",
-        Some("scale") => "scale",
-        Some("finalize") => "finalize",
-        Some(_) => "other",
     }
 }
 

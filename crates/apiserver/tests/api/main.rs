@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "one crate of tests has no outside")]
 
 mod access;
+mod admission;
 mod bad_input;
 mod common;
 mod endpoints;

@@ -61,6 +61,9 @@ impl Plane {
             let inside = format!("/clusters/root:{workspace}");
             plane.make(&format!("{inside}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), binding).await;
             plane.make(&format!("{inside}{MAPS}"), json!({"metadata": {"name": "there"}, "data": {"k": "v"}})).await;
+            // There are no loops here, and pods run as somebody.
+            let account = json!({"metadata": {"name": "default"}});
+            plane.make(&format!("{inside}/api/v1/namespaces/default/serviceaccounts"), account).await;
         }
         plane
     }

@@ -1,27 +1,216 @@
-//! Pods run as somebody: the namespace's `default` account unless another is named.
+//! Pods run as somebody: the namespace's `default` account unless another is named, which must be there. They find the
+//! account's token where clients look for it.
 
-use portolan_types::{BoxFuture, Status, object::child_mut};
-use serde_json::Value;
+use std::time::Duration;
 
-use super::{Admission, Operation, Request};
+use portolan_types::{
+    Status,
+    object::{self, Object, child_mut},
+};
+use serde_json::{Value, json};
 
-pub(super) struct Defaults;
+use super::super::{Operation, Request, forbidden, lookup};
+use crate::ApiServer;
 
-impl Admission for Defaults {
-    fn mutate<'a>(
-        &'a self,
-        request: &'a Request<'a>,
-        object: &'a mut Value,
-        _old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        let is_new_pod = request.is("", "pods") && request.operation == Operation::Create;
-        if let Some(top) = object.as_object_mut().filter(|_| is_new_pod) {
-            let spec = child_mut(top, "spec");
-            let named = ["serviceAccountName", "serviceAccount"].iter().find_map(|key| spec.get(*key)?.as_str());
-            let name = named.filter(|name| !name.is_empty()).unwrap_or("default").to_owned();
-            spec.insert("serviceAccountName".into(), name.as_str().into());
-            spec.insert("serviceAccount".into(), name.into());
-        }
-        Box::pin(std::future::ready(Ok(())))
+const ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
+const DEFAULT: &str = "default";
+/// How often the default account is looked for: it is made right after its namespace.
+const ATTEMPTS: usize = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+const TOKEN_VOLUME: &str = "kube-api-access-";
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// A token's seconds. Clients that do not read it again are told of it after the first hour.
+const TOKEN_SECONDS: i64 = 3607;
+const SUFFIX: usize = 5;
+
+pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    if is_mirror(pod) {
+        return validate(api, request, pod).await;
     }
+    let named = account_name(pod).to_owned();
+    let name = if named.is_empty() { DEFAULT.to_owned() } else { named };
+    if let Some(top) = pod.as_object_mut() {
+        let spec = child_mut(top, "spec");
+        spec.insert("serviceAccountName".into(), name.as_str().into());
+        spec.insert("serviceAccount".into(), name.as_str().into());
+    }
+    let account = account(api, request, pod, &name).await?;
+    let says = |of: Option<&Value>| of.and_then(|of| of.get("automountServiceAccountToken")?.as_bool());
+    if says(pod.get("spec")).or_else(|| says(Some(&account))).unwrap_or(true) {
+        let suffix = api.seams.name_suffix(SUFFIX);
+        mount_token(pod, &format!("{TOKEN_VOLUME}{suffix}"));
+    }
+    take_pull_secrets(pod, &account);
+    check_secrets(request, pod, &account)
+}
+
+/// The account must be there, and a mirror pod has none.
+pub(super) async fn validate(api: &ApiServer, request: &Request<'_>, pod: &Value) -> Result<(), Status> {
+    if request.operation == Operation::Create && is_mirror(pod) {
+        return check_mirror(request, pod);
+    }
+    let name = account_name(pod);
+    if name.is_empty() {
+        let why = format!("no service account specified for pod {}/{}", request.namespace, object::name(pod));
+        return Err(forbidden(request, Some(pod), why));
+    }
+    let account = account(api, request, pod, name).await?;
+    check_secrets(request, pod, &account)
+}
+
+fn account_name(pod: &Value) -> &str {
+    let spec = |key: &str| pod.get("spec").and_then(|spec| spec.get(key)?.as_str()).filter(|name| !name.is_empty());
+    spec("serviceAccountName").or_else(|| spec("serviceAccount")).unwrap_or_default()
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    object::annotation(pod, "kubernetes.io/config.mirror").is_some()
+}
+
+async fn account(api: &ApiServer, request: &Request<'_>, pod: &Value, name: &str) -> Result<Value, Status> {
+    let attempts = if name == DEFAULT { ATTEMPTS } else { 1 };
+    for attempt in 0..attempts {
+        if attempt > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        if let Some(found) = lookup::namespaced(api, request.cluster.id, ACCOUNTS, request.namespace, name).await? {
+            return Ok(found);
+        }
+    }
+    let at = format!("{}/{name}", request.namespace);
+    let why = format!("error looking up service account {at}: serviceaccount {name:?} not found");
+    Err(forbidden(request, Some(pod), why))
+}
+
+fn take_pull_secrets(pod: &mut Value, account: &Value) {
+    let has = pod.pointer("/spec/imagePullSecrets").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let own: Vec<Value> = names_of(account, "imagePullSecrets").map(|name| json!({"name": name})).collect();
+    if let Some(top) = pod.as_object_mut().filter(|_| !has && !own.is_empty()) {
+        child_mut(top, "spec").insert("imagePullSecrets".into(), own.into());
+    }
+}
+
+fn names_of<'a>(account: &'a Value, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    let list = account.get(key).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(|reference| reference.get("name")?.as_str())
+}
+
+/// Mounts the token into every container that mounts nothing there.
+fn mount_token(pod: &mut Value, fresh: &str) {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let own = volumes.filter_map(|volume| volume.get("name")?.as_str()).find(|name| name.starts_with(TOKEN_VOLUME));
+    let (name, has_volume) = (own.unwrap_or(fresh).to_owned(), own.is_some());
+    let mut needed = false;
+    for key in ["initContainers", "containers"] {
+        let list = pod.pointer_mut(&format!("/spec/{key}")).and_then(Value::as_array_mut);
+        for container in list.into_iter().flatten().filter_map(Value::as_object_mut) {
+            needed |= mount(container, &name);
+        }
+    }
+    let Some(top) = pod.as_object_mut().filter(|_| needed && !has_volume) else { return };
+    push(child_mut(top, "spec"), "volumes", token_volume(&name));
+}
+
+/// Whether it was needed.
+fn mount(container: &mut Object, volume: &str) -> bool {
+    let mounts = container.get("volumeMounts").and_then(Value::as_array).into_iter().flatten();
+    if mounts.into_iter().any(|mount| mount["mountPath"] == TOKEN_PATH) {
+        return false;
+    }
+    push(container, "volumeMounts", json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH}));
+    true
+}
+
+fn push(parent: &mut Object, key: &str, item: Value) {
+    let list = parent.entry(key).or_insert_with(|| json!([]));
+    match list.as_array_mut() {
+        Some(list) => list.push(item),
+        None => *list = json!([item]),
+    }
+}
+
+fn token_volume(name: &str) -> Value {
+    json!({"name": name, "projected": {
+        "defaultMode": 0o644,
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            ]}},
+        ],
+    }})
+}
+
+fn check_mirror(request: &Request<'_>, pod: &Value) -> Result<(), Status> {
+    let refuse = |why: &str| Err(forbidden(request, Some(pod), why));
+    if !account_name(pod).is_empty() {
+        return refuse("a mirror pod may not reference service accounts");
+    }
+    let volumes = || pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let by_volume = volumes().any(|volume| volume.get("secret").is_some_and(|secret| !secret.is_null()));
+    if by_volume || secrets(pod).next().is_some() {
+        return refuse("a mirror pod may not reference secrets");
+    }
+    let sources = volumes().filter_map(|volume| volume.pointer("/projected/sources")?.as_array()).flatten();
+    match sources.into_iter().any(|source| source.get("serviceAccountToken").is_some_and(|token| !token.is_null())) {
+        true => refuse("a mirror pod may not use ServiceAccountToken volume projections"),
+        false => Ok(()),
+    }
+}
+
+/// The secrets in the environment of containers: what kind of container, its name, how, and the secret.
+fn secrets(pod: &Value) -> impl Iterator<Item = (&'static str, &str, String, &str)> {
+    let kinds = [
+        ("initContainers", "init container"),
+        ("containers", "container"),
+        ("ephemeralContainers", "ephemeral container"),
+    ];
+    kinds.into_iter().flat_map(move |(key, kind)| {
+        let list = pod.pointer(&format!("/spec/{key}")).and_then(Value::as_array).into_iter().flatten();
+        list.flat_map(move |container| {
+            let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+            let env = container.get("env").and_then(Value::as_array).into_iter().flatten();
+            let by_key = env.filter_map(move |entry| {
+                let variable = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+                let secret = entry.pointer("/valueFrom/secretKeyRef/name")?.as_str()?;
+                Some((kind, name, format!("envVar {variable}"), secret))
+            });
+            let from = container.get("envFrom").and_then(Value::as_array).into_iter().flatten();
+            let whole = from.filter_map(move |entry| {
+                Some((kind, name, "envFrom".to_owned(), entry.pointer("/secretRef/name")?.as_str()?))
+            });
+            by_key.chain(whole)
+        })
+    })
+}
+
+/// Where the account says so, a pod uses its secrets only.
+fn check_secrets(request: &Request<'_>, pod: &Value, account: &Value) -> Result<(), Status> {
+    let enforced = object::annotation(account, "kubernetes.io/enforce-mountable-secrets");
+    if !matches!(enforced, Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
+        return Ok(());
+    }
+    let refuse = |why: String| Err(forbidden(request, Some(pod), why));
+    let own = object::name(account);
+    let because = format!("is not allowed because service account {own} does not reference that");
+    let known = |secret: &str| names_of(account, "secrets").any(|name| name == secret);
+    let only_new = request.subresource == "ephemeralcontainers";
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let mut mounted = volumes.filter_map(|volume| volume.pointer("/secret/secretName")?.as_str());
+    if let Some(secret) = mounted.find(|secret| !only_new && !known(secret)) {
+        return refuse(format!("volume with secret.secretName={secret:?} {because} secret"));
+    }
+    let of_stage = |kind: &str| (kind == "ephemeral container") == only_new;
+    if let Some((kind, name, how, secret)) = secrets(pod).find(|(kind, .., secret)| of_stage(kind) && !known(secret)) {
+        return refuse(format!("{kind} {name} with {how} referencing secret.secretName={secret:?} {because} secret"));
+    }
+    let pulled = pod.pointer("/spec/imagePullSecrets").and_then(Value::as_array).into_iter().flatten().enumerate();
+    for (at, reference) in pulled {
+        let name = reference.get("name").and_then(Value::as_str).unwrap_or_default();
+        if !only_new && !names_of(account, "imagePullSecrets").any(|own| own == name) {
+            return refuse(format!("imagePullSecrets[{at}].name={name:?} {because} imagePullSecret"));
+        }
+    }
+    Ok(())
 }

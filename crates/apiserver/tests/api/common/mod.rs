@@ -64,7 +64,14 @@ impl Plane {
     }
 
     pub async fn on(store: portolan_store::DynStore, config: ApiServerConfig) -> Self {
-        Self { api: ApiServer::new(store.clone(), config).await.unwrap(), store }
+        let plane = Self { api: ApiServer::new(store.clone(), config).await.unwrap(), store };
+        // There are no loops here, and pods run as somebody.
+        let account = serde_json::json!({"metadata": {"name": "default"}});
+        let path = "/api/v1/namespaces/default/serviceaccounts";
+        let service = plane.api.service_as(user("controller", &["system:masters"]));
+        let made = Client { service, base: "/clusters/root".into() }.post(path, account).await;
+        assert!(matches!(made.code, 201 | 409), "{}", made.text());
+        plane
     }
 
     pub fn admin(&self) -> Client {

@@ -1,0 +1,101 @@
+//! Who may approve, sign and attest for which signer; and whom nobody may ask a certificate for.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_types::Status;
+use serde_json::Value;
+use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
+
+use super::super::{Operation, Request, forbidden};
+use crate::{ApiServer, attributes::Attributes, authz::Authorizer as _};
+
+const GROUP: &str = "certificates.k8s.io";
+/// Signs what clients of the API identify themselves with.
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+const MASTERS: &str = "system:masters";
+
+pub(super) async fn validate(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let updates = request.operation == Operation::Update;
+    match (&*request.kind.resource, request.subresource) {
+        ("certificatesigningrequests", "approval") if updates => {
+            let signer = signer(old.unwrap_or(object));
+            may(api, request, object, "approve", signer, "approve requests with").await
+        }
+        ("certificatesigningrequests", "status") if updates => {
+            let part = |object: Option<&Value>, key: &str| object.and_then(|o| o.get("status")?.get(key)).cloned();
+            let same = |key: &str| part(old, key) == part(Some(object), key);
+            match same("certificate") && same("conditions") {
+                true => Ok(()),
+                false => may(api, request, object, "sign", signer(old.unwrap_or(object)), "sign requests with").await,
+            }
+        }
+        ("certificatesigningrequests", "") if !updates => check_subject(request, object),
+        ("clustertrustbundles", "") if !signer(object).is_empty() => {
+            let same = |key: &str| old.is_some_and(|old| old.get(key) == object.get(key));
+            match updates && same("spec") {
+                true => Ok(()),
+                false => may(api, request, object, "attest", signer(object), "attest for").await,
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn signer(object: &Value) -> &str {
+    object.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The right on the signer itself, or on all signers of its domain.
+async fn may(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+    verb: &str,
+    signer: &str,
+    what: &str,
+) -> Result<(), Status> {
+    let domain = signer.split('/').next().unwrap_or_default();
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let asked = Attributes {
+            verb: verb.into(),
+            group: GROUP.into(),
+            resource: "signers".into(),
+            name,
+            ..Attributes::default()
+        };
+        if api.rbac.authorize(request.cluster.id, request.user, &asked).await?.is_allowed() {
+            return Ok(());
+        }
+    }
+    Err(forbidden(request, Some(object), format!("user not permitted to {what} signerName {signer:?}")))
+}
+
+/// Nobody becomes a master by certificate.
+fn check_subject(request: &Request<'_>, csr: &Value) -> Result<(), Status> {
+    if signer(csr) != CLIENT_SIGNER {
+        return Ok(());
+    }
+    let encoded = csr.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default();
+    let groups =
+        organizations(encoded).map_err(|why| forbidden(request, Some(csr), format!("failed to parse CSR: {why}")))?;
+    match groups.iter().any(|group| group == MASTERS) {
+        true => {
+            let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
+            Err(forbidden(request, Some(csr), why))
+        }
+        false => Ok(()),
+    }
+}
+
+fn organizations(encoded: &str) -> Result<Vec<String>, String> {
+    let bad = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
+    let pem = STANDARD.decode(encoded).map_err(|e| e.to_string())?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| bad(()))?;
+    let (_, csr) = X509CertificationRequest::from_der(&block.contents).map_err(|e| e.to_string())?;
+    let subject = &csr.certification_request_info.subject;
+    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_owned).collect())
+}

@@ -1,0 +1,278 @@
+//! LimitRanges: what containers get when they ask for nothing, and what they may ask for.
+
+use std::collections::BTreeMap;
+
+use portolan_machinery::quota::{Amounts, Compute, amounts, pod_amounts};
+use portolan_types::{
+    Status,
+    object::{self, child_mut},
+    quantity::Quantity,
+};
+use serde_json::Value;
+
+use super::super::{Request, forbidden, lookup};
+use crate::ApiServer;
+
+/// Says what has been filled in.
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+/// Fills in what containers do not say.
+pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    for range in ranges(api, request).await? {
+        fill(&range, pod);
+    }
+    Ok(())
+}
+
+/// Holds pods and volume claims against the ranges of their namespace.
+pub(super) async fn validate(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    if old.is_some_and(object::is_deleting) {
+        return Ok(());
+    }
+    for range in ranges(api, request).await? {
+        let errors = match &*request.kind.resource {
+            "pods" => pod_errors(&range, object),
+            _ => claim_errors(&range, object),
+        };
+        match errors.as_slice() {
+            [] => {}
+            [one] => return Err(forbidden(request, Some(object), one)),
+            several => return Err(forbidden(request, Some(object), format!("[{}]", several.join(", ")))),
+        }
+    }
+    Ok(())
+}
+
+async fn ranges(api: &ApiServer, request: &Request<'_>) -> Result<Vec<Value>, Status> {
+    lookup::in_namespace(api, request.cluster.id, ("", "limitranges"), request.namespace).await
+}
+
+fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    let all = range.pointer("/spec/limits").and_then(Value::as_array).into_iter().flatten();
+    all.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(kind))
+}
+
+fn fill(range: &Value, pod: &mut Value) {
+    let (mut requests, mut most) = (BTreeMap::new(), BTreeMap::new());
+    for limit in limits(range, "Container") {
+        let list = |key: &str| limit.get(key).and_then(Value::as_object).into_iter().flatten();
+        requests.extend(list("defaultRequest").map(|(name, amount)| (name.clone(), amount.clone())));
+        most.extend(list("default").map(|(name, amount)| (name.clone(), amount.clone())));
+    }
+    let mut told = Vec::new();
+    for (key, what) in [("containers", "container"), ("initContainers", "init container")] {
+        let list = pod.pointer_mut(&format!("/spec/{key}")).and_then(Value::as_array_mut);
+        for container in list.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let name = container.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            for (key, word, wanted) in [("requests", "request", &requests), ("limits", "limit", &most)] {
+                let set = fill_list(container, key, wanted);
+                if !set.is_empty() {
+                    told.push(format!("{} {word} for {what} {name}", set.join(", ")));
+                }
+            }
+        }
+    }
+    if !told.is_empty() {
+        object::set_annotation(pod, ANNOTATION, Some(format!("LimitRanger plugin set: {}", told.join("; "))));
+    }
+}
+
+/// Fills in one resource list. The names that were missing.
+fn fill_list(container: &mut object::Object, key: &str, wanted: &BTreeMap<String, Value>) -> Vec<String> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let list = child_mut(child_mut(container, "resources"), key);
+    let missing: Vec<_> = wanted.iter().filter(|(name, _)| !list.contains_key(*name)).collect();
+    for (name, amount) in &missing {
+        list.insert((*name).clone(), (*amount).clone());
+    }
+    missing.into_iter().map(|(name, _)| name.clone()).collect()
+}
+
+fn pod_errors(range: &Value, pod: &Value) -> Vec<String> {
+    let mut errors = Vec::new();
+    let list = |key: &str| pod.pointer(&format!("/spec/{key}")).and_then(Value::as_array).into_iter().flatten();
+    let all = range.pointer("/spec/limits").and_then(Value::as_array).into_iter().flatten();
+    for limit in all {
+        match limit.get("type").and_then(Value::as_str) {
+            Some("Container") => {
+                for container in list("containers").chain(list("initContainers")) {
+                    let own = |key: &str| amounts(container.get("resources").and_then(|all| all.get(key)));
+                    let asked = Asked { kind: "Container", requests: own("requests"), limits: own("limits") };
+                    asked.check(limit, &mut errors);
+                }
+            }
+            Some("Pod") => {
+                let spec = pod.get("spec").unwrap_or(&Value::Null);
+                let of_pod = |name: &str| matches!(name, "cpu" | "memory");
+                let all = |compute| pod_amounts(spec, compute, of_pod);
+                let asked = Asked { kind: "Pod", requests: all(Compute::Requests), limits: all(Compute::Limits) };
+                asked.check(limit, &mut errors);
+            }
+            _ => {}
+        }
+    }
+    errors
+}
+
+fn claim_errors(range: &Value, claim: &Value) -> Vec<String> {
+    const KIND: &str = "PersistentVolumeClaim";
+    let mut errors = Vec::new();
+    let requests = amounts(claim.pointer("/spec/resources/requests"));
+    let asked = Asked { kind: KIND, requests, limits: Amounts::new() };
+    for limit in limits(range, KIND) {
+        for (name, least) in amounts(limit.get("min")) {
+            errors.extend(asked.below(&name, least));
+        }
+        for (name, most) in amounts(limit.get("max")) {
+            errors.extend(asked.requests_above(&name, most));
+        }
+    }
+    errors
+}
+
+/// What is held against a range.
+struct Asked {
+    kind: &'static str,
+    requests: Amounts,
+    limits: Amounts,
+}
+
+impl Asked {
+    fn check(&self, limit: &Value, errors: &mut Vec<String>) {
+        for (name, least) in amounts(limit.get("min")) {
+            errors.extend(self.below(&name, least));
+        }
+        for (name, most) in amounts(limit.get("max")) {
+            errors.extend(self.above(&name, most));
+        }
+        for (name, ratio) in amounts(limit.get("maxLimitRequestRatio")) {
+            errors.extend(self.too_far_apart(&name, ratio));
+        }
+    }
+
+    fn below(&self, name: &str, least: Quantity) -> Option<String> {
+        let rule = format!("minimum {name} usage per {} is {least}", self.kind);
+        let Some(request) = self.requests.get(name) else { return Some(format!("{rule}.  No request is specified")) };
+        if *request < least {
+            return Some(format!("{rule}, but request is {request}"));
+        }
+        let limit = self.limits.get(name).filter(|limit| **limit < least)?;
+        Some(format!("{rule}, but limit is {limit}"))
+    }
+
+    fn above(&self, name: &str, most: Quantity) -> Option<String> {
+        let rule = format!("maximum {name} usage per {} is {most}", self.kind);
+        let Some(limit) = self.limits.get(name) else { return Some(format!("{rule}.  No limit is specified")) };
+        if *limit > most {
+            return Some(format!("{rule}, but limit is {limit}"));
+        }
+        let request = self.requests.get(name).filter(|request| **request > most)?;
+        Some(format!("{rule}, but request is {request}"))
+    }
+
+    fn requests_above(&self, name: &str, most: Quantity) -> Option<String> {
+        let rule = format!("maximum {name} usage per {} is {most}", self.kind);
+        let Some(request) = self.requests.get(name) else { return Some(format!("{rule}.  No request is specified")) };
+        (*request > most).then(|| format!("{rule}, but request is {request}"))
+    }
+
+    fn too_far_apart(&self, name: &str, most: Quantity) -> Option<String> {
+        let rule = format!("{name} max limit to request ratio per {} is {most}", self.kind);
+        let positive = |list: &Amounts| list.get(name).copied().filter(|amount| *amount != Quantity::ZERO);
+        let Some(request) = positive(&self.requests) else {
+            return Some(format!("{rule}, but no request is specified or request is 0"));
+        };
+        let Some(limit) = positive(&self.limits) else {
+            return Some(format!("{rule}, but no limit is specified or limit is 0"));
+        };
+        #[allow(clippy::cast_precision_loss, reason = "upstream works it out in floating point, too")]
+        let (ratio, most) = (limit.nanos() as f64 / request.nanos() as f64, most.nanos() as f64 / 1e9);
+        (ratio > most).then(|| format!("{rule}, but provided ratio is {ratio:.6}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn range(limit: Value) -> Value {
+        json!({"spec": {"limits": [limit]}})
+    }
+
+    fn pod(resources: Value) -> Value {
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "resources": resources}]}})
+    }
+
+    #[test]
+    fn what_is_not_said_is_filled_in_and_told() {
+        let range = range(
+            json!({"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m", "memory": "1Mi"}}),
+        );
+        let mut filled = pod(json!({"requests": {"cpu": "100m"}}));
+        fill(&range, &mut filled);
+        let expected = json!({"requests": {"cpu": "100m", "memory": "1Mi"}, "limits": {"cpu": "1"}});
+        assert_eq!(filled["spec"]["containers"][0]["resources"], expected);
+        let told = "LimitRanger plugin set: memory request for container a; cpu limit for container a";
+        assert_eq!(object::annotation(&filled, ANNOTATION), Some(told));
+    }
+
+    #[test]
+    fn what_pods_may_ask_for() {
+        let asks = |request: &str, limit: &str| json!({"requests": {"cpu": request}, "limits": {"cpu": limit}});
+        for (limit, resources, expected) in [
+            (
+                json!({"type": "Container", "min": {"cpu": "1"}}),
+                json!({}),
+                "minimum cpu usage per Container is 1.  No request is specified",
+            ),
+            (
+                json!({"type": "Container", "min": {"cpu": "1"}}),
+                asks("500m", "2"),
+                "minimum cpu usage per Container is 1, but request is 500m",
+            ),
+            (
+                json!({"type": "Pod", "max": {"cpu": "1"}}),
+                asks("500m", "2"),
+                "maximum cpu usage per Pod is 1, but limit is 2",
+            ),
+            (
+                json!({"type": "Container", "max": {"cpu": "1"}}),
+                json!({}),
+                "maximum cpu usage per Container is 1.  No limit is specified",
+            ),
+            (
+                json!({"type": "Container", "maxLimitRequestRatio": {"cpu": "1500m"}}),
+                asks("500m", "1"),
+                "cpu max limit to request ratio per Container is 1500m, but provided ratio is 2.000000",
+            ),
+            (json!({"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}), asks("500m", "1"), ""),
+            (json!({"type": "PersistentVolumeClaim", "max": {"storage": "1"}}), json!({}), ""),
+        ] {
+            let errors = pod_errors(&range(limit.clone()), &pod(resources));
+            assert_eq!(errors.join("; "), expected, "{limit}");
+        }
+    }
+
+    #[test]
+    fn what_claims_may_ask_for() {
+        let range =
+            range(json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}));
+        for (asked, expected) in [
+            ("1Gi", ""),
+            ("500Mi", "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 500Mi"),
+            ("3Gi", "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"),
+        ] {
+            let claim = json!({"spec": {"resources": {"requests": {"storage": asked}}}});
+            assert_eq!(claim_errors(&range, &claim).join("; "), expected, "{asked}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Kubernetes' own steps, those that kube-apiserver runs by default, in its order.
+
+mod certificates;
+mod classes;
+mod limits;
+mod priority;
+mod runtime_class;
+mod service_accounts;
+mod storage;
+
+use portolan_types::{Status, object::child_mut};
+use serde_json::{Value, json};
+
+use super::{Operation, Request, pod_security};
+use crate::ApiServer;
+
+/// Fills in what Kubernetes fills in.
+pub(super) async fn mutate(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let creates = request.operation == Operation::Create;
+    match (&*request.kind.gvk.group, &*request.kind.resource, request.subresource) {
+        ("", "pods", "") => pod(api, request, object, old).await,
+        ("", "pods", "resize") => limits::mutate(api, request, object).await,
+        ("", "nodes", "") if creates => {
+            taint(object);
+            Ok(())
+        }
+        ("", "persistentvolumeclaims", "") if creates => {
+            classes::default_storage(api, request, object).await?;
+            storage::protect(object, storage::CLAIM_FINALIZER);
+            Ok(())
+        }
+        ("", "persistentvolumes", "") if creates => {
+            storage::protect(object, storage::VOLUME_FINALIZER);
+            Ok(())
+        }
+        ("storage.k8s.io", "volumeattributesclasses", "") if creates => {
+            storage::protect(object, storage::ATTRIBUTES_FINALIZER);
+            Ok(())
+        }
+        ("networking.k8s.io", "ingresses", "") if creates => classes::default_ingress(api, request, object).await,
+        _ => Ok(()),
+    }
+}
+
+async fn pod(api: &ApiServer, request: &Request<'_>, pod: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+    let creates = request.operation == Operation::Create;
+    if creates {
+        limits::mutate(api, request, pod).await?;
+        service_accounts::mutate(api, request, pod).await?;
+    }
+    priority::mutate(api, request, pod, old).await?;
+    tolerate(pod);
+    if creates {
+        runtime_class::mutate(api, request, pod).await?;
+    }
+    Ok(())
+}
+
+/// Looks at the object as it would be stored.
+pub(super) async fn validate(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let creates = request.operation == Operation::Create;
+    let of = (&*request.kind.gvk.group, &*request.kind.resource, request.subresource);
+    match of {
+        ("", "pods", "") if creates => {
+            limits::validate(api, request, object, old).await?;
+            service_accounts::validate(api, request, object).await?;
+        }
+        ("", "pods", "resize") => limits::validate(api, request, object, old).await?,
+        ("", "pods", "ephemeralcontainers") => service_accounts::validate(api, request, object).await?,
+        ("", "persistentvolumeclaims", "") => limits::validate(api, request, object, old).await?,
+        _ => {}
+    }
+    pod_security::validate(api, request, object, old).await?;
+    match of {
+        ("", "pods", "") if creates => runtime_class::validate(api, request, object).await,
+        ("scheduling.k8s.io", "priorityclasses", "") => priority::validate(api, request, object).await,
+        ("", "persistentvolumeclaims", "") => storage::check_growth(api, request, object, old).await,
+        ("certificates.k8s.io", ..) => certificates::validate(api, request, object, old).await,
+        _ => Ok(()),
+    }
+}
+
+/// A new node is not ready until its controller has looked at it.
+fn taint(node: &mut Value) {
+    const NOT_READY: &str = "node.kubernetes.io/not-ready";
+    let Some(top) = node.as_object_mut() else { return };
+    let taints = child_mut(top, "spec").entry("taints").or_insert_with(|| json!([]));
+    if taints.is_null() {
+        *taints = json!([]);
+    }
+    let Some(taints) = taints.as_array_mut() else { return };
+    let has = taints.iter().any(|taint| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule");
+    if !has {
+        taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+    }
+}
+
+/// Pods outlive their node's silence by five minutes, unless they say otherwise.
+fn tolerate(pod: &mut Value) {
+    const SECONDS: u32 = 300;
+    let Some(top) = pod.as_object_mut() else { return };
+    let spec = child_mut(top, "spec");
+    let own: Vec<Value> = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+    let says = |key: &str| {
+        own.iter().any(|toleration| {
+            let text = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or_default();
+            (text("key") == key || text("key").is_empty()) && matches!(text("effect"), "NoExecute" | "")
+        })
+    };
+    let missing =
+        ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].into_iter().filter(|key| !says(key));
+    let added: Vec<Value> = missing
+        .map(|key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}))
+        .collect();
+    if !added.is_empty() {
+        spec.insert("tolerations".into(), own.into_iter().chain(added).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_tolerate_silence_unless_they_say_otherwise() {
+        for (case, own, added) in [
+            ("nothing is said", json!([]), 2),
+            (
+                "one is said",
+                json!([{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}]),
+                1,
+            ),
+            ("all are said", json!([{"operator": "Exists"}]), 0),
+            ("another effect is no matter", json!([{"operator": "Exists", "effect": "NoSchedule"}]), 2),
+        ] {
+            let mut pod = json!({"spec": {"tolerations": own}});
+            tolerate(&mut pod);
+            let now = pod["spec"]["tolerations"].as_array().unwrap().len();
+            assert_eq!(now, own.as_array().unwrap().len() + added, "{case}");
+        }
+    }
+
+    #[test]
+    fn new_nodes_are_tainted_once() {
+        let mut node = json!({"metadata": {"name": "n"}});
+        taint(&mut node);
+        taint(&mut node);
+        assert_eq!(node["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
+    }
+}

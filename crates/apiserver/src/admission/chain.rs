@@ -1,0 +1,137 @@
+//! The order of steps.
+
+use std::sync::Arc;
+
+use portolan_store::Expect;
+use portolan_types::{ObjectKey, Status};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{
+    ApiServer,
+    objects::{Commit, CommitError},
+};
+
+use super::{Admission, Operation, Request, builtin, escalation, namespaces, services, workspaces};
+
+/// Kubernetes' own steps come first, then the binary's.
+pub(crate) struct Chain {
+    steps: Vec<Arc<dyn Admission>>,
+}
+
+impl Chain {
+    pub(crate) fn new(further: &[Arc<dyn Admission>]) -> Self {
+        Self { steps: further.to_vec() }
+    }
+
+    /// What must hold of the place where an object is made, and must still hold when it is committed.
+    pub(crate) async fn guard(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+    ) -> Result<Vec<(ObjectKey, Expect)>, Status> {
+        namespaces::guard(api, request).await
+    }
+
+    pub(crate) async fn mutate(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let started = Instant::now();
+        let outcome = self.mutated(api, request, object, old).await;
+        api.metrics.admitted("admit", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        outcome
+    }
+
+    async fn mutated(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        builtin::mutate(api, request, object, old).await?;
+        for step in &self.steps {
+            step.mutate(request, object, old).await?;
+        }
+        if let Some(old) = old.filter(|_| request.is("tenancy.kcp.io", "workspaces")) {
+            workspaces::keep(object, old);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn validate(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let started = Instant::now();
+        let outcome = self.validated(api, request, object, old).await;
+        api.metrics.admitted("validate", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        outcome
+    }
+
+    async fn validated(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if let Some(object) = object {
+            builtin::validate(api, request, object, old).await?;
+        }
+        for step in &self.steps {
+            step.validate(request, object, old).await?;
+        }
+        let is_workspace = *request.kind.gvk.group == *"tenancy.kcp.io" && *request.kind.resource == *"workspaces";
+        if let (true, Some(object), Some(old)) = (is_workspace, object, old) {
+            workspaces::check_held(api, request, object, old)?;
+        }
+        escalation::check(api, request, object, old).await
+    }
+
+    /// Adds to the commit what must be written with the object, and to the object what follows from that.
+    pub(crate) async fn furnish(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+        commit: &mut Commit,
+    ) -> Result<(), CommitError> {
+        if request.is("", "services") {
+            services::furnish(api, request, object, old, commit).await?;
+        }
+        if request.is("tenancy.kcp.io", "workspaces") && request.operation == Operation::Create {
+            workspaces::furnish(api, request, object, commit).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds to the commit what follows from the mark that the object is being deleted.
+    pub(crate) fn doom(&self, api: &ApiServer, request: &Request<'_>, object: &Value, commit: &mut Commit) {
+        if request.is("tenancy.kcp.io", "workspaces") {
+            workspaces::doom(api, object, commit);
+        }
+    }
+
+    /// Adds to the commit what goes with the object.
+    pub(crate) async fn clear(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        old: &Value,
+        commit: &mut Commit,
+    ) -> Result<(), Status> {
+        if *request.kind.gvk.group == *"" && *request.kind.resource == *"services" {
+            services::clear(api, request, old, commit).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! Other objects that a decision depends on, as they are stored now.
+
+use portolan_store::{RangeRequest, RangeScope, StoredObject};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Status};
+use serde_json::Value;
+
+use crate::{
+    ApiServer,
+    errors::{damaged, status_for},
+};
+
+async fn get(api: &ApiServer, key: &ObjectKey) -> Result<Option<Value>, Status> {
+    let stored = api.store.get(key).await.map_err(|e| status_for(&e))?;
+    stored.as_ref().map(tree).transpose()
+}
+
+fn tree(stored: &StoredObject) -> Result<Value, Status> {
+    stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))
+}
+
+/// An object without namespace; `None` also for what is no name.
+pub(super) async fn cluster_scoped(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    (group, resource): (&str, &str),
+    name: &str,
+) -> Result<Option<Value>, Status> {
+    let Ok(name) = name.parse() else { return Ok(None) };
+    get(api, &ObjectKey::cluster_scoped(cluster, GroupResource::new(group, resource), name)).await
+}
+
+/// A namespace.
+pub(super) async fn namespace(api: &ApiServer, cluster: LogicalClusterId, name: &str) -> Result<Option<Value>, Status> {
+    cluster_scoped(api, cluster, ("", "namespaces"), name).await
+}
+
+/// An object in a namespace; `None` also for what is no name.
+pub(super) async fn namespaced(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    (group, resource): (&str, &str),
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Value>, Status> {
+    let (Ok(namespace), Ok(name)) = (namespace.parse(), name.parse()) else { return Ok(None) };
+    get(api, &ObjectKey::namespaced(cluster, GroupResource::new(group, resource), namespace, name)).await
+}
+
+/// The objects of a resource in a namespace, by name.
+pub(super) async fn in_namespace(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    resource: (&str, &str),
+    namespace: &str,
+) -> Result<Vec<Value>, Status> {
+    stored_in_namespace(api, cluster, resource, namespace).await?.iter().map(tree).collect()
+}
+
+/// As [`in_namespace`], with keys and revisions.
+pub(super) async fn stored_in_namespace(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    (group, resource): (&str, &str),
+    namespace: &str,
+) -> Result<Vec<StoredObject>, Status> {
+    let Ok(namespace) = namespace.parse() else { return Ok(Vec::new()) };
+    range(api, RangeScope::Namespace(cluster, GroupResource::new(group, resource), namespace)).await
+}
+
+/// The objects of a resource in a logical cluster.
+pub(super) async fn in_cluster(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    (group, resource): (&str, &str),
+) -> Result<Vec<Value>, Status> {
+    let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
+    range(api, scope).await?.iter().map(tree).collect()
+}
+
+async fn range(api: &ApiServer, scope: RangeScope) -> Result<Vec<StoredObject>, Status> {
+    Ok(api.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?.objects)
+}

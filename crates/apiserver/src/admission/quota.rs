@@ -1,0 +1,138 @@
+//! Quotas: what an object uses is charged in the transaction that writes it, so that no limit is ever exceeded.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+use portolan_machinery::quota::{Ask, charge};
+use portolan_store::{Expect, StoredObject, Write};
+use portolan_types::{LogicalClusterId, Record, Status};
+use serde_json::Value;
+use tokio::sync::OwnedMutexGuard;
+
+use crate::{
+    ApiServer,
+    errors::damaged,
+    objects::{Commit, CommitError},
+};
+
+use super::{Operation, Request, forbidden, lookup};
+
+/// How often a charge is tried when others, such as the loop that counts anew, write the same quota.
+const ATTEMPTS: usize = 16;
+
+type Namespace = (LogicalClusterId, String);
+type Line = Arc<tokio::sync::Mutex<()>>;
+
+/// Who charges the quotas of which namespace. They wait for each other in line: of writes that raced for one quota all but
+/// one would have to be tried again. Only namespaces in which somebody waits are known.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<HashMap<Namespace, Line>>);
+
+/// A place in line, and then the turn.
+struct Turn<'a> {
+    turns: &'a Turns,
+    namespace: Namespace,
+    line: Option<Line>,
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Turns {
+    async fn wait(&self, namespace: Namespace) -> Turn<'_> {
+        let line = self.0.lock().entry(namespace.clone()).or_default().clone();
+        let mut turn = Turn { turns: self, namespace, line: Some(line.clone()), held: None };
+        turn.held = Some(line.lock_owned().await);
+        turn
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        drop((self.held.take(), self.line.take()));
+        let mut lines = self.turns.0.lock();
+        // The map has the last one when nobody waits any more.
+        if lines.get(&self.namespace).is_some_and(|line| Arc::strong_count(line) == 1) {
+            lines.remove(&self.namespace);
+        }
+    }
+}
+
+/// Whether the write is of a kind that quotas count, where there are quotas.
+async fn has_quotas(api: &ApiServer, request: &Request<'_>) -> Result<bool, Status> {
+    let counts = matches!(request.operation, Operation::Create | Operation::Update) && !request.namespace.is_empty();
+    if !counts {
+        return Ok(false);
+    }
+    let configured = api.configured.of(request.cluster.id).await?;
+    Ok(configured.is_some_and(|configured| configured.with_quotas.contains(request.namespace)))
+}
+
+/// The quotas as they would be written with the object.
+async fn charged(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<Vec<Write>, Status> {
+    let stored =
+        lookup::stored_in_namespace(api, request.cluster.id, ("", "resourcequotas"), request.namespace).await?;
+    let tree = |stored: &StoredObject| stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e));
+    let quotas = stored.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
+    let resource = request.kind.storage.group_resource();
+    let now = api.seams.clock.now();
+    let ask = Ask { resource: &resource, subresource: request.subresource, object, old, now };
+    let charged = charge(&quotas, &ask).map_err(|refusal| forbidden(request, Some(object), refusal.0))?;
+    let write = |(at, used): (usize, Value)| {
+        let mut quota = quotas[at].clone();
+        quota["status"]["used"] = used;
+        let StoredObject { key, revision, .. } = &stored[at];
+        Write { key: key.clone(), expect: Expect::At(*revision), record: Some(Record::of(&quota)) }
+    };
+    Ok(charged.into_iter().map(write).collect())
+}
+
+/// Whether the write fits; nothing is charged.
+///
+/// # Errors
+/// 403 when a quota would be exceeded.
+pub(crate) async fn check(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    if has_quotas(api, request).await? {
+        charged(api, request, object, old).await?;
+    }
+    Ok(())
+}
+
+/// Commits a write together with what the quotas of its namespace are charged. `object` comes with its old state.
+///
+/// # Errors
+/// 403 when a quota would be exceeded; what the store has against it.
+pub(crate) async fn commit(
+    api: &ApiServer,
+    request: &Request<'_>,
+    (object, old): (&Value, Option<&Value>),
+    commit: Commit,
+    last: Option<&StoredObject>,
+) -> Result<StoredObject, CommitError> {
+    if !has_quotas(api, request).await? {
+        return commit.run(api, last).await;
+    }
+    let turn = api.turns.wait((request.cluster.id, request.namespace.to_owned())).await;
+    for attempt in 1.. {
+        let charges = charged(api, request, object, old).await?;
+        if charges.is_empty() {
+            drop(turn);
+            return commit.run(api, last).await;
+        }
+        let mut with_charges = commit.clone();
+        with_charges.companions.extend(charges);
+        match with_charges.run(api, last).await {
+            Err(CommitError::Raced(_)) if attempt < ATTEMPTS => {}
+            other => return other,
+        }
+    }
+    Err(Status::internal("a quota was charged too often").into())
+}

@@ -1,0 +1,256 @@
+//! What Kubernetes' own steps of admission do to requests.
+
+use crate::common::{Answer, Client, MAPS, Plane, config_map};
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const APPLY: &str = "application/apply-patch+yaml";
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+    if pod["spec"].get("containers").is_none() {
+        pod["spec"]["containers"] = json!([{"name": "a", "image": "a:1"}]);
+    }
+    pod
+}
+
+/// Gives a quota its usage, as its loop would.
+async fn quota(admin: &Client, name: &str, spec: Value, used: Value) {
+    let hard = spec["hard"].clone();
+    admin.post(QUOTAS, json!({"metadata": {"name": name}, "spec": spec})).await.expect(201);
+    let status = json!({"status": {"hard": hard, "used": used}});
+    admin.merge(&format!("{QUOTAS}/{name}/status"), status).await.expect(200);
+}
+
+async fn used(admin: &Client, name: &str) -> Value {
+    admin.get(&format!("{QUOTAS}/{name}")).await.expect(200).json()["status"]["used"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_thousand_creates_at_once_as_many_are_let_through_as_a_quota_allows() {
+    let plane = Plane::with(|config| config.limits.writes = 2000).await;
+    let admin = plane.admin();
+    quota(&admin, "q", json!({"hard": {"configmaps": "100"}}), json!({"configmaps": "0"})).await;
+    quota(&admin, "more", json!({"hard": {"count/configmaps": "500"}}), json!({"count/configmaps": "0"})).await;
+    let create = |n: usize| {
+        let admin = admin.clone();
+        tokio::spawn(async move { admin.post(MAPS, config_map(&format!("m{n}"), json!({}))).await })
+    };
+    let answers: Vec<Answer> = join_all((0..1000).map(create)).await.into_iter().map(Result::unwrap).collect();
+    let code = |wanted: u16| answers.iter().filter(|answer| answer.code == wanted).count();
+    assert_eq!((code(201), code(403)), (100, 900));
+    let refused = answers.iter().find(|answer| answer.code == 403).unwrap().message();
+    let why = "is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=100, limited: configmaps=100";
+    assert!(refused.ends_with(why), "{refused}");
+    assert_eq!(used(&admin, "q").await, json!({"configmaps": "100"}));
+    assert_eq!(used(&admin, "more").await, json!({"count/configmaps": "100"}));
+    assert_eq!(admin.get(MAPS).await.json()["items"].as_array().unwrap().len(), 100);
+}
+
+#[tokio::test]
+async fn a_quota_is_charged_for_what_is_written_and_for_nothing_else() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    quota(&admin, "q", json!({"hard": {"pods": "1", "requests.cpu": "1"}}), json!({"pods": "0", "requests.cpu": "0"}))
+        .await;
+    let asks = |name: &str, cpu: &str| {
+        pod(name, json!({"containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": cpu}}}]}))
+    };
+    for (case, path, body, code, says) in [
+        ("a dry run fits", format!("{PODS}?dryRun=All"), asks("a", "1"), 201, ""),
+        (
+            "one that says nothing",
+            PODS.into(),
+            pod("a", json!({})),
+            403,
+            "failed quota: q: must specify requests.cpu for: a",
+        ),
+        (
+            "too much",
+            PODS.into(),
+            asks("a", "1100m"),
+            403,
+            "exceeded quota: q, requested: requests.cpu=1100m, used: requests.cpu=0, limited: requests.cpu=1",
+        ),
+        ("one that is invalid", PODS.into(), asks("A_B", "1"), 422, ""),
+        ("one that fits", PODS.into(), asks("a", "250m"), 201, ""),
+        (
+            "one of the same name",
+            PODS.into(),
+            asks("a", "250m"),
+            403,
+            "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1",
+        ),
+        ("a dry run of one more", format!("{PODS}?dryRun=All"), asks("b", "1m"), 403, "exceeded quota: q"),
+    ] {
+        let answer = admin.post(&path, body).await;
+        assert_eq!(answer.code, code, "{case}: {}", answer.text());
+        assert!(answer.text().contains(says), "{case}: {}", answer.text());
+    }
+    assert_eq!(used(&admin, "q").await, json!({"pods": "1", "requests.cpu": "250m"}));
+    admin.merge(&format!("{PODS}/a"), json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    assert_eq!(used(&admin, "q").await, json!({"pods": "1", "requests.cpu": "250m"}), "a label uses nothing");
+    admin.delete(&format!("{QUOTAS}/q")).await.expect(200);
+    admin.post(PODS, pod("b", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
+async fn pods_get_what_kubernetes_gives_them_and_nobody_owns_it() {
+    let admin = Plane::new().await.admin();
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}]}});
+    admin.post("/api/v1/namespaces/default/limitranges", range).await.expect(201);
+    let made = admin.post(PODS, pod("p", json!({}))).await.expect(201).json();
+    let spec = &made["spec"];
+    assert_eq!(spec["priority"], 0);
+    assert_eq!(spec["preemptionPolicy"], "PreemptLowerPriority");
+    assert_eq!(spec["tolerations"].as_array().unwrap().len(), 2);
+    assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
+    assert!(spec["volumes"][0]["name"].as_str().unwrap().starts_with("kube-api-access-"));
+    assert_eq!(spec["containers"][0]["volumeMounts"][0]["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
+    let resources = json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}});
+    assert_eq!(spec["containers"][0]["resources"], resources);
+    let told = "LimitRanger plugin set: cpu request for container a; cpu limit for container a";
+    assert_eq!(made["metadata"]["annotations"]["kubernetes.io/limit-ranger"], told);
+    let owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].as_object().unwrap();
+    for key in ["f:tolerations", "f:serviceAccount", "f:serviceAccountName", "f:priority", "f:volumes"] {
+        assert!(!owned.contains_key(key), "{key} was not written by the client");
+    }
+    let applied = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}});
+    let path = format!("{PODS}/p?fieldManager=x");
+    let answer = admin.patch(&path, APPLY, applied).await.expect(200);
+    assert!(!answer.headers.contains_key("warning"), "{:?}", answer.headers);
+}
+
+#[tokio::test]
+async fn pods_that_are_refused() {
+    let admin = Plane::new().await.admin();
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "2"}}]}});
+    admin.post("/api/v1/namespaces/default/limitranges", range).await.expect(201);
+    let class = json!({"metadata": {"name": "high"}, "value": 10, "globalDefault": true});
+    admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", class).await.expect(201);
+    let asks = |cpu: &str| json!({"containers": [{"name": "a", "image": "a", "resources": {"limits": {"cpu": cpu}}}]});
+    for (case, spec, says) in [
+        (
+            "an account that is not there",
+            json!({"serviceAccountName": "none"}),
+            r#"pods "p" is forbidden: error looking up service account default/none: serviceaccount "none" not found"#,
+        ),
+        (
+            "a class that is not there",
+            json!({"priorityClassName": "none"}),
+            r#"pods "p" is forbidden: no PriorityClass with name none was found"#,
+        ),
+        (
+            "another number than the class has",
+            json!({"priority": 5}),
+            r#"pods "p" is forbidden: the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 10 from the given PriorityClass name"#,
+        ),
+        (
+            "a runtime that is not there",
+            json!({"runtimeClassName": "none"}),
+            r#"pods "p" is forbidden: pod rejected: RuntimeClass "none" not found"#,
+        ),
+        (
+            "overhead of nothing",
+            json!({"overhead": {"cpu": "1"}, "containers": [{"name": "a", "image": "a", "resources": {"limits": {"cpu": "1"}}}]}),
+            r#"pods "p" is forbidden: pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"#,
+        ),
+        (
+            "more than the range allows",
+            asks("3"),
+            r#"pods "p" is forbidden: maximum cpu usage per Pod is 2, but limit is 3"#,
+        ),
+        (
+            "less than the range can tell",
+            json!({}),
+            r#"pods "p" is forbidden: maximum cpu usage per Pod is 2.  No limit is specified"#,
+        ),
+    ] {
+        let answer = admin.post(PODS, pod("p", spec)).await;
+        assert_eq!((answer.code, answer.message().as_str()), (403, says), "{case}");
+    }
+    let made = admin.post(PODS, pod("p", asks("1"))).await.expect(201).json();
+    assert_eq!((&made["spec"]["priorityClassName"], &made["spec"]["priority"]), (&json!("high"), &json!(10)));
+    let second = json!({"metadata": {"name": "higher"}, "value": 11, "globalDefault": true});
+    let refused = admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", second).await.expect(403);
+    assert!(refused.message().ends_with("PriorityClass high is already marked as default. Only one default can exist"));
+}
+
+#[tokio::test]
+async fn namespaces_say_how_safe_their_pods_are() {
+    let admin = Plane::new().await.admin();
+    let spaces = "/api/v1/namespaces";
+    let labels = |level: &str| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
+    let wrong = admin.merge(&format!("{spaces}/default"), labels("strict")).await.expect(422);
+    let says = r#"metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "strict": must be one of privileged, baseline, restricted"#;
+    assert!(wrong.message().contains(says), "{}", wrong.message());
+    let host = json!({"hostNetwork": true});
+    admin.post(PODS, pod("old", host.clone())).await.expect(201);
+    let stricter = admin.merge(&format!("{spaces}/default"), labels("baseline")).await.expect(200);
+    let warnings: Vec<&str> = stricter.headers.get_all("warning").iter().map(|v| v.to_str().unwrap()).collect();
+    let existing = r#"299 - "existing pods in namespace \"default\" violate the new PodSecurity enforce level \"baseline:latest\"""#;
+    assert_eq!(warnings, [existing, r#"299 - "old: host namespaces""#]);
+    let refused = admin.post(PODS, pod("new", host.clone())).await.expect(403);
+    let says = r#"pods "new" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)"#;
+    assert_eq!(refused.message(), says);
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod("", host)["spec"]},
+    }});
+    let made = admin.post("/apis/apps/v1/namespaces/default/deployments", deployment).await.expect(201);
+    let says = r#"299 - "would violate PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)""#;
+    assert_eq!(made.headers["warning"], says);
+    admin.merge(&format!("{PODS}/old"), json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    admin.post(PODS, pod("fine", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
+async fn claims_volumes_and_ingresses_have_classes() {
+    let admin = Plane::new().await.admin();
+    let class = |name: &str, grows: bool| {
+        let metadata =
+            json!({"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": grows.to_string()}});
+        json!({"metadata": metadata, "provisioner": "p", "allowVolumeExpansion": grows})
+    };
+    for one in [class("fast", true), class("slow", false)] {
+        admin.post("/apis/storage.k8s.io/v1/storageclasses", one).await.expect(201);
+    }
+    let claim = |name: &str, class: Value| {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": class});
+        json!({"metadata": {"name": name}, "spec": spec})
+    };
+    let made = admin.post(CLAIMS, claim("a", Value::Null)).await.expect(201).json();
+    assert_eq!(made["spec"]["storageClassName"], "fast");
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    admin.post(CLAIMS, claim("b", json!("slow"))).await.expect(201);
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let unbound = admin.merge(&format!("{CLAIMS}/a"), larger.clone()).await;
+    assert!(matches!(unbound.code, 403 | 422), "{}", unbound.text());
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}});
+    let made = admin.post("/api/v1/persistentvolumes", volume).await.expect(201).json();
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
+    let ingress_class = json!({"metadata": {"name": "web", "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}}, "spec": {"controller": "example.com/c"}});
+    admin.post("/apis/networking.k8s.io/v1/ingressclasses", ingress_class).await.expect(201);
+    let ingress = json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}});
+    let made = admin.post("/apis/networking.k8s.io/v1/namespaces/default/ingresses", ingress).await.expect(201);
+    assert_eq!(made.json()["spec"]["ingressClassName"], "web");
+}
+
+#[tokio::test]
+async fn claims_grow_when_they_are_bound_and_their_class_lets_them() {
+    let admin = Plane::new().await.admin();
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let class = |name: &str, grows: bool| json!({"metadata": {"name": name}, "provisioner": "p", "allowVolumeExpansion": grows});
+    for (name, grows, bound, code) in [("a", true, true, 200), ("b", false, true, 403)] {
+        admin.post("/apis/storage.k8s.io/v1/storageclasses", class(name, grows)).await.expect(201);
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": name});
+        admin.post(CLAIMS, json!({"metadata": {"name": name}, "spec": spec})).await.expect(201);
+        let status = json!({"status": {"phase": if bound { "Bound" } else { "Pending" }, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}});
+        admin.merge(&format!("{CLAIMS}/{name}/status"), status).await.expect(200);
+        let answer = admin.merge(&format!("{CLAIMS}/{name}"), larger.clone()).await;
+        assert_eq!(answer.code, code, "{name}: {}", answer.text());
+    }
+}
