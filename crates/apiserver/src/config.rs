@@ -54,17 +54,21 @@ impl ApiServerConfig {
 /// Bounds on what clients may take.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Reads under way at once.
+    /// Reads under way at once; one logical cluster may have three quarters of them.
     pub reads: usize,
-    /// Writes under way at once.
+    /// Writes under way at once; one logical cluster may have three quarters of them.
     pub writes: usize,
+    /// Reads, and as many writes, that wait for their turn; the longest line is cut when they are full.
+    pub waiting: usize,
+    /// How long a request waits for its turn.
+    pub patience: Duration,
     /// Watches at once, in all.
     pub watches: usize,
-    /// Watches at once in one logical cluster.
+    /// Watches at once in one logical cluster; a user may have half of them.
     pub watches_per_cluster: usize,
     /// Logs and streams in and out of pods at once, in all.
     pub streams: usize,
-    /// Logs and streams at once in one logical cluster.
+    /// Logs and streams at once in one logical cluster; a user may have half of them.
     pub streams_per_cluster: usize,
     /// TLS connections at once.
     pub connections: usize,
@@ -81,6 +85,8 @@ impl Default for Limits {
         Self {
             reads: 400,
             writes: 200,
+            waiting: 2_000,
+            patience: Duration::from_secs(15),
             watches: 100_000,
             watches_per_cluster: 10_000,
             streams: 4_000,

@@ -7,7 +7,7 @@ use prometheus::{
     TextEncoder, core::Collector,
 };
 
-use crate::{attributes::Attributes, process::Process};
+use crate::{attributes::Attributes, pipeline::Counted, process::Process};
 
 /// Buckets of the duration of requests, in seconds.
 const DURATIONS: [f64; 23] = [
@@ -19,6 +19,8 @@ const WATCH_LISTS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 /// Buckets of the duration of steps of admission, in seconds.
 const ADMISSION: [f64; 7] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0];
+/// The one way in which requests are sorted: by logical cluster and user.
+const FLOW_SCHEMA: &str = "logical-clusters";
 const COMPONENT: &str = "apiserver";
 const COUNTED: [&str; 9] =
     ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"];
@@ -42,6 +44,27 @@ pub(crate) struct Metrics {
     authentications: IntCounterVec,
     authorizations: IntCounterVec,
     admission: HistogramVec,
+    waiting: IntGaugeVec,
+    rejected: IntCounterVec,
+}
+
+/// What is counted of requests of one sort that have to wait for their turn.
+pub(crate) struct FlowMetrics {
+    waiting: IntGauge,
+    rejected: IntCounterVec,
+    sort: &'static str,
+}
+
+impl FlowMetrics {
+    /// One more that is not under way yet, for as long as the answer is kept.
+    pub(crate) fn waiting(&self) -> Counted {
+        Counted::new(self.waiting.clone())
+    }
+
+    /// One that is told to come back, and why.
+    pub(crate) fn rejected(&self, reason: &str) {
+        self.rejected.with_label_values(&[FLOW_SCHEMA, self.sort, reason]).inc();
+    }
 }
 
 /// What a request was. Empty parts for paths that are no resources: clients must not be able to make new label values.
@@ -168,8 +191,24 @@ impl Metrics {
                 &["type", "operation", "rejected"],
                 &ADMISSION,
             ),
+            waiting: make.gauge(
+                "apiserver_flowcontrol_current_inqueue_requests",
+                "Requests that wait for their turn.",
+                &["flow_schema", "priority_level"],
+            ),
+            rejected: make.counter(
+                "apiserver_flowcontrol_rejected_requests_total",
+                "Requests that were told to come back.",
+                &["flow_schema", "priority_level", "reason"],
+            ),
             registry,
         }
+    }
+
+    /// What is counted of requests of one sort that have to wait for their turn.
+    pub(crate) fn flow(&self, sort: &'static str) -> FlowMetrics {
+        let waiting = self.waiting.with_label_values(&[FLOW_SCHEMA, sort]);
+        FlowMetrics { waiting, rejected: self.rejected.clone(), sort }
     }
 
     /// A request has been answered.

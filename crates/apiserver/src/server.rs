@@ -88,6 +88,7 @@ impl ApiServer {
         for resource in Configured::resources() {
             background.spawn(configured.clone().follow(resource));
         }
+        let metrics = Metrics::new();
         Ok(Arc::new(Self {
             store,
             seams,
@@ -99,8 +100,8 @@ impl ApiServer {
             admission: Chain::new(&config.hooks.admission),
             configured,
             turns: Turns::default(),
-            admittance: Admittance::new(&config.limits),
-            metrics: Metrics::new(),
+            admittance: Admittance::new(&config.limits, metrics.flow("reads"), metrics.flow("writes")),
+            metrics,
             frames: FrameCache::new(),
             documents: ApiDocuments::new(),
             stopping: CancellationToken::new(),

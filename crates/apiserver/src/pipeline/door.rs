@@ -9,7 +9,7 @@ use portolan_machinery::rbac::MASTERS;
 use portolan_types::{LogicalClusterId, Status};
 
 use crate::{
-    ApiServer,
+    ApiServer, User,
     attributes::Attributes,
     authn::{Identity, Impersonation, Peer, authorize_impersonation},
     authz::{Authorizer as _, Verdict},
@@ -190,6 +190,10 @@ impl Admitted {
 
     pub(super) fn is_write(&self) -> bool {
         !matches!(self.entry.attributes.verb.as_str(), "get" | "list" | "watch" | "head")
+    }
+
+    pub(super) fn user(&self) -> &User {
+        &self.identity.user
     }
 
     pub(super) fn is_long_running(&self) -> bool {

@@ -8,13 +8,13 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{Method, Request, Response, request::Parts};
 use portolan_types::{Reason, Status};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     ApiServer, Body,
@@ -22,7 +22,7 @@ use crate::{
     authn::{Peer, strip_proxy_headers},
     call::Call,
     encode, handlers,
-    limits::Place,
+    limits::{Place, Seat},
 };
 
 pub(crate) use door::is_long_running;
@@ -30,6 +30,9 @@ pub(crate) use outcome::Counted;
 
 use door::Admitted;
 use outcome::Outcome;
+
+/// Of the time of a request, the part that it may wait for its turn (as kube-apiserver's queues have it).
+const WAITING_PART: u32 = 4;
 
 /// Answers a request; every failure is a `Status`.
 pub(crate) async fn answer<B>(api: Arc<ApiServer>, peer: Peer, request: Request<B>) -> Response<Body>
@@ -67,9 +70,9 @@ where
     let identity = door::authenticate(api, peer, &parts.headers).await?;
     let admitted = door::admit(api, entry, identity, &mut parts.headers).await?;
     outcome.admitted(&admitted);
-    let Room { place, short } = room(api, &admitted)?;
     let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;
+    let Room { place, short } = room(api, &admitted, limit / WAITING_PART).await?;
     let body = tokio::time::timeout_at(deadline, read::body(&parts.headers, body)).await.map_err(|_| timed_out())??;
     // A backup takes as long as it takes; all else that is sent must be read in time.
     let read_by = (!admitted.is_backup()).then_some(deadline);
@@ -90,19 +93,19 @@ struct Room {
     /// A place among what may last.
     place: Option<Place>,
     /// A place among what is answered at once. Health has neither: it is asked for when all else is full.
-    short: Option<(OwnedSemaphorePermit, Counted)>,
+    short: Option<(Seat, Counted)>,
 }
 
-fn room(api: &ApiServer, admitted: &Admitted) -> Result<Room, Status> {
-    let cluster = admitted.cluster.id;
+async fn room(api: &ApiServer, admitted: &Admitted, patience: Duration) -> Result<Room, Status> {
+    let (cluster, user) = (admitted.cluster.id, admitted.user());
     Ok(match (admitted.is_long_running(), admitted.is_watch()) {
-        (true, true) => Room { place: Some(api.admittance.watch(cluster)?), short: None },
-        (true, false) => Room { place: Some(api.admittance.stream(cluster)?), short: None },
+        (true, true) => Room { place: Some(api.admittance.watch(cluster, user)?), short: None },
+        (true, false) => Room { place: Some(api.admittance.stream(cluster, user)?), short: None },
         (false, _) if admitted.is_health() => Room { place: None, short: None },
         (false, _) => {
-            let permit = api.admittance.enter(admitted.is_write())?;
+            let seat = api.admittance.enter(cluster, user, admitted.is_write(), patience).await?;
             let counted = Counted::new(api.metrics.inflight(admitted.is_write()));
-            Room { place: None, short: Some((permit, counted)) }
+            Room { place: None, short: Some((seat, counted)) }
         }
     })
 }

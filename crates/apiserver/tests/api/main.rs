@@ -8,6 +8,7 @@ mod admission;
 mod bad_input;
 mod common;
 mod endpoints;
+mod fairness;
 mod hooks;
 mod reads;
 mod serving;
