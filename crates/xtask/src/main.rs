@@ -2,6 +2,7 @@
 
 mod bench;
 mod client;
+mod fuzz;
 mod harness;
 mod report;
 mod suites;
@@ -33,6 +34,8 @@ enum Chore {
     Record(record::Options),
     /// Measure Portolan beside kube-apiserver + etcd; prints a Markdown table.
     Bench(bench::Options),
+    /// Send the API server inputs that nobody would write by hand, and keep those that do harm.
+    Fuzz(fuzz::Options),
     /// Build kube-apiserver, kubectl, etcd, kwok and the clients of the suites into the cache and print their folders.
     Tools,
     /// Start physical clusters, print their kubeconfigs and keep them until Ctrl-C.
@@ -62,6 +65,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Oracle(options) => oracle::run(&options),
         Chore::Record(options) => record::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
+        Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Tools => {
             println!("{}", Tools::build()?.dir().display());
             Clients::build()?.folders().iter().for_each(|folder| println!("{}", folder.display()));

@@ -1,0 +1,149 @@
+//! Whatever bytes a client sends, the server answers, and it is never the server's own fault. A short run is a test; a long one is
+//! `cargo xtask fuzz`. The nth input of a seed is always the same.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "one crate of tests has no outside")]
+
+mod plane;
+mod random;
+mod seeds;
+mod target;
+mod text;
+mod tree;
+
+use std::{
+    path::PathBuf,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use plane::Plane;
+use random::Random;
+use seeds::Seeds;
+use target::{Input, Target};
+
+/// Inputs per target in a short run.
+const SHORT: u64 = 60;
+/// An unoptimized build that shares its machine may take so long for one input.
+const SLOW: Duration = Duration::from_secs(5);
+/// What is kept of a run's findings.
+const MAX_FINDINGS: usize = 20;
+
+/// What panicked, and where.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// How long to run.
+struct Run {
+    seconds: Option<Duration>,
+    seed: u64,
+    wanted: String,
+}
+
+impl Run {
+    fn of_environment() -> Self {
+        let text = |name: &str| std::env::var(name).unwrap_or_default();
+        Self {
+            seconds: text("FUZZ_SECONDS").parse().ok().map(Duration::from_secs),
+            seed: text("FUZZ_SEED").parse().unwrap_or(1),
+            wanted: text("FUZZ_TARGET"),
+        }
+    }
+
+    fn goes_on(&self, done: u64, started: Instant) -> bool {
+        match self.seconds {
+            Some(seconds) => started.elapsed() < seconds,
+            None => done < SHORT,
+        }
+    }
+}
+
+fn folder() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn no_input_is_the_servers_fault() {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        PANICS.lock().unwrap().push(panic.to_string());
+    }));
+    let run = Run::of_environment();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let findings = runtime.block_on(async {
+        let plane = Plane::new().await;
+        let seeds = Seeds::new(&plane).await;
+        println!("{}", seeds.summary());
+        let mut findings = again(&plane).await;
+        for target in Target::ALL.into_iter().filter(|target| run.wanted.is_empty() || target.name() == run.wanted) {
+            findings.extend(fuzz(target, &run, &plane, &seeds).await);
+        }
+        findings
+    });
+    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+}
+
+/// What was found once and is mended.
+async fn again(plane: &Plane) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/kept")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some() {
+            continue;
+        }
+        let Some(input) = Input::from_file(&std::fs::read(&path).unwrap()) else { continue };
+        findings.extend(complaint(plane, &input).await.err().map(|why| format!("{}: {why}", path.display())));
+    }
+    findings
+}
+
+async fn fuzz(target: Target, run: &Run, plane: &Plane, seeds: &Seeds) -> Vec<String> {
+    let (started, mut number, mut findings) = (Instant::now(), 0, Vec::new());
+    let (last, mut accepted) = (folder().join(format!("{}.last", target.name())), 0_u64);
+    while run.goes_on(number, started) && findings.len() < MAX_FINDINGS {
+        let input = target::input(target, seeds, &mut Random::of(run.seed, number));
+        if run.seconds.is_some() {
+            // Should the process not survive it, this is what it was.
+            std::fs::write(&last, input.to_file()).unwrap();
+        }
+        match complaint(plane, &input).await {
+            Ok(code) => accepted += u64::from(code < 400),
+            Err(why) => {
+                let kept = folder().join(format!("{}-{}-{number}", target.name(), run.seed));
+                std::fs::write(&kept, input.to_file()).unwrap();
+                eprintln!("{}: {why}", kept.display());
+                findings.push(format!("{}: {why}", kept.display()));
+            }
+        }
+        number += 1;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let (name, found) = (target.name(), findings.len());
+    println!("{name}: {number} inputs in {seconds:.0} s, {accepted} accepted, {found} findings");
+    findings
+}
+
+/// The code of the answer, or what is wrong with how an input was taken.
+async fn complaint(plane: &Plane, input: &Input) -> Result<u16, String> {
+    let started = Instant::now();
+    let answer = plane.send(input).await;
+    let mut code = answer.code;
+    if input.method == "POST" && code == 201 && !input.url.contains("dryRun=All") {
+        code = code.max(plane.make_use_of(input, &answer.json()).await);
+    }
+    let panicked = std::mem::take(&mut *PANICS.lock().unwrap()).join("; ");
+    let reason = answer.json()["reason"].as_str().unwrap_or_default().to_owned();
+    // 500 without a reason is upstream's answer to some values; 504 is that to a time that has not come.
+    let own_fault = code >= 500 && (reason == "InternalError" || code != answer.code);
+    if !panicked.is_empty() {
+        return Err(panicked);
+    }
+    if own_fault {
+        return Err(format!("{code} {}", String::from_utf8_lossy(&answer.body).chars().take(300).collect::<String>()));
+    }
+    match started.elapsed() {
+        long if long > SLOW => Err(format!("took {long:?}")),
+        _ => Ok(answer.code),
+    }
+}
