@@ -160,25 +160,27 @@ func (t *table) addKinds(scheme *runtime.Scheme, r *reflector) error {
 	return t.addMeta(r)
 }
 
-// addMeta enters the kinds of the machinery itself: options are known in every group, documents of discovery in v1.
+// addMeta enters the kinds of the machinery itself: options are known in every group, documents of discovery in versions of
+// their own.
 func (t *table) addMeta(r *reflector) error {
 	for _, meta := range []struct {
-		group string
-		value any
+		group, version string
+		values         []any
 	}{
-		{"", metav1.APIGroup{}}, {"", metav1.APIGroupList{}}, {"", metav1.APIResourceList{}}, {"", metav1.APIVersions{}},
-		{"", metav1.Status{}},
-		{"meta.k8s.io", metav1.CreateOptions{}}, {"meta.k8s.io", metav1.DeleteOptions{}}, {"meta.k8s.io", metav1.GetOptions{}},
-		{"meta.k8s.io", metav1.ListOptions{}}, {"meta.k8s.io", metav1.PatchOptions{}}, {"meta.k8s.io", metav1.UpdateOptions{}},
-		{"meta.k8s.io", metav1.PartialObjectMetadata{}}, {"meta.k8s.io", metav1.PartialObjectMetadataList{}},
-		{"meta.k8s.io", metav1.Table{}}, {"meta.k8s.io", metav1.TableOptions{}}, {"meta.k8s.io", metav1.WatchEvent{}},
+		{"", "v1", []any{metav1.APIGroup{}, metav1.APIGroupList{}, metav1.APIResourceList{}, metav1.APIVersions{}, metav1.Status{}}},
+		{"apidiscovery.k8s.io", "v2", []any{apidiscovery.APIGroupDiscoveryList{}}},
+		{"meta.k8s.io", "v1", []any{metav1.CreateOptions{}, metav1.DeleteOptions{}, metav1.GetOptions{}, metav1.ListOptions{},
+			metav1.PatchOptions{}, metav1.UpdateOptions{}, metav1.PartialObjectMetadata{}, metav1.PartialObjectMetadataList{},
+			metav1.Table{}, metav1.TableOptions{}, metav1.WatchEvent{}}},
 	} {
-		kind := reflect.TypeOf(meta.value)
-		definition, err := r.message(kind)
-		if err != nil {
-			return err
+		for _, value := range meta.values {
+			kind := reflect.TypeOf(value)
+			definition, err := r.message(kind)
+			if err != nil {
+				return err
+			}
+			t.Objects = append(t.Objects, objectEntry{meta.group, meta.version, kind.Name(), definition})
 		}
-		t.Objects = append(t.Objects, objectEntry{meta.group, "v1", kind.Name(), definition})
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, header::USER_AGENT};
 use parking_lot::Mutex;
 use portolan_machinery::kinds::{Kind, KindTable};
-use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Scope, Status};
+use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason, Scope, Status};
 
 use crate::{
     admission::{Operation, Request},
@@ -165,15 +165,19 @@ impl Target {
         let computed = self.list_is_computed() && !matches!(verb, "get" | "list");
         match self.kind.has_verb(verb) && !computed {
             true => Ok(()),
+            false if verb == "watch" && self.kind.has_verb("list") => Err(self.no_watch()),
             false => Err(method_not_allowed()),
         }
+    }
+
+    fn no_watch(&self) -> Status {
+        let resource = self.resource();
+        let message = format!("watch is not supported on resources of kind {:?}", resource.to_string());
+        Status::new(Reason::MethodNotAllowed, message).about(&resource, "")
     }
 }
 
 /// 405 as kube-apiserver's router words it.
 pub(crate) fn method_not_allowed() -> Status {
-    Status::generic(
-        portolan_types::Reason::MethodNotAllowed,
-        "the server does not allow this method on the requested resource",
-    )
+    Status::generic(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
 }

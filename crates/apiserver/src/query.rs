@@ -37,9 +37,14 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// A switch: present without a value is on, as in Go's query conversion.
+    /// A switch: present is on, whatever its value says but no, as in the API machinery's conversion of queries.
     pub(crate) fn flag(&self, key: &str) -> bool {
-        matches!(self.get(key), Some("" | "1" | "t" | "T" | "true" | "True" | "TRUE"))
+        self.get(key).is_some_and(|text| text != "0" && !text.eq_ignore_ascii_case("false"))
+    }
+
+    /// A switch that must say yes, as Go's `strconv.ParseBool` has it.
+    pub(crate) fn says_yes(&self, key: &str) -> bool {
+        matches!(self.get(key), Some("1" | "t" | "T" | "true" | "True" | "TRUE"))
     }
 
     /// A switch that may be absent.
@@ -74,8 +79,9 @@ mod tests {
     #[test]
     fn parameters_are_decoded() {
         let query =
-            Query::parse(Some("watch&labelSelector=a%3Db%2Cc&x=1+2&dryRun=All&dryRun=B&watch=false&n=7")).unwrap();
-        assert!(query.flag("watch") && !query.flag("missing"));
+            Query::parse(Some("watch&labelSelector=a%3Db%2Cc&x=1+2&dryRun=All&dryRun=B&watch=false&no=False&n=7"))
+                .unwrap();
+        assert!(query.flag("watch") && query.flag("x") && !query.flag("missing") && !query.says_yes("x"));
         assert_eq!((query.text("labelSelector"), query.text("x")), ("a=b,c", "1 2"));
         assert_eq!(query.all("dryRun").collect::<Vec<_>>(), ["All", "B"]);
         assert_eq!(query.number("n"), Ok(Some(7)));

@@ -2,12 +2,11 @@
 
 use std::io::Write as _;
 
-use portolan_machinery::table;
 use portolan_store::StoredObject;
 use portolan_types::Status;
 use serde_json::{Value, json};
 
-use super::{Form, Media, Shape, metadata_only};
+use super::{Form, Media, Shape};
 
 /// Writes a list in one of its text forms.
 pub(crate) struct ListWriter {
@@ -35,7 +34,7 @@ impl ListWriter {
         let (shape, version) = (&self.shape, self.shape.list_version());
         let mut head = json!({"kind": shape.list_kind(), "apiVersion": version, "metadata": self.metadata.take()});
         if shape.accepted.form == Form::Table {
-            let table = table::table(&shape.target.kind, &[], Value::Null, shape.include, true, shape.now);
+            let table = shape.table(&[], Value::Null, true);
             head["columnDefinitions"] = table.get("columnDefinitions").cloned().unwrap_or_default();
         }
         if shape.accepted.media == Media::Yaml {
@@ -98,9 +97,9 @@ impl ListWriter {
         let items: Vec<Value> = match shape.accepted.form {
             Form::Object if self.typed.is_some() => trees.into_iter().map(without_type).collect(),
             Form::Object => trees,
-            Form::Metadata(_) => trees.into_iter().map(metadata_only).collect(),
+            Form::Metadata(_) => trees.into_iter().map(|tree| shape.metadata_only(tree)).collect(),
             Form::Table => {
-                let mut table = table::table(&shape.target.kind, &trees, Value::Null, shape.include, false, shape.now);
+                let mut table = shape.table(&trees, Value::Null, false);
                 match table.get_mut("rows").map(Value::take) {
                     Some(Value::Array(rows)) => rows,
                     _ => Vec::new(),

@@ -84,7 +84,11 @@ async fn next_piece(
 async fn in_protobuf(shape: &Shape, listing: Listing) -> Result<Response<Body>, Status> {
     let table = shape.target.table;
     let (list_version, list_kind) = (shape.list_version(), shape.list_kind());
-    let (group, version) = list_version.split_once('/').unwrap_or(("", &list_version));
+    let (group, version) = match shape.accepted.form {
+        Form::Object => list_version.split_once('/').unwrap_or(("", &list_version)),
+        // The same in all versions.
+        Form::Metadata(_) | Form::Table => ("meta.k8s.io", "v1"),
+    };
     let schema = table.object_type(group, version, &list_kind);
     let schema = schema.ok_or_else(|| Status::internal("the list has no protobuf form"))?;
     let (item, metadata) = (shape.item_type()?, listing.metadata());
@@ -149,7 +153,7 @@ impl Shape {
     pub(super) fn list_version(&self) -> String {
         match self.accepted.form {
             Form::Object => self.target.kind.group_version().to_string(),
-            Form::Metadata(_) | Form::Table => "meta.k8s.io/v1".into(),
+            Form::Metadata(_) | Form::Table => self.accepted.meta.api_version().into(),
         }
     }
 }

@@ -34,11 +34,28 @@ pub(crate) enum Many {
     List,
 }
 
+/// The version of `meta.k8s.io` that tables and metadata are shown in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum MetaVersion {
+    V1,
+    V1Beta1,
+}
+
+impl MetaVersion {
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
 /// The form that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Accepted {
     pub(crate) media: Media,
     pub(crate) form: Form,
+    pub(crate) meta: MetaVersion,
     /// Asked for as a parameter of the media type.
     pub(crate) pretty: bool,
 }
@@ -46,7 +63,7 @@ pub(crate) struct Accepted {
 impl Accepted {
     /// The object itself.
     pub(crate) fn plain(media: Media) -> Self {
-        Self { media, form: Form::Object, pretty: false }
+        Self { media, form: Form::Object, meta: MetaVersion::V1, pretty: false }
     }
 }
 
@@ -58,27 +75,66 @@ pub(crate) struct Offer {
     pub(crate) protobuf: bool,
     /// It is a watch.
     pub(crate) stream: bool,
+    /// The media types of the route, of which one must be named before anything else is looked at; empty where any may be.
+    pub(crate) routed: &'static [&'static str],
 }
+
+impl Offer {
+    /// A document that has no other form.
+    pub(crate) fn document(routed: &'static [&'static str]) -> Self {
+        Self { table: false, protobuf: true, stream: false, routed }
+    }
+}
+
+/// The media types of answers about one object.
+pub(crate) const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml", PROTOBUF];
+/// The media types of answers about many objects, which can be watched.
+pub(crate) const LIST_TYPES: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    PROTOBUF,
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The first acceptable form, by quality, then the more specific one, then in order. No `Accept` at all is JSON.
 ///
 /// # Errors
 /// 406 when nothing fits.
 pub(crate) fn negotiate(headers: &HeaderMap, offer: Offer) -> Result<Accepted, Status> {
-    let mut ranges: Vec<(u16, Range<'_>)> = Vec::new();
-    for value in headers.get_all(ACCEPT) {
-        let text = value.to_str().ok().filter(|text| text.len() <= MAX_ACCEPT).ok_or_else(|| not_acceptable(offer))?;
-        ranges.extend(text.split(',').filter(|r| !r.trim().is_empty()).map(Range::parse));
-    }
-    if ranges.len() > MAX_RANGES {
-        return Err(not_acceptable(offer));
-    }
+    let ranges = ranges(headers).ok_or_else(|| not_acceptable(offer))?;
     if ranges.is_empty() {
         return Ok(Accepted::plain(Media::Json));
     }
+    let names_one = ranges.iter().any(|range| range.media == "*/*" || offer.routed.contains(&range.media));
+    if !offer.routed.is_empty() && !names_one {
+        return Err(unroutable(offer.routed));
+    }
+    ranges.iter().find_map(|range| range.choose(offer)).ok_or_else(|| not_acceptable(offer))
+}
+
+/// In which form a client wants one document for all groups; `None` when it does not want one. Other forms that it takes do not
+/// count, wherever they stand.
+pub(crate) fn aggregated(headers: &HeaderMap) -> Option<Media> {
+    let wanted = |range: &Range<'_>| {
+        range.shown_as == Some("APIGroupDiscoveryList") && range.group == "apidiscovery.k8s.io" && range.version == "v2"
+    };
+    ranges(headers)?.into_iter().filter(wanted).find_map(|range| range.media())
+}
+
+/// What a client accepts, the best first, without what it refuses; `None` when it is too much to look at.
+fn ranges(headers: &HeaderMap) -> Option<Vec<Range<'_>>> {
+    let mut ranges: Vec<(u16, Range<'_>)> = Vec::new();
+    for value in headers.get_all(ACCEPT) {
+        let text = value.to_str().ok().filter(|text| text.len() <= MAX_ACCEPT)?;
+        ranges.extend(text.split(',').filter(|r| !r.trim().is_empty()).map(Range::parse));
+    }
+    if ranges.len() > MAX_RANGES {
+        return None;
+    }
     ranges.sort_by_key(|(quality, range)| (std::cmp::Reverse(*quality), range.media == "*/*", range.is_open()));
-    let fits = ranges.iter().filter(|(quality, _)| *quality > 0).find_map(|(_, range)| range.choose(offer));
-    fits.ok_or_else(|| not_acceptable(offer))
+    Some(ranges.into_iter().map(|(_, range)| range).collect())
 }
 
 struct Range<'a> {
@@ -87,13 +143,15 @@ struct Range<'a> {
     group: &'a str,
     version: &'a str,
     pretty: bool,
+    /// Its quality is 0.
+    refused: bool,
 }
 
 impl<'a> Range<'a> {
     fn parse(text: &'a str) -> (u16, Self) {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
-        let mut range = Self { media, shown_as: None, group: "", version: "", pretty: false };
+        let mut range = Self { media, shown_as: None, group: "", version: "", pretty: false, refused: false };
         let mut quality = 1000;
         for (key, value) in parts.filter_map(|part| part.split_once('=')) {
             match key.trim() {
@@ -105,6 +163,7 @@ impl<'a> Range<'a> {
                 _ => {}
             }
         }
+        range.refused = quality == 0;
         (quality, range)
     }
 
@@ -112,16 +171,25 @@ impl<'a> Range<'a> {
         self.media.ends_with("/*")
     }
 
+    fn media(&self) -> Option<Media> {
+        match self.media {
+            _ if self.refused => None,
+            "application/json" | "*/*" | "application/*" => Some(Media::Json),
+            "application/yaml" => Some(Media::Yaml),
+            PROTOBUF => Some(Media::Protobuf),
+            _ => None,
+        }
+    }
+
     fn choose(&self, offer: Offer) -> Option<Accepted> {
-        let media = match self.media {
-            "application/json" | "*/*" | "application/*" => Media::Json,
-            "application/yaml" if !offer.stream => Media::Yaml,
-            "application/vnd.kubernetes.protobuf" => Media::Protobuf,
+        let media = self.media().filter(|media| !(offer.stream && *media == Media::Yaml))?;
+        let meta = match (self.shown_as, self.group, self.version) {
+            (None, ..) | (_, "meta.k8s.io", "v1") => MetaVersion::V1,
+            (_, "meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,
             _ => return None,
         };
         let form = match self.shown_as {
             None => Form::Object,
-            Some(_) if self.group != "meta.k8s.io" || self.version != "v1" => return None,
             Some("Table") if offer.table => Form::Table,
             Some("PartialObjectMetadata") => Form::Metadata(Many::One),
             Some("PartialObjectMetadataList") => Form::Metadata(Many::List),
@@ -130,9 +198,11 @@ impl<'a> Range<'a> {
         let possible = match (media, form) {
             (Media::Protobuf, Form::Object) => offer.protobuf,
             (Media::Protobuf, Form::Table) => false,
+            // The fields of this one have other numbers.
+            (Media::Protobuf, Form::Metadata(Many::List)) if meta == MetaVersion::V1Beta1 => false,
             (Media::Protobuf, Form::Metadata(_)) | (Media::Json | Media::Yaml, _) => true,
         };
-        possible.then_some(Accepted { media, form, pretty: self.pretty })
+        possible.then_some(Accepted { media, form, meta, pretty: self.pretty })
     }
 }
 
@@ -144,14 +214,20 @@ fn not_acceptable(offer: Offer) -> Status {
     Status::new(Reason::NotAcceptable, format!("only the following media types are accepted: {types}"))
 }
 
+/// What upstream's router says of what it knows nothing about.
+fn unroutable(routed: &[&str]) -> Status {
+    let known = routed.join(", ");
+    Status::generic(Reason::NotAcceptable, format!("406: Not Acceptable\n\nAvailable representations: {known}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn clients_get_the_first_form_that_is_there() {
-        let all = Offer { table: true, protobuf: true, stream: false };
-        let review = Offer { table: false, protobuf: false, stream: false };
+        let all = Offer { table: true, protobuf: true, stream: false, routed: &[] };
+        let review = Offer { table: false, protobuf: false, ..all };
         let watch = Offer { stream: true, ..all };
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let of_one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -166,11 +242,13 @@ mod tests {
             ("application/vnd.kubernetes.protobuf, */*", review, Some((json, plain))),
             ("application/vnd.kubernetes.protobuf", review, None),
             (
-                &format!("application/json;as=Table;v=v1beta1;g=meta.k8s.io,{table},application/json"),
+                &format!("application/json;as=Table;v=v2;g=meta.k8s.io,{table},application/json"),
                 all,
                 Some((json, Form::Table)),
             ),
             (table, review, None),
+            ("application/*", Offer { routed: OBJECT_TYPES, ..all }, None),
+            ("text/html, */*;q=0.1", Offer { routed: OBJECT_TYPES, ..all }, Some((json, plain))),
             (of_one, all, Some((Media::Protobuf, Form::Metadata(Many::One)))),
             (of_list, review, Some((json, Form::Metadata(Many::List)))),
             ("text/html", all, None),
@@ -184,5 +262,21 @@ mod tests {
             assert_eq!(got, expected, "{accept}");
         }
         assert!(negotiate(&HeaderMap::new(), all).is_ok());
+    }
+
+    #[test]
+    fn one_document_for_all_groups_goes_to_those_who_name_it() {
+        let named = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        for (accept, expected) in [
+            (format!("application/json;{named},application/json"), Some(Media::Json)),
+            (format!("application/json,application/yaml;{named}"), Some(Media::Yaml)),
+            (format!("application/vnd.kubernetes.protobuf;{named};profile=nopeer"), Some(Media::Protobuf)),
+            ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList".into(), None),
+            ("application/json".into(), None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, accept.parse().unwrap());
+            assert_eq!(aggregated(&headers), expected, "{accept}");
+        }
     }
 }

@@ -18,7 +18,11 @@ use crate::{
     errors::damaged,
 };
 
-use super::{Accepted, Body, Form, Many, Media, Offer, finish, full, negotiate, wants_gzip};
+use super::{
+    Accepted, Body, Form, Many, Media, MetaVersion, Offer, finish, full, negotiate,
+    negotiate::{LIST_TYPES, OBJECT_TYPES},
+    wants_gzip,
+};
 
 /// How the objects of one answer look.
 #[derive(Clone)]
@@ -38,7 +42,8 @@ impl Shape {
     /// 406 when it accepts nothing that there is, 400 for an unknown `includeObject`.
     pub(crate) fn of(call: &Call, target: &Target, now: jiff::Timestamp) -> Result<Self, Status> {
         let stream = call.attributes.verb == "watch";
-        let offer = Offer { table: target.kind.has_verb("get"), protobuf: target.has_protobuf(), stream };
+        let routed = routed(call, target);
+        let offer = Offer { table: target.kind.has_verb("get"), protobuf: target.has_protobuf(), stream, routed };
         let accepted = negotiate(&call.headers, offer)?;
         check_many(call, target, accepted.form)?;
         let include = match call.query.text("includeObject") {
@@ -72,13 +77,40 @@ impl Shape {
     pub(crate) fn formed(&self, object: Value) -> Value {
         match self.accepted.form {
             Form::Object => object,
-            Form::Metadata(_) => metadata_only(object),
+            Form::Metadata(_) => self.metadata_only(object),
             Form::Table => {
                 let version = portolan_types::object::meta_text(&object, "resourceVersion");
                 let metadata = if version.is_empty() { json!({}) } else { json!({"resourceVersion": version}) };
-                table::table(&self.target.kind, &[object], metadata, self.include, true, self.now)
+                self.table(&[object], metadata, true)
             }
         }
+    }
+
+    /// `PartialObjectMetadata` of an object.
+    pub(crate) fn metadata_only(&self, mut object: Value) -> Value {
+        let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_else(|| json!({}));
+        let version = self.accepted.meta.api_version();
+        json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
+    }
+
+    /// Objects as a table.
+    pub(crate) fn table(&self, objects: &[Value], metadata: Value, with_columns: bool) -> Value {
+        let kind = &self.target.kind;
+        self.versioned(table::table(kind, objects, metadata, self.include, with_columns, self.now))
+    }
+
+    /// A table in the version that is asked for.
+    pub(crate) fn versioned(&self, mut table: Value) -> Value {
+        if self.accepted.meta == MetaVersion::V1 {
+            return table;
+        }
+        let version = self.accepted.meta.api_version();
+        table["apiVersion"] = version.into();
+        let rows = table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten();
+        for object in rows.filter_map(|row| row.get_mut("object")).filter(|o| o["kind"] == "PartialObjectMetadata") {
+            object["apiVersion"] = version.into();
+        }
+        table
     }
 
     /// A tree as bytes.
@@ -121,6 +153,15 @@ impl Shape {
     }
 }
 
+/// What upstream's router knows of a route; nothing of what has no protobuf form, which does not go through it.
+fn routed(call: &Call, target: &Target) -> &'static [&'static str] {
+    match call.attributes.verb.as_str() {
+        _ if !target.has_protobuf() => &[],
+        "list" | "watch" if target.kind.has_verb("watch") => LIST_TYPES,
+        _ => OBJECT_TYPES,
+    }
+}
+
 /// A stored object as a tree, in the version of the target.
 pub(crate) fn tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> {
     let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
@@ -150,9 +191,9 @@ fn check_many(call: &Call, target: &Target, form: Form) -> Result<(), Status> {
 }
 
 /// Asked for, or for people: browsers and command line tools that show answers as they come.
-fn wants_pretty(call: &Call) -> bool {
+pub(super) fn wants_pretty(call: &Call) -> bool {
     let agent = call.header(http::header::USER_AGENT);
-    let asked = call.query.get("pretty").filter(|text| !text.is_empty()).map(|_| call.query.flag("pretty"));
+    let asked = call.query.get("pretty").filter(|text| !text.is_empty()).map(|_| call.query.says_yes("pretty"));
     asked.unwrap_or_else(|| ["Mozilla/5.0", "curl", "Wget"].iter().any(|known| agent.starts_with(known)))
 }
 
@@ -164,12 +205,6 @@ pub(super) fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
 /// A value as YAML.
 pub(crate) fn yaml(value: &impl serde::Serialize) -> Result<String, Status> {
     serde_saphyr::to_string(value).map_err(Status::internal)
-}
-
-/// `PartialObjectMetadata` of an object.
-pub(crate) fn metadata_only(mut object: Value) -> Value {
-    let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_else(|| json!({}));
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 /// A stored object as an answer: where possible its stored bytes.

@@ -8,7 +8,13 @@ use portolan_machinery::{kinds::KindTable, protobuf};
 use portolan_types::Status;
 use serde_json::{Value, json};
 
-use super::{Body, Media, Offer, full, negotiate, yaml};
+use crate::call::Call;
+
+use super::{
+    Body, Media, Offer, full, negotiate,
+    object::{json_bytes, wants_pretty},
+    yaml,
+};
 
 /// Longest single warning, in characters.
 const MAX_WARNING: usize = 256;
@@ -17,25 +23,40 @@ const MAX_WARNINGS: usize = 4096;
 
 /// In which form the client takes a failure; JSON when in none.
 pub(crate) fn failure_media(headers: &HeaderMap) -> Media {
-    let offer = Offer { table: false, protobuf: true, stream: false };
-    negotiate(headers, offer).map_or(Media::Json, |accepted| accepted.media)
+    negotiate(headers, Offer::document(&[])).map_or(Media::Json, |accepted| accepted.media)
 }
 
 /// A `Status` object as an answer.
 pub(crate) fn status_object(media: Media, code: u16, status: &Value) -> Response<Body> {
+    own_kind(media, false, status)
+        .map_or_else(|_| json(code, status), |(media, bytes)| finish(code, media, full(bytes)))
+}
+
+/// A value of one of the machinery's own kinds: a `Status`, a document of discovery. With its content type.
+pub(crate) fn own_kind(media: Media, pretty: bool, value: &Value) -> Result<(&'static str, Vec<u8>), Status> {
     let table = KindTable::builtin();
-    let bytes = match media {
-        Media::Json => None,
-        Media::Yaml => yaml(status).ok().map(|text| ("application/yaml", text.into_bytes())),
-        Media::Protobuf => table
-            .object_type("", "v1", "Status")
-            .and_then(|schema| protobuf::encode(status, schema, table).ok())
-            .map(|bytes| (protobuf::CONTENT_TYPE, bytes)),
-    };
-    match bytes {
-        Some((media, bytes)) => finish(code, media, full(bytes)),
-        None => json(code, status),
-    }
+    Ok(match media {
+        Media::Json => ("application/json", json_bytes(value, pretty)),
+        Media::Yaml => ("application/yaml", yaml(value)?.into_bytes()),
+        Media::Protobuf => {
+            let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+            // Some say nothing of their version.
+            let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));
+            let schema = table.object_type(group, version, text("kind"));
+            let schema = schema.ok_or_else(|| Status::internal("the document has no protobuf form"))?;
+            (protobuf::CONTENT_TYPE, protobuf::encode(value, schema, table).map_err(Status::internal)?)
+        }
+    })
+}
+
+/// A document of the server, in the form that the client takes. `routed` are the media types of its route.
+///
+/// # Errors
+/// 406 when the client takes none.
+pub(crate) fn document(call: &Call, routed: &'static [&'static str], value: &Value) -> Result<Response<Body>, Status> {
+    let accepted = negotiate(&call.headers, Offer::document(routed))?;
+    let (media, bytes) = own_kind(accepted.media, accepted.pretty || wants_pretty(call), value)?;
+    Ok(finish(200, media, full(bytes)))
 }
 
 /// A failure as an answer.

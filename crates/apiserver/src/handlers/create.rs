@@ -13,10 +13,13 @@ use crate::{
     options::WriteOptions,
 };
 
-use super::{body, reviews};
+use super::{body, eviction, reviews};
 
 pub(super) async fn create(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    if target.kind.verbs.iter().all(|verb| &**verb == "create") {
+    if target.kind.gvk.group.is_empty() && &*target.kind.resource == "bindings" {
+        return eviction::bind_named(api, call, target).await;
+    }
+    if target.kind.is_only_created() {
         return reviews::answer(api, call, target).await;
     }
     if target.kind.namespaced && target.namespace.is_none() {

@@ -1,4 +1,4 @@
-//! `pods/eviction` and `pods/binding`.
+//! `pods/eviction`, `pods/binding` and `bindings`.
 
 use std::sync::Arc;
 
@@ -18,17 +18,18 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
-    call::{Call, Target},
-    encode::{self, media_of, tree},
+    call::{Call, Target, method_not_allowed},
+    encode::{self, Media, OBJECT_TYPES, Offer, media_of, negotiate, tree},
     errors::{damaged, status_for},
     objects::{WRITE_ATTEMPTS, Writer},
     options::WriteOptions,
 };
 
-use super::delete;
+use super::{body, delete};
 
 /// Deletes a pod if its disruption budgets allow.
 pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    let media = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?.media;
     let eviction = decode_as(call, target, "policy", "v1", "Eviction")?;
     if object::name(&eviction) != call.captures.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -46,10 +47,7 @@ pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targe
         spend_budgets(api, call, target, &pod, options.dry_run).await?;
     }
     delete::delete(api, call, target, &key, found, &options).await?;
-    Ok(encode::json(
-        201,
-        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-    ))
+    Ok(made(media))
 }
 
 fn decode_as(call: &Call, target: &Target, group: &str, version: &str, kind: &str) -> Result<Value, Status> {
@@ -146,19 +144,60 @@ fn refused(budget: &Value) -> Status {
     Status::new(Reason::TooManyRequests, text).with_cause(cause).retry_after(10)
 }
 
-/// Gives a pod its node.
-pub(super) async fn bind(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    let binding = decode_as(call, target, "", "v1", "Binding")?;
-    if object::name(&binding) != call.captures.name {
+/// Gives the pod of the URL its node.
+pub(super) async fn bind(api: &Arc<ApiServer>, call: &Arc<Call>, pods: &Target) -> Result<Response<Body>, Status> {
+    let kind = pods.table.resource("", "v1", "bindings").ok_or_else(Status::no_such_path)?.clone();
+    let bindings = Target { kind, ..pods.clone() };
+    bind_as(api, call, (&bindings, pods), Some(&call.captures.name)).await
+}
+
+/// Gives the pod that a Binding names its node: `POST` to `bindings`.
+pub(super) async fn bind_named(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    bindings: &Target,
+) -> Result<Response<Body>, Status> {
+    if bindings.namespace.is_none() {
+        return Err(method_not_allowed());
+    }
+    let kind = bindings.table.resource("", "v1", "pods").ok_or_else(Status::no_such_path)?.clone();
+    let pods = Target { kind, ..bindings.clone() };
+    bind_as(api, call, (bindings, &pods), None).await
+}
+
+async fn bind_as(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    (bindings, pods): (&Target, &Target),
+    name: Option<&str>,
+) -> Result<Response<Body>, Status> {
+    let media = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?.media;
+    let options = WriteOptions::of(call)?;
+    let mut binding = body::decode(call, bindings, options.validation, None)?;
+    lifecycle::match_namespace(&bindings.kind, &mut binding, bindings.namespace.as_deref())?;
+    if name.is_some_and(|name| object::name(&binding) != name) {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
-    let options = WriteOptions::of(call)?;
-    let (key, found) = api.found(call, target).await?;
-    let writer = Writer { api, call, target, options: &options, applied: false };
-    let context = WriteContext { table: target.table, seams: &api.seams };
+    if name.is_none() {
+        // What is new has neither.
+        let metadata = object::metadata_mut(&mut binding);
+        ["uid", "resourceVersion"].iter().for_each(|key| drop(metadata.remove(*key)));
+    }
+    lifecycle::check_binding(&binding)?;
+    if object::name(&binding).is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
+    }
+    let key = pods.key(call, object::name(&binding))?;
+    let found = api.find(call, pods, &key).await?;
+    let found = found.ok_or_else(|| Status::not_found(&pods.resource(), &key.name))?;
+    let writer = Writer { api, call, target: pods, options: &options, applied: false };
+    let context = WriteContext { table: pods.table, seams: &api.seams };
     writer.change(&key, found, Some("binding"), &|pod| lifecycle::bind(&context, pod, &binding)).await?;
-    Ok(encode::json(
-        201,
-        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-    ))
+    Ok(made(media))
+}
+
+/// What is done is answered as if it had been made.
+fn made(media: Media) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    encode::status_object(media, 201, &status)
 }

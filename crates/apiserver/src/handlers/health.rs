@@ -76,13 +76,14 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
 }
 
 /// `/version`.
-pub(super) fn version(api: &ApiServer) -> Response<Body> {
+pub(super) fn version(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
     let base = KindTable::builtin().version();
     let base = if base.is_empty() { "v1.36.3" } else { base };
     let mut parts = base.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("36"));
-    encode::json(
-        200,
+    encode::document(
+        call,
+        &["application/json"],
         &json!({
             "major": major,
             "minor": minor,

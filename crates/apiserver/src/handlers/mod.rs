@@ -40,7 +40,7 @@ pub(crate) async fn handle(
 ) -> Result<Response<Body>, Status> {
     match call.endpoint {
         Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz => health::answer(api, call),
-        Endpoint::Version => Ok(health::version(api)),
+        Endpoint::Version => health::version(api, call),
         Endpoint::Metrics => health::metrics(api),
         Endpoint::Snapshot => snapshot::answer(api, call, place),
         Endpoint::Index => Ok(discovery::index(api)),
@@ -75,6 +75,9 @@ async fn collection(api: &Arc<ApiServer>, call: &Arc<Call>, place: Option<Place>
 
 async fn object(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Response<Body>, Status> {
     let target = Target::of(call)?;
+    if target.kind.is_only_created() {
+        return Err(Status::no_such_path());
+    }
     target.check_verb(&call.attributes.verb)?;
     match call.attributes.verb.as_str() {
         "get" => read::get(api, call, &target).await,

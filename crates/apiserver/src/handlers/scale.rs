@@ -96,12 +96,12 @@ fn answer(api: &ApiServer, call: &Call, target: &Target, scaled: &Value) -> Resu
     let scale = lifecycle::scale_of(&target.kind, scaled)?;
     let scale = match shape.accepted.form {
         Form::Object => scale,
-        Form::Metadata(_) => encode::metadata_only(scale),
+        Form::Metadata(_) => shape.metadata_only(scale),
         Form::Table => {
             let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
             let version = object::meta_text(&scale, "resourceVersion");
             let metadata = json!({"resourceVersion": version});
-            table::table_of(&kind, slice::from_ref(&scale), metadata, shape.include, true, shape.now)
+            shape.versioned(table::table_of(&kind, slice::from_ref(&scale), metadata, shape.include, true, shape.now))
         }
     };
     let shape = Shape { accepted: Accepted::plain(media), ..shape };

@@ -7,11 +7,11 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use portolan_machinery::{conversion, protobuf, table};
+use portolan_machinery::{conversion, protobuf};
 use portolan_types::{Record, ResourceVersion, Status};
 use serde_json::{Value, json};
 
-use crate::encode::{Form, Media, Shape, metadata_only};
+use crate::encode::{Form, Media, Shape};
 
 use super::filter::Seen;
 
@@ -117,7 +117,7 @@ impl Encoder {
     fn object(&mut self, word: &str, object: Value) -> Result<Bytes, Status> {
         let value = match self.shape.accepted.form {
             Form::Object => object,
-            Form::Metadata(_) => metadata_only(object),
+            Form::Metadata(_) => self.shape.metadata_only(object),
             Form::Table => self.row(object),
         };
         self.framed(word, &value)
@@ -127,7 +127,7 @@ impl Encoder {
         let version = portolan_types::object::meta_text(&object, "resourceVersion").to_owned();
         let with_columns = !std::mem::replace(&mut self.columns_sent, true);
         let metadata = json!({"resourceVersion": version});
-        table::table(&self.shape.target.kind, &[object], metadata, self.shape.include, with_columns, self.shape.now)
+        self.shape.table(&[object], metadata, with_columns)
     }
 
     fn framed(&self, word: &str, value: &Value) -> Result<Bytes, Status> {

@@ -45,7 +45,7 @@ fn group_entry(group: &str, Versions(versions): &Versions<'_>) -> Map<String, Va
     ])
 }
 
-/// `/api/v1` and `/apis/{group}/{version}`. `None` when there is no such version.
+/// `/api/v1`, which says nothing of its own version, and `/apis/{group}/{version}`. `None` when there is no such version.
 pub fn api_resource_list<K: Borrow<Kind>>(kinds: &[K], version: &GroupVersion) -> Option<Value> {
     let (_, Versions(versions)) = groups(kinds).into_iter().find(|(group, _)| **group == *version.group)?;
     let (_, kinds) = versions.into_iter().find(|(known, _)| **known == *version.version)?;
@@ -54,12 +54,11 @@ pub fn api_resource_list<K: Borrow<Kind>>(kinds: &[K], version: &GroupVersion) -
         resources.push(resource(kind));
         resources.extend(kind.subresources.iter().map(|sub| subresource(kind, sub)));
     }
-    Some(json!({
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": version.to_string(),
-        "resources": resources,
-    }))
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": version.to_string(), "resources": resources});
+    if !version.group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 fn resource(kind: &Kind) -> Value {

@@ -75,6 +75,11 @@ impl Kind {
         self.verbs.iter().any(|own| **own == *verb)
     }
 
+    /// Whether its objects are answers to their own creation, and never stored: reviews and bindings.
+    pub fn is_only_created(&self) -> bool {
+        self.verbs.iter().all(|verb| **verb == *"create")
+    }
+
     /// The subresource with this name, such as `status` or `proxy`.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|own| *own.name == *name)

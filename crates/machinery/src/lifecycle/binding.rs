@@ -1,26 +1,41 @@
 //! Binding a pod to a node (the `binding` subresource).
 
 use portolan_types::{
-    GroupResource, Status,
+    GroupResource, Reason, Status,
     object::{self, child_mut},
 };
 use serde_json::{Value, json};
 
 use super::WriteContext;
 
+/// What a `Binding` must say.
+///
+/// # Errors
+/// 500 without a reason, as upstream, when the target is none or no node.
+pub fn check_binding(binding: &Value) -> Result<(), Status> {
+    let target = |key: &str| binding.pointer(&format!("/target/{key}")).and_then(Value::as_str).unwrap_or_default();
+    let kind = target("kind");
+    let mut wrong = Vec::new();
+    if !matches!(kind, "" | "Node") {
+        wrong.push(format!("target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""));
+    }
+    if target("name").is_empty() {
+        wrong.push("target.name: Required value".to_owned());
+    }
+    match wrong.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Status::new(Reason::Unknown, one.as_str())),
+        several => Err(Status::new(Reason::Unknown, format!("[{}]", several.join(", ")))),
+    }
+}
+
 /// The pod, bound to the node that `binding` (core/v1 `Binding`) names. The caller goes on with [`super::prepare_update`]
 /// for the subresource `binding`. The binding's uid and resourceVersion are preconditions.
 ///
 /// # Errors
-/// 409 when the pod is bound, gated or deleting, or not the one that is meant; 400 when the target is no node.
+/// 409 when the pod is bound, gated or deleting, or not the one that is meant; those of [`check_binding`].
 pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Value, Status> {
-    let target = |key: &str| binding.pointer(&format!("/target/{key}")).and_then(Value::as_str).unwrap_or_default();
-    if target("name").is_empty() {
-        return Err(Status::bad_request("target.name: Required value"));
-    }
-    if !matches!(target("kind"), "" | "Node") {
-        return Err(Status::bad_request("target.kind: must be empty, \"Node\" or \"<empty>\""));
-    }
+    check_binding(binding)?;
     check_preconditions(pod, binding)?;
     let name = object::name(pod);
     let conflict = |why: String| Err(Status::conflict(&GroupResource::new("", "pods/binding"), name, why));
@@ -34,7 +49,8 @@ pub fn bind(ctx: &WriteContext<'_>, pod: &Value, binding: &Value) -> Result<Valu
     if gates.is_some_and(|gates| !gates.is_empty()) {
         return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
-    Ok(bound(ctx, pod, binding, target("name")))
+    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
+    Ok(bound(ctx, pod, binding, node))
 }
 
 fn check_preconditions(pod: &Value, binding: &Value) -> Result<(), Status> {

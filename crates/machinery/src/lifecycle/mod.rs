@@ -19,7 +19,7 @@ mod update;
 use portolan_types::{Seams, annotations, object, placement::PlacementRecord};
 use serde_json::Value;
 
-pub use binding::bind;
+pub use binding::{bind, check_binding};
 pub use create::{match_namespace, prepare_create, wipe_system_fields};
 pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
 pub(crate) use qos::class_of as qos_class;
