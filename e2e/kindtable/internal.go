@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -21,6 +22,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 	"k8s.io/kubernetes/pkg/apis/apps"
 	"k8s.io/kubernetes/pkg/apis/batch"
 	"k8s.io/kubernetes/pkg/apis/certificates"
@@ -55,6 +57,9 @@ var shown = []struct{ internal, published any }{
 	{flowcontrol.PriorityLevelConfigurationSpec{}, flowcontrolv1.PriorityLevelConfigurationSpec{}},
 	{resourceapi.ResourceClaimSpec{}, resourcev1.ResourceClaimSpec{}},
 	{resourceapi.ResourceSliceSpec{}, resourcev1.ResourceSliceSpec{}},
+	{resourceapi.ResourceClaimTemplateSpec{}, resourcev1.ResourceClaimTemplateSpec{}},
+	{resourceapi.AllocationResult{}, resourcev1.AllocationResult{}},
+	{admissionregistration.AuditAnnotation{}, admissionregistrationv1.AuditAnnotation{}},
 }
 
 // internalField is a field of an internal type: its name in the internal form (none: its own fields stand in its place), its

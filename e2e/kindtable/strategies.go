@@ -160,7 +160,9 @@ func registries() (map[schema.GroupResource]*genericregistry.Store, error) {
 		return nil, err
 	}
 	add("apiextensions.k8s.io", "customresourcedefinitions", crds)
-	add("apiregistration.k8s.io", "apiservices", apiservicestore.NewREST(aggregatorscheme.Scheme, noStorage{}))
+	services := apiservicestore.NewREST(aggregatorscheme.Scheme, noStorage{})
+	add("apiregistration.k8s.io", "apiservices", services)
+	add("apiregistration.k8s.io", "apiservices/status", apiservicestore.NewStatusREST(aggregatorscheme.Scheme, services))
 	return found, nil
 }
 

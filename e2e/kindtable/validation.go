@@ -6,22 +6,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/capabilities"
 )
@@ -52,8 +55,7 @@ type verdict struct {
 
 // writeVerdicts asks the registries about every base with every place in it changed in several ways.
 func writeVerdicts(from, to string) error {
-	klog.LogToStderr(false) // each error that is found twice is logged
-	klog.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard()) // each error that is found twice is logged
 	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true})
 	stores, err := registries()
 	if err != nil {
@@ -169,16 +171,23 @@ func (j judgement) ask(old, changed map[string]any, onlyUpdate bool) (create, up
 			err = fmt.Errorf("panic: %v", cause) // a real server answers 500 then
 		}
 	}()
-	ctx := request.WithRequestInfo(request.WithNamespace(context.Background(), "ns"), j.info)
-	if !j.store.CreateStrategy.NamespaceScoped() {
-		ctx = request.WithRequestInfo(request.WithNamespace(context.Background(), ""), j.info)
+	namespace := ""
+	if j.store.UpdateStrategy.NamespaceScoped() {
+		namespace = "ns"
 	}
+	// Policies ask whether the user may read their parameters; the first group of all may.
+	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
+	ctx := request.WithUser(request.WithRequestInfo(request.WithNamespace(context.Background(), namespace), j.info), admin)
 	fresh := func(tree map[string]any, version string) (runtime.Object, error) {
 		text, err := json.Marshal(tree)
 		if err != nil {
 			return nil, err
 		}
-		object, _, err := legacyscheme.Codecs.UniversalDecoder().Decode(text, nil, nil)
+		codecs := legacyscheme.Codecs
+		if j.info.APIGroup == apiregistration.GroupName {
+			codecs = aggregatorscheme.Codecs
+		}
+		object, _, err := codecs.UniversalDecoder().Decode(text, nil, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ mod openapi;
 mod patch;
 mod read;
 mod reviews;
+pub(crate) use reviews::user_info;
 mod scale;
 mod snapshot;
 mod streams;

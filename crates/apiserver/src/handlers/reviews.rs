@@ -194,7 +194,8 @@ async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value,
     Ok(object)
 }
 
-fn user_info(user: &User) -> Value {
+/// A user as reviews and signing requests show it.
+pub(crate) fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     info.insert("username".into(), user.name.as_str().into());
     if !user.uid.is_empty() {

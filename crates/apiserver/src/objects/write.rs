@@ -13,6 +13,7 @@ use crate::{
     admission::{Operation, Request, quota},
     call::{Call, Target},
     encode::{tree, with_revision},
+    handlers::user_info,
     options::{WriteOptions, no_number},
 };
 
@@ -91,6 +92,9 @@ impl<'a> Writer<'a> {
         let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
         self.track(None, &mut object, None);
         self.api.admission.mutate(self.api, &request, &mut object, None).await?;
+        if &*self.target.kind.gvk.kind == "CertificateSigningRequest" {
+            lifecycle::asked_by(&mut object, &user_info(&self.call.identity.user));
+        }
         let mut object = lifecycle::prepare_create(&self.context(), &self.target.kind, object, namespace, name)?;
         let called = object::name(&object).to_owned();
         let request = Request { name: &called, ..request };

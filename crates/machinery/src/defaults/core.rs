@@ -23,6 +23,8 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("io.k8s.api.networking.v1.NetworkPolicySpec", network_policy),
     ("io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior", scaling_behavior),
     ("io.k8s.api.rbac.v1.Subject", subject),
+    ("io.k8s.api.resource.v1.ExactDeviceRequest", device_request),
+    ("io.k8s.api.resource.v1.DeviceSubRequest", device_request),
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionNames", custom_resource_names),
 ];
 
@@ -235,6 +237,14 @@ fn scaling_behavior(behavior: &mut Fields) {
 fn subject(fields: &mut Fields) {
     if matches!(text(fields, "kind"), "User" | "Group") {
         default_unset(fields, "apiGroup", "rbac.authorization.k8s.io");
+    }
+}
+
+/// A request is for one device unless it says otherwise.
+fn device_request(request: &mut Fields) {
+    default_unset(request, "allocationMode", "ExactCount");
+    if text(request, "allocationMode") == "ExactCount" {
+        default_unset(request, "count", 1);
     }
 }
 

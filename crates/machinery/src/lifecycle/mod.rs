@@ -8,9 +8,11 @@ pub mod allocation;
 mod binding;
 mod create;
 mod delete;
+mod devices;
 mod qos;
 mod scale;
 mod services;
+mod signing;
 mod strategy;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,7 @@ pub use create::{match_namespace, prepare_create, wipe_system_fields};
 pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
 pub(crate) use qos::class_of as qos_class;
 pub use scale::{scale_of, with_scale};
+pub use signing::asked_by;
 pub use update::{Update, prepare_update};
 
 use crate::kinds::KindTable;
@@ -48,7 +51,7 @@ pub(crate) fn as_updated(
 ) -> Value {
     crate::defaults::apply(ctx.table, kind, &mut new);
     update::keep_system_fields(old, &mut new);
-    strategy::before_update(kind, subresource, old, &mut new);
+    strategy::before_update(ctx, kind, subresource, old, &mut new);
     new
 }
 

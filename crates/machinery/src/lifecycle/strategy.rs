@@ -3,7 +3,7 @@
 use portolan_types::object::{self, child_mut};
 use serde_json::{Value, json};
 
-use super::{WriteContext, allocation, qos, services};
+use super::{WriteContext, allocation, devices, qos, services, signing};
 use crate::kinds::Kind;
 
 /// Group and kind, to match on.
@@ -36,7 +36,21 @@ pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Va
         ("discovery.k8s.io", "EndpointSlice") => without_topology(object),
         ("coordination.k8s.io", "Lease") => not_coordinated(&Value::Null, object),
         ("apps", "DaemonSet") => object::set_annotation(object, TEMPLATE_GENERATION, Some("1".into())),
+        ("apiregistration.k8s.io", "APIService") => available(ctx, object),
+        ("resource.k8s.io", "ResourceSlice") => {
+            devices::drop_gated(&Value::Null, object);
+            devices::date_taints(ctx, object);
+        }
         _ => {}
+    }
+}
+
+/// What the server serves by itself is there at once.
+fn available(ctx: &WriteContext<'_>, service: &mut Value) {
+    if service.pointer("/spec/service").is_none_or(Value::is_null) {
+        let condition = json!({"type": "Available", "status": "True", "reason": "Local",
+            "message": "Local APIServices are always available", "lastTransitionTime": ctx.seams.now_text()});
+        child_mut(fields(service), "status").insert("conditions".into(), json!([condition]));
     }
 }
 
@@ -139,16 +153,22 @@ fn data_source(claim: &mut Value) {
 }
 
 /// Takes over from `old` what this endpoint may not change, and counts the generation.
-pub(super) fn before_update(kind: &Kind, subresource: Option<&str>, old: &Value, new: &mut Value) {
+pub(super) fn before_update(
+    ctx: &WriteContext<'_>,
+    kind: &Kind,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &mut Value,
+) {
     match subresource {
-        Some("status") => status_update(kind, old, new),
+        Some("status") => status_update(ctx, kind, old, new),
         Some("finalize") => copy(old, new, "status"),
-        Some("approval") => approval(old, new),
+        Some("approval") => approval(ctx, old, new),
         Some("ephemeralcontainers") => only_in_spec(old, new, &["ephemeralContainers"]),
         // Made by `bind` from the stored pod: spec and status at once.
         Some("binding") => {}
         Some("resize") => resized(old, new),
-        Some(_) | None => main_update(kind, old, new),
+        Some(_) | None => main_update(ctx, kind, old, new),
     }
     if kind.generation && !matches!(subresource, Some("status" | "binding")) && is_spec_changed(kind, old, new) {
         let generation = object::generation(old) + 1;
@@ -156,7 +176,7 @@ pub(super) fn before_update(kind: &Kind, subresource: Option<&str>, old: &Value,
     }
 }
 
-fn main_update(kind: &Kind, old: &Value, new: &mut Value) {
+fn main_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value) {
     if kind.subresource("status").is_some() {
         copy(old, new, "status");
     }
@@ -178,14 +198,31 @@ fn main_update(kind: &Kind, old: &Value, new: &mut Value) {
             object::set_annotation(new, TEMPLATE_GENERATION, Some(now));
         }
         ("certificates.k8s.io", "CertificateSigningRequest") => copy(old, new, "spec"),
+        ("resource.k8s.io", "ResourceSlice") => {
+            devices::drop_gated(old, new);
+            devices::date_taints(ctx, new);
+        }
         _ => {}
     }
 }
 
-/// A status write keeps everything but the status. Built-in kinds let changes of metadata through, as upstream does; others
-/// (custom resources, Portolan's own) do not.
-fn status_update(kind: &Kind, old: &Value, new: &mut Value) {
-    let lets_metadata_through = kind.is_kubernetes();
+/// Whether a write of the status leaves metadata as it is, other than with most kinds.
+pub(crate) fn status_keeps_metadata(kind: &Kind) -> bool {
+    matches!(
+        of(kind),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy")
+            | ("apiregistration.k8s.io", "APIService")
+            | ("flowcontrol.apiserver.k8s.io", _)
+            | ("networking.k8s.io", "ServiceCIDR")
+            | ("resource.k8s.io", "ResourceClaim")
+            | ("storage.k8s.io", "VolumeAttachment")
+    )
+}
+
+/// A status write keeps everything but the status. Most built-in kinds let changes of metadata through, as upstream does;
+/// others (custom resources, Portolan's own) do not.
+fn status_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value) {
+    let lets_metadata_through = kind.is_kubernetes() && !status_keeps_metadata(kind);
     let mut kept = old.clone();
     let (status, metadata) = (take(new, "status"), take(new, "metadata"));
     put(&mut kept, "status", status);
@@ -210,17 +247,24 @@ fn status_update(kind: &Kind, old: &Value, new: &mut Value) {
     if let Some(version) = metadata.as_ref().and_then(|metadata| metadata.get("resourceVersion")) {
         kept["metadata"]["resourceVersion"] = version.clone();
     }
+    match of(kind) {
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            signing::keep_approvals(old, &mut kept);
+            signing::date_conditions(ctx, old, &mut kept);
+        }
+        ("resource.k8s.io", "ResourceClaim") => devices::drop_given_back(old, &mut kept),
+        _ => {}
+    }
     *new = kept;
 }
 
 /// The approval of a signing request changes only its approval conditions.
-fn approval(old: &Value, new: &mut Value) {
+fn approval(ctx: &WriteContext<'_>, old: &Value, new: &mut Value) {
+    signing::date_conditions(ctx, old, new);
     let conditions = new.pointer("/status/conditions").cloned();
     copy(old, new, "spec");
     copy(old, new, "status");
-    if conditions.is_some() {
-        put(child(new, "status"), "conditions", conditions);
-    }
+    put(child(new, "status"), "conditions", conditions);
 }
 
 fn child<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {

@@ -180,6 +180,91 @@ fn a_status_write_changes_only_the_status() {
 }
 
 #[test]
+fn requests_for_certificates_say_who_asked_and_what_became_of_them() {
+    let at = |day: u8| format!("2026-01-{day:02}T00:00:00Z");
+    let condition = |kind: &str, since: Option<String>| {
+        let mut condition = json!({"type": kind, "status": "True"});
+        if let Some(since) = since {
+            condition["lastUpdateTime"] = since.clone().into();
+            condition["lastTransitionTime"] = since.into();
+        }
+        condition
+    };
+    let mut request = json!({"spec": {"username": "me", "groups": ["system:masters"], "signerName": "a.b/c"}});
+    asked_by(&mut request, &json!({"username": "you", "uid": "1"}));
+    assert_eq!(request["spec"], json!({"username": "you", "uid": "1", "signerName": "a.b/c"}));
+
+    let seams = seams();
+    let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
+    let kind = kind("certificates.k8s.io", "CertificateSigningRequest");
+    let old = json!({"metadata": {"name": "x"}, "spec": request["spec"],
+        "status": {"conditions": [condition("Approved", Some(at(1))), condition("Failed", Some(at(2)))]}});
+    for (case, through, sent, expected) in [
+        (
+            "what signs may not change an approval, and need not say when",
+            "status",
+            json!({"certificate": "eA==", "conditions": [condition("Approved", Some(at(9))), condition("Failed", None)]}),
+            json!({"certificate": "eA==", "conditions": [condition("Approved", Some(at(1))), {"type": "Failed",
+                "status": "True", "lastUpdateTime": NOW, "lastTransitionTime": at(2)}]}),
+        ),
+        (
+            "an approval changes only conditions",
+            "approval",
+            json!({"certificate": "eA==", "conditions": [condition("Denied", None)]}),
+            json!({"conditions": [{"type": "Denied", "status": "True", "lastUpdateTime": NOW, "lastTransitionTime": NOW}]}),
+        ),
+    ] {
+        let mut new = old.clone();
+        new["spec"]["signerName"] = "other.org/x".into();
+        new["status"] = sent;
+        strategy::before_update(&ctx, kind, Some(through), &old, &mut new);
+        assert_eq!(new["status"], expected, "{case}");
+        assert_eq!(new["spec"], old["spec"], "{case}");
+    }
+}
+
+#[test]
+fn local_services_of_the_api_are_available_at_once() {
+    let spec = json!({"version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1});
+    let local = create("apiregistration.k8s.io", "APIService", json!({"metadata": {"name": "v1."}, "spec": spec}));
+    let condition = json!({"type": "Available", "status": "True", "reason": "Local",
+        "message": "Local APIServices are always available", "lastTransitionTime": NOW});
+    assert_eq!(local.unwrap()["status"], json!({"conditions": [condition]}));
+    let mut remote = json!({"metadata": {"name": "v1.a.b"}, "spec": spec});
+    remote["spec"]["group"] = "a.b".into();
+    remote["spec"]["service"] = json!({"namespace": "ns", "name": "s"});
+    assert_eq!(create("apiregistration.k8s.io", "APIService", remote).unwrap()["status"], json!({}));
+}
+
+#[test]
+fn devices_are_as_the_gates_let_them_be() {
+    let device = json!({"name": "d", "attributes": {"a": {"ints": [1], "int": 1}},
+        "nodeAllocatableResourceMappings": {"cpu": {}}, "taints": [{"key": "k", "effect": "NoSchedule"}]});
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "d.b", "nodeName": "n",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "devices": [device]}});
+    let made = create("resource.k8s.io", "ResourceSlice", slice).unwrap();
+    let expected = json!({"name": "d", "attributes": {"a": {"int": 1}},
+        "taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": NOW}]});
+    assert_eq!(made["spec"]["devices"][0], expected);
+
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r",
+        "exactly": {"deviceClassName": "x"}}]}}});
+    let made = create("resource.k8s.io", "ResourceClaim", claim).unwrap();
+    let exactly = json!({"deviceClassName": "x", "allocationMode": "ExactCount", "count": 1});
+    assert_eq!(made["spec"]["devices"]["requests"][0]["exactly"], exactly);
+
+    let device = json!({"driver": "d.b", "pool": "p", "device": "d"});
+    let mut old = made;
+    old["status"] = json!({"allocation": {"devices": {"results": [device]}}, "devices": [device]});
+    for (case, given, left) in [("it is still given", json!([device]), true), ("it is given back", json!([]), false)] {
+        let mut new = old.clone();
+        new["status"]["allocation"]["devices"]["results"] = given;
+        devices::drop_given_back(&old, &mut new);
+        assert_eq!(new["status"].get("devices").is_some(), left, "{case}");
+    }
+}
+
+#[test]
 fn preconditions_of_updates() {
     let old = stored(create("", "ConfigMap", json!({"metadata": {"name": "a"}})).unwrap());
     for (case, key, value, code) in [

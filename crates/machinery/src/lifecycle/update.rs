@@ -44,7 +44,7 @@ pub fn prepare_update(
     defaults::apply(ctx.table, kind, &mut new);
     let has_version = !matches!(object::meta_text(&new, "resourceVersion"), "" | "0");
     keep_system_fields(old, &mut new);
-    strategy::before_update(kind, subresource, old, &mut new);
+    strategy::before_update(ctx, kind, subresource, old, &mut new);
     keep_server_keys(&mut new, Some(old));
     if *old == new && (has_version || kind.unconditional_update) {
         return Ok(match is_removable(old) {

@@ -1,7 +1,8 @@
 //! Which rules hold for which kind: one table per API group.
 
 use super::{
-    apps, autoscaling, batch, core, discovery, networking, policy, portolan, rbac, rules::Rules, small, storage,
+    admission, apiregistration, apps, autoscaling, batch, certificates, core, discovery, flowcontrol, networking,
+    policy, portolan, rbac, resource, rules::Rules, small, storage,
 };
 use crate::kinds::Kind;
 
@@ -23,6 +24,11 @@ pub(super) fn rules_of(kind: &Kind) -> &'static Rules {
         "scheduling.k8s.io" => small::SCHEDULING,
         "coordination.k8s.io" => small::COORDINATION,
         "node.k8s.io" => small::NODE,
+        "admissionregistration.k8s.io" => admission::RULES,
+        "apiregistration.k8s.io" => apiregistration::RULES,
+        "certificates.k8s.io" => certificates::RULES,
+        "flowcontrol.apiserver.k8s.io" => flowcontrol::RULES,
+        "resource.k8s.io" => resource::RULES,
         "portolan.dev" => portolan::RULES,
         "core.kcp.io" => portolan::CORE_KCP,
         "tenancy.kcp.io" => portolan::TENANCY,

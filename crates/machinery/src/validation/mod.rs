@@ -3,13 +3,17 @@
 //! A folder or file per API group holds a table of [`rules::Rules`] by kind; rules are functions over a view of the JSON tree
 //! ([`view::At`]).
 
+mod admission;
+mod apiregistration;
 mod apps;
 mod autoscaling;
 mod batch;
+mod certificates;
 mod core;
 mod discovery;
 mod dispatch;
 mod error;
+mod flowcontrol;
 mod internal;
 mod metadata;
 pub(crate) mod names;
@@ -17,6 +21,7 @@ mod networking;
 mod policy;
 mod portolan;
 mod rbac;
+mod resource;
 mod rules;
 mod selectors;
 mod small;

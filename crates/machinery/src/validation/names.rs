@@ -284,3 +284,29 @@ pub(crate) fn port_name(text: &str) -> Complaints {
     }
     all
 }
+
+const LABEL_1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+     alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
+     is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const C_IDENTIFIER_RULE: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of \
+     alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is \
+     '[A-Za-z_][A-Za-z0-9_]*')";
+
+/// DNS-1035 label: begins with a letter.
+pub(crate) fn dns_1035_label(text: &str) -> Complaints {
+    let mut all = Vec::new();
+    if text.len() > 63 {
+        all.push(too_long(63));
+    }
+    if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        all.push(LABEL_1035_RULE.to_owned());
+    }
+    all
+}
+
+/// An identifier of C.
+pub(crate) fn c_identifier(text: &str) -> Complaints {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let begins = text.bytes().next().is_some_and(|b| plain(b) && !b.is_ascii_digit());
+    if begins && text.bytes().all(plain) { Vec::new() } else { vec![C_IDENTIFIER_RULE.to_owned()] }
+}

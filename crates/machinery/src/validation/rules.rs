@@ -20,6 +20,8 @@ pub(super) enum Step {
     MetadataChange,
     /// The new state is good.
     Is(fn(&At<'_>, &mut Errors)),
+    /// The new state is good, given the old one where there was one.
+    Given(fn(Option<&At<'_>>, &At<'_>, &mut Errors)),
     /// The old state may become the new one.
     Became(fn(&At<'_>, &At<'_>, &mut Errors)),
     /// Texts are among those that the kind table lists for their fields.
@@ -64,6 +66,7 @@ impl Subject<'_> {
                         before
                     });
                 }
+                (Step::Given(rule), old) => rule(old.map(At::root).as_ref(), &new, errors),
                 (Step::Enumerations, _) => portolan::enumerations(self.table, self.kind, &new, errors),
                 (Step::MetadataChange, Some(old)) => metadata::validate_update(self.kind, old, self.new, errors),
                 (Step::Became(rule), Some(old)) => rule(&At::root(old), &new, errors),

@@ -9,6 +9,21 @@ use super::{Errors, FieldError, Path, metadata, names, view::At};
 
 /// A label selector.
 pub(super) fn selector(at: &At<'_>, errors: &mut Errors) {
+    selector_and(at, label_values, errors);
+}
+
+/// A label selector whose values may be any text.
+pub(super) fn selector_with_any_values(at: &At<'_>, errors: &mut Errors) {
+    selector_and(at, |_, _| {}, errors);
+}
+
+fn label_values(expression: &At<'_>, errors: &mut Errors) {
+    for value in expression.items("values") {
+        errors.invalid_each(&value.path, value.value, names::label_value(value.as_text()));
+    }
+}
+
+fn selector_and(at: &At<'_>, values_of: fn(&At<'_>, &mut Errors), errors: &mut Errors) {
     metadata::labels(&at.path("matchLabels"), at.value.get("matchLabels"), errors);
     for expression in at.items("matchExpressions") {
         let values = expression.count("values");
@@ -24,9 +39,7 @@ pub(super) fn selector(at: &At<'_>, errors: &mut Errors) {
             other => errors.invalid(expression.path("operator"), &other.into(), "not a valid selector operator"),
         }
         label_name(&expression, "key", errors);
-        for value in expression.items("values") {
-            errors.invalid_each(&value.path, value.value, names::label_value(value.as_text()));
-        }
+        values_of(&expression, errors);
     }
 }
 

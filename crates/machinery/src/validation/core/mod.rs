@@ -21,7 +21,8 @@ pub(super) use claims::spec as claim_spec;
 pub(super) use events::EVENTS;
 pub(super) use persistent_volumes::inline as inline_volume;
 pub(super) use pods::{
-    container_resource, csi_driver, quantity, requirements, template, template_annotations, tolerations,
+    container_resource, csi_driver, is_extended, node_selector, quantity, requirements, template, template_annotations,
+    tolerations,
 };
 pub(super) use services::ingress_points;
 

@@ -28,7 +28,8 @@ pub(in crate::validation) use affinity::node_selector;
 pub(in crate::validation) use ephemeral::update as ephemeral_update;
 pub(in crate::validation) use resize::update as resize_update;
 pub(in crate::validation) use resources::{
-    container_resource, is_native, is_standard_for_quota, limit_range_name, quantity, quota_name, requirements,
+    container_resource, is_extended, is_native, is_standard_for_quota, limit_range_name, quantity, quota_name,
+    requirements,
 };
 pub(in crate::validation) use status::update as status_update;
 pub(in crate::validation) use update::update;

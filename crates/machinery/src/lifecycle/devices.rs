@@ -1,0 +1,60 @@
+//! Devices (resource.k8s.io): what is behind gates that are closed, and what the server fills in.
+
+use serde_json::Value;
+
+use super::WriteContext;
+
+fn devices(slice: &Value) -> impl Iterator<Item = &Value> {
+    slice.pointer("/spec/devices").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn devices_mut(slice: &mut Value) -> impl Iterator<Item = &mut Value> {
+    slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Values of an attribute of which there are several.
+const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
+
+/// Drops lists of values and what devices take of a node, unless `old` has such already.
+pub(super) fn drop_gated(old: &Value, slice: &mut Value) {
+    let attributes = |device: &Value| device.get("attributes").and_then(Value::as_object).cloned().unwrap_or_default();
+    let has_lists = devices(old).flat_map(attributes).any(|(_, one)| LISTS.iter().any(|name| one.get(*name).is_some()));
+    let has_mappings = devices(old).any(|device| device.get("nodeAllocatableResourceMappings").is_some());
+    for device in devices_mut(slice).filter_map(Value::as_object_mut) {
+        if !has_mappings {
+            device.remove("nodeAllocatableResourceMappings");
+        }
+        let attributes = device.get_mut("attributes").and_then(Value::as_object_mut).filter(|_| !has_lists);
+        for attribute in attributes.into_iter().flat_map(|all| all.values_mut()).filter_map(Value::as_object_mut) {
+            attribute.retain(|name, _| !LISTS.contains(&name.as_str()));
+        }
+    }
+}
+
+/// Says of taints that do not say so themselves that they are there since now.
+pub(super) fn date_taints(ctx: &WriteContext<'_>, slice: &mut Value) {
+    for device in devices_mut(slice) {
+        let taints = device.get_mut("taints").and_then(Value::as_array_mut).into_iter().flatten();
+        for taint in taints.filter_map(Value::as_object_mut) {
+            if taint.get("timeAdded").is_none_or(Value::is_null) {
+                taint.insert("timeAdded".to_owned(), ctx.seams.now_text().into());
+            }
+        }
+    }
+}
+
+/// Drops what is told of devices that the claim has no more.
+pub(super) fn drop_given_back(old: &Value, claim: &mut Value) {
+    let id = |device: &Value| ["driver", "pool", "device", "shareID"].map(|name| device.get(name).cloned());
+    let given = |claim: &Value| -> Vec<_> {
+        let results = claim.pointer("/status/allocation/devices/results").and_then(Value::as_array);
+        results.into_iter().flatten().map(id).collect()
+    };
+    let (before, after) = (given(old), given(claim));
+    let Some(status) = claim.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let Some(devices) = status.get_mut("devices").and_then(Value::as_array_mut) else { return };
+    devices.retain(|device| !before.contains(&id(device)) || after.contains(&id(device)));
+    if devices.is_empty() {
+        status.remove("devices");
+    }
+}

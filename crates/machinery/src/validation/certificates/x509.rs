@@ -1,0 +1,96 @@
+//! Certificates, and requests for them.
+
+use base64::Engine as _;
+use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
+use x509_parser::{
+    certification_request::X509CertificationRequest,
+    oid_registry::{
+        OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA, OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256,
+        OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ED25519,
+    },
+    prelude::{FromDer, X509Certificate},
+    public_key::PublicKey,
+    x509::SubjectPublicKeyInfo,
+};
+
+use super::pem;
+
+/// A request in PEM behind base64: there is one, and it is signed by the key that it names.
+pub(super) fn check_request(encoded: &str) -> Result<(), String> {
+    let blocks = pem::blocks(&text(encoded));
+    let block = blocks.first().filter(|block| block.label == "CERTIFICATE REQUEST");
+    let Some(block) = block else { return Err("PEM block type must be CERTIFICATE REQUEST".to_owned()) };
+    let Ok((rest, request)) = X509CertificationRequest::from_der(&block.data) else {
+        return Err("asn1: structure error: tags don't match".to_owned());
+    };
+    if !rest.is_empty() {
+        return Err("asn1: syntax error: trailing data".to_owned());
+    }
+    check_signature(&request)
+}
+
+fn check_signature(request: &X509CertificationRequest<'_>) -> Result<(), String> {
+    let info = &request.certification_request_info;
+    let Some((algorithm, failed)) = algorithm(request, &info.subject_pki) else {
+        return Err("x509: cannot verify signature: algorithm unimplemented".to_owned());
+    };
+    let key = UnparsedPublicKey::new(algorithm, &info.subject_pki.subject_public_key.data);
+    key.verify(info.raw, &request.signature_value.data).map_err(|_| failed.to_owned())
+}
+
+type Verification = (&'static dyn VerificationAlgorithm, &'static str);
+
+/// How the signature is verified, and what is said when it is not good.
+fn algorithm(request: &X509CertificationRequest<'_>, key: &SubjectPublicKeyInfo<'_>) -> Option<Verification> {
+    let rsa = "crypto/rsa: verification error";
+    let ecdsa = "x509: ECDSA verification failure";
+    let bits = match key.parsed() {
+        Ok(PublicKey::EC(point)) => point.key_size(),
+        _ => 0,
+    };
+    let used = &request.signature_algorithm.algorithm;
+    let found: Verification = match bits {
+        _ if *used == OID_PKCS1_SHA256WITHRSA => (&signature::RSA_PKCS1_2048_8192_SHA256, rsa),
+        _ if *used == OID_PKCS1_SHA384WITHRSA => (&signature::RSA_PKCS1_2048_8192_SHA384, rsa),
+        _ if *used == OID_PKCS1_SHA512WITHRSA => (&signature::RSA_PKCS1_2048_8192_SHA512, rsa),
+        _ if *used == OID_SIG_ED25519 => (&signature::ED25519, "x509: Ed25519 verification failure"),
+        256 if *used == OID_SIG_ECDSA_WITH_SHA256 => (&signature::ECDSA_P256_SHA256_ASN1, ecdsa),
+        256 if *used == OID_SIG_ECDSA_WITH_SHA384 => (&signature::ECDSA_P256_SHA384_ASN1, ecdsa),
+        384 if *used == OID_SIG_ECDSA_WITH_SHA256 => (&signature::ECDSA_P384_SHA256_ASN1, ecdsa),
+        384 if *used == OID_SIG_ECDSA_WITH_SHA384 => (&signature::ECDSA_P384_SHA384_ASN1, ecdsa),
+        _ => return None,
+    };
+    Some(found)
+}
+
+/// Certificates in PEM behind base64; none at all is fine.
+pub(super) fn check_certificates(encoded: &str) -> Result<(), String> {
+    if encoded.is_empty() {
+        return Ok(());
+    }
+    let blocks = pem::blocks(&text(encoded));
+    for block in &blocks {
+        if block.label != "CERTIFICATE" {
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+        }
+        if block.has_headers {
+            return Err("no PEM block headers are permitted".to_owned());
+        }
+        if block.data.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
+        }
+        let mut rest = &*block.data;
+        while !rest.is_empty() {
+            rest = X509Certificate::from_der(rest).map_err(|_| "x509: malformed certificate".to_owned())?.0;
+        }
+    }
+    match blocks.is_empty() {
+        true => Err("must contain at least one CERTIFICATE PEM block".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn text(encoded: &str) -> String {
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
