@@ -127,6 +127,9 @@ async fn a_deployment_runs_rolls_over_and_goes_with_all_its_pods() {
     f.until(web, |d| done(d) && seen(d) && d["metadata"]["annotations"][REVISION] == "2").await;
     let sets = f.get(&format!("{APPS}/replicasets")).await;
     assert_eq!(count(&sets), 2, "the old one stays for a rollback");
+    f.patch(web, json!({"metadata": {"annotations": {"kubernetes.io/change-cause": "a test"}}})).await;
+    let has_cause = |set: &Value| set["metadata"]["annotations"]["kubernetes.io/change-cause"] == "a test";
+    f.until(&format!("{APPS}/replicasets"), |sets| sets["items"].as_array().unwrap().iter().any(has_cause)).await;
     f.delete(web, "Foreground").await;
     f.until(web, |d| d["reason"] == "NotFound").await;
     f.until(&format!("{CORE}/pods"), |pods| count(pods) == 0).await;
@@ -224,6 +227,35 @@ async fn a_stateful_set_is_replaced_from_its_end() {
         (&json!("web:2"), &json!("web:2"))
     );
     assert!(created(second) < created(first), "the last one was replaced first");
+}
+
+#[tokio::test]
+async fn templates_are_kept_as_revisions_as_many_as_are_wanted() {
+    let f = Fixture::start().await;
+    let path = &format!("{APPS}/daemonsets/web");
+    let mut set = workload("DaemonSet", 1);
+    set["spec"].as_object_mut().unwrap().remove("replicas");
+    set["spec"]["revisionHistoryLimit"] = json!(1);
+    f.create(&format!("{APPS}/daemonsets"), set).await;
+    let images = |list: &Value| -> Vec<(i64, String)> {
+        let of = |item: &Value| {
+            let image = &item["data"]["spec"]["template"]["spec"]["containers"][0]["image"];
+            (item["revision"].as_i64().unwrap(), image.as_str().unwrap().to_owned())
+        };
+        let mut all: Vec<_> = list["items"].as_array().unwrap().iter().map(of).collect();
+        all.sort();
+        all
+    };
+    for (image, expected) in [
+        ("web:1", &[(1, "web:1")][..]),
+        ("web:2", &[(1, "web:1"), (2, "web:2")]),
+        ("web:1", &[(2, "web:2"), (3, "web:1")]),
+        ("web:3", &[(3, "web:1"), (4, "web:3")]),
+    ] {
+        f.patch(path, json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})).await;
+        let expected: Vec<_> = expected.iter().map(|(n, image)| (*n, (*image).to_owned())).collect();
+        f.until(&format!("{APPS}/controllerrevisions"), |list| images(list) == expected).await;
+    }
 }
 
 #[tokio::test]

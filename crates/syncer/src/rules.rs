@@ -51,7 +51,7 @@ const FORBIDDEN: [&str; 9] = [
 ];
 
 /// What never goes down and is shown above, when it was made from something that did.
-const SHOWN: [(&str, &str); 1] = [("discovery.k8s.io", "endpointslices")];
+const SHOWN: [(&str, &str); 2] = [("discovery.k8s.io", "endpointslices"), ("apps", "controllerrevisions")];
 
 /// Why an object does not go down: the reason and message of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]

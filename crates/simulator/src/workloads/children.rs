@@ -9,7 +9,7 @@ use portolan_machinery::{
 };
 use portolan_store::{Event, RangeScope};
 use portolan_types::{GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, object};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::fields::{controller_ref, is_true, text};
 
@@ -68,12 +68,21 @@ impl Family {
     }
 
     pub(super) async fn delete(&self, child: &Found) -> Result<(), PlaneError> {
+        self.delete_of(self.child, child).await
+    }
+
+    /// Deletes what is of another kind than the children.
+    pub(super) async fn delete_as(&self, of: (&str, &str), found: &Found) -> Result<(), PlaneError> {
+        self.delete_of(kind(&self.plane, of), found).await
+    }
+
+    async fn delete_of(&self, kind: &'static Kind, child: &Found) -> Result<(), PlaneError> {
         let options = DeleteOptions {
             propagation: Some(Propagation::Background),
             uid: Some(object::meta_text(&child.object, "uid").to_owned()),
             ..DeleteOptions::default()
         };
-        self.plane.delete(self.child, &child.key, &options).await
+        self.plane.delete(kind, &child.key, &options).await
     }
 
     /// Writes `.status` of the parent when it differs.
@@ -109,6 +118,12 @@ pub(super) fn pod_from(owner: &Value, template: &Value, labels: &[(&str, String)
         metadata["labels"][*key] = value.as_str().into();
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+}
+
+/// The annotations of a workload that its ReplicaSets or ControllerRevisions get, too.
+pub(super) fn annotations_to_hand_on(owner: &Value) -> Map<String, Value> {
+    let all = object::metadata(owner).get("annotations").and_then(Value::as_object).cloned().unwrap_or_default();
+    all.into_iter().filter(|(key, _)| key != "kubectl.kubernetes.io/last-applied-configuration").collect()
 }
 
 /// Gives a pod a random name after its owner's.

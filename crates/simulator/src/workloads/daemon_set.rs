@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::{
     Workload,
     children::{Family, generate_name, is_active, is_ready, pod_from},
+    revisions,
 };
-use crate::fields::{short_hash, text};
+use crate::fields::text;
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -38,7 +39,7 @@ impl Workload for DaemonSets {
     async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
         let pods = family.children(set).await?;
         let nodes = nodes(family, set).await?;
-        let revision = short_hash(&set.object["spec"]["template"]);
+        let revision = revisions::keep(family, set).await?;
         let on = |pod: &Found, node: &str| text(&pod.object, "/spec/nodeName") == node;
         for node in nodes.iter().filter(|node| !pods.iter().any(|pod| on(pod, node))) {
             create(family, set, node, &revision).await?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Workload,
-    children::Family,
+    children::{Family, annotations_to_hand_on},
     rollout::{Set, Strategy, next},
 };
 use crate::fields::{controller_ref, list, number, set_condition, short_hash};
@@ -64,19 +64,29 @@ async fn tidy(family: &Family, deployment: &Found, old: &[&Found]) -> Result<(),
     Ok(())
 }
 
+/// Notes the number of the present template, and hands the Deployment's annotations on to its ReplicaSet.
 async fn annotate_revision(family: &Family, deployment: &Found, new: &Found, revision: i64) -> Result<(), PlaneError> {
     let text = revision.to_string();
-    for (kind, key) in [(family.parent, &deployment.key), (family.child, &new.key)] {
-        let write = |current: &mut Value| match object::annotation(current, REVISION) == Some(text.as_str()) {
-            true => Step::Keep,
-            false => {
-                object::set_annotation(current, REVISION, Some(text.clone()));
-                Step::Write(None)
-            }
-        };
-        family.plane.change(kind, key, write).await?;
-    }
-    Ok(())
+    let mut handed_on = annotations_to_hand_on(&deployment.object);
+    handed_on.insert(REVISION.into(), text.as_str().into());
+    let has = |set: &Value, key: &str, value: &Value| object::annotation(set, key) == value.as_str();
+    let hand_on = |set: &mut Value| match handed_on.iter().all(|(key, value)| has(set, key, value)) {
+        true => Step::Keep,
+        false => {
+            let annotations = object::child_mut(object::metadata_mut(set), "annotations");
+            annotations.extend(handed_on.clone());
+            Step::Write(None)
+        }
+    };
+    family.plane.change(family.child, &new.key, hand_on).await?;
+    let note = |current: &mut Value| match object::annotation(current, REVISION) == Some(text.as_str()) {
+        true => Step::Keep,
+        false => {
+            object::set_annotation(current, REVISION, Some(text.clone()));
+            Step::Write(None)
+        }
+    };
+    family.plane.change(family.parent, &deployment.key, note).await.map(drop)
 }
 
 fn count(set: &Found, field: &str) -> i64 {

@@ -6,6 +6,7 @@ mod daemon_set;
 mod deployment;
 mod job;
 mod replica_set;
+mod revisions;
 mod rollout;
 mod stateful_set;
 

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::{
     Workload,
     children::{Family, is_active, is_ready, kind, pod_from},
+    revisions,
 };
-use crate::fields::{list, number, short_hash, text};
+use crate::fields::{list, number, text};
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -122,7 +123,7 @@ impl Workload for StatefulSets {
     async fn step(family: &Family, set: &Found) -> Result<Outcome, PlaneError> {
         let object = &set.object;
         let pods = family.children(set).await?;
-        let revision = format!("{}-{}", object::name(object), short_hash(&object["spec"]["template"]));
+        let revision = format!("{}-{}", object::name(object), revisions::keep(family, set).await?);
         let member = |pod: &Found| Member {
             ready: is_ready(&pod.object),
             going: object::is_deleting(&pod.object),

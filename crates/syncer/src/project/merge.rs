@@ -19,15 +19,17 @@ pub enum Gone {
     Removed,
 }
 
-/// The object to store for `put`, from the stored one of its name. Only ReplicaSets are shared by several physical clusters:
-/// they keep their template and status, and their records, sources and replicas are united. `None`: the name is taken by an
+/// The object to store for `put`, from the stored one of its name. Only ReplicaSets and ControllerRevisions are shared by
+/// several physical clusters: they keep what they hold of a template and their status, and their records, sources and replicas
+/// are united. `None`: the name is taken by an
 /// object that users made, or that another physical cluster made; nothing is written.
 pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
     let Some(existing) = existing else { return Some(put) };
     let old = PlacementRecord::of(existing).filter(PlacementRecord::is_projected)?;
     let new = PlacementRecord::of(&put)?;
     let is_elsewhere = old.clusters.iter().any(|copy| new.on(&copy.uid).is_none());
-    let is_shared = put["kind"] == "ReplicaSet";
+    let (is_set, is_revision) = (put["kind"] == "ReplicaSet", put["kind"] == "ControllerRevision");
+    let is_shared = is_set || is_revision;
     if is_elsewhere && !is_shared {
         return None;
     }
@@ -38,11 +40,17 @@ pub fn merge_put(existing: Option<&Value>, mut put: Value) -> Option<Value> {
             object::metadata_mut(&mut put).insert(key.into(), value.clone());
         }
     }
-    if is_shared {
+    if is_revision {
+        put["data"] = existing["data"].clone();
+        put["revision"] = put["revision"].as_i64().max(existing["revision"].as_i64()).into();
+    }
+    if is_set {
         put["spec"]["template"] = existing["spec"]["template"].clone();
         if let Some(status) = existing.get("status") {
             put["status"] = status.clone();
         }
+    }
+    if is_shared {
         unite(existing, old, new, &mut put);
     }
     Some(put)

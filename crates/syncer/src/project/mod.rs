@@ -1,4 +1,4 @@
-//! What a physical cluster makes from a copy (Pods, ReplicaSets, Jobs, claims), as it is shown above. Pure.
+//! What a physical cluster makes from a copy (Pods, ReplicaSets, ControllerRevisions, Jobs, claims), as it is shown above. Pure.
 //!
 //! One ReplicaSet per template of an upstream Deployment appears above, named by the hash of the template as it is written
 //! upstream, so that all physical clusters share it; it owns the Pods of all of them.
@@ -6,7 +6,9 @@
 mod events;
 mod merge;
 mod replica_sets;
+mod revisions;
 mod slices;
+mod templates;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +21,7 @@ use serde_json::{Map, Value, json};
 pub use events::event;
 pub use merge::{Gone, merge_gone, merge_put};
 pub use replica_sets::{replica_set, replica_set_name};
+pub use revisions::revision;
 pub use slices::rename_targets;
 
 use crate::{plan, transform};

@@ -63,6 +63,39 @@ fn a_template_has_one_replica_set_above_whatever_the_physical_clusters_call_it()
 }
 
 #[test]
+fn a_revision_brings_the_template_back_as_it_was_written_upstream() {
+    let (key, mut set) = deployment();
+    set["kind"] = json!("StatefulSet");
+    let template = set["spec"]["template"].clone();
+    let made = |template: &Value, number: i64| {
+        let mut kept = below(template, true, 0);
+        kept["data"] = json!({"spec": {"template": kept["spec"]["template"]}});
+        kept["data"]["spec"]["template"]["$patch"] = json!("replace");
+        kept["revision"] = number.into();
+        kept["metadata"]["annotations"]["kubernetes.io/change-cause"] = json!("why");
+        kept
+    };
+    let shown = |made: &Value, cluster: &str, set: &Value| {
+        revision(made, "default", Owner { key: &key, object: set }, Origin { name: cluster, uid: &uid(cluster) })
+            .unwrap()
+    };
+    let mut wanted = template.clone();
+    wanted["$patch"] = json!("replace");
+    let east = shown(&made(&template, 1), "east", &set);
+    assert_eq!(east["data"], json!({"spec": {"template": wanted}}));
+    let hash = object::label(&east, "controller.kubernetes.io/hash").unwrap();
+    assert_eq!((object::name(&east), &east["revision"]), (&*format!("web-{hash}"), &json!(1)));
+    assert_eq!(object::annotation(&east, "kubernetes.io/change-cause"), Some("why"));
+
+    set["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:3");
+    let west = shown(&made(&template, 4), "west", &set);
+    assert_eq!(object::name(&west), object::name(&east), "the same template");
+    let both = merge_put(Some(&east), west).unwrap();
+    assert_eq!((&both["data"], &both["revision"]), (&east["data"], &json!(4)));
+    assert_eq!(PlacementRecord::of(&both).unwrap().clusters.len(), 2);
+}
+
+#[test]
 fn an_older_template_is_shown_without_what_was_added() {
     let (_, deployment) = deployment();
     let old = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});

@@ -81,13 +81,14 @@ impl Worker {
         let owner = maker.as_deref().map(|upstream| Owner { key: &upstream.key, object: &upstream.object });
         let origin = Origin { name: &self.config.name, uid: &self.config.uid };
         let is_set = &*place.resource.resource == "replicasets";
-        let shown = match owner.filter(|_| is_set) {
-            Some(deployment) => {
+        let shown = match (&*place.resource.resource, owner) {
+            ("replicasets", Some(deployment)) => {
                 let entry = maker.as_deref().and_then(|upstream| self.entry(upstream));
                 let shares = entry.is_some_and(|entry| entry.replicas.is_some());
                 project::replica_set(found, &namespace, deployment, shares, origin)
             }
-            None => project::made_below(found, &namespace, owner, origin),
+            ("controllerrevisions", Some(owner)) => project::revision(found, &namespace, owner, origin),
+            _ => project::made_below(found, &namespace, owner, origin),
         };
         let Some(mut shown) = shown else {
             tracing::warn!(cluster = %self.config.name, name = place.name, "an object is too large to be shown above");
@@ -184,6 +185,7 @@ impl Worker {
         match (&*place.resource.resource, controller.and_then(|c| c["kind"].as_str())) {
             ("pods", Some(_))
             | ("replicasets", Some("Deployment"))
+            | ("controllerrevisions", Some("StatefulSet" | "DaemonSet"))
             | ("jobs", Some("CronJob"))
             | ("endpointslices", Some("Service")) => {}
             ("persistentvolumeclaims", None) => return Ok(Maker::Nobody),

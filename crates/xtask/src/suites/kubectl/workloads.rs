@@ -12,6 +12,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("get --subresource=scale", scale_subresource),
     ("set image rolls out a new template", set_image),
     ("rollout history and undo", history),
+    ("rollout history and undo of what keeps revisions", revisions),
     ("rollout restart, pause, resume", restart),
     ("one ReplicaSet per template owns the pods", replica_sets),
     ("expose makes a service with the pods' selector and an address", expose),
@@ -98,6 +99,32 @@ fn history(context: &Context) -> Result<()> {
     context.says("rollout undo deploy/web", &["deployment.apps/web rolled back"])?;
     context.rolled_out("deploy/web")?;
     context.path_is("deploy/web", "{.spec.template.spec.containers[0].image}", "web:1")
+}
+
+/// StatefulSets and DaemonSets: their history is in ControllerRevisions, which the physical cluster makes.
+fn revisions(context: &Context) -> Result<()> {
+    for (kind, resource, spec) in
+        [("StatefulSet", "sts/turns", "serviceName: turns, replicas: 1, "), ("DaemonSet", "ds/turns", "")]
+    {
+        let manifest = format!(
+            "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: turns}}\nspec: {{{spec}selector: {{matchLabels: {{app: turns}}}}, \
+             template: {{metadata: {{labels: {{app: turns}}}}, spec: {{containers: [{{name: c, image: \"turns:1\"}}]}}}}}}\n"
+        );
+        context.apply(&manifest)?;
+        context.rolled_out(resource)?;
+        let written = context.path(resource, "{.spec.template}")?;
+        context.says(&format!("set image {resource} c=turns:2"), &["image updated"])?;
+        context.rolled_out(resource)?;
+        super::poll::until("both revisions are there", std::time::Duration::from_secs(60), || {
+            context.says(&format!("rollout history {resource}"), &["REVISION", "1 ", "2 "]).map(drop)
+        })?;
+        context.says(&format!("rollout history {resource} --revision=1"), &["turns:1"])?;
+        context.says(&format!("rollout undo {resource}"), &["rolled back"])?;
+        context.rolled_out(resource)?;
+        context.path_is(resource, "{.spec.template}", &written)?;
+        context.says(&format!("delete {resource}"), &["deleted"])?;
+    }
+    Ok(())
 }
 
 fn restart(context: &Context) -> Result<()> {

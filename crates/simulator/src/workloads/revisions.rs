@@ -1,0 +1,68 @@
+//! ControllerRevisions: the templates that a StatefulSet or a DaemonSet has had.
+
+use portolan_controllers::{PlaneError, plane::Found};
+use portolan_store::RangeScope;
+use portolan_types::object;
+use serde_json::{Value, json};
+
+use super::children::{Family, annotations_to_hand_on, kind};
+use crate::fields::{controller_ref, number, short_hash};
+
+const KIND: (&str, &str) = ("apps", "ControllerRevision");
+
+/// Keeps the present template of `set` as its newest revision, and forgets the oldest beyond its `revisionHistoryLimit`. Gives
+/// the hash of the template.
+pub(super) async fn keep(family: &Family, set: &Found) -> Result<String, PlaneError> {
+    let hash = short_hash(&set.object["spec"]["template"]);
+    let name = format!("{}-{hash}", object::name(&set.object));
+    let mut known = known(family, set).await?;
+    known.sort_by_key(revision_of);
+    let newest = known.last().map_or(0, revision_of);
+    match known.iter().find(|known| *known.key.name == *name) {
+        None => {
+            let made = revision(&set.object, &name, &hash, newest + 1);
+            family.plane.create(kind(&family.plane, KIND), set.key.cluster, made).await?;
+        }
+        Some(found) if revision_of(found) < newest => {
+            let raise = |current: &mut Value| {
+                current["revision"] = (newest + 1).into();
+                true
+            };
+            family.plane.force(&found.key, raise).await?;
+        }
+        Some(_) => {}
+    }
+    let keep = usize::try_from(number(&set.object, "/spec/revisionHistoryLimit").unwrap_or(10)).unwrap_or(0);
+    known.retain(|known| *known.key.name != *name);
+    let spare = known.len().saturating_sub(keep);
+    for old in known.iter().take(spare) {
+        family.delete_as(KIND, old).await?;
+    }
+    Ok(hash)
+}
+
+async fn known(family: &Family, set: &Found) -> Result<Vec<Found>, PlaneError> {
+    let uid = object::meta_text(&set.object, "uid").to_owned();
+    let mut owned = family.plane.list(RangeScope::OwnedBy(set.key.cluster, uid)).await?;
+    owned.retain(|found| &*found.key.resource.resource == "controllerrevisions");
+    Ok(owned)
+}
+
+fn revision_of(found: &Found) -> i64 {
+    number(&found.object, "/revision").unwrap_or(0)
+}
+
+fn revision(set: &Value, name: &str, hash: &str, number: i64) -> Value {
+    let mut template = set["spec"]["template"].clone();
+    let mut labels = template.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
+    labels["controller.kubernetes.io/hash"] = hash.into();
+    template["$patch"] = "replace".into();
+    json!({
+        "apiVersion": "apps/v1", "kind": KIND.1, "revision": number, "data": {"spec": {"template": template}},
+        "metadata": {
+            "name": name, "namespace": object::namespace(set), "labels": labels,
+            "annotations": annotations_to_hand_on(set),
+            "ownerReferences": [controller_ref(set)],
+        },
+    })
+}

@@ -1,0 +1,57 @@
+//! Pod templates as they are written upstream, from what physical clusters keep of them.
+
+use portolan_types::{annotations, object};
+use serde_json::{Value, json};
+
+use super::TEMPLATE_HASH;
+use crate::transform::fingerprint;
+
+/// Characters of the hash in names and labels.
+const SHORT: usize = 10;
+
+/// A template that a controller keeps below, in a ReplicaSet or a ControllerRevision.
+pub(super) struct Kept<'a> {
+    /// What keeps it. It has the annotations that its owner had when it was made.
+    keeper: &'a Value,
+    template: &'a Value,
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn new(keeper: &'a Value, template: &'a Value) -> Self {
+        Self { keeper, template }
+    }
+
+    /// The hash that the owner's copy carried when this was made from it; of the template below where there is none.
+    pub(super) fn short_hash(&self) -> String {
+        let is_hash =
+            |text: &&str| text.len() >= SHORT && text.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase());
+        let hash = self.handed_on().filter(is_hash).map_or_else(|| fingerprint(&self.below()), str::to_owned);
+        hash[..SHORT].to_owned()
+    }
+
+    /// The template as it is written upstream, while it is the owner's; of an older one what is below, without what was added.
+    pub(super) fn above(&self, owner: &Value) -> Value {
+        let current = &owner["spec"]["template"];
+        match self.handed_on() {
+            Some(hash) if hash == fingerprint(current) => current.clone(),
+            _ => self.below(),
+        }
+    }
+
+    fn handed_on(&self) -> Option<&'a str> {
+        object::annotation(self.keeper, annotations::DOWN_TEMPLATE)
+    }
+
+    fn below(&self) -> Value {
+        let mut template = self.template.clone();
+        let Some(fields) = template.as_object_mut() else { return json!({}) };
+        // The directive with which a revision takes the place of what is there.
+        fields.remove("$patch");
+        let labels = object::child_mut(object::metadata_mut(&mut template), "labels");
+        [TEMPLATE_HASH, annotations::DOWN_CLUSTER].iter().for_each(|key| drop(labels.remove(*key)));
+        if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.remove("automountServiceAccountToken");
+        }
+        template
+    }
+}
