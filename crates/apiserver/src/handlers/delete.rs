@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::Response;
 use portolan_machinery::{
     conversion,
@@ -26,6 +27,8 @@ use crate::{
 
 /// How often a deletion is tried when others write the same object.
 const ATTEMPTS: usize = 8;
+/// Objects of a collection that are deleted at once, so that their writes share a sync to disk.
+const AT_ONCE: usize = 16;
 
 /// What a deletion came to.
 pub(super) enum Deleted {
@@ -193,10 +196,10 @@ pub(super) async fn collection(
     let mut out = writer.head()?;
     let mut next = Some(std::mem::take(&mut listing.objects));
     while let Some(objects) = next {
-        for stored in objects {
-            if let Some(last) = delete_listed(api, call, target, stored, &options).await? {
-                writer.trees(vec![last], &mut out)?;
-            }
+        let deleting = objects.into_iter().map(|stored| delete_listed(api, call, target, stored, &options));
+        let mut deleting = futures::stream::iter(deleting).buffered(AT_ONCE);
+        while let Some(last) = deleting.try_next().await? {
+            last.map(|last| writer.trees(vec![last], &mut out)).transpose()?;
         }
         next = match &mut listing.rest {
             Some(rest) => rest.next().await?,
