@@ -1,13 +1,12 @@
 //! Rules of names, labels and keys, and what is said when they are broken (apimachinery `util/validation`).
 
-use portolan_types::names::check_dns_label;
+use portolan_types::{labels::SUBDOMAIN_RULE, names::check_dns_label};
+
+pub(crate) use portolan_types::labels::{key_faults as qualified_name, value_faults as label_value};
 
 const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
      and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const UNDERSCORE_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or \
      '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
@@ -17,12 +16,6 @@ const WILDCARD_RULE: &str = "a wildcard DNS-1123 subdomain must start with '*.',
      '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const HEADER_RULE: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used \
      for validation is '[-A-Za-z0-9]+')";
-const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
-     and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
-     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY_RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
      or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const ENV_NAME_RULE: &str =
@@ -33,11 +26,6 @@ pub(crate) type Complaints = Vec<String>;
 
 fn too_long(max: usize) -> String {
     format!("must be no more than {max} characters")
-}
-
-/// Label keys and values are counted in other words.
-fn too_many_bytes(max: usize) -> String {
-    format!("must be no more than {max} bytes")
 }
 
 fn is_label(text: &str) -> bool {
@@ -70,10 +58,6 @@ pub(crate) fn dns_label(text: &str) -> Complaints {
 
 /// DNS-1123 subdomain.
 pub(crate) fn dns_subdomain(text: &str) -> Complaints {
-    subdomain(text, too_long)
-}
-
-fn subdomain(text: &str, too_long: fn(usize) -> String) -> Complaints {
     let mut all = Vec::new();
     if text.len() > 253 {
         all.push(too_long(253));
@@ -185,55 +169,6 @@ pub(crate) fn path_segment(text: &str) -> Complaints {
 /// The start of a name that can stand in a URL path.
 pub(crate) fn path_segment_prefix(text: &str) -> Complaints {
     ["/", "%"].iter().filter(|part| text.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
-}
-
-fn is_qualified_part(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
-}
-
-/// A label key, annotation key or finalizer: a name, perhaps behind a DNS subdomain and a slash.
-pub(crate) fn qualified_name(text: &str) -> Complaints {
-    let mut all = Vec::new();
-    let name = match text.split_once('/') {
-        None => text,
-        Some((_, rest)) if rest.contains('/') => {
-            return vec![format!(
-                "a valid label key {QUALIFIED_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-        Some((prefix, name)) => {
-            match prefix.is_empty() {
-                true => all.push("prefix part must be non-empty".to_owned()),
-                false => {
-                    all.extend(subdomain(prefix, too_many_bytes).into_iter().map(|text| format!("prefix part {text}")))
-                }
-            }
-            name
-        }
-    };
-    if name.is_empty() {
-        all.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        all.push(format!("name part {}", too_many_bytes(63)));
-    }
-    if !is_qualified_part(name) {
-        all.push(format!("name part {QUALIFIED_RULE}"));
-    }
-    all
-}
-
-/// The value of a label.
-pub(crate) fn label_value(text: &str) -> Complaints {
-    let mut all = Vec::new();
-    if text.len() > 63 {
-        all.push(too_many_bytes(63));
-    }
-    if !text.is_empty() && !is_qualified_part(text) {
-        all.push(LABEL_VALUE_RULE.to_owned());
-    }
-    all
 }
 
 /// A key of a ConfigMap or Secret.

@@ -1,12 +1,17 @@
 //! Label selectors, from their text form (`a=b,c in (d,e),!f`) and their object form (`matchLabels`, `matchExpressions`).
 
+mod rules;
+mod text;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+pub use rules::{SUBDOMAIN_RULE, is_subdomain, key_faults, value_faults};
+
 /// Text or an object that is no label selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unable to parse requirement: {0}")]
+#[error("{0}")]
 pub struct InvalidSelector(String);
 
 /// Longest selector text that is looked at, in bytes.
@@ -128,8 +133,7 @@ impl LabelSelector {
         if text.len() > MAX_TEXT {
             return Err(InvalidSelector(format!("selector is longer than {MAX_TEXT} bytes")));
         }
-        let requirements = split_terms(text)?.into_iter().map(parse_term).collect::<Result<_, _>>()?;
-        Ok(Self { requirements })
+        Ok(Self { requirements: text::parse(text)? })
     }
 
     /// Whether `lookup`, which gives the value of a label, satisfies every requirement.
@@ -141,108 +145,6 @@ impl LabelSelector {
     pub fn matches_map(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches(|key| labels.get(key).map(String::as_str))
     }
-}
-
-/// Splits at commas outside of parentheses.
-fn split_terms(text: &str) -> Result<Vec<&str>, InvalidSelector> {
-    let (mut terms, mut start, mut open) = (Vec::new(), 0, false);
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' if !open => open = true,
-            ')' if open => open = false,
-            '(' | ')' => return Err(InvalidSelector(format!("found '{c}' out of place"))),
-            ',' if !open => {
-                terms.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    if open {
-        return Err(InvalidSelector("found '', expected: ',' or ')'".into()));
-    }
-    if terms.is_empty() && text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    terms.push(&text[start..]);
-    Ok(terms)
-}
-
-fn parse_term(term: &str) -> Result<Requirement, InvalidSelector> {
-    let term = term.trim();
-    if let Some(key) = term.strip_prefix('!') {
-        return Ok(Requirement { key: label_key(key)?, test: Test::Missing });
-    }
-    for (operator, negated) in [("!=", true), ("==", false), ("=", false)] {
-        if let Some((key, value)) = term.split_once(operator) {
-            let values = vec![label_value(value)?];
-            let test = if negated { Test::NotIn(values) } else { Test::In(values) };
-            return Ok(Requirement { key: label_key(key)?, test });
-        }
-    }
-    for (operator, greater) in [('>', true), ('<', false)] {
-        if let Some((key, value)) = term.split_once(operator) {
-            let wrong =
-                |_| InvalidSelector(format!("{value:?}: for 'Gt', 'Lt' operators, the value must be an integer"));
-            let bound = value.trim().parse().map_err(wrong)?;
-            let test = if greater { Test::Greater(bound) } else { Test::Less(bound) };
-            return Ok(Requirement { key: label_key(key)?, test });
-        }
-    }
-    match term.split_once(char::is_whitespace) {
-        None => Ok(Requirement { key: label_key(term)?, test: Test::Exists }),
-        Some((key, rest)) => parse_set(key, rest.trim()),
-    }
-}
-
-fn parse_set(key: &str, rest: &str) -> Result<Requirement, InvalidSelector> {
-    let (operator, list) = rest
-        .split_once('(')
-        .ok_or_else(|| InvalidSelector(format!("found '{rest}', expected: in, notin, =, ==, !=, gt, lt")))?;
-    let inner = list.trim_end().strip_suffix(')').ok_or_else(|| InvalidSelector("expected ')'".into()))?;
-    let values = inner.split(',').map(label_value).collect::<Result<_, _>>()?;
-    let test = match operator.trim() {
-        "in" => Test::In(values),
-        "notin" => Test::NotIn(values),
-        other => return Err(InvalidSelector(format!("found '{other}', expected: in, notin"))),
-    };
-    Ok(Requirement { key: label_key(key)?, test })
-}
-
-fn label_key(text: &str) -> Result<String, InvalidSelector> {
-    let key = text.trim();
-    let name = match key.rsplit_once('/') {
-        Some((prefix, name)) if is_subdomain(prefix) => name,
-        Some(_) => return Err(InvalidSelector(format!("invalid label key {key:?}"))),
-        None => key,
-    };
-    match is_qualified(name) {
-        true => Ok(key.into()),
-        false => Err(InvalidSelector(format!("invalid label key {key:?}"))),
-    }
-}
-
-fn label_value(text: &str) -> Result<String, InvalidSelector> {
-    let value = text.trim();
-    match value.is_empty() || is_qualified(value) {
-        true => Ok(value.into()),
-        false => Err(InvalidSelector(format!("invalid label value: {value:?}"))),
-    }
-}
-
-/// The name part of a label key, or a label value: 1 to 63 of `[A-Za-z0-9._-]`, with alphanumeric ends.
-pub fn is_qualified(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    bytes.len() <= 63
-        && ends(bytes.first())
-        && ends(bytes.last())
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
-}
-
-/// A DNS-1123 subdomain of 1 to 253 bytes: labels joined by dots (RFC 1123).
-pub fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(|label| crate::names::check_dns_label(label).is_ok())
 }
 
 #[cfg(test)]
@@ -269,6 +171,10 @@ mod tests {
             ("app in (", None),
             ("app in web", None),
             ("app=web,", None),
+            ("app in (web,),!other", Some(true)),
+            ("app in ()", Some(false)),
+            ("in in (in)", Some(false)),
+            ("!app=web", None),
             ("=web", None),
             ("a b=c", None),
             ("app=we b", None),
