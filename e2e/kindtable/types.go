@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"reflect"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -71,7 +70,6 @@ func (r *reflector) message(t reflect.Type) (string, error) {
 		}
 		entry.Fields = append(entry.Fields, field...)
 	}
-	sort.SliceStable(entry.Fields, func(i, j int) bool { return entry.Fields[i].ID < entry.Fields[j].ID })
 	return name, nil
 }
 

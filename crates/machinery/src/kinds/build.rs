@@ -160,7 +160,8 @@ impl TableBuilder {
             if field.flags.contains('i') {
                 self.fields(file, field.kind, out)?;
             } else {
-                let field = self.field(name, field)?;
+                let place = u16::try_from(out.len()).unwrap_or(u16::MAX);
+                let field = Field { place, ..self.field(name, field)? };
                 out.push(field);
             }
         }

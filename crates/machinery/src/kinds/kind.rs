@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_types::{GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+use portolan_types::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 use serde_json::Value;
 
 use super::TypeId;
@@ -68,6 +68,11 @@ impl Kind {
     /// Whether it is one of Kubernetes' own kinds, by its group.
     pub fn is_kubernetes(&self) -> bool {
         !self.gvk.group.contains('.') || self.gvk.group.ends_with(".k8s.io")
+    }
+
+    /// What failures call it: one kind under several groups has one name inside of upstream.
+    pub fn called(&self) -> GroupKind {
+        GroupKind { group: self.storage.group.clone(), kind: self.gvk.kind.clone() }
     }
 
     /// Whether the resource itself has this verb.

@@ -10,6 +10,7 @@ mod file;
 mod kind;
 mod table;
 mod types;
+mod zero;
 
 #[cfg(test)]
 mod tests;
@@ -18,3 +19,4 @@ pub use build::{TableBuilder, TableError};
 pub use kind::{Kind, PlacedDefault, Subresource};
 pub use table::KindTable;
 pub use types::{Field, FieldKind, ListType, MapType, PatchStrategy, Scalar, Special, Type, TypeId, Wire, WireTarget};
+pub use zero::Zero;

@@ -81,6 +81,8 @@ pub struct Field {
     pub name: Arc<str>,
     /// The protobuf number in the message that declares it; 0 for what is not on the protobuf wire (apiVersion, kind).
     pub number: u32,
+    /// Its place in the Go type, which is that in JSON written by Go; inlined fields count.
+    pub place: u16,
     /// The form of the value.
     pub kind: FieldKind,
     /// Go keeps a pointer: absence differs from the zero value.
@@ -119,6 +121,7 @@ impl Field {
         Self {
             name: name.into(),
             number: 0,
+            place: 0,
             kind,
             pointer: false,
             omitempty: true,

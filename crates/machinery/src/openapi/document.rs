@@ -44,13 +44,26 @@ pub fn document(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &d
     schemas.insert(PATCH.to_owned(), json!({"type": "object"}));
     json!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": KindTable::builtin().version()},
+        "info": {"title": "Kubernetes", "version": release()},
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}},
+            "securitySchemes": security(),
         },
     })
+}
+
+/// How clients show who they are.
+pub(super) fn security() -> Value {
+    json!({"BearerToken": {
+        "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
+    }})
+}
+
+/// `1.36`: the release without its patch.
+pub(super) fn release() -> String {
+    let version = KindTable::builtin().version();
+    version.trim_start_matches('v').split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
 /// The types that the operations of a kind name.

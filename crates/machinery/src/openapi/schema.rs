@@ -48,7 +48,7 @@ fn of_message(table: &KindTable, own: &Type, texts: &dyn Texts) -> Value {
         }
         properties.insert(field.name.to_string(), property);
         if field.required {
-            required.push(&*field.name);
+            required.push((field.place, &*field.name));
         }
     }
     let mut schema = json!({"type": "object"});
@@ -56,7 +56,8 @@ fn of_message(table: &KindTable, own: &Type, texts: &dyn Texts) -> Value {
         schema["properties"] = Value::Object(properties);
     }
     if !required.is_empty() {
-        schema["required"] = required.into();
+        required.sort_unstable();
+        schema["required"] = required.into_iter().map(|(_, name)| name).collect();
     }
     schema
 }

@@ -7,8 +7,6 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::KindTable;
-
 const GVK: &str = "x-kubernetes-group-version-kind";
 const CUSTOM_RESOURCES: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
@@ -33,10 +31,10 @@ pub fn swagger<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
     }
     json!({
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": KindTable::builtin().version()},
+        "info": {"title": "Kubernetes", "version": super::document::release()},
         "paths": paths,
         "definitions": definitions,
-        "securityDefinitions": {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}},
+        "securityDefinitions": super::document::security(),
         "security": [{"BearerToken": []}],
     })
 }

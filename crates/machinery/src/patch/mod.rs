@@ -3,11 +3,13 @@
 //! All of them work on trees whose depth decoding has already bounded. What comes out is not yet canonical: the caller runs
 //! the strict decoder and the defaults over it, as over any other object a client sends.
 
+mod echo;
 mod json;
 mod strategic;
 
 use serde_json::Value;
 
+pub use echo::{Touched, echo, in_go_order};
 pub use json::json_patch;
 pub use strategic::strategic_merge;
 

@@ -1,0 +1,192 @@
+//! The text of a patched document as upstream shows it when it does not fit its kind: fields stand in the order of the Go
+//! types, but by name in the objects that the patch went into.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    decode::{self, MediaType},
+    kinds::{FieldKind, KindTable, TypeId},
+};
+
+/// Where a patch went.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Touched {
+    /// Into this object or list, and further at these keys.
+    Within(BTreeMap<String, Touched>),
+    /// The value stands there as the patch has it.
+    Replaced,
+}
+
+impl Touched {
+    /// By a merge patch of `old`.
+    pub fn by_merge(old: &Value, patch: &Value) -> Self {
+        let (Value::Object(old), Value::Object(patch)) = (old, patch) else { return Self::Replaced };
+        let below = patch.iter().map(|(key, patch)| {
+            let below = old.get(key).map_or(Self::Replaced, |old| Self::by_merge(old, patch));
+            (key.clone(), below)
+        });
+        Self::Within(below.collect())
+    }
+
+    /// By a JSON patch that applies.
+    pub fn by_json(patch: &[u8]) -> Self {
+        let mut touched = Self::Within(BTreeMap::new());
+        let operations = decode::decode_any(MediaType::Json, patch).unwrap_or_default();
+        for operation in operations.as_array().into_iter().flatten() {
+            let text = |key: &str| operation.get(key).and_then(Value::as_str);
+            if let Some(from) = text("from") {
+                touched.enter(from, false);
+            }
+            if let Some(path) = text("path") {
+                let puts = matches!(text("op"), Some("add" | "replace" | "copy" | "move"));
+                touched.enter(path, puts);
+            }
+        }
+        touched
+    }
+
+    fn enter(&mut self, pointer: &str, puts: bool) {
+        let mut at = self;
+        let mut segments = pointer.split('/').skip(1).peekable();
+        while let Some(segment) = segments.next() {
+            let Self::Within(below) = at else { return };
+            let key = segment.replace("~1", "/").replace("~0", "~");
+            if segments.peek().is_none() {
+                if puts {
+                    below.insert(key, Self::Replaced);
+                }
+                return;
+            }
+            at = below.entry(key).or_insert_with(|| Self::Within(BTreeMap::new()));
+        }
+    }
+
+    fn at(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Within(below) => below.get(key),
+            Self::Replaced => Some(self),
+        }
+    }
+}
+
+/// A patched document of type `schema` as text.
+pub fn echo(table: &KindTable, schema: TypeId, patched: &Value, touched: &Touched) -> String {
+    let mut echo = Echo { table, text: String::new() };
+    echo.value(patched, Some(&FieldKind::Message(schema)), Some(touched));
+    echo.text
+}
+
+/// A value of the type of this name, as Go writes it.
+pub fn in_go_order(table: &KindTable, name: &str, value: &Value) -> String {
+    let mut echo = Echo { table, text: String::new() };
+    echo.value(value, table.type_named(name).map(FieldKind::Message).as_ref(), None);
+    echo.text
+}
+
+struct Echo<'t> {
+    table: &'t KindTable,
+    text: String,
+}
+
+impl Echo<'_> {
+    fn value(&mut self, value: &Value, kind: Option<&FieldKind>, touched: Option<&Touched>) {
+        let kind = kind.filter(|_| touched != Some(&Touched::Replaced));
+        match value {
+            Value::Object(fields) => self.object(fields, kind, touched),
+            Value::Array(items) => {
+                let element = kind.map(FieldKind::element);
+                self.text.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    self.comma(index);
+                    self.value(item, element, touched.and_then(|touched| touched.at(&index.to_string())));
+                }
+                self.text.push(']');
+            }
+            Value::String(text) => self.string(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {
+                let _ = write!(self.text, "{value}");
+            }
+        }
+    }
+
+    fn object(&mut self, fields: &Map<String, Value>, kind: Option<&FieldKind>, touched: Option<&Touched>) {
+        let message = match kind {
+            Some(FieldKind::Message(id)) => Some(self.table.get(*id)),
+            Some(FieldKind::Scalar(_) | FieldKind::Special(_) | FieldKind::List(_) | FieldKind::Map(_)) | None => None,
+        };
+        let field = |key: &str| message.and_then(|message| message.field(key));
+        let mut keys: Vec<&String> = fields.keys().collect();
+        keys.sort();
+        if touched.is_none() {
+            keys.sort_by_key(|key| field(key).map_or(u16::MAX, |field| field.place));
+        }
+        self.text.push('{');
+        for (index, key) in keys.into_iter().enumerate() {
+            self.comma(index);
+            self.string(key);
+            self.text.push(':');
+            let kind = match kind {
+                Some(FieldKind::Map(element)) => Some(&**element),
+                _ => field(key).map(|field| &field.kind),
+            };
+            self.value(&fields[key], kind, touched.and_then(|touched| touched.at(key)));
+        }
+        self.text.push('}');
+    }
+
+    fn comma(&mut self, index: usize) {
+        if index > 0 {
+            self.text.push(',');
+        }
+    }
+
+    /// Go writes JSON that may stand in HTML.
+    fn string(&mut self, text: &str) {
+        for part in Value::from(text).to_string().chars() {
+            match part {
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                    let _ = write!(self.text, "\\u{:04x}", u32::from(part));
+                }
+                _ => self.text.push(part),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::GroupVersionKind;
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(patched: &Value, touched: &Touched, expected: &str) {
+        let table = KindTable::builtin();
+        let kind = table.kind(&GroupVersionKind::new("", "v1", "Pod")).unwrap();
+        assert_eq!(echo(table, kind.schema, patched, touched), expected);
+    }
+
+    #[test]
+    fn fields_stand_in_go_s_order_where_no_patch_went() {
+        let patched = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"creationTimestamp": "t", "labels": {"b": "<", "a": "1"}, "name": "web", "uid": "u"},
+            "spec": {"containers": [{"image": "i", "args": ["x"], "name": "c"}], "volumes": []},
+        });
+        let spec = r#""spec":{"volumes":[],"containers":[{"name":"c","image":"i","args":["x"]}]}"#;
+        let rest = r#""labels":{"a":"1","b":"\u003c"}"#;
+        let plain = format!(r#""metadata":{{"name":"web","uid":"u","creationTimestamp":"t",{rest}}}"#);
+        check(
+            &patched,
+            &Touched::by_merge(&patched, &json!({"kind": "Pod"})),
+            &format!(r#"{{"apiVersion":"v1","kind":"Pod",{plain},{spec}}}"#),
+        );
+        let sorted = format!(r#""metadata":{{"creationTimestamp":"t",{rest},"name":"web","uid":"u"}}"#);
+        let by_json = Touched::by_json(br#"[{"op": "remove", "path": "/metadata/generateName"}]"#);
+        for touched in [Touched::by_merge(&patched, &json!({"metadata": {"labels": {"a": "1"}}})), by_json] {
+            check(&patched, &touched, &format!(r#"{{"apiVersion":"v1","kind":"Pod",{sorted},{spec}}}"#));
+        }
+    }
+}
