@@ -62,7 +62,7 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
         return Err(bad());
     }
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| not_base64(&error))?;
-    let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| bad())?;
+    let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| not_json(&bytes).unwrap_or_else(bad))?;
     let given = URL_SAFE_NO_PAD.decode(&wire.mac).map_err(|_| bad())?;
     mac(key, list, wire.rv, &wire.start).verify_slice(&given).map_err(|_| bad())?;
     let (namespace, name) = wire.start.split_once('\0').ok_or_else(bad)?;
@@ -77,6 +77,15 @@ fn not_base64(error: &DecodeError) -> Status {
     };
     let text = "invalid continue token: continue key is not valid: illegal base64 data at input byte";
     Status::bad_request(format!("{text} {at}"))
+}
+
+/// What Go says of bytes that cannot begin a value.
+fn not_json(bytes: &[u8]) -> Option<Status> {
+    let text = String::from_utf8_lossy(bytes);
+    let first = text.trim_start_matches([' ', '\t', '\r', '\n']).chars().next()?;
+    let odd = !(first.is_ascii_digit() || "{[\"-tfn".contains(first));
+    let why = format!("invalid continue token: continue key is not valid: invalid character {first:?}");
+    odd.then(|| Status::bad_request(format!("{why} looking for beginning of value")))
 }
 
 fn mac(key: &[u8], list: &ListIdentity<'_>, rv: i64, start: &str) -> Hmac<Sha256> {
@@ -109,7 +118,10 @@ mod tests {
         }
         let (generic, not_base64) =
             (": server does not recognize this encoded version", ": illegal base64 data at input byte 1");
-        for (forged, why) in [("", generic), ("A!", not_base64), ("e30", generic), (&"A".repeat(5000), generic)] {
+        let no_value = ": invalid character 'i' looking for beginning of value";
+        let long = "A".repeat(5000);
+        for (forged, why) in [("", generic), ("A!", not_base64), ("e30", generic), ("abc", no_value), (&long, generic)]
+        {
             let refused = decode(b"key", &list(1, "", "ann"), forged).err().map(|s| s.message().to_owned());
             assert_eq!(refused, Some(format!("invalid continue token: continue key is not valid{why}")), "{forged}");
         }

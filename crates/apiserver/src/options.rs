@@ -1,7 +1,7 @@
 //! Options of reads and writes, parsed once from the query.
 
 use portolan_machinery::{decode::FieldValidation, fields::FieldSelector};
-use portolan_types::{GroupKind, LabelSelector, ReadAt, ResourceVersion, Status, StatusCause};
+use portolan_types::{GroupKind, LabelSelector, ReadAt, Reason, ResourceVersion, Status, StatusCause};
 
 use crate::{call::Call, call::Target, query::Query};
 
@@ -267,6 +267,11 @@ pub(crate) fn no_number(text: &str) -> String {
     format!("strconv.ParseUint: parsing {shown:?}: {why}")
 }
 
+/// What upstream's cache says of a resourceVersion that is none.
+pub(crate) fn no_revision(text: &str) -> Status {
+    Status::new(Reason::Unknown, format!("resourceVersion: Invalid value: {text:?}: {}", no_number(text)))
+}
+
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFrom {
@@ -299,7 +304,7 @@ impl WatchOptions {
         refuse(watch_causes(initial, matching, !query.text("continue").is_empty()))?;
         let at = match version {
             "" | "0" => None,
-            text => Some(parse_version(text)?),
+            text => Some(parse_version(text).map_err(|_| no_revision(text))?),
         };
         let from = match (initial, at) {
             (Some(true), at) => WatchFrom::Now(at),

@@ -165,7 +165,7 @@ impl Plane {
         let modify = |object: &mut Value| -> Result<_, PlaneError> {
             Ok(match lifecycle::prepare_delete(&self.context(), kind, object, options)? {
                 Deletion::Already(_) => store::Step::Keep,
-                Deletion::Remove => store::Step::Delete,
+                Deletion::Remove(_) => store::Step::Delete,
                 Deletion::Mark(marked) => {
                     *object = marked;
                     store::Step::Write

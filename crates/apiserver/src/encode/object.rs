@@ -50,7 +50,14 @@ impl Shape {
             "" | "Metadata" => IncludeObject::Metadata,
             "None" => IncludeObject::None,
             "Object" => IncludeObject::Object,
-            other => return Err(Status::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+            // Nobody else looks at it.
+            _ if !matches!(accepted.form, Form::Table { .. }) => IncludeObject::Metadata,
+            other => {
+                let why = "must be 'Metadata', 'Object', 'None', or empty";
+                return Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: {why}"
+                )));
+            }
         };
         Ok(Self {
             target: target.clone(),

@@ -11,7 +11,7 @@ use portolan_machinery::{
     lifecycle::{self, DeleteOptions, Deletion, WriteContext},
 };
 use portolan_store::StoredObject;
-use portolan_types::{ObjectKey, ReadAt, Record, Status, object};
+use portolan_types::{ObjectKey, ReadAt, Record, ResourceVersion, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,6 +25,10 @@ use crate::{
     options::ListOptions,
 };
 
+/// Where upstream knows the options from; clients see it in a message.
+const OPTIONS_SCHEME: &str = "pkg/apis/meta/internalversion/scheme/register.go:27";
+/// What clients are told that leave open what becomes of a job's pods.
+const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 /// How often a deletion is tried when others write the same object.
 const ATTEMPTS: usize = 8;
 /// Objects of a collection that are deleted at once, so that their writes share a sync to disk.
@@ -32,8 +36,8 @@ const AT_ONCE: usize = 16;
 
 /// What a deletion came to.
 pub(super) enum Deleted {
-    /// The object is gone; this was its last state.
-    Gone(Value),
+    /// The object is gone; this was its last state, and when it went, if it was not a dry run.
+    Gone(Value, Option<ResourceVersion>),
     /// The object stays for now.
     Marked(Value),
 }
@@ -45,20 +49,37 @@ pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Sta
         let pairs = names.iter().filter_map(|name| call.query.get(name).map(|value| (*name, value)));
         DeleteOptions::from_query(pairs)
     };
-    if call.body.is_empty() {
-        return query();
+    let options = if call.body.is_empty() { query()? } else { from_body(call, target, query()?.dry_run)? };
+    if (&*target.kind.gvk.group, &*target.kind.resource) == ("batch", "jobs") && options.propagation.is_none() {
+        call.warn([PODS_STAY.to_owned()]);
     }
+    Ok(options)
+}
+
+fn from_body(call: &Call, target: &Target, dry_run: bool) -> Result<DeleteOptions, Status> {
     let table = target.table;
     let schema = table.object_type("meta.k8s.io", "v1", "DeleteOptions");
     let schema = schema.ok_or_else(|| Status::internal("no type DeleteOptions"))?;
-    let decoded = decode::decode_type(table, schema, media_of(call)?, &call.body)?;
-    let kind = decoded.object.get("kind").and_then(Value::as_str).unwrap_or_default();
-    if !matches!(kind, "" | "DeleteOptions") {
-        return Err(Status::bad_request(format!("the body of a deletion is a DeleteOptions, not a {kind}")));
+    let decoded = decode::decode_type(table, schema, media_of(call)?, &call.body).map_err(cut_off)?;
+    let text = |key: &str| decoded.object.get(key).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(text("kind"), "" | "DeleteOptions") {
+        let (kind, version) = (text("kind"), text("apiVersion"));
+        let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {OPTIONS_SCHEME:?}");
+        return Err(Status::bad_request(why));
     }
     let mut options = DeleteOptions::from_value(&decoded.object)?;
-    options.dry_run |= query()?.dry_run;
+    options.dry_run |= dry_run;
     Ok(options)
+}
+
+/// Upstream looks for the type first.
+fn cut_off(failure: Status) -> Status {
+    match failure.message() {
+        "unexpected end of JSON input" => {
+            Status::bad_request("couldn't get version/kind; json parse error: unexpected end of JSON input")
+        }
+        _ => failure,
+    }
 }
 
 pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
@@ -66,8 +87,11 @@ pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
     let options = options(call, target)?;
     let (key, found) = api.found(call, target).await?;
     match delete(api, call, target, &key, found, &options).await? {
-        Deleted::Gone(last) if returns_deleted(target) => encode::value(&shape, 200, last),
-        Deleted::Gone(last) => Ok(encode::status_object(shape.accepted.media, 200, &success(target, &last))),
+        Deleted::Gone(last, Some(at)) if returns_deleted(target) => {
+            encode::value(&shape, 200, encode::with_revision(last, at))
+        }
+        Deleted::Gone(last, None) if returns_deleted(target) => encode::value(&shape, 200, last),
+        Deleted::Gone(last, _) => Ok(encode::status_object(shape.accepted.media, 200, &success(target, &last))),
         Deleted::Marked(object) => encode::value(&shape, 200, object),
     }
 }
@@ -158,12 +182,13 @@ async fn delete_once(
             let stored = commit.run(api, Some(&found.stored)).await?;
             Ok(Deleted::Marked(encode::with_revision(object, stored.revision)))
         }
-        Deletion::Remove | Deletion::Already(_) => {
+        Deletion::Remove(last) | Deletion::Already(last) => {
             if !options.dry_run {
                 api.admission.clear(api, &request, &old, &mut commit).await?;
-                commit.run(api, Some(&found.stored)).await?;
+                let gone = commit.run(api, Some(&found.stored)).await?;
+                return Ok(Deleted::Gone(last, Some(gone.revision)));
             }
-            Ok(Deleted::Gone(old))
+            Ok(Deleted::Gone(last, None))
         }
     }
 }
@@ -224,8 +249,10 @@ async fn delete_listed(
     let key = stored.key.clone();
     let own = Target { namespace: key.namespace().cloned(), ..target.clone() };
     let Some(found) = api.find(call, &own, &key).await? else { return Ok(None) };
+    // Upstream answers with the objects as it listed them.
+    let listed = tree(&own, &found.stored)?;
     match delete(api, call, &own, &key, found, options).await {
-        Ok(Deleted::Gone(last) | Deleted::Marked(last)) => Ok(Some(last)),
+        Ok(Deleted::Gone(..) | Deleted::Marked(_)) => Ok(Some(listed)),
         Err(failure) if failure.code() == 404 => Ok(None),
         Err(failure) => Err(failure),
     }

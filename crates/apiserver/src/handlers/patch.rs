@@ -6,9 +6,9 @@ use http::{Response, header::CONTENT_TYPE};
 use portolan_machinery::{
     apply::{self, ApplyRequest},
     decode::{self, FieldValidation, MediaType},
-    patch,
+    lifecycle, patch,
 };
-use portolan_types::{Reason, Status, StatusCause, object};
+use portolan_types::{Reason, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -124,8 +124,17 @@ impl<'a> Patch<'a> {
             Err(unfit) if self.kind == PatchKind::Strategic => {
                 Err(decode::unfit_patch(&decode::go_print(&self.tree), &unfit.converted()))
             }
-            Err(unfit) => Err(decode::unfit_patch(&self.raw(old)?.to_string(), &unfit.decoded())),
+            Err(unfit) => Err(decode::unfit_patch(&self.echo(old, &self.raw(old)?), &unfit.decoded())),
         }
+    }
+
+    /// The patched document as text.
+    fn echo(&self, old: &Value, patched: &Value) -> String {
+        let touched = match self.kind {
+            PatchKind::Json => patch::Touched::by_json(&self.call.body),
+            PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => patch::Touched::by_merge(old, &self.tree),
+        };
+        patch::echo(self.target.table, self.target.kind.schema, patched, &touched)
     }
 
     /// Other than an update, a patch does not ask for the object of a certain uid: it would change it.
@@ -140,12 +149,7 @@ impl<'a> Patch<'a> {
         if uid.is_empty() || uid == object::meta_text(old, "uid") {
             return Ok(());
         }
-        let cause = StatusCause {
-            reason: "FieldValueInvalid".into(),
-            message: format!("Invalid value: {uid:?}: field is immutable"),
-            field: "metadata.uid".into(),
-        };
-        Err(Status::invalid(&self.target.kind.gvk.group_kind(), object::name(old), vec![cause]))
+        Err(lifecycle::other_uid(self.target.table, &self.target.kind, old, uid))
     }
 
     /// What the object is cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
@@ -161,7 +165,7 @@ impl<'a> Patch<'a> {
             let version = Some(version).filter(given).unwrap_or_else(|| text(old, "apiVersion"));
             if (&version, &kind) != (&text(old, "apiVersion"), &text(old, "kind")) {
                 let why = decode::other_type(self.target.table, &self.target.kind, &version, &kind);
-                return Err(decode::unfit_patch(&new.to_string(), &why));
+                return Err(decode::unfit_patch(&self.echo(old, new), &why));
             }
         }
         for key in ["apiVersion", "kind"] {

@@ -3,25 +3,26 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_types::{Reason, Status};
+use portolan_types::Status;
 
 use crate::{
     ApiServer, Body,
     call::{Call, Target},
     encode::{self, Shape},
     objects::{read_list, wait_until},
-    options::{ListOptions, no_number},
+    options::{ListOptions, no_revision, parse_version},
 };
 
 pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let version = call.query.text("resourceVersion");
     if !matches!(version, "" | "0") {
-        let none = |_| {
-            let why = format!("resourceVersion: Invalid value: {version:?}: {}", no_number(version));
-            Status::new(Reason::Unknown, why)
+        let at = match &*target.kind.resource {
+            // Upstream keeps no cache of them.
+            "events" => parse_version(version)?,
+            _ => version.parse().map_err(|_| no_revision(version))?,
         };
-        wait_until(api, version.parse().map_err(none)?).await?;
+        wait_until(api, at).await?;
     }
     let (_, found) = api.found(call, target).await?;
     encode::object(&shape, 200, &found.stored)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::{lifecycle, rbac::User};
+use portolan_machinery::{apply, lifecycle, patch, rbac::User};
 use portolan_types::{GroupKind, Status, StatusCause, object};
 use serde_json::{Map, Value, json};
 
@@ -23,9 +23,14 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
         return Err(method_not_allowed());
     }
     let shape = Shape::of(call, target, api.seams.clock.now())?;
-    let validation = WriteOptions::of(call)?.validation;
-    let object = body::decode(call, target, validation, None)?;
+    let options = WriteOptions::of(call)?;
+    let mut object = body::decode(call, target, options.validation, None)?;
     let group = &*target.kind.gvk.group;
+    if target.kind.is_kubernetes() {
+        lifecycle::match_namespace(&target.kind, &mut object, target.namespace.as_deref())?;
+        let now = api.seams.now_text();
+        apply::track_update(target.table, &target.kind, None, &mut object, &options.manager, None, &now);
+    }
     let object = match (group, &*target.kind.resource) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {
             check_access(target, &object, false)?;
@@ -37,7 +42,7 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
             access(api, call, object, &user).await?
         }
         ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(api, call, object).await?,
-        ("authentication.k8s.io", "selfsubjectreviews") => myself(api, call, object),
+        ("authentication.k8s.io", "selfsubjectreviews") => myself(api, call, &object),
         ("authentication.k8s.io", "tokenreviews") => token(api, call, object).await?,
         _ => plugged_in(api, call, target, object).await?,
     };
@@ -83,43 +88,54 @@ fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result
     // Upstream's message has lost the kind here.
     let kind = GroupKind { group: target.kind.gvk.group.clone(), kind: "".into() };
     let mut causes = Vec::new();
-    let mut wrong = |field: &str, value: &Value, why: &str| {
+    let mut wrong = |field: &str, value: &str, why: &str| {
         let message = format!("Invalid value: {value}: {why}");
         causes.push(StatusCause { reason: "FieldValueInvalid".into(), message, field: field.into() });
     };
     let (resource, path) = (spec(object, "resourceAttributes"), spec(object, "nonResourceAttributes"));
     match (resource, path) {
         (Some(_), Some(path)) => {
-            wrong("spec.nonResourceAttributes", path, "cannot be specified in combination with resourceAttributes");
+            let why = "cannot be specified in combination with resourceAttributes";
+            wrong("spec.nonResourceAttributes", &shown(path), why);
         }
         (None, None) => {
             let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            wrong("spec.resourceAttributes", &Value::Null, why);
+            wrong("spec.resourceAttributes", "null", why);
         }
         (Some(_), None) | (None, Some(_)) => {}
     }
     let named = !text(object.get("spec"), "user").is_empty() || spec(object, "groups").is_some();
     if asks_of_others && !named {
-        wrong("spec.user", &"".into(), "at least one of user or group must be specified");
+        wrong("spec.user", "\"\"", "at least one of user or group must be specified");
     }
     let is_local = target.namespace.is_some();
-    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-    if let Some(fields) = metadata.as_object_mut() {
-        fields.retain(|key, value| !value.is_null() && key != "managedFields" && !(is_local && key == "namespace"));
-    }
-    if metadata.as_object().is_some_and(|fields| !fields.is_empty()) {
-        wrong("metadata", &metadata, if is_local { "must be empty except for namespace" } else { "must be empty" });
+    let metadata = object.get("metadata").unwrap_or(&Value::Null);
+    let is_said = |(key, value): (&String, &Value)| {
+        !value.is_null() && key != "managedFields" && !(is_local && key == "namespace")
+    };
+    if metadata.as_object().is_some_and(|fields| fields.iter().any(is_said)) {
+        let why = if is_local { "must be empty except for namespace" } else { "must be empty" };
+        wrong(
+            "metadata",
+            &patch::in_go_order(target.table, "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", metadata),
+            why,
+        );
     }
     if let Some(namespace) = &target.namespace {
         let asked = text(resource, "namespace");
         if resource.is_some() && asked != namespace.as_str() {
-            wrong("spec.resourceAttributes.namespace", &asked.into(), "must match metadata.namespace");
+            wrong("spec.resourceAttributes.namespace", &format!("{asked:?}"), "must match metadata.namespace");
         }
         if let Some(path) = path {
-            wrong("spec.nonResourceAttributes", path, "disallowed on this kind of request");
+            wrong("spec.nonResourceAttributes", &shown(path), "disallowed on this kind of request");
         }
     }
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&kind, "", causes)) }
+}
+
+/// Attributes of a path as upstream's own type has them.
+fn shown(path: &Value) -> String {
+    json!({"Path": text(Some(path), "path"), "Verb": text(Some(path), "verb")}).to_string()
 }
 
 async fn access(api: &ApiServer, call: &Call, mut object: Value, user: &User) -> Result<Value, Status> {
@@ -166,10 +182,12 @@ async fn rules(api: &ApiServer, call: &Call, object: Value) -> Result<Value, Sta
     Ok(json!({"kind": key("kind"), "apiVersion": key("apiVersion"), "metadata": {}, "spec": {}, "status": status}))
 }
 
-fn myself(api: &ApiServer, call: &Call, mut object: Value) -> Value {
-    object["status"] = json!({"userInfo": user_info(&call.identity.user)});
-    object::metadata_mut(&mut object).insert("creationTimestamp".into(), api.seams.now_text().into());
-    object
+/// A new object: upstream does not give back what was sent.
+fn myself(api: &ApiServer, call: &Call, object: &Value) -> Value {
+    let key = |name: &str| object.get(name).cloned().unwrap_or_default();
+    let metadata = json!({"creationTimestamp": api.seams.now_text()});
+    let status = json!({"userInfo": user_info(&call.identity.user)});
+    json!({"kind": key("kind"), "apiVersion": key("apiVersion"), "metadata": metadata, "status": status})
 }
 
 /// A bad token is an answer, not a failure.
@@ -188,7 +206,7 @@ async fn token(api: &ApiServer, call: &Call, mut object: Value) -> Result<Value,
             }
             status
         }
-        None => json!({"authenticated": false, "error": "the token is not valid here"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     };
     object::metadata_mut(&mut object);
     Ok(object)

@@ -207,6 +207,12 @@ impl<'a> Writer<'a> {
         let now = self.api.seams.now_text();
         let (table, kind) = (self.target.table, &self.target.kind);
         defaults::apply(table, kind, new);
+        // Upstream binds pods past those who keep the record.
+        if subresource == Some("binding") {
+            let before = old.and_then(|old| object::metadata(old).get("managedFields")).cloned();
+            object::metadata_mut(new).extend(before.map(|before| ("managedFields".to_owned(), before)));
+            return;
+        }
         if self.applied {
             return;
         }

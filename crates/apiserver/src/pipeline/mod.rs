@@ -122,8 +122,21 @@ async fn act(
         call.warn([text.to_owned()]);
     }
     let answered = handlers::handle(api, &call, place).await;
+    if answered.as_ref().is_err_and(finds_no_way) {
+        call.warnings.lock().clear();
+    }
     outcome.handled(&call);
     answered
+}
+
+/// Whether upstream's router has refused the request: no handler has seen it then, and there is nothing to be warned of.
+fn finds_no_way(failure: &Status) -> bool {
+    match failure.code() {
+        405 | 415 => true,
+        404 => failure.message() == Status::no_such_path().message(),
+        406 => failure.message().starts_with("406:"),
+        _ => false,
+    }
 }
 
 /// What is said about resources that are on their way out.

@@ -145,11 +145,10 @@ impl Encoder {
     /// A bookmark: everything up to `revision` has been sent.
     pub(super) fn bookmark(&mut self, revision: ResourceVersion, ends_initial: bool) -> Result<Bytes, Status> {
         let kind = &self.shape.target.kind;
-        let mut object = json!({
-            "kind": kind.gvk.kind,
-            "apiVersion": kind.group_version().to_string(),
-            "metadata": {"resourceVersion": revision.to_string()},
-        });
+        let mut object = self.shape.target.table.empty(kind.schema);
+        object["kind"] = (*kind.gvk.kind).into();
+        object["apiVersion"] = kind.group_version().to_string().into();
+        object["metadata"] = json!({"resourceVersion": revision.to_string()});
         if ends_initial {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

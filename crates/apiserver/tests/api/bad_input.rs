@@ -160,7 +160,7 @@ async fn bodies_that_are_none() {
     rows.push(
         row("options of another kind", "DELETE", &format!("{ROOT_MAPS}/there"), 400, "BadRequest")
             .json(&config_map("there", json!({})))
-            .says("DeleteOptions"),
+            .says("no kind \"ConfigMap\" is registered for version \"v1\""),
     );
     front.check(rows, true).await;
 
@@ -314,7 +314,7 @@ async fn paths_and_parameters_that_mean_nothing() {
         get("a resourceVersion beyond 64 bits", &maps("resourceVersion=99999999999999999999"), 400, "BadRequest"),
         get("a match without resourceVersion", &maps("resourceVersionMatch=Exact"), 422, "Invalid"),
         get("a resourceVersion of letters on an object", &format!("{ROOT_MAPS}/there?resourceVersion=x"), 500, ""),
-        get("a watch from letters", &maps("watch=1&resourceVersion=x"), 400, "BadRequest"),
+        get("a watch from letters", &maps("watch=1&resourceVersion=x"), 500, ""),
         get("a forged continue token", &maps(&format!("limit=1&continue={forged}")), 400, "BadRequest"),
         get("no continue token", &maps("limit=1&continue=%00"), 400, "BadRequest"),
         get("a limit that is no number", &maps("limit=ten"), 400, "BadRequest"),

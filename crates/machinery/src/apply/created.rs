@@ -13,7 +13,7 @@ use super::{
     set::{FieldSet, Node},
     shape::{Form, Shape, field_element},
 };
-use crate::kinds::{Field, FieldKind, KindTable, Scalar, TypeId};
+use crate::kinds::{KindTable, Zero};
 
 /// The fields of `value`, an object of a type, without the members of `excluded` and what is below them.
 pub(super) fn fields(shape: Shape<'_>, table: &KindTable, value: &Value, excluded: &FieldSet) -> Object {
@@ -22,14 +22,6 @@ pub(super) fn fields(shape: Shape<'_>, table: &KindTable, value: &Value, exclude
 
 struct Created<'t> {
     table: &'t KindTable,
-}
-
-/// What the empty object has in place of a field.
-enum Zero {
-    Nothing,
-    Null,
-    Scalar(Value),
-    Struct(TypeId),
 }
 
 impl Created<'_> {
@@ -41,7 +33,7 @@ impl Created<'_> {
             if node.is_some_and(|node| node.is_member() && node.below().is_empty()) {
                 continue;
             }
-            let zero = shape.field(name).map_or(Zero::Nothing, |field| self.zero(field));
+            let zero = shape.field(name).map_or(Zero::Nothing, |field| self.table.zero(field));
             let owned = self.field(shape.child(name), value, &zero, node.map(Node::below));
             fields.extend(owned.map(|below| (element.into(), below)));
         }
@@ -59,48 +51,13 @@ impl Created<'_> {
                 let below = self.beside_zero(shape, value, excluded);
                 (!below.is_empty()).then_some(Value::Object(below))
             }
-            Zero::Struct(id) if self.zero_struct(*id) == *value => None,
+            Zero::Struct(id) if self.table.empty(*id) == *value => None,
             Zero::Struct(_) => Some(Value::Object(Object::new())),
             Zero::Null if value.is_null() => None,
             Zero::Scalar(zero) if zero == value => None,
             Zero::Null if is_container => Some(Value::Object(whole_contents(shape, value))),
             Zero::Nothing | Zero::Null | Zero::Scalar(_) => Some(whole(shape, value)),
         }
-    }
-
-    fn zero(&self, field: &Field) -> Zero {
-        let omitted = field.omitempty || field.omitzero;
-        match &field.kind {
-            _ if field.pointer && omitted => Zero::Nothing,
-            _ if field.pointer => Zero::Null,
-            FieldKind::Message(id) if self.table.get(*id).special.is_none() && !field.omitzero => Zero::Struct(*id),
-            _ if omitted => Zero::Nothing,
-            FieldKind::Scalar(scalar) => scalar_zero(*scalar),
-            FieldKind::Message(_) | FieldKind::Special(_) | FieldKind::List(_) | FieldKind::Map(_) => Zero::Null,
-        }
-    }
-
-    /// The JSON of an empty struct.
-    fn zero_struct(&self, id: TypeId) -> Value {
-        let fields = self.table.get(id).fields.iter().filter_map(|field| {
-            let value = match self.zero(field) {
-                Zero::Nothing => return None,
-                Zero::Null => Value::Null,
-                Zero::Scalar(value) => value,
-                Zero::Struct(id) => self.zero_struct(id),
-            };
-            Some((field.name.to_string(), value))
-        });
-        Value::Object(fields.collect())
-    }
-}
-
-fn scalar_zero(scalar: Scalar) -> Zero {
-    match scalar {
-        Scalar::String => Zero::Scalar("".into()),
-        Scalar::Bool => Zero::Scalar(false.into()),
-        Scalar::Int32 | Scalar::Int64 | Scalar::Uint32 | Scalar::Uint64 | Scalar::Double => Zero::Scalar(0.into()),
-        Scalar::Bytes => Zero::Null,
     }
 }
 

@@ -6,7 +6,10 @@ use super::{
     set::FieldSet,
     shape::{Shape, field_element},
 };
-use crate::kinds::{Kind, KindTable};
+use crate::{
+    kinds::{Kind, KindTable},
+    lifecycle,
+};
 
 pub(super) struct Frame<'t> {
     pub(super) table: &'t KindTable,
@@ -63,16 +66,18 @@ fn set_of(paths: &[&[&str]]) -> FieldSet {
 
 /// The fields that a write through an endpoint cannot change (upstream's `GetResetFields`).
 fn reset_by(kind: &Kind, subresource: &str) -> FieldSet {
-    match subresource {
-        "status" => match (&*kind.gvk.group, &*kind.gvk.kind) {
-            ("", "Pod") => set_of(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]),
-            ("apps", "Deployment") => set_of(&[&["spec"], &["metadata", "labels"]]),
-            ("storage.k8s.io", "VolumeAttachment")
-            | ("networking.k8s.io", "ServiceCIDR")
-            | ("flowcontrol.apiserver.k8s.io", _) => set_of(&[&["spec"], &["metadata"]]),
-            _ => set_of(&[&["spec"]]),
-        },
-        "scale" => FieldSet::default(),
+    let of = (&*kind.gvk.group, &*kind.gvk.kind);
+    match (subresource, of) {
+        ("scale", _) => FieldSet::default(),
+        ("status", ("", "Pod")) => {
+            set_of(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
+        }
+        ("status", ("apps", "Deployment")) => set_of(&[&["spec"], &["metadata", "labels"]]),
+        ("status", ("certificates.k8s.io", _)) => set_of(&[&["spec"], &["status", "conditions"]]),
+        ("approval", _) => set_of(&[&["spec"], &["status", "certificate"]]),
+        ("status", _) if lifecycle::status_keeps_metadata(kind) => set_of(&[&["spec"], &["metadata"]]),
+        ("status", _) => set_of(&[&["spec"]]),
+        (_, ("certificates.k8s.io", "CertificateSigningRequest")) => set_of(&[&["spec"], &["status"]]),
         _ if kind.subresource("status").is_some() => set_of(&[&["status"]]),
         _ => FieldSet::default(),
     }

@@ -128,10 +128,10 @@ impl Managers {
     }
 
     /// Gives `fields` to a manager besides those it has.
-    pub(super) fn give(&mut self, id: ManagerId, api_version: &str, fields: FieldSet, now: &str) {
+    pub(super) fn give(&mut self, id: ManagerId, api_version: &str, fields: FieldSet, time: Option<String>) {
         let before = self.0.remove(&id).map(|entry| entry.fields).unwrap_or_default();
         let fields = before.union(fields);
-        self.0.insert(id, Entry { api_version: api_version.into(), time: Some(now.into()), fields });
+        self.0.insert(id, Entry { api_version: api_version.into(), time, fields });
     }
 
     /// Throws the oldest updates of a version together until not more than ten are left.

@@ -152,7 +152,7 @@ impl Apply<'_> {
                 ManagerId::updater(BEFORE_FIRST_APPLY, api_version, subresource),
                 api_version,
                 fields,
-                self.now,
+                Some(self.now.to_owned()),
             );
         }
         managers
@@ -184,7 +184,7 @@ impl Apply<'_> {
         managers.take_away(&written.union(difference.removed.clone()), Some(self.id));
         let fields = configured.difference(Frame::never_owned());
         // Who comes to own more or less of what stays as it is has not written at any time.
-        let time = match merged == *self.live {
+        let time = match merged == *self.live || self.frame.subresource == "scale" {
             true => last.and_then(|last| last.time),
             false => Some(self.now.to_owned()),
         };
@@ -266,10 +266,20 @@ fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str
     let written = difference.written();
     managers.take_away(&written.clone().union(difference.removed), None);
     if !written.is_empty() {
-        managers.give(id, &frame.api_version, written, now);
+        let time = written_at(frame, managers::managed_fields(old), &id, now);
+        managers.give(id, &frame.api_version, written, time);
     }
     managers.cap();
     managers.encode()
+}
+
+/// The time of an entry. What is written through a scale is as old as what its manager wrote before, as upstream has it.
+fn written_at(frame: &Frame<'_>, stored: Option<&Value>, id: &ManagerId, now: &str) -> Option<String> {
+    if frame.subresource != "scale" {
+        return Some(now.to_owned());
+    }
+    let before = Managers::decode(stored).unwrap_or_default();
+    before.get(id).and_then(|entry| entry.time.clone())
 }
 
 /// Undoes a change of nothing but times in `managedFields`, so that a write without effect stays one. Returns whether `new`

@@ -64,14 +64,14 @@ impl<'t> Shape<'t> {
 
     fn of_special(special: Special) -> Self {
         match special {
-            Special::RawExtension
-            | Special::FieldsV1
+            Special::FieldsV1
             | Special::Json
             | Special::SchemaOrBool
             | Special::SchemaOrArray
             | Special::SchemaOrStrings
             | Special::Any => Self::Free,
-            Special::Time
+            Special::RawExtension
+            | Special::Time
             | Special::MicroTime
             | Special::Duration
             | Special::Quantity

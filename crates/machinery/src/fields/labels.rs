@@ -13,6 +13,10 @@ pub(super) enum UnknownField {
     /// Kinds with fields of their own say this.
     #[error("field label not supported: {0}")]
     NotSupported(String),
+    #[error("field label {0:?} not supported for Job")]
+    OfJob(String),
+    #[error("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {0}")]
+    OfSlice(String),
     /// Kinds without say this.
     #[error("{0:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")]
     OnlyMetadata(String),
@@ -141,5 +145,9 @@ pub(super) fn lookup(kind: &Kind, field: &str) -> Result<Label, UnknownField> {
     }
     let labels = labels_of(kind).ok_or_else(|| UnknownField::OnlyMetadata(field.into()))?;
     let found = labels.iter().find(|(name, _)| *name == field);
-    found.map(|(_, label)| *label).ok_or_else(|| UnknownField::NotSupported(field.into()))
+    found.map(|(_, label)| *label).ok_or_else(|| match &*kind.gvk.kind {
+        "Job" => UnknownField::OfJob(field.into()),
+        "ResourceSlice" => UnknownField::OfSlice(field.into()),
+        _ => UnknownField::NotSupported(field.into()),
+    })
 }

@@ -39,7 +39,7 @@ pub fn prepare_create(
     let causes = validation::validate_create(ctx.table, kind, &object);
     match causes.is_empty() {
         true => Ok(object),
-        false => Err(Status::invalid(&kind.gvk.group_kind(), object::name(&object), causes)),
+        false => Err(Status::invalid(&kind.called(), object::name(&object), causes)),
     }
 }
 

@@ -93,7 +93,7 @@ fn propagation(orphan: Option<bool>, policy: Option<&str>) -> Result<Option<Prop
         (None, Some("Foreground")) => Ok(Some(Propagation::Foreground)),
         (None, None) => Ok(None),
         (None, Some(other)) => {
-            let known = r#""Background", "Foreground", "Orphan""#;
+            let known = r#""Foreground", "Background", "Orphan", "nil""#;
             let message = format!("Unsupported value: {other:?}: supported values: {known}");
             Err(invalid("propagationPolicy", "FieldValueNotSupported", message))
         }
@@ -114,8 +114,8 @@ fn dry_run(values: &[&str]) -> Result<bool, Status> {
 /// What a delete comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deletion {
-    /// The object goes at once.
-    Remove,
+    /// The object goes at once. Its last state, in which a pod is marked.
+    Remove(Value),
     /// The object is to be stored like this, with its deletionTimestamp, and goes later.
     Mark(Value),
     /// It is already on its way as asked: nothing is to be written. Its present state.
@@ -133,8 +133,11 @@ pub fn prepare_delete(
     options: &DeleteOptions,
 ) -> Result<Deletion, Status> {
     let is = |group: &str, name: &str| *kind.gvk.group == *group && *kind.gvk.kind == *name;
-    check_preconditions(kind, old, options)?;
     let is_namespace = is("", "Namespace");
+    if is_namespace {
+        check_namespace(kind, old, options)?;
+    }
+    check_preconditions(kind, old, options)?;
     if is_namespace && matches!(object::name(old), "default" | "kube-system" | "kube-public") {
         let why = "this namespace may not be deleted";
         return Err(Status::forbidden(&kind.group_resource(), object::name(old), why));
@@ -147,7 +150,7 @@ pub fn prepare_delete(
     set_finalizers(kind, &mut new, options.propagation);
     if !object::is_deleting(&new) {
         if !is_held(&new) {
-            return Ok(Deletion::Remove);
+            return Ok(Deletion::Remove(new));
         }
         mark(&mut new, now, 0);
     }
@@ -158,10 +161,25 @@ pub fn prepare_delete(
         object::metadata_mut(&mut new).remove("deletionGracePeriodSeconds");
     }
     Ok(match (is_removable(&new), new == *old) {
-        (true, _) => Deletion::Remove,
+        (true, _) => Deletion::Remove(new),
         (false, true) => Deletion::Already(new),
         (false, false) => Deletion::Mark(new),
     })
+}
+
+/// Namespaces have a registry of their own, with words of its own.
+fn check_namespace(kind: &Kind, namespace: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let conflict = |why| Err(Status::conflict(&kind.group_resource(), object::name(namespace), why));
+    let (uid, version) = (object::meta_text(namespace, "uid"), object::meta_text(namespace, "resourceVersion"));
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        return conflict(format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"));
+    }
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
+        return conflict(format!(
+            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}"
+        ));
+    }
+    Ok(())
 }
 
 fn check_preconditions(kind: &Kind, old: &Value, options: &DeleteOptions) -> Result<(), Status> {

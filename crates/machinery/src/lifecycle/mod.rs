@@ -27,7 +27,8 @@ pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 pub(crate) use qos::class_of as qos_class;
 pub use scale::{scale_of, with_scale};
 pub use signing::asked_by;
-pub use update::{Update, prepare_update};
+pub(crate) use strategy::status_keeps_metadata;
+pub use update::{Update, other_uid, prepare_update};
 
 use crate::kinds::KindTable;
 

@@ -6,6 +6,7 @@ use portolan_types::{
 };
 use serde_json::{Map, Value, json};
 
+use super::update::uid_conflict;
 use crate::kinds::Kind;
 
 /// The scale of an object.
@@ -49,8 +50,7 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
     }
     let (uid, asked) = (object::meta_text(old, "uid"), object::meta_text(&scale, "uid"));
     if !asked.is_empty() && uid != asked {
-        let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}");
-        return Err(Status::conflict(&kind.group_resource(), object::name(old), why));
+        return Err(uid_conflict(kind, old, asked));
     }
     let (version, asked) = (object::meta_text(old, "resourceVersion"), object::meta_text(&scale, "resourceVersion"));
     if !matches!(asked, "" | "0") && !version.is_empty() && version != asked {

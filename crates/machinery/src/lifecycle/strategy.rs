@@ -32,6 +32,9 @@ pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Va
         ("", "PersistentVolume") => {
             child_mut(fields(object), "status").insert("lastPhaseTransitionTime".into(), ctx.seams.now_text().into());
         }
+        ("", "LimitRange") if object::name(object).is_empty() => {
+            object::metadata_mut(object).insert("name".into(), ctx.seams.uid().to_string().into());
+        }
         ("networking.k8s.io", "NetworkPolicy") => drop_key(object, "status"),
         ("discovery.k8s.io", "EndpointSlice") => without_topology(object),
         ("coordination.k8s.io", "Lease") => not_coordinated(&Value::Null, object),
@@ -116,15 +119,16 @@ fn job_selector(job: &mut Value) {
     let (uid, name) = (object::meta_text(job, "uid").to_owned(), object::name(job).to_owned());
     let spec = child_mut(fields(job), "spec");
     let labels = child_mut(child_mut(child_mut(spec, "template"), "metadata"), "labels");
+    // Other values that a client gave are refused by validation.
     for key in ["controller-uid", "batch.kubernetes.io/controller-uid"] {
-        labels.insert(key.into(), uid.clone().into());
+        labels.entry(key).or_insert_with(|| uid.clone().into());
     }
     for key in ["job-name", "batch.kubernetes.io/job-name"] {
-        labels.insert(key.into(), name.clone().into());
+        labels.entry(key).or_insert_with(|| name.clone().into());
     }
     let labels = labels.clone();
     let wanted = child_mut(child_mut(spec, "selector"), "matchLabels");
-    wanted.insert("batch.kubernetes.io/controller-uid".into(), uid.into());
+    wanted.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| uid.into());
     let own = child_mut(object::metadata_mut(job), "labels");
     if own.is_empty() {
         *own = labels;
@@ -196,6 +200,10 @@ fn main_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value
             let changed = old.pointer("/spec/template") != new.pointer("/spec/template");
             let now = (before + i64::from(changed)).to_string();
             object::set_annotation(new, TEMPLATE_GENERATION, Some(now));
+        }
+        ("storage.k8s.io", "CSIDriver") if old.get("spec") != new.get("spec") => {
+            let generation = object::generation(old) + 1;
+            object::metadata_mut(new).insert("generation".into(), generation.into());
         }
         ("certificates.k8s.io", "CertificateSigningRequest") => copy(old, new, "spec"),
         ("resource.k8s.io", "ResourceSlice") => {

@@ -314,7 +314,7 @@ fn the_servers_annotations_and_labels_are_its_own() {
 #[test]
 fn deletion_waits_for_whatever_holds_an_object() {
     let plain = stored(create("", "ConfigMap", json!({"metadata": {"name": "a"}})).unwrap());
-    assert_eq!(delete("", "ConfigMap", &plain, DeleteOptions::default()), Ok(Deletion::Remove));
+    assert_eq!(delete("", "ConfigMap", &plain, DeleteOptions::default()), Ok(Deletion::Remove(plain.clone())));
     let held = stored(create("", "ConfigMap", json!({"metadata": {"name": "a", "finalizers": ["x/y"]}})).unwrap());
     let Ok(Deletion::Mark(marked)) = delete("", "ConfigMap", &held, DeleteOptions::default()) else { panic!() };
     assert_eq!(object::meta_text(&marked, "deletionTimestamp"), NOW);
@@ -361,7 +361,7 @@ fn propagation_leaves_a_finalizer() {
     ] {
         let got = match delete("apps", "Deployment", &object(before), options(propagation)).unwrap() {
             Deletion::Mark(object) => Some(object["metadata"]["finalizers"].clone()),
-            Deletion::Remove => None,
+            Deletion::Remove(_) => None,
             Deletion::Already(_) => panic!("{case}"),
         };
         assert_eq!(got, expected, "{case}");
@@ -382,7 +382,8 @@ fn propagation_leaves_a_finalizer() {
 #[test]
 fn pods_have_time_to_stop() {
     let mut running = stored(create("", "Pod", pod()).unwrap());
-    assert_eq!(delete("", "Pod", &running, DeleteOptions::default()), Ok(Deletion::Remove), "no node has it yet");
+    let gone = delete("", "Pod", &running, DeleteOptions::default());
+    assert!(matches!(gone, Ok(Deletion::Remove(last)) if object::is_deleting(&last)), "no node has it yet");
     running["spec"]["nodeName"] = "n".into();
     let Ok(Deletion::Mark(going)) = delete("", "Pod", &running, DeleteOptions::default()) else { panic!() };
     assert_eq!(going["metadata"]["deletionTimestamp"], "2026-01-02T03:04:35Z");
@@ -391,7 +392,7 @@ fn pods_have_time_to_stop() {
     assert_eq!(delete("", "Pod", &going, options(60)), Ok(Deletion::Already(going.clone())), "never longer");
     let Ok(Deletion::Mark(sooner)) = delete("", "Pod", &going, options(10)) else { panic!() };
     assert_eq!(sooner["metadata"]["deletionTimestamp"], "2026-01-02T03:04:15Z");
-    assert_eq!(delete("", "Pod", &sooner, options(0)), Ok(Deletion::Remove));
+    assert!(matches!(delete("", "Pod", &sooner, options(0)), Ok(Deletion::Remove(_))));
 }
 
 #[test]

@@ -8,7 +8,11 @@ use super::{
     create::{fill_type, match_name, match_namespace},
     is_removable, keep_server_keys, strategy,
 };
-use crate::{defaults, kinds::Kind, validation};
+use crate::{
+    defaults,
+    kinds::{Kind, KindTable},
+    validation,
+};
 
 /// What an update comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,12 +62,19 @@ pub fn prepare_update(
     }
     let causes = validation::validate_update(ctx.table, kind, subresource, old, &new);
     if !causes.is_empty() {
-        return Err(Status::invalid(&kind.gvk.group_kind(), object::name(old), causes));
+        return Err(Status::invalid(&kind.called(), object::name(old), causes));
     }
     Ok(match is_removable(&new) {
         true => Update::Removed(new),
         false => Update::Changed(new),
     })
+}
+
+/// What is said of a patch that gives an object another uid.
+pub fn other_uid(table: &KindTable, kind: &Kind, old: &Value, uid: &str) -> Status {
+    let mut new = old.clone();
+    object::metadata_mut(&mut new).insert("uid".into(), uid.into());
+    Status::invalid(&kind.called(), object::name(old), validation::validate_update(table, kind, None, old, &new))
 }
 
 /// Where upstream keeps an object: it stands in a message that clients know.
@@ -82,14 +93,20 @@ fn upstream_key(kind: &Kind, object: &Value) -> String {
     }
 }
 
+/// 409 for a write that is meant for the object of another uid.
+pub(super) fn uid_conflict(kind: &Kind, old: &Value, asked: &str) -> Status {
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {}",
+        upstream_key(kind, old),
+        object::meta_text(old, "uid")
+    );
+    Status::conflict(&kind.group_resource(), object::name(old), why)
+}
+
 fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
     let (before, after) = (object::meta_text(old, "uid"), object::meta_text(new, "uid"));
     if !after.is_empty() && before != after {
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {after}, UID in object meta: {before}",
-            upstream_key(kind, old)
-        );
-        return Err(Status::conflict(&kind.group_resource(), object::name(old), why));
+        return Err(uid_conflict(kind, old, after));
     }
     let (before, after) = (object::meta_text(old, "resourceVersion"), object::meta_text(new, "resourceVersion"));
     if !matches!(after, "" | "0") && !before.is_empty() && before != after {
@@ -102,7 +119,7 @@ fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), Stat
 pub(super) fn keep_system_fields(old: &Value, new: &mut Value) {
     let before = object::metadata(old);
     let after = object::metadata_mut(new);
-    let always = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "resourceVersion"];
+    let always = ["uid", "creationTimestamp", "generation", "resourceVersion"];
     for key in always {
         match before.get(key) {
             Some(value) => {
@@ -116,12 +133,11 @@ pub(super) fn keep_system_fields(old: &Value, new: &mut Value) {
         }
     }
     after.remove("selfLink");
-    for key in ["deletionGracePeriodSeconds", "generateName"] {
-        if let (Some(value), None) = (before.get(key), after.get(key)) {
-            after.insert(key.to_owned(), value.clone());
-        }
+    // One that a client makes up is refused by validation.
+    if let Some(time) = before.get("deletionTimestamp") {
+        after.insert("deletionTimestamp".into(), time.clone());
     }
-    if !before.contains_key("deletionGracePeriodSeconds") {
-        after.remove("deletionGracePeriodSeconds");
+    if let (Some(value), None) = (before.get("deletionGracePeriodSeconds"), after.get("deletionGracePeriodSeconds")) {
+        after.insert("deletionGracePeriodSeconds".into(), value.clone());
     }
 }

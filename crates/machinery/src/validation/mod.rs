@@ -45,6 +45,10 @@ pub fn validate_create(table: &KindTable, kind: &Kind, object: &Value) -> Vec<St
     let mut errors = Errors::default();
     let subject = Subject { table, kind, old: None, new: object };
     subject.check(dispatch::rules_of(kind).create, &mut errors);
+    if errors.is_empty() {
+        // What holds for any kind, where the rules of this one do not look.
+        metadata::validate_any(kind, object, &mut errors);
+    }
     errors.into_causes()
 }
 
