@@ -47,7 +47,13 @@ impl Call {
 
     /// Adds texts for `Warning` headers.
     pub(crate) fn warn(&self, texts: impl IntoIterator<Item = String>) {
-        self.warnings.lock().extend(texts);
+        let mut warnings = self.warnings.lock();
+        // A write that is tried again would say it again.
+        texts.into_iter().for_each(|text| {
+            if !warnings.contains(&text) {
+                warnings.push(text);
+            }
+        });
     }
 
     /// What this call asks of admission: to do something to an object by its name, or to a subresource of it.

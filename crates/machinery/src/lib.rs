@@ -18,3 +18,4 @@ pub mod quota;
 pub mod rbac;
 pub mod table;
 pub mod validation;
+pub mod warnings;

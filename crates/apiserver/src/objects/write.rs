@@ -3,6 +3,7 @@
 use portolan_machinery::{
     apply, conversion, decode, defaults,
     lifecycle::{self, Update, WriteContext},
+    warnings,
 };
 use portolan_store::StoredObject;
 use portolan_types::{ObjectKey, Reason, Record, Status, object};
@@ -96,6 +97,7 @@ impl<'a> Writer<'a> {
             lifecycle::asked_by(&mut object, &user_info(&self.call.identity.user));
         }
         let mut object = lifecycle::prepare_create(&self.context(), &self.target.kind, object, namespace, name)?;
+        self.call.warn(warnings::on_create(&self.target.kind, &object));
         let called = object::name(&object).to_owned();
         let request = Request { name: &called, ..request };
         self.api.admission.validate(self.api, &request, Some(&object), None).await?;
@@ -175,6 +177,9 @@ impl<'a> Writer<'a> {
             }
             Update::Removed(object) => (object, true),
         };
+        if subresource.is_none() {
+            self.call.warn(warnings::on_update(&self.target.kind, &old, &object));
+        }
         self.api.admission.validate(self.api, &request, Some(&object), Some(&old)).await?;
         let mut commit = Commit::new(key.clone(), found.expect, None);
         if removed {

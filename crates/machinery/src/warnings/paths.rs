@@ -1,0 +1,81 @@
+//! Files of one volume that would lie in each other's place.
+
+use serde_json::Value;
+
+use super::{Warnings, items, text};
+
+/// A path within a volume, and what brings it; a volume of one source does not say which.
+#[derive(Clone, PartialEq)]
+struct Source {
+    path: String,
+    source: String,
+}
+
+impl Source {
+    fn shown(&self) -> String {
+        if self.source.is_empty() { format!("{:?}", self.path) } else { format!("{:?} ({})", self.path, self.source) }
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let (own, its) = (format!("{}/", self.path), format!("{}/", other.path));
+        !self.path.is_empty() && !other.path.is_empty() && (own.starts_with(&its) || its.starts_with(&own))
+    }
+}
+
+/// Warns of paths of a volume that overlap, and of projections of nothing.
+pub(super) fn overlaps(volume: &Value, warnings: &mut Warnings) {
+    let name = text(volume, "/name");
+    let plain = [
+        ("configMap", format!("ConfigMap {:?}", text(volume, "/configMap/name"))),
+        ("secret", format!("Secret {:?}", text(volume, "/secret/secretName"))),
+        ("downwardAPI", "DownwardAPI".to_owned()),
+    ];
+    for (kind, what) in plain {
+        let mut taken = Vec::new();
+        let paths = items(volume, &format!("/{kind}/items")).map(|item| source(item, ""));
+        paths.for_each(|path| add(name, &what, path, &mut taken, warnings));
+    }
+    let mut taken = Vec::new();
+    for projection in items(volume, "/projected/sources") {
+        if projection.as_object().is_some_and(serde_json::Map::is_empty) {
+            warnings.add(format!("volume {name:?} (Projected) has no sources provided"));
+        }
+        sources(projection).into_iter().for_each(|path| add(name, "Projected", path, &mut taken, warnings));
+    }
+}
+
+fn source(item: &Value, source: &str) -> Source {
+    Source { path: text(item, "/path").trim_end_matches('/').to_owned(), source: source.to_owned() }
+}
+
+fn add(name: &str, what: &str, path: Source, taken: &mut Vec<Source>, warnings: &mut Warnings) {
+    for other in taken.iter().filter(|other| path.meets(other)) {
+        let both = format!("{} with {}", path.shown(), other.shown());
+        warnings.add(format!("volume {name:?} ({what}): overlapping paths: {both}"));
+    }
+    taken.push(path);
+}
+
+/// The paths of one source of a projection.
+fn sources(projection: &Value) -> Vec<Source> {
+    let all =
+        |kind: &str, what: String| items(projection, &format!("/{kind}/items")).map(|i| source(i, &what)).collect();
+    let has = |kind: &str| projection.get(kind).is_some();
+    if has("configMap") {
+        return all("configMap", format!("ConfigMap {:?}", text(projection, "/configMap/name")));
+    }
+    if has("secret") {
+        return all("secret", format!("Secret {:?}", text(projection, "/secret/name")));
+    }
+    if has("downwardAPI") {
+        return all("downwardAPI", "DownwardAPI".to_owned());
+    }
+    if let Some(token) = projection.get("serviceAccountToken") {
+        return vec![source(token, "ServiceAccountToken")];
+    }
+    if let Some(bundle) = projection.get("clusterTrustBundle") {
+        let name = [text(bundle, "/name"), text(bundle, "/signerName")].into_iter().find(|name| !name.is_empty());
+        return vec![source(bundle, &format!("ClusterTrustBundle {:?}", name.unwrap_or_default()))];
+    }
+    Vec::new()
+}
