@@ -51,7 +51,7 @@ impl Shape {
             "None" => IncludeObject::None,
             "Object" => IncludeObject::Object,
             // Nobody else looks at it.
-            _ if !matches!(accepted.form, Form::Table { .. }) => IncludeObject::Metadata,
+            _ if accepted.form != Form::Table => IncludeObject::Metadata,
             other => {
                 let why = "must be 'Metadata', 'Object', 'None', or empty";
                 return Err(Status::bad_request(format!(

@@ -132,9 +132,9 @@ async fn act(
 /// Whether upstream's router has refused the request: no handler has seen it then, and there is nothing to be warned of.
 fn finds_no_way(failure: &Status) -> bool {
     match failure.code() {
-        405 | 415 => true,
+        405 => true,
         404 => failure.message() == Status::no_such_path().message(),
-        406 => failure.message().starts_with("406:"),
+        406 | 415 => failure.message().starts_with("406:") || failure.message().starts_with("415:"),
         _ => false,
     }
 }
