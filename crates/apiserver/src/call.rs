@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, header::USER_AGENT};
 use parking_lot::Mutex;
-use portolan_machinery::kinds::{Kind, KindTable};
+use portolan_machinery::kinds::{Kind, KindTable, Served};
 use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason, Scope, Status};
 
 use crate::{
+    ApiServer,
     admission::{Operation, Request},
     attributes::Attributes,
     authn::Identity,
@@ -97,7 +98,7 @@ impl Call {
 /// The resource that a call is about, found in the logical cluster's kinds.
 #[derive(Clone)]
 pub(crate) struct Target {
-    pub(crate) table: &'static KindTable,
+    pub(crate) table: Arc<KindTable>,
     pub(crate) kind: Arc<Kind>,
     /// The namespace of the URL.
     pub(crate) namespace: Option<NamespaceName>,
@@ -108,11 +109,10 @@ impl Target {
     ///
     /// # Errors
     /// 404 for unknown resources and wrong scopes, 400 for impossible namespaces.
-    pub(crate) fn of(call: &Call) -> Result<Self, Status> {
-        let table = KindTable::builtin();
-        let Captures { group, version, resource, namespace, .. } = &call.captures;
-        let kind = table.resource(group, version, resource).filter(|kind| kind.served);
-        let kind = kind.ok_or_else(Status::no_such_path)?.clone();
+    pub(crate) async fn of(api: &ApiServer, call: &Call) -> Result<Self, Status> {
+        let Captures { group, resource, namespace, .. } = &call.captures;
+        let found = find(api, call).await?.filter(|found| found.kind.served);
+        let Served { table, kind } = found.ok_or_else(Status::no_such_path)?;
         let itself = group.is_empty() && resource == "namespaces";
         let namespace = match namespace.as_str() {
             "" => None,
@@ -181,6 +181,21 @@ impl Target {
         let message = format!("watch is not supported on resources of kind {:?}", resource.to_string());
         Status::new(Reason::MethodNotAllowed, message).about(&resource, "")
     }
+}
+
+async fn find(api: &ApiServer, call: &Call) -> Result<Option<Served>, Status> {
+    let Captures { group, version, resource, .. } = &call.captures;
+    if let Some(kind) = KindTable::builtin().resource(group, version, resource) {
+        return Ok(Some(Served { table: KindTable::shared(), kind: kind.clone() }));
+    }
+    let cluster = call.cluster.id;
+    let found = api.kinds.served(cluster).await?.surface.resource(group, version, resource);
+    if found.is_some() || group.is_empty() {
+        return Ok(found);
+    }
+    // Another server may have established it, and told the client before its write has come here.
+    api.kinds.doubt(cluster, &format!("{resource}.{group}"));
+    Ok(api.kinds.served(cluster).await?.surface.resource(group, version, resource))
 }
 
 /// 405 as kube-apiserver's router words it.

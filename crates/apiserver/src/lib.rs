@@ -19,6 +19,7 @@ pub mod follow;
 mod handlers;
 pub mod hooks;
 mod in_process;
+mod kinds;
 mod limits;
 mod metrics;
 mod objects;

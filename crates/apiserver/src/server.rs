@@ -15,13 +15,13 @@ use crate::{
     authn::{Authenticator, Identity, ServiceAccountTokens},
     authz::{Authorizer, RbacAuthorizer, UseGrants},
     directory::{IdAllocator, found_root},
-    handlers::ApiDocuments,
+    kinds::Catalog,
     limits::Admittance,
     metrics::Metrics,
     pki::Pki,
     watch::FrameCache,
 };
-use portolan_machinery::rbac::User;
+use portolan_machinery::{kinds::Kinds, rbac::User};
 use portolan_types::LogicalClusterId;
 
 /// Why a server does not start.
@@ -52,7 +52,7 @@ pub struct ApiServer {
     pub(crate) admittance: Admittance,
     pub(crate) metrics: Metrics,
     pub(crate) frames: FrameCache,
-    pub(crate) documents: ApiDocuments,
+    pub(crate) kinds: Catalog,
     /// Set when the server stops: `/readyz` says no, watches end.
     pub(crate) stopping: CancellationToken,
     background: Mutex<JoinSet<()>>,
@@ -81,6 +81,8 @@ impl ApiServer {
         let rbac = Arc::new(RbacAuthorizer::new(store.clone()));
         let mut background = JoinSet::new();
         background.spawn(directory.clone().follow());
+        let kinds = Catalog::new(store.clone());
+        background.spawn(kinds.clone().follow());
         for resource in crate::authz::RESOURCES {
             background.spawn(rbac.clone().follow(resource));
         }
@@ -103,7 +105,7 @@ impl ApiServer {
             admittance: Admittance::new(&config.limits, metrics.flow("reads"), metrics.flow("writes")),
             metrics,
             frames: FrameCache::new(),
-            documents: ApiDocuments::new(),
+            kinds,
             stopping: CancellationToken::new(),
             background: Mutex::new(background),
             streams: TaskTracker::new(),
@@ -115,6 +117,11 @@ impl ApiServer {
     /// Which logical clusters there are.
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// What each logical cluster serves.
+    pub fn kinds(&self) -> Arc<dyn Kinds> {
+        Arc::new(self.kinds.clone())
     }
 
     /// Where clients reach the server.

@@ -1,8 +1,9 @@
 //! The loops that every logical cluster needs, each one for all logical clusters: namespaces, garbage collection, service
-//! accounts, quotas, workspaces, aggregated roles.
+//! accounts, quotas, workspaces, aggregated roles, definitions of custom resources.
 //!
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
+pub mod definitions;
 mod emptying;
 pub mod events;
 pub mod garbage;
@@ -25,6 +26,7 @@ pub use runtime::{Controller, Loops, Outcome};
 /// `root_ca` is the PEM that clients in pods trust the API server by; it goes into `kube-root-ca.crt` of every namespace.
 pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
     Loops::new(plane.clone())
+        .with(definitions::Definitions::new(plane.clone()))
         .with(namespaces::Namespaces::new(plane.clone()))
         .with(garbage::GarbageCollector::new(plane.clone()))
         .with(service_accounts::ServiceAccounts::new(plane.clone(), root_ca))

@@ -23,7 +23,7 @@ use crate::{
 pub struct Namespaces {
     plane: Arc<Plane>,
     kind: &'static Kind,
-    /// Kinds whose objects live in namespaces, pods first, events last.
+    /// Kinds of all logical clusters whose objects live in namespaces, pods first, events last.
     content: Vec<&'static Kind>,
     emptying: Emptying<Place, Place>,
 }
@@ -35,7 +35,7 @@ impl Namespaces {
     pub fn new(plane: Arc<Plane>) -> Self {
         let table = plane.table();
         let kind = table.kind(&GroupVersionKind::new("", "v1", "Namespace")).expect("the table has core/v1");
-        let stored = |kind: &&Kind| kind.storage == kind_gvr(kind) && kind.namespaced && kind.has_verb("delete");
+        let stored = |kind: &&Kind| is_stored(kind) && kind.namespaced && kind.has_verb("delete");
         let mut content: Vec<&Kind> = table.kinds().map(|kind| &**kind).filter(stored).collect();
         content.sort_by_key(|kind| match (&*kind.gvk.group, &*kind.resource) {
             ("", "pods") => 0,
@@ -47,7 +47,10 @@ impl Namespaces {
 
     async fn empty(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Result<Remaining, PlaneError> {
         let mut remaining = Remaining::default();
-        for kind in &self.content {
+        let surface = self.plane.kinds().of(cluster).await?;
+        let is_content = |kind: &&Kind| is_stored(kind) && kind.namespaced && kind.has_verb("delete");
+        let own = surface.own_kinds().map(|(_, kind)| &**kind).filter(is_content);
+        for kind in self.content.iter().copied().chain(own) {
             let scope = RangeScope::Namespace(cluster, kind.storage.group_resource(), namespace.clone());
             let left = self.plane.list(scope.clone()).await?;
             for found in &left {
@@ -103,13 +106,10 @@ fn is_made_below(found: &Found) -> bool {
     PlacementRecord::of(&found.object).is_some_and(|record| record.is_projected())
 }
 
-/// The resource that a kind is served as.
-fn kind_gvr(kind: &Kind) -> portolan_types::GroupVersionResource {
-    portolan_types::GroupVersionResource {
-        group: kind.gvk.group.clone(),
-        version: kind.gvk.version.clone(),
-        resource: kind.resource.clone(),
-    }
+/// Whether objects are stored as this kind.
+fn is_stored(kind: &Kind) -> bool {
+    let storage = &kind.storage;
+    storage.group == kind.gvk.group && storage.version == kind.gvk.version && storage.resource == kind.resource
 }
 
 /// What is left in a namespace.
@@ -186,6 +186,10 @@ impl Controller for Namespaces {
         let mut all: Vec<_> = self.content.iter().map(|kind| kind.group_resource()).collect();
         all.push(self.kind.group_resource());
         all
+    }
+
+    fn follows_defined(&self) -> bool {
+        true
     }
 
     fn keys(&self, event: &Event) -> Vec<Place> {

@@ -1,9 +1,10 @@
 //! Objects, as loops read and write them: through the same life cycle rules as requests, without HTTP.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use portolan_machinery::{
-    kinds::{Kind, KindTable},
+    custom,
+    kinds::{BuiltinKinds, Kind, KindTable, Kinds},
     lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext},
 };
 use portolan_store::{self as store, DynStore, Modified, Objects, RangeRequest, RangeScope, StoreError, StoredObject};
@@ -46,13 +47,21 @@ pub enum Step {
 pub struct Plane {
     objects: Objects,
     table: &'static KindTable,
+    kinds: Arc<dyn Kinds>,
     seams: Seams,
 }
 
 impl Plane {
-    /// On a store and a kind table.
+    /// On a store and a kind table, without kinds of the logical clusters' own.
     pub fn new(store: DynStore, table: &'static KindTable, seams: Seams) -> Self {
-        Self { objects: Objects::new(store), table, seams }
+        Self { objects: Objects::new(store), table, kinds: Arc::new(BuiltinKinds), seams }
+    }
+
+    /// With the kinds of each logical cluster.
+    #[must_use]
+    pub fn with_kinds(mut self, kinds: Arc<dyn Kinds>) -> Self {
+        self.kinds = kinds;
+        self
     }
 
     /// The store below.
@@ -60,7 +69,12 @@ impl Plane {
         self.objects.store()
     }
 
-    /// The kinds.
+    /// The kinds of each logical cluster.
+    pub fn kinds(&self) -> &dyn Kinds {
+        &*self.kinds
+    }
+
+    /// The kinds that all logical clusters have.
     pub fn table(&self) -> &'static KindTable {
         self.table
     }
@@ -70,16 +84,33 @@ impl Plane {
         &self.seams
     }
 
-    /// The kind that a stored resource is written as.
+    /// The kind that a stored resource is written as, if all logical clusters have it.
     pub fn stored_kind(&self, resource: &GroupResource) -> Option<&'static Kind> {
-        self.table.kinds().map(|kind| &**kind).find(|kind| {
-            kind.group_resource() == *resource
-                && kind.storage.group_resource() == *resource
-                && kind.storage.version == kind.gvk.version
-        })
+        self.table.stored(resource).map(|kind| &**kind)
     }
 
-    /// The resources that objects are stored as, each once.
+    /// The kind that a stored resource is written as in a logical cluster.
+    ///
+    /// # Errors
+    /// When the kinds of the logical cluster cannot be read.
+    pub async fn kind_of(
+        &self,
+        cluster: LogicalClusterId,
+        resource: &GroupResource,
+    ) -> Result<Option<Arc<Kind>>, PlaneError> {
+        if let Some(kind) = self.table.stored(resource) {
+            return Ok(Some(kind.clone()));
+        }
+        Ok(self.kinds.of(cluster).await?.stored(resource).map(|served| served.kind))
+    }
+
+    /// To be held over a write that may define a kind.
+    fn changing(&self, key: &ObjectKey) -> Option<Box<dyn Send>> {
+        let defines = *key.resource.group == *custom::GROUP && *key.resource.resource == *custom::RESOURCE;
+        defines.then(|| self.kinds.changing(key))
+    }
+
+    /// The resources that objects of all logical clusters are stored as, each once.
     pub fn stored_resources(&self) -> Vec<GroupResource> {
         let kinds = self.table.kinds().filter(|kind| kind.served && kind.has_verb("delete"));
         let all: BTreeSet<_> = kinds.map(|kind| kind.storage.group_resource()).collect();
@@ -125,6 +156,7 @@ impl Plane {
             top.insert("status".into(), status);
         }
         let key = self.key_of(kind, cluster, &object)?;
+        let _changing = self.changing(&key);
         match self.objects.create(&key, &object).await {
             Ok(revision) => Ok(Some(with_revision(key, revision, object))),
             Err(StoreError::AlreadyExists { .. }) => Ok(None),
@@ -154,6 +186,7 @@ impl Plane {
             *object = new;
             Ok(step)
         };
+        let _changing = self.changing(key);
         Ok(self.objects.modify(key, modify).await?.map(Modified::into_object))
     }
 
@@ -172,6 +205,7 @@ impl Plane {
                 }
             })
         };
+        let _changing = self.changing(key);
         self.objects.modify(key, modify).await.map(drop)
     }
 

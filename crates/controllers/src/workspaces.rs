@@ -71,9 +71,13 @@ impl Workspaces {
                 if !header.has_finalizers && header.placed_on.is_empty() {
                     continue;
                 }
-                held += 1;
-                if let Some(kind) = self.plane.stored_kind(&stored.key.resource) {
-                    self.plane.delete(kind, &stored.key, &background()).await?;
+                let kind = self.plane.kind_of(cluster, &stored.key.resource).await?;
+                // What nobody can read or write any more would hold the workspace for ever.
+                if kind.is_some() || !header.placed_on.is_empty() {
+                    held += 1;
+                }
+                if let Some(kind) = kind {
+                    self.plane.delete(&kind, &stored.key, &background()).await?;
                 }
             }
             if !page.more {
@@ -122,6 +126,10 @@ impl Controller for Workspaces {
 
     fn resources(&self) -> Vec<GroupResource> {
         self.plane.stored_resources()
+    }
+
+    fn follows_defined(&self) -> bool {
+        true
     }
 
     fn keys(&self, event: &Event) -> Vec<ObjectKey> {

@@ -12,17 +12,46 @@ use portolan_controllers::{
     workspaces::{Directory, FINALIZER, Workspaces},
 };
 use portolan_machinery::{
-    kinds::{Kind, KindTable},
+    custom::{self, Definition},
+    kinds::{Kind, KindTable, Kinds, Surface},
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Event, Expect, StoreError, Transaction, WatchScope};
+use portolan_store::{Event, Expect, RangeRequest, RangeScope, StoreError, Transaction, WatchScope};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, object,
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, Status, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
 };
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
+
+/// Definitions, read each time.
+struct AsStored(portolan_store::DynStore);
+
+impl Kinds for AsStored {
+    fn of(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Arc<Surface>, Status>> {
+        Box::pin(async move {
+            let tables = self.definitions(cluster).await?.iter().filter_map(|own| own.table.clone()).collect();
+            Ok(Arc::new(Surface::over(tables)))
+        })
+    }
+
+    fn definitions(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Vec<Arc<Definition>>, Status>> {
+        Box::pin(async move {
+            let resource = GroupResource::new(custom::GROUP, custom::RESOURCE);
+            let page = self.0.range(RangeRequest::all(RangeScope::Cluster(cluster, resource))).await.unwrap();
+            let read = |stored: portolan_store::StoredObject| {
+                let crd = stored.to_value().unwrap();
+                Arc::new(Definition::read(&crd, || custom::compile(&crd).ok().map(Arc::new)))
+            };
+            Ok(page.objects.into_iter().map(read).collect())
+        })
+    }
+
+    fn changing(&self, _: &ObjectKey) -> Box<dyn Send> {
+        Box::new(())
+    }
+}
 
 struct Fixture {
     plane: Arc<Plane>,
@@ -39,7 +68,9 @@ impl Fixture {
     }
 
     fn start_with(more: impl FnOnce(Loops) -> Loops) -> Self {
-        let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
+        let store = portolan_store::memory();
+        let plane = Plane::new(store.clone(), KindTable::builtin(), Seams::system());
+        let plane = Arc::new(plane.with_kinds(Arc::new(AsStored(store))));
         let mut tasks = JoinSet::new();
         tasks.spawn(more(common(&plane, "a certificate")).run(CancellationToken::new()));
         Self { plane, _tasks: tasks }
@@ -51,8 +82,9 @@ impl Fixture {
     }
 
     async fn create(&self, object: Value) -> ObjectKey {
-        let kind = self.kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-        self.plane.create(kind, CLUSTER, object).await.unwrap().expect("it is new").key
+        let gvk = GroupVersionKind::parse(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let kind = self.plane.kinds().of(CLUSTER).await.unwrap().kind(&gvk.unwrap()).unwrap().kind;
+        self.plane.create(&kind, CLUSTER, object).await.unwrap().expect("it is new").key
     }
 
     /// Takes all finalizers off.
@@ -61,14 +93,14 @@ impl Fixture {
             object::metadata_mut(current).remove("finalizers");
             portolan_controllers::plane::Step::Write(None)
         };
-        let kind = self.plane.stored_kind(&key.resource).unwrap();
-        self.plane.change(kind, key, release).await.unwrap();
+        let kind = self.plane.kind_of(key.cluster, &key.resource).await.unwrap().unwrap();
+        self.plane.change(&kind, key, release).await.unwrap();
     }
 
     async fn delete(&self, key: &ObjectKey, propagation: Propagation) {
-        let kind = self.plane.stored_kind(&key.resource).unwrap();
+        let kind = self.plane.kind_of(key.cluster, &key.resource).await.unwrap().unwrap();
         let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
-        self.plane.delete(kind, key, &options).await.unwrap();
+        self.plane.delete(&kind, key, &options).await.unwrap();
     }
 
     async fn get(&self, key: &ObjectKey) -> Option<Value> {
@@ -395,4 +427,85 @@ async fn claims_stay_until_no_pod_uses_them() {
     };
     f.plane.force(&pod, end).await.unwrap();
     f.until("it goes", &claim, |claim| claim.is_none()).await;
+}
+
+fn definition(plural: &str, kind: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.dev")},
+        "spec": {
+            "group": "example.dev", "scope": "Namespaced",
+            "names": {"plural": plural, "singular": plural, "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1", "served": true, "storage": true}],
+        },
+    })
+}
+
+fn condition<'a>(crd: &'a Value, kind: &str) -> &'a Value {
+    let all = crd.pointer("/status/conditions").and_then(Value::as_array);
+    all.into_iter().flatten().find(|own| own["type"] == kind).unwrap_or(&Value::Null)
+}
+
+fn widget(name: &str, owner: Option<&Value>) -> Value {
+    let mut widget = config_map(name, owner);
+    widget["apiVersion"] = "example.dev/v1".into();
+    widget["kind"] = "Widget".into();
+    widget
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_waits_until_it_is_free() {
+    let f = Fixture::start();
+    let is_established =
+        |found: Option<&Value>| found.is_some_and(|crd| condition(crd, "Established")["status"] == "True");
+    let first = f.create(definition("widgets", "Widget")).await;
+    f.until("the first is established", &first, is_established).await;
+    let second = f.create(definition("gadgets", "Widget")).await;
+    let is_refused = |found: Option<&Value>| {
+        found.is_some_and(|crd| condition(crd, "NamesAccepted")["reason"] == "ListKindConflict")
+    };
+    f.until("its kind is taken", &second, is_refused).await;
+    f.delete(&first, Propagation::Background).await;
+    f.until("the first is gone", &first, |found| found.is_none()).await;
+    f.until("then the second has its name", &second, is_established).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_resources_are_collected_with_their_owners_namespaces_and_definitions() {
+    let f = Fixture::start();
+    let crd = f.create(definition("widgets", "Widget")).await;
+    f.until("it is established", &crd, |found| {
+        found.is_some_and(|crd| condition(crd, "Established")["status"] == "True")
+    })
+    .await;
+    let shop = f.create(namespace("shop")).await;
+
+    let owner = f.create(config_map("owner", None)).await;
+    let owned = f.create(widget("owned", f.get(&owner).await.as_ref())).await;
+    f.delete(&owner, Propagation::Background).await;
+    f.until("a custom resource follows its owner", &owned, |found| found.is_none()).await;
+
+    let owner = f.create(widget("owner", None)).await;
+    let owned = f.create(config_map("owned", f.get(&owner).await.as_ref())).await;
+    f.delete(&owner, Propagation::Foreground).await;
+    f.until("and others follow it", &owned, |found| found.is_none()).await;
+    f.until("when they have gone it goes", &owner, |found| found.is_none()).await;
+
+    let inside = f.create(widget("inside", None)).await;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("the namespace takes it along", &shop, |found| found.is_none()).await;
+    assert!(f.get(&inside).await.is_none());
+
+    f.create(namespace("shop")).await;
+    let mut held = widget("held", None);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let held = f.create(held).await;
+    f.delete(&crd, Propagation::Background).await;
+    f.until("the definition waits for it", &crd, |found| {
+        found.is_some_and(|crd| condition(crd, "Terminating")["reason"] == "InstanceDeletionInProgress")
+    })
+    .await;
+    f.release(&held).await;
+    f.until("then it goes", &crd, |found| found.is_none()).await;
+    assert!(f.get(&held).await.is_none());
 }

@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod conversion;
+pub mod custom;
 pub mod decode;
 pub mod defaults;
 pub mod discovery;

@@ -118,7 +118,8 @@ impl Opened {
         placing.hook_into(&mut api_config.hooks);
         api_config.hooks.ready.push(Arc::new(StoreReady(store.clone())));
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
-        let plane = Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams.clone()));
+        let plane = Plane::new(store.clone(), KindTable::builtin(), seams.clone()).with_kinds(api.kinds());
+        let plane = Arc::new(plane);
         let directory = Arc::new(ApiDirectory(api.clone()));
         let workspaces = workspaces::Workspaces::new(plane.clone(), directory);
         placing.start(&api, &store, &seams, &shutdown, &mut tasks);

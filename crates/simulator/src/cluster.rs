@@ -71,7 +71,7 @@ impl SimulatedCluster {
             ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
         config_of_api.hooks.streams = Arc::new(CannedLogs);
         let api = ApiServer::new(store.clone(), config_of_api).await?;
-        let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams));
+        let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams).with_kinds(api.kinds()));
         nodes::create(&plane, &config).await?;
         storage::create_classes(&plane).await?;
         let loops = network::add(workloads::add(portolan_controllers::common(&plane, &api.pki().ca)))

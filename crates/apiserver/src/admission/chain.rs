@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use portolan_machinery::custom;
 use portolan_store::Expect;
 use portolan_types::{ObjectKey, Status};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use crate::{
     objects::{Commit, CommitError},
 };
 
-use super::{Admission, Operation, Request, builtin, escalation, namespaces, services, workspaces};
+use super::{Admission, Operation, Request, builtin, definitions, escalation, namespaces, services, workspaces};
 
 /// Kubernetes' own steps come first, then the binary's.
 pub(crate) struct Chain {
@@ -53,6 +54,7 @@ impl Chain {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
+        definitions::check_not_ending(request, object)?;
         builtin::mutate(api, request, object, old).await?;
         for step in &self.steps {
             step.mutate(request, object, old).await?;
@@ -107,6 +109,9 @@ impl Chain {
     ) -> Result<(), CommitError> {
         if request.is("", "services") {
             services::furnish(api, request, object, old, commit).await?;
+        }
+        if request.is(custom::GROUP, custom::RESOURCE) && request.operation == Operation::Create {
+            definitions::furnish(api, request, object, commit).await?;
         }
         if request.is("tenancy.kcp.io", "workspaces") && request.operation == Operation::Create {
             workspaces::furnish(api, request, object, commit).await?;

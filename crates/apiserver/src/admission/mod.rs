@@ -3,6 +3,7 @@
 mod builtin;
 mod chain;
 mod configured;
+mod definitions;
 mod escalation;
 mod lookup;
 mod namespaces;

@@ -82,7 +82,7 @@ async fn next_piece(
 
 /// The length of a message stands before it: so its items are encoded, slice by slice, before the first byte is sent.
 async fn in_protobuf(shape: &Shape, listing: Listing) -> Result<Response<Body>, Status> {
-    let table = shape.target.table;
+    let table = &shape.target.table;
     let (list_version, list_kind) = (shape.list_version(), shape.list_kind());
     let (group, version) = match shape.accepted.form {
         Form::Object => list_version.split_once('/').unwrap_or(("", &list_version)),

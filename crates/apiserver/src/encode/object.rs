@@ -127,7 +127,7 @@ impl Shape {
             Media::Yaml => yaml(value).map(String::into_bytes),
             Media::Protobuf => {
                 let schema = self.named_type(value).map_or_else(|| self.item_type(), Ok)?;
-                protobuf::encode(value, schema, self.target.table).map_err(Status::internal)
+                protobuf::encode(value, schema, &self.target.table).map_err(Status::internal)
             }
         }
     }
@@ -141,7 +141,7 @@ impl Shape {
 
     /// The type of one object in this form.
     pub(crate) fn item_type(&self) -> Result<TypeId, Status> {
-        let table = self.target.table;
+        let table = &self.target.table;
         match self.accepted.form {
             Form::Object | Form::Table => Ok(self.target.kind.schema),
             Form::Metadata(_) => table

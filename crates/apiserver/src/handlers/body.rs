@@ -22,7 +22,7 @@ pub(super) fn decode(
     validation: FieldValidation,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
-    let decoded = decode::decode(target.table, &target.kind, media_of(call)?, &call.body, validation)?;
+    let decoded = decode::decode(&target.table, &target.kind, media_of(call)?, &call.body, validation)?;
     call.warn(decoded.warnings);
     warn_of_server_keys(call, &decoded.object, old);
     Ok(decoded.object)

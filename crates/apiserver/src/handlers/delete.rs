@@ -57,7 +57,7 @@ pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Sta
 }
 
 fn from_body(call: &Call, target: &Target, dry_run: bool) -> Result<DeleteOptions, Status> {
-    let table = target.table;
+    let table = &target.table;
     let schema = table.object_type("meta.k8s.io", "v1", "DeleteOptions");
     let schema = schema.ok_or_else(|| Status::internal("no type DeleteOptions"))?;
     let decoded = decode::decode_type(table, schema, media_of(call)?, &call.body).map_err(cut_off)?;
@@ -166,7 +166,7 @@ async fn delete_once(
     options: &DeleteOptions,
 ) -> Result<Deleted, CommitError> {
     let old = tree(target, &found.stored)?;
-    let context = WriteContext { table: target.table, seams: &api.seams };
+    let context = WriteContext { table: &target.table, seams: &api.seams };
     let request = call.asks(target, Operation::Delete, (&key.name, ""), options.dry_run);
     api.admission.validate(api, &request, None, Some(&old)).await?;
     let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;

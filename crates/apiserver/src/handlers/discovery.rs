@@ -1,16 +1,13 @@
 //! Discovery: which groups, versions and resources there are.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::{
     HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY},
 };
-use portolan_machinery::{
-    discovery,
-    kinds::{Kind, KindTable},
-};
+use portolan_machinery::discovery;
 use portolan_types::{GroupVersion, Status};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -31,11 +28,11 @@ fn aggregated_type(media: Media) -> &'static str {
     }
 }
 
-/// The kinds of all logical clusters.
-pub(super) fn kinds() -> &'static [Arc<Kind>] {
-    static SERVED: LazyLock<Vec<Arc<Kind>>> =
-        LazyLock::new(|| KindTable::builtin().kinds().filter(|kind| kind.served).cloned().collect());
-    &SERVED
+/// The aggregated documents of the logical clusters that serve the same, made when first asked for.
+#[derive(Default)]
+pub(crate) struct DiscoveryDocuments {
+    core: OnceLock<Document>,
+    groups: OnceLock<Document>,
 }
 
 /// A document that is made once, with its hash.
@@ -75,42 +72,48 @@ impl Document {
 }
 
 /// `/api` and `/apis`.
-pub(super) fn groups(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
-    static CORE: LazyLock<Document> = LazyLock::new(|| Document::new(discovery::aggregated_core(kinds())));
-    static GROUPS: LazyLock<Document> = LazyLock::new(|| Document::new(discovery::aggregated_groups(kinds())));
+pub(super) async fn groups(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
+    let served = api.kinds.served(call.cluster.id).await?;
     let is_core = call.path == "/api";
     if let Some(media) = aggregated(&call.headers) {
-        return if is_core { CORE.answer(call, media) } else { GROUPS.answer(call, media) };
+        let documents = &served.discovery;
+        let document = match is_core {
+            true => documents.core.get_or_init(|| Document::new(discovery::aggregated_core(&served.kinds()))),
+            false => documents.groups.get_or_init(|| Document::new(discovery::aggregated_groups(&served.kinds()))),
+        };
+        return document.answer(call, media);
     }
     let document = match is_core {
         true => discovery::api_versions(&api.address().to_string()),
-        false => discovery::api_group_list(kinds()),
+        false => discovery::api_group_list(&served.kinds()),
     };
     encode::document(call, &[], &document)
 }
 
 /// `/apis/<group>`.
-pub(super) fn group(_api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
-    let document = discovery::api_group(kinds(), &call.captures.group).ok_or_else(Status::no_such_path)?;
+pub(super) async fn group(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
+    let kinds = api.kinds.served(call.cluster.id).await?.kinds();
+    let document = discovery::api_group(&kinds, &call.captures.group).ok_or_else(Status::no_such_path)?;
     encode::document(call, OBJECT_TYPES, &document)
 }
 
 /// `/api/v1`, `/apis/<group>/<version>`.
-pub(super) fn group_version(_api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
+pub(super) async fn group_version(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
+    let kinds = api.kinds.served(call.cluster.id).await?.kinds();
     let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
-    let document = discovery::api_resource_list(kinds(), &version).ok_or_else(Status::no_such_path)?;
+    let document = discovery::api_resource_list(&kinds, &version).ok_or_else(Status::no_such_path)?;
     encode::document(call, OBJECT_TYPES, &document)
 }
 
 /// `/`: what paths there are.
-pub(super) fn index(_api: &ApiServer) -> Response<Body> {
+pub(super) async fn index(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
     let mut paths: Vec<String> = routes::ROUTES
         .iter()
         .filter(|route| !route.pattern.contains('{') && route.pattern != "/")
         .map(|route| route.pattern.to_owned())
         .collect();
     paths.push("/apis/".into());
-    for kind in kinds() {
+    for kind in api.kinds.served(call.cluster.id).await?.kinds() {
         match &*kind.gvk.group {
             "" => paths.push(format!("/api/{}", kind.gvk.version)),
             group => paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{}", kind.gvk.version)]),
@@ -118,5 +121,5 @@ pub(super) fn index(_api: &ApiServer) -> Response<Body> {
     }
     paths.sort();
     paths.dedup();
-    encode::json(200, &json!({"paths": paths}))
+    Ok(encode::json(200, &json!({"paths": paths})))
 }

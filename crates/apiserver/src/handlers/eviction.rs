@@ -53,7 +53,7 @@ pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targe
 fn decode_as(call: &Call, target: &Target, group: &str, version: &str, kind: &str) -> Result<Value, Status> {
     let schema = target.table.object_type(group, version, kind);
     let schema = schema.ok_or_else(|| Status::internal(format!("no type {kind}")))?;
-    let decoded = decode::decode_type(target.table, schema, media_of(call)?, &call.body)?;
+    let decoded = decode::decode_type(&target.table, schema, media_of(call)?, &call.body)?;
     call.warn(decoded.warnings);
     Ok(decoded.object)
 }
@@ -191,7 +191,7 @@ async fn bind_as(
     let found = api.find(call, pods, &key).await?;
     let found = found.ok_or_else(|| Status::not_found(&pods.resource(), &key.name))?;
     let writer = Writer { api, call, target: pods, options: &options, applied: false };
-    let context = WriteContext { table: pods.table, seams: &api.seams };
+    let context = WriteContext { table: &pods.table, seams: &api.seams };
     writer.change(&key, found, Some("binding"), &|pod| lifecycle::bind(&context, pod, &binding)).await?;
     Ok(made(media))
 }

@@ -31,6 +31,7 @@ use crate::{
     watch,
 };
 
+pub(crate) use discovery::DiscoveryDocuments;
 pub(crate) use openapi::ApiDocuments;
 
 /// Answers a call.
@@ -44,10 +45,10 @@ pub(crate) async fn handle(
         Endpoint::Version => health::version(api, call),
         Endpoint::Metrics => health::metrics(api),
         Endpoint::Snapshot => snapshot::answer(api, call, place),
-        Endpoint::Index => Ok(discovery::index(api)),
-        Endpoint::Groups => discovery::groups(api, call),
-        Endpoint::Group => discovery::group(api, call),
-        Endpoint::GroupVersion => discovery::group_version(api, call),
+        Endpoint::Index => discovery::index(api, call).await,
+        Endpoint::Groups => discovery::groups(api, call).await,
+        Endpoint::Group => discovery::group(api, call).await,
+        Endpoint::GroupVersion => discovery::group_version(api, call).await,
         Endpoint::OpenApiIndex => openapi::index(api, call).await,
         Endpoint::OpenApiDocument => openapi::document(api, call).await,
         Endpoint::OpenApiV2 => openapi::swagger(api, call).await,
@@ -60,7 +61,7 @@ pub(crate) async fn handle(
 }
 
 async fn collection(api: &Arc<ApiServer>, call: &Arc<Call>, place: Option<Place>) -> Result<Response<Body>, Status> {
-    let target = Target::of(call)?;
+    let target = Target::of(api, call).await?;
     target.check_verb(&call.attributes.verb)?;
     match call.attributes.verb.as_str() {
         "list" => read::list(api, call, &target).await,
@@ -75,7 +76,7 @@ async fn collection(api: &Arc<ApiServer>, call: &Arc<Call>, place: Option<Place>
 }
 
 async fn object(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Response<Body>, Status> {
-    let target = Target::of(call)?;
+    let target = Target::of(api, call).await?;
     if target.kind.is_only_created() {
         return Err(Status::no_such_path());
     }

@@ -1,8 +1,8 @@
 //! OpenAPI: v3 as an index and a document per group version, v2 as one document; each made once and shared by all logical
-//! clusters.
+//! clusters that serve the same.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, OnceLock},
 };
 
@@ -12,7 +12,7 @@ use http::{
     header::{CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY},
 };
 use portolan_machinery::{
-    kinds::{Kind, KindTable},
+    kinds::{Kind, KindTable, Surface},
     openapi,
 };
 use portolan_types::{GroupVersion, Reason, Status};
@@ -22,9 +22,9 @@ use crate::{
     ApiServer, Body,
     call::Call,
     encode::{self, empty, finish, full},
+    hooks::TextSource,
+    kinds::ServedKinds,
 };
-
-use super::discovery::kinds;
 
 struct Document {
     bytes: Bytes,
@@ -34,9 +34,11 @@ struct Document {
 /// The documents, made when first asked for.
 #[derive(Default)]
 pub(crate) struct ApiDocuments {
-    by_version: OnceLock<BTreeMap<GroupVersion, Document>>,
+    by_version: OnceLock<ByVersion>,
     swagger: OnceLock<Swagger>,
 }
+
+type ByVersion = BTreeMap<GroupVersion, Arc<Document>>;
 
 /// The v2 document in both of its forms.
 struct Swagger {
@@ -44,26 +46,23 @@ struct Swagger {
     protobuf: Document,
 }
 
-impl ApiDocuments {
-    pub(crate) fn new() -> Self {
-        Self::default()
+/// The documents of a surface. `builtin` are those of the built-in kinds, which all others share.
+fn made(surface: &Surface, builtin: Option<&ByVersion>, texts: &dyn TextSource) -> ByVersion {
+    let served = |kinds: &mut dyn Iterator<Item = (&Arc<KindTable>, &Arc<Kind>)>| -> BTreeSet<GroupVersion> {
+        kinds.filter(|(_, kind)| kind.served).map(|(_, kind)| kind.group_version()).collect()
+    };
+    let (mut documents, wanted) = match builtin {
+        None => (ByVersion::new(), served(&mut surface.kinds())),
+        Some(builtin) => (builtin.clone(), served(&mut surface.own_kinds())),
+    };
+    let texts = texts.read();
+    for version in wanted {
+        let kinds = surface.kinds().filter(|(_, kind)| kind.served && kind.group_version() == version);
+        let kinds: Vec<(&KindTable, &Kind)> = kinds.map(|(table, kind)| (&**table, &**kind)).collect();
+        let document = Document::of_json(&openapi::document(&version, &kinds, &*texts));
+        documents.insert(version, Arc::new(document));
     }
-
-    fn all(&self, api: &ApiServer) -> &BTreeMap<GroupVersion, Document> {
-        self.by_version.get_or_init(|| {
-            let table = KindTable::builtin();
-            let mut by_version: BTreeMap<GroupVersion, Vec<(&KindTable, &Kind)>> = BTreeMap::new();
-            for kind in kinds() {
-                by_version.entry(kind.group_version()).or_default().push((table, kind));
-            }
-            let texts = api.config.hooks.texts.read();
-            by_version.into_iter().map(|(version, kinds)| (version.clone(), made(&version, &kinds, &*texts))).collect()
-        })
-    }
-}
-
-fn made(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &dyn openapi::Texts) -> Document {
-    Document::of_json(&openapi::document(version, kinds, texts))
+    documents
 }
 
 impl Document {
@@ -77,7 +76,7 @@ impl Document {
 }
 
 impl Swagger {
-    fn of(documents: &BTreeMap<GroupVersion, Document>) -> Self {
+    fn of(documents: &ByVersion) -> Self {
         let parsed = documents.values().map(|document| serde_json::from_slice(&document.bytes));
         let parsed: Vec<Value> = parsed.collect::<Result<_, _>>().expect("we wrote this JSON ourselves");
         let swagger = openapi::swagger(&parsed);
@@ -86,21 +85,22 @@ impl Swagger {
 }
 
 /// Making the documents takes a moment, which must not hold up other requests.
-async fn prepared(api: &Arc<ApiServer>) -> Result<&BTreeMap<GroupVersion, Document>, Status> {
-    if api.documents.by_version.get().is_none() {
-        let making = api.clone();
-        let made = tokio::task::spawn_blocking(move || {
-            making.documents.all(&making);
-        })
-        .await;
-        made.map_err(Status::internal)?;
+async fn prepared(api: &Arc<ApiServer>, call: &Call) -> Result<(Arc<ServedKinds>, ByVersion), Status> {
+    let served = api.kinds.served(call.cluster.id).await?;
+    if let Some(known) = served.documents.by_version.get() {
+        return Ok((served.clone(), known.clone()));
     }
-    Ok(api.documents.all(api))
+    let (own, builtin, texts) = (served.clone(), api.kinds.builtin(), api.config.hooks.texts.clone());
+    let making = tokio::task::spawn_blocking(move || {
+        let all = builtin.documents.by_version.get_or_init(|| made(&builtin.surface, None, &*texts));
+        own.documents.by_version.get_or_init(|| made(&own.surface, Some(all), &*texts)).clone()
+    });
+    Ok((served, making.await.map_err(Status::internal)?))
 }
 
 /// `/openapi/v3`.
-pub(super) async fn index(api: &Arc<ApiServer>, _call: &Call) -> Result<Response<Body>, Status> {
-    let documents = prepared(api).await?;
+pub(super) async fn index(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
+    let (_, documents) = prepared(api, call).await?;
     let value = openapi::index(documents.iter().map(|(version, document)| (version, document.hash.as_str())));
     // The type is kube-apiserver's, wrong as it is.
     Ok(finish(200, "text/plain; charset=utf-8", full(value.to_string())))
@@ -109,7 +109,8 @@ pub(super) async fn index(api: &Arc<ApiServer>, _call: &Call) -> Result<Response
 /// `/openapi/v3/apis/<group>/<version>`.
 pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
     let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
-    let document = prepared(api).await?.get(&version).ok_or_else(Status::no_such_path)?;
+    let (_, documents) = prepared(api, call).await?;
+    let document = documents.get(&version).ok_or_else(Status::no_such_path)?;
     let accept = call.header(http::header::ACCEPT);
     let takes_json =
         accept.is_empty() || ["application/json", "*/*", "application/*"].iter().any(|m| accept.contains(m));
@@ -139,16 +140,15 @@ pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Respon
 
 /// `/openapi/v2`: protobuf for those who ask for it, else JSON.
 pub(super) async fn swagger(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
-    let documents = prepared(api).await?;
-    if api.documents.swagger.get().is_none() {
-        let making = api.clone();
-        let made = tokio::task::spawn_blocking(move || {
-            making.documents.swagger.get_or_init(|| Swagger::of(making.documents.all(&making)));
-        })
-        .await;
-        made.map_err(Status::internal)?;
+    let (served, documents) = prepared(api, call).await?;
+    if served.documents.swagger.get().is_none() {
+        let (own, all) = (served.clone(), documents.clone());
+        let making = tokio::task::spawn_blocking(move || {
+            own.documents.swagger.get_or_init(|| Swagger::of(&all));
+        });
+        making.await.map_err(Status::internal)?;
     }
-    let swagger = api.documents.swagger.get_or_init(|| Swagger::of(documents));
+    let swagger = served.documents.swagger.get_or_init(|| Swagger::of(&documents));
     let accept = call.header(http::header::ACCEPT);
     let known = ["application/json", "*/*", "application/*", "proto-openapi.spec.v2"];
     if !accept.is_empty() && !known.iter().any(|media| accept.contains(media)) {

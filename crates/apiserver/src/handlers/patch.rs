@@ -104,7 +104,9 @@ impl<'a> Patch<'a> {
         match self.kind {
             PatchKind::Json => patch::json_patch(old, &self.call.body),
             PatchKind::Merge => Ok(patch::merge_patch(old, &self.tree)),
-            PatchKind::Strategic => patch::strategic_merge(self.target.table, self.target.kind.schema, old, &self.tree),
+            PatchKind::Strategic => {
+                patch::strategic_merge(&self.target.table, self.target.kind.schema, old, &self.tree)
+            }
             PatchKind::Apply => Err(Status::bad_request("an apply patch is not taken here")),
         }
     }
@@ -113,7 +115,7 @@ impl<'a> Patch<'a> {
         let mut new = self.raw(old)?;
         self.check_type(old, &mut new)?;
         self.check_identity(old, &new)?;
-        match decode::prune_canonical(self.target.table, &self.target.kind, &mut new, validation) {
+        match decode::prune_canonical(&self.target.table, &self.target.kind, &mut new, validation) {
             Ok(mut warnings) => {
                 if self.kind == PatchKind::Strategic {
                     warnings.sort();
@@ -134,7 +136,7 @@ impl<'a> Patch<'a> {
             PatchKind::Json => patch::Touched::by_json(&self.call.body),
             PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => patch::Touched::by_merge(old, &self.tree),
         };
-        patch::echo(self.target.table, self.target.kind.schema, patched, &touched)
+        patch::echo(&self.target.table, self.target.kind.schema, patched, &touched)
     }
 
     /// Other than an update, a patch does not ask for the object of a certain uid: it would change it.
@@ -149,7 +151,7 @@ impl<'a> Patch<'a> {
         if uid.is_empty() || uid == object::meta_text(old, "uid") {
             return Ok(());
         }
-        Err(lifecycle::other_uid(self.target.table, &self.target.kind, old, uid))
+        Err(lifecycle::other_uid(&self.target.table, &self.target.kind, old, uid))
     }
 
     /// What the object is cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
@@ -164,7 +166,7 @@ impl<'a> Patch<'a> {
             let kind = Some(kind).filter(given).unwrap_or_else(|| text(old, "kind"));
             let version = Some(version).filter(given).unwrap_or_else(|| text(old, "apiVersion"));
             if (&version, &kind) != (&text(old, "apiVersion"), &text(old, "kind")) {
-                let why = decode::other_type(self.target.table, &self.target.kind, &version, &kind);
+                let why = decode::other_type(&self.target.table, &self.target.kind, &version, &kind);
                 return Err(decode::unfit_patch(&self.echo(old, new), &why));
             }
         }
@@ -195,7 +197,7 @@ async fn applied(
             subresource,
             now: &now,
         };
-        let mut merged = apply::apply(target.table, &target.kind, request)?;
+        let mut merged = apply::apply(&target.table, &target.kind, request)?;
         make_canonical(target, &mut merged)?;
         Ok(merged)
     };
@@ -242,5 +244,5 @@ pub(super) fn applied_body(call: &Call) -> Result<Value, Status> {
 /// 500, as upstream, when values do not fit: those that were applied have been checked before.
 pub(super) fn make_canonical(target: &Target, merged: &mut Value) -> Result<(), Status> {
     let unfit = |unfit: decode::Unfit| Status::new(Reason::Unknown, unfit.converted());
-    decode::prune_canonical(target.table, &target.kind, merged, FieldValidation::Ignore).map(drop).map_err(unfit)
+    decode::prune_canonical(&target.table, &target.kind, merged, FieldValidation::Ignore).map(drop).map_err(unfit)
 }

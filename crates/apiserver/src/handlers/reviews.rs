@@ -29,7 +29,7 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     if target.kind.is_kubernetes() {
         lifecycle::match_namespace(&target.kind, &mut object, target.namespace.as_deref())?;
         let now = api.seams.now_text();
-        apply::track_update(target.table, &target.kind, None, &mut object, &options.manager, None, &now);
+        apply::track_update(&target.table, &target.kind, None, &mut object, &options.manager, None, &now);
     }
     let object = match (group, &*target.kind.resource) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {
@@ -117,7 +117,7 @@ fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result
         let why = if is_local { "must be empty except for namespace" } else { "must be empty" };
         wrong(
             "metadata",
-            &patch::in_go_order(target.table, "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", metadata),
+            &patch::in_go_order(&target.table, "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", metadata),
             why,
         );
     }

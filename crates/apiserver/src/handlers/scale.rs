@@ -75,7 +75,7 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
             subresource: Some("scale"),
             now: &now,
         };
-        let mut merged = apply::apply(target.table, &target.kind, request)?;
+        let mut merged = apply::apply(&target.table, &target.kind, request)?;
         super::patch::make_canonical(target, &mut merged)?;
         Ok(merged)
     };
@@ -85,7 +85,7 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
 fn decode_scale(call: &Call, target: &Target) -> Result<Value, Status> {
     let schema = target.table.object_type("autoscaling", "v1", "Scale");
     let schema = schema.ok_or_else(|| Status::internal("no type Scale"))?;
-    let decoded = decode::decode_type(target.table, schema, media_of(call)?, &call.body)?;
+    let decoded = decode::decode_type(&target.table, schema, media_of(call)?, &call.body)?;
     call.warn(decoded.warnings);
     Ok(decoded.object)
 }

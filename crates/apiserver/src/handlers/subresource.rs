@@ -18,7 +18,7 @@ pub(super) async fn handle(
     call: &Arc<Call>,
     place: Option<Place>,
 ) -> Result<Response<Body>, Status> {
-    let target = Target::of(call)?;
+    let target = Target::of(api, call).await?;
     let name = call.captures.subresource.as_str();
     let subresource = target.kind.subresource(name).ok_or_else(Status::no_such_path)?;
     let verb = call.attributes.verb.as_str();

@@ -23,7 +23,7 @@ const DEFAULT_SECONDS: i64 = 3600;
 pub(super) async fn request(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let schema = target.table.object_type("authentication.k8s.io", "v1", "TokenRequest");
     let schema = schema.ok_or_else(|| Status::internal("no type TokenRequest"))?;
-    let decoded = decode::decode_type(target.table, schema, media_of(call)?, &call.body)?;
+    let decoded = decode::decode_type(&target.table, schema, media_of(call)?, &call.body)?;
     call.warn(decoded.warnings);
     let mut answer = decoded.object;
     let (key, found) = api.found(call, target).await?;

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use portolan_store::{Committed, Durable, Expect, StoreError, StoredObject, Transaction, Write};
 use portolan_types::{LogicalClusterId, ObjectKey, Record, Status};
 
-use crate::{ApiServer, directory::LogicalCluster, errors::status_for};
+use crate::{
+    ApiServer,
+    directory::LogicalCluster,
+    errors::status_for,
+    kinds::{Catalog, Changing},
+};
 
 /// A write that is ready but for its commit.
 #[derive(Clone)]
@@ -61,8 +66,9 @@ impl Commit {
         writes.extend(companions);
         let transaction = Transaction { checks, writes };
         let known_by = KnownBy::of(&key);
-        let committed = match known_by != KnownBy::Nobody || entry.is_some() {
-            true => with_consequences(api, transaction, (known_by, key.cluster), entry).await,
+        let defines = Catalog::is_about(&key).then(|| api.kinds.change(&key));
+        let committed = match known_by != KnownBy::Nobody || entry.is_some() || defines.is_some() {
+            true => with_consequences(api, transaction, (known_by, key.cluster, defines), entry).await,
             false => api.store.commit(transaction).await.map(Durable::into_inner),
         };
         let revision = committed.map_err(|error| raced(&key, &error))?.first;
@@ -98,7 +104,7 @@ impl KnownBy {
 async fn with_consequences(
     api: &ApiServer,
     transaction: Transaction,
-    (known_by, cluster): (KnownBy, LogicalClusterId),
+    (known_by, cluster, defines): (KnownBy, LogicalClusterId, Option<Changing>),
     entry: Option<LogicalCluster>,
 ) -> Result<Committed, StoreError> {
     let (committing, rbac, directory) = (api.store.commit(transaction), api.rbac.clone(), api.directory.clone());
@@ -110,6 +116,7 @@ async fn with_consequences(
             KnownBy::Admission => configured.forget(cluster),
             KnownBy::Nobody => {}
         }
+        drop(defines);
         if let Some(entry) = entry.filter(|_| committed.is_ok()) {
             directory.insert(entry);
         }

@@ -47,7 +47,7 @@ pub(crate) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn context(&self) -> WriteContext<'a> {
-        WriteContext { table: self.target.table, seams: &self.api.seams }
+        WriteContext { table: &self.target.table, seams: &self.api.seams }
     }
 
     fn request<'b>(&self, operation: Operation, name: &'b str, subresource: Option<&'b str>) -> Request<'b>
@@ -210,7 +210,7 @@ impl<'a> Writer<'a> {
     /// afterwards.
     fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) {
         let now = self.api.seams.now_text();
-        let (table, kind) = (self.target.table, &self.target.kind);
+        let (table, kind) = (&self.target.table, &self.target.kind);
         defaults::apply(table, kind, new);
         // Upstream binds pods past those who keep the record.
         if subresource == Some("binding") {

@@ -133,7 +133,7 @@ impl Encoder {
     fn framed(&self, word: &str, value: &Value) -> Result<Bytes, Status> {
         if self.shape.accepted.media == Media::Protobuf {
             let schema = self.shape.item_type()?;
-            let enveloped = protobuf::encode(value, schema, self.shape.target.table).map_err(Status::internal)?;
+            let enveloped = protobuf::encode(value, schema, &self.shape.target.table).map_err(Status::internal)?;
             return Ok(protobuf::watch_frame(word, &enveloped).into());
         }
         let mut out = format!("{{\"type\":\"{word}\",\"object\":").into_bytes();
@@ -159,7 +159,7 @@ impl Encoder {
     pub(super) fn error(&self, failure: &Status) -> Bytes {
         let value = failure.to_value();
         if self.shape.accepted.media == Media::Protobuf {
-            let table = self.shape.target.table;
+            let table = &self.shape.target.table;
             let schema = table.object_type("", "v1", "Status");
             let enveloped = schema.and_then(|schema| protobuf::encode(&value, schema, table).ok());
             return enveloped.map(|bytes| protobuf::watch_frame("ERROR", &bytes).into()).unwrap_or_default();

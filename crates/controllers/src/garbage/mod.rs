@@ -5,7 +5,8 @@ mod owners;
 
 use std::sync::Arc;
 
-use owners::{OwnerRef, OwnerState};
+pub use owners::OwnerRef;
+use owners::OwnerState;
 use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
@@ -29,6 +30,8 @@ pub struct GarbageCollector {
 pub enum Key {
     /// An object that has owners, or that waits for its dependents.
     Object(ObjectKey),
+    /// The owner that the object at a key names.
+    OwnerOf(ObjectKey, OwnerRef),
     /// The dependents of an owner that is gone.
     DependentsOf(LogicalClusterId, Uid),
 }
@@ -38,7 +41,7 @@ impl WorkKey for Key {
 
     fn tenant(&self) -> LogicalClusterId {
         match self {
-            Self::Object(key) => key.cluster,
+            Self::Object(key) | Self::OwnerOf(key, _) => key.cluster,
             Self::DependentsOf(cluster, _) => *cluster,
         }
     }
@@ -56,7 +59,8 @@ impl GarbageCollector {
 
     async fn look_at(&self, key: &ObjectKey) -> Result<(), PlaneError> {
         let Some(found) = self.plane.get(key).await? else { return Ok(()) };
-        let Some(kind) = self.plane.stored_kind(&key.resource) else { return Ok(()) };
+        let Some(kind) = self.plane.kind_of(key.cluster, &key.resource).await? else { return Ok(()) };
+        let kind = &*kind;
         let waits_for = |finalizer: &str| object::finalizers(&found.object).any(|f| f == finalizer);
         if object::is_deleting(&found.object) && waits_for(ORPHAN_FINALIZER) {
             return self.orphan(kind, &found).await;
@@ -83,13 +87,18 @@ impl GarbageCollector {
         for dependent in self.dependents(owner.key.cluster, uid).await? {
             let own = OwnerRef::all(&dependent.object);
             blocked |= own.iter().any(|reference| reference.uid == uid && reference.blocks);
-            if let Some(kind) = self.plane.stored_kind(&dependent.key.resource) {
-                self.attempt(kind, &dependent).await?;
-            }
+            self.attempt_dependent(&dependent).await?;
         }
         match blocked {
             true => Ok(()),
             false => self.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await,
+        }
+    }
+
+    async fn attempt_dependent(&self, dependent: &Found) -> Result<(), PlaneError> {
+        match self.plane.kind_of(dependent.key.cluster, &dependent.key.resource).await? {
+            Some(kind) => self.attempt(&kind, dependent).await,
+            None => Ok(()),
         }
     }
 
@@ -174,7 +183,7 @@ impl GarbageCollector {
         found: &Found,
         mut edit: impl FnMut(&mut Vec<Value>) -> bool + Send,
     ) -> Result<(), PlaneError> {
-        let Some(kind) = self.plane.stored_kind(&found.key.resource) else { return Ok(()) };
+        let Some(kind) = self.plane.kind_of(found.key.cluster, &found.key.resource).await? else { return Ok(()) };
         let uid = object::meta_text(&found.object, "uid").to_owned();
         let change = |current: &mut Value| {
             if object::meta_text(current, "uid") != uid {
@@ -192,7 +201,7 @@ impl GarbageCollector {
             }
             Step::Write(None)
         };
-        self.plane.change(kind, &found.key, change).await.map(drop)
+        self.plane.change(&kind, &found.key, change).await.map(drop)
     }
 
     async fn drop_finalizer(&self, kind: &Kind, key: &ObjectKey, finalizer: &str) -> Result<(), PlaneError> {
@@ -219,18 +228,22 @@ impl Controller for GarbageCollector {
         all
     }
 
+    fn follows_defined(&self) -> bool {
+        true
+    }
+
     fn keys(&self, event: &Event) -> Vec<Key> {
         let header = &event.record.header;
         let cluster = event.key.cluster;
         let mut keys = Vec::new();
         if event.change == Change::Deleted {
             keys.extend(header.uid().map(|uid| Key::DependentsOf(cluster, uid)));
-            keys.extend(owners::owners_of(&self.plane, event).into_iter().map(Key::Object));
+            keys.extend(owners::owners_of(event).map(|owner| Key::OwnerOf(event.key.clone(), owner)));
         } else if !header.owners.is_empty() || (header.is_deleting && header.has_finalizers) {
             keys.push(Key::Object(event.key.clone()));
             if header.is_deleting {
                 // It may have stopped to block its owners.
-                keys.extend(owners::owners_of(&self.plane, event).into_iter().map(Key::Object));
+                keys.extend(owners::owners_of(event).map(|owner| Key::OwnerOf(event.key.clone(), owner)));
             }
         }
         keys
@@ -240,11 +253,14 @@ impl Controller for GarbageCollector {
         Box::pin(async move {
             match key {
                 Key::Object(key) => self.look_at(key).await?,
+                Key::OwnerOf(dependent, owner) => {
+                    if let Some(key) = owners::key_of(&self.plane, dependent, owner).await? {
+                        self.look_at(&key).await?;
+                    }
+                }
                 Key::DependentsOf(cluster, uid) => {
                     for dependent in self.dependents(*cluster, uid).await? {
-                        if let Some(kind) = self.plane.stored_kind(&dependent.key.resource) {
-                            self.attempt(kind, &dependent).await?;
-                        }
+                        self.attempt_dependent(&dependent).await?;
                     }
                 }
             }

@@ -1,15 +1,20 @@
 //! Owner references: what they name, and whether that is still there.
 
-use portolan_machinery::{kinds::Kind, lifecycle::FOREGROUND_FINALIZER};
+use std::sync::Arc;
+
+use portolan_machinery::{
+    kinds::{Kind, Surface},
+    lifecycle::FOREGROUND_FINALIZER,
+};
 use portolan_store::Event;
-use portolan_types::{GroupVersion, ObjectKey, ObjectName, ResourceVersion, Scope, object};
+use portolan_types::{GroupVersion, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Scope, object};
 use serde_json::Value;
 
 use crate::plane::{Plane, PlaneError};
 
 /// An owner reference, as it stands on the dependent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct OwnerRef {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OwnerRef {
     api_version: String,
     kind: String,
     name: String,
@@ -49,30 +54,38 @@ impl OwnerRef {
     }
 
     /// The kind by group and kind: an owner may be named in a version that is not served any more.
-    fn kind<'a>(&self, plane: &'a Plane) -> Option<&'a Kind> {
-        let version: GroupVersion = self.api_version.parse().ok()?;
-        let same = |kind: &&Kind| kind.gvk.group == version.group && *kind.gvk.kind == *self.kind;
-        plane.table().kinds().map(|kind| &**kind).find(same)
+    async fn kind(&self, plane: &Plane, cluster: LogicalClusterId) -> Result<Option<Arc<Kind>>, PlaneError> {
+        let Ok(version) = self.api_version.parse::<GroupVersion>() else { return Ok(None) };
+        let builtin = Surface::builtin().kind_in_any_version(&version.group, &self.kind);
+        let found = match builtin {
+            Some(served) => Some(served),
+            None => plane.kinds().of(cluster).await?.kind_in_any_version(&version.group, &self.kind),
+        };
+        Ok(found.map(|served| served.kind))
     }
 
     /// Where the owner of the object at `dependent` must be: in its namespace, or at cluster scope.
-    fn key(&self, plane: &Plane, dependent: &ObjectKey) -> Option<Target> {
-        let kind = self.kind(plane)?;
+    fn key(&self, kind: &Kind, dependent: &ObjectKey) -> Option<ObjectKey> {
         let scope = match (kind.namespaced, &dependent.scope) {
             (false, _) => Scope::Cluster,
             (true, Scope::Namespace(namespace)) => Scope::Namespace(namespace.clone()),
-            (true, Scope::Cluster) => return Some(Target::Impossible),
+            // A cluster-scoped dependent cannot have an owner in a namespace.
+            (true, Scope::Cluster) => return None,
         };
         let name: ObjectName = self.name.parse().ok()?;
         let resource = kind.storage.group_resource();
-        Some(Target::Key(ObjectKey { cluster: dependent.cluster, resource, scope, name }))
+        Some(ObjectKey { cluster: dependent.cluster, resource, scope, name })
     }
 }
 
-enum Target {
-    Key(ObjectKey),
-    /// A cluster-scoped dependent cannot have an owner in a namespace.
-    Impossible,
+/// Where the owner is that the object at `dependent` names; `None` when its kind is not served or it cannot be anywhere.
+pub(super) async fn key_of(
+    plane: &Plane,
+    dependent: &ObjectKey,
+    reference: &OwnerRef,
+) -> Result<Option<ObjectKey>, PlaneError> {
+    let kind = reference.kind(plane, dependent.cluster).await?;
+    Ok(kind.and_then(|kind| reference.key(&kind, dependent)))
 }
 
 /// Whether the owner that `reference` names is there, by name and uid, read from the store itself.
@@ -81,10 +94,7 @@ pub(super) async fn state(
     dependent: &ObjectKey,
     reference: &OwnerRef,
 ) -> Result<OwnerState, PlaneError> {
-    let key = match reference.key(plane, dependent) {
-        None | Some(Target::Impossible) => return Ok(OwnerState::Unknown),
-        Some(Target::Key(key)) => key,
-    };
+    let Some(key) = key_of(plane, dependent, reference).await? else { return Ok(OwnerState::Unknown) };
     let Some(owner) = plane.get(&key).await? else { return Ok(OwnerState::Absent) };
     if object::meta_text(&owner.object, "uid") != reference.uid {
         return Ok(OwnerState::Absent);
@@ -94,16 +104,11 @@ pub(super) async fn state(
     Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
 }
 
-/// Owners of the object of an event, which may wait for it.
-pub(super) fn owners_of(plane: &Plane, event: &Event) -> Vec<ObjectKey> {
-    if event.record.header.owners.is_empty() {
-        return Vec::new();
-    }
-    let Ok(object) = event.record.to_value(ResourceVersion::FIRST) else { return Vec::new() };
-    let keys = OwnerRef::all(&object).into_iter().filter_map(|reference| reference.key(plane, &event.key));
-    keys.filter_map(|target| match target {
-        Target::Key(key) => Some(key),
-        Target::Impossible => None,
-    })
-    .collect()
+/// Owners that the object of an event names, which may wait for it.
+pub(super) fn owners_of(event: &Event) -> impl Iterator<Item = OwnerRef> {
+    let object = match event.record.header.owners.is_empty() {
+        true => None,
+        false => event.record.to_value(ResourceVersion::FIRST).ok(),
+    };
+    object.map(|object| OwnerRef::all(&object)).unwrap_or_default().into_iter()
 }

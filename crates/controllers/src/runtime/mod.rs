@@ -23,6 +23,11 @@ pub trait Controller: Send + Sync + 'static {
     /// Resources, in all logical clusters, whose events name keys.
     fn resources(&self) -> Vec<GroupResource>;
 
+    /// Whether resources that logical clusters define by themselves, now and later, are followed as well.
+    fn follows_defined(&self) -> bool {
+        false
+    }
+
     /// The keys that an event makes worth a look. At the start every stored object comes as a `Created` event.
     fn keys(&self, event: &Event) -> Vec<Self::Key>;
 

@@ -1,10 +1,16 @@
 //! Feeds the queues of loops from the store, and works them off.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use portolan_machinery::custom;
 use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, StoreError, WatchScope, Worklist};
 use portolan_types::{BoxFuture, GroupResource, ResourceVersion, work::Backoff};
-use tokio::task::JoinSet;
+use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -45,17 +51,31 @@ impl Loops {
     /// Runs them until `shutdown`. One that panicked ends all: half a loop would look like a whole one.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut tasks = JoinSet::new();
-        for (resource, fed) in self.by_resource() {
+        let defined = Arc::new(Defined::default());
+        let mut by_resource = self.by_resource();
+        by_resource.entry(Defined::resource()).or_default().push(defined.clone());
+        let mut followed: HashSet<GroupResource> = by_resource.keys().cloned().collect();
+        for (resource, fed) in by_resource {
             tasks.spawn(feed(self.plane.store().clone(), resource, fed));
         }
-        for fed in self.loops {
+        for fed in &self.loops {
             (0..fed.workers()).for_each(|_| drop(tasks.spawn(fed.clone().work())));
         }
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            Some(Err(ended)) = tasks.join_next() => {
-                if let Ok(panic) = ended.try_into_panic() {
-                    std::panic::resume_unwind(panic);
+        let interested: Vec<_> = self.loops.iter().filter(|fed| fed.follows_defined()).cloned().collect();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                new = defined.next() => {
+                    for resource in new.into_iter().filter(|_| !interested.is_empty()) {
+                        if followed.insert(resource.clone()) {
+                            tasks.spawn(feed(self.plane.store().clone(), resource, interested.clone()));
+                        }
+                    }
+                }
+                Some(ended) = tasks.join_next() => {
+                    if let Some(Ok(panic)) = ended.err().map(tokio::task::JoinError::try_into_panic) {
+                        std::panic::resume_unwind(panic);
+                    }
                 }
             }
         }
@@ -77,9 +97,58 @@ impl Loops {
 trait Fed: Send + Sync {
     fn name(&self) -> &'static str;
     fn resources(&self) -> Vec<GroupResource>;
+    fn follows_defined(&self) -> bool;
     fn workers(&self) -> usize;
     fn take_in(&self, event: &Event);
     fn work(self: Arc<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Resources that logical clusters define, as their definitions are seen. What was followed once is followed on: the same
+/// resource may be defined elsewhere.
+#[derive(Default)]
+struct Defined {
+    seen: Mutex<HashSet<GroupResource>>,
+    more: Notify,
+}
+
+impl Defined {
+    fn resource() -> GroupResource {
+        GroupResource::new(custom::GROUP, custom::RESOURCE)
+    }
+
+    /// Waits for resources that have been seen since it was asked last.
+    async fn next(&self) -> HashSet<GroupResource> {
+        self.more.notified().await;
+        std::mem::take(&mut *self.seen.lock().expect("no code panics under this lock"))
+    }
+}
+
+impl Fed for Defined {
+    fn name(&self) -> &'static str {
+        "defined-resources"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![Self::resource()]
+    }
+
+    fn follows_defined(&self) -> bool {
+        false
+    }
+
+    fn workers(&self) -> usize {
+        0
+    }
+
+    fn take_in(&self, event: &Event) {
+        let Some(resource) = custom::resource_named(event.key.name.as_str()) else { return };
+        self.seen.lock().expect("no code panics under this lock").insert(resource);
+        self.more.notify_one();
+    }
+
+    fn work(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 struct Loop<C: Controller> {
@@ -94,6 +163,10 @@ impl<C: Controller> Fed for Loop<C> {
 
     fn resources(&self) -> Vec<GroupResource> {
         self.controller.resources()
+    }
+
+    fn follows_defined(&self) -> bool {
+        self.controller.follows_defined()
     }
 
     fn workers(&self) -> usize {

@@ -95,7 +95,7 @@ pub fn decode(
     let asked = media;
     let media = asked.in_fact(body);
     let walk = Walk::new(table);
-    let root = FieldKind::Message(kind.schema);
+    let root = FieldKind::Message(kind.decoded_as);
     let walked = match media {
         MediaType::Json => read_json(body, |json| walk.seed(&root).deserialize(json)),
         MediaType::Yaml => read_yaml(body, |yaml| walk.seed(&root).deserialize(yaml)),
@@ -200,7 +200,7 @@ pub fn prune_canonical(
     validation: FieldValidation,
 ) -> Result<Vec<String>, Unfit> {
     let walk = Walk::new(table);
-    let root = FieldKind::Message(kind.schema);
+    let root = FieldKind::Message(kind.decoded_as);
     let walked = walk.seed(&root).deserialize(object.take());
     let clean = walked.map_err(|error| Unfit(walk.fault().unwrap_or(Fault::Value(error.to_string()))))?;
     *object = clean.unwrap_or_else(|| zero(table, &root));
@@ -235,7 +235,7 @@ fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded,
     let object = protobuf::decode(body, table).map_err(|error| errors::protobuf(kind, body, &error))?;
     let object = check_type(table, kind, object, body)?;
     let walk = Walk::new(table);
-    let root = FieldKind::Message(kind.schema);
+    let root = FieldKind::Message(kind.decoded_as);
     let walked = walk.seed(&root).deserialize(object);
     let fail = |error: serde_json::Error| {
         let fault = walk.fault().map_or(error.to_string(), |fault| fault.to_string());

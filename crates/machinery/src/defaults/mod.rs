@@ -27,7 +27,7 @@ type Function = fn(&mut Fields);
 
 /// Fills in all defaults of `object`, in place. Idempotent.
 pub fn apply(table: &KindTable, kind: &Kind, object: &mut Value) {
-    if let Some(fields) = object.as_object_mut() {
+    if let (true, Some(fields)) = (kind.is_typed, object.as_object_mut()) {
         Defaulting { table, known: Known::get() }.message(kind.schema, fields);
     }
 }

@@ -42,7 +42,7 @@ fn resource(kind: &Kind) -> Value {
         "responseKind": response(kind, &kind.gvk),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*kind.singular,
-        "verbs": &kind.verbs,
+        "verbs": kind.listed_verbs(),
     });
     if !kind.short_names.is_empty() {
         entry["shortNames"] = json!(&kind.short_names);

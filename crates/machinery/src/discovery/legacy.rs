@@ -67,7 +67,7 @@ fn resource(kind: &Kind) -> Value {
         "singularName": &*kind.singular,
         "namespaced": kind.namespaced,
         "kind": &*kind.gvk.kind,
-        "verbs": &kind.verbs,
+        "verbs": kind.listed_verbs(),
     });
     if !kind.short_names.is_empty() {
         entry["shortNames"] = json!(&kind.short_names);

@@ -26,12 +26,18 @@ pub struct Kind {
     pub namespaced: bool,
     /// Whether Portolan serves it. Kinds which are not served are in the table so that their types can be decoded.
     pub served: bool,
-    /// Verbs, sorted.
+    /// Verbs, sorted as discovery shows them.
     pub verbs: Box<[Arc<str>]>,
+    /// Its definition is being deleted: no object is made any more, and those that are there go.
+    pub is_ending: bool,
     /// Subresources, sorted by name.
     pub subresources: Box<[Subresource]>,
-    /// The type of an object.
+    /// The type of an object, as fields are owned and documents describe it.
     pub schema: TypeId,
+    /// The type by which bodies are read.
+    pub decoded_as: TypeId,
+    /// Its type says all that is filled in and checked. Otherwise a schema of its own does.
+    pub is_typed: bool,
     /// `metadata.generation` is kept.
     pub generation: bool,
     /// An update without resourceVersion is allowed.
@@ -67,7 +73,7 @@ impl Kind {
 
     /// Whether it is one of Kubernetes' own kinds, by its group.
     pub fn is_kubernetes(&self) -> bool {
-        !self.gvk.group.contains('.') || self.gvk.group.ends_with(".k8s.io")
+        self.is_typed && (!self.gvk.group.contains('.') || self.gvk.group.ends_with(".k8s.io"))
     }
 
     /// What failures call it: one kind under several groups has one name inside of upstream.
@@ -83,6 +89,12 @@ impl Kind {
     /// Whether its objects are answers to their own creation, and never stored: reviews and bindings.
     pub fn is_only_created(&self) -> bool {
         self.verbs.iter().all(|verb| **verb == *"create")
+    }
+
+    /// The verbs that discovery shows.
+    pub fn listed_verbs(&self) -> Vec<&str> {
+        let is_listed = |verb: &&str| !self.is_ending || !matches!(*verb, "create" | "patch" | "update");
+        self.verbs.iter().map(|verb| &**verb).filter(is_listed).collect()
     }
 
     /// The subresource with this name, such as `status` or `proxy`.

@@ -8,6 +8,7 @@
 mod build;
 mod file;
 mod kind;
+mod surface;
 mod table;
 mod types;
 mod zero;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use build::{TableBuilder, TableError};
 pub use kind::{Kind, PlacedDefault, Subresource};
+pub use surface::{BuiltinKinds, Kinds, Served, Surface};
 pub use table::KindTable;
 pub use types::{Field, FieldKind, ListType, MapType, PatchStrategy, Scalar, Special, Type, TypeId, Wire, WireTarget};
 pub use zero::Zero;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use portolan_types::GroupVersionKind;
+use portolan_types::{GroupResource, GroupVersionKind};
 
 use super::{Kind, TableBuilder, Type, TypeId};
 
@@ -35,12 +35,21 @@ const OPTIONS: [&str; 6] =
 impl KindTable {
     /// Kubernetes' and Portolan's own kinds. Built at the first call.
     pub fn builtin() -> &'static KindTable {
-        static BUILTIN: OnceLock<KindTable> = OnceLock::new();
+        Self::shared_builtin()
+    }
+
+    /// The same table, to be kept beside others.
+    pub fn shared() -> Arc<KindTable> {
+        Self::shared_builtin().clone()
+    }
+
+    fn shared_builtin() -> &'static Arc<KindTable> {
+        static BUILTIN: OnceLock<Arc<KindTable>> = OnceLock::new();
         BUILTIN.get_or_init(|| {
             let mut builder = TableBuilder::new();
             builder.add_file(KUBERNETES).expect("a test builds the table from this data");
             builder.add_file(PORTOLAN).expect("a test builds the table from this data");
-            builder.finish()
+            Arc::new(builder.finish())
         })
     }
 
@@ -79,6 +88,17 @@ impl KindTable {
     /// The kinds of this table without those below it, in the order of discovery, also those not served.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.kinds.iter()
+    }
+
+    /// The table's own kind that objects of a stored resource are written as.
+    pub fn stored(&self, resource: &GroupResource) -> Option<&Arc<Kind>> {
+        self.kinds.iter().find(|kind| {
+            *kind.gvk.group == *resource.group
+                && *kind.resource == *resource.resource
+                && *kind.storage.resource == *resource.resource
+                && *kind.storage.group == *resource.group
+                && kind.storage.version == kind.gvk.version
+        })
     }
 
     /// The type of anything that can be a body: resources, lists, reviews, options (these under any group and version).

@@ -5,7 +5,7 @@ use portolan_types::{GroupKind, GroupResource, Status, StatusCause, object, seam
 use serde_json::{Value, json};
 
 use super::{WriteContext, is_held, is_removable};
-use crate::kinds::Kind;
+use crate::{custom, kinds::Kind};
 
 /// What happens to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,6 +134,7 @@ pub fn prepare_delete(
 ) -> Result<Deletion, Status> {
     let is = |group: &str, name: &str| *kind.gvk.group == *group && *kind.gvk.kind == *name;
     let is_namespace = is("", "Namespace");
+    let is_definition = is(custom::GROUP, "CustomResourceDefinition");
     if is_namespace {
         check_namespace(kind, old, options)?;
     }
@@ -149,10 +150,13 @@ pub fn prepare_delete(
     }
     set_finalizers(kind, &mut new, options.propagation);
     if !object::is_deleting(&new) {
-        if !is_held(&new) {
+        if !is_held(&new) && !is_definition {
             return Ok(Deletion::Remove(new));
         }
         mark(&mut new, now, 0);
+    }
+    if is_definition && !object::is_deleting(old) {
+        custom::deletion_begins(&mut new, &ctx.seams.now_text());
     }
     if is_namespace {
         if let Some(fields) = new.as_object_mut() {

@@ -4,7 +4,7 @@ use portolan_types::object::{self, child_mut};
 use serde_json::{Value, json};
 
 use super::{WriteContext, allocation, devices, qos, services, signing};
-use crate::kinds::Kind;
+use crate::{custom, kinds::Kind};
 
 /// Group and kind, to match on.
 fn of(kind: &Kind) -> (&str, &str) {
@@ -36,6 +36,7 @@ pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Va
             object::metadata_mut(object).insert("name".into(), ctx.seams.uid().to_string().into());
         }
         ("networking.k8s.io", "NetworkPolicy") => drop_key(object, "status"),
+        (custom::GROUP, "CustomResourceDefinition") => put(object, "status", Some(custom::fresh_status(object))),
         ("discovery.k8s.io", "EndpointSlice") => without_topology(object),
         ("coordination.k8s.io", "Lease") => not_coordinated(&Value::Null, object),
         ("apps", "DaemonSet") => object::set_annotation(object, TEMPLATE_GENERATION, Some("1".into())),
@@ -210,6 +211,10 @@ fn main_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value
             devices::drop_gated(old, new);
             devices::date_taints(ctx, new);
         }
+        (custom::GROUP, "CustomResourceDefinition") => {
+            let stored = custom::stored_versions(new, old.pointer("/status/storedVersions").unwrap_or(&Value::Null));
+            put(child(new, "status"), "storedVersions", Some(stored));
+        }
         _ => {}
     }
 }
@@ -319,7 +324,11 @@ fn resized(old: &Value, new: &mut Value) {
 
 /// Whether anything but metadata and status changed; for deployments also annotations count, for slices labels.
 fn is_spec_changed(kind: &Kind, old: &Value, new: &Value) -> bool {
-    let apart = |key: &str| !matches!(key, "metadata" | "status" | "apiVersion" | "kind");
+    let apart: &[&str] = match kind.is_typed || kind.subresource("status").is_some() {
+        true => &["metadata", "apiVersion", "kind", "status"],
+        false => &["metadata", "apiVersion", "kind"],
+    };
+    let apart = |key: &str| !apart.contains(&key);
     let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else { return true };
     let differs = before.iter().any(|(key, value)| apart(key) && after.get(key) != Some(value))
         || after.keys().any(|key| apart(key) && !before.contains_key(key));

@@ -133,7 +133,9 @@ pub(super) fn short_finalizer(name: &str) -> Option<&'static str> {
 fn system_finalizers(kind: &Kind, object: &Value, errors: &mut Errors) {
     let path = Path::new("metadata.finalizers");
     // These groups go by the rules of all of the machinery, not by those of Kubernetes.
-    let is_lax = matches!(&*kind.gvk.group, "admissionregistration.k8s.io" | "coordination.k8s.io" | "node.k8s.io");
+    let group = &*kind.gvk.group;
+    let is_lax =
+        matches!(group, "admissionregistration.k8s.io" | "coordination.k8s.io" | "node.k8s.io" | crate::custom::GROUP);
     for (at, name) in object::finalizers(object).enumerate().filter(|_| kind.is_kubernetes() && !is_lax) {
         if let Some(detail) = short_finalizer(name) {
             errors.invalid(path.index(at), &name.into(), detail);

@@ -1,0 +1,247 @@
+//! The kinds of each logical cluster, read from its definitions in the store.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+use portolan_machinery::{
+    custom::{self, Definition},
+    kinds::{Kinds, Surface},
+};
+use portolan_store::{DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Status};
+
+use crate::{
+    errors::{damaged, status_for},
+    follow::{Follower, follow},
+};
+
+use super::{
+    ServedKinds,
+    compiled::Compiled,
+    known::{Missing, State},
+};
+
+/// Definitions with more bytes than this are read on a thread that may take its time.
+const LONG_READ: usize = 64 * 1024;
+
+/// Knows what each logical cluster serves.
+#[derive(Clone)]
+pub(crate) struct Catalog(Arc<Inner>);
+
+struct Inner {
+    store: DynStore,
+    state: Mutex<State>,
+    compiled: Compiled,
+}
+
+type Definitions = BTreeMap<ObjectName, Arc<Definition>>;
+
+/// The resource of definitions.
+fn resource() -> GroupResource {
+    GroupResource::new(custom::GROUP, custom::RESOURCE)
+}
+
+impl Catalog {
+    /// Over a store.
+    pub(crate) fn new(store: DynStore) -> Self {
+        Self(Arc::new(Inner { store, state: Mutex::default(), compiled: Compiled::new() }))
+    }
+
+    /// Follows the writes of others, for ever.
+    pub(crate) async fn follow(self) {
+        let store = self.0.store.clone();
+        follow(store, WatchScope::Resource(resource(), None), Arc::new(self)).await;
+    }
+
+    /// What a logical cluster serves now.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn served(&self, cluster: LogicalClusterId) -> Result<Arc<ServedKinds>, Status> {
+        Ok(self.read(cluster).await?.0)
+    }
+
+    /// What a logical cluster without definitions serves.
+    pub(crate) fn builtin(&self) -> Arc<ServedKinds> {
+        self.0.compiled.served(Vec::new())
+    }
+
+    /// Reads a definition again: another server may have written it.
+    pub(crate) fn doubt(&self, cluster: LogicalClusterId, name: &str) {
+        if let Ok(name) = name.parse() {
+            self.0.state.lock().wrote(cluster, &name);
+        }
+    }
+
+    /// Whether a key is that of a definition.
+    pub(crate) fn is_about(key: &ObjectKey) -> bool {
+        *key.resource.group == *custom::GROUP && *key.resource.resource == *custom::RESOURCE
+    }
+
+    /// To be held while a definition is written.
+    pub(crate) fn change(&self, key: &ObjectKey) -> Changing {
+        self.0.state.lock().begin(key.cluster, &key.name);
+        Changing { catalog: self.clone(), cluster: key.cluster, name: key.name.clone() }
+    }
+
+    async fn read(&self, cluster: LogicalClusterId) -> Result<(Arc<ServedKinds>, Vec<Arc<Definition>>), Status> {
+        loop {
+            let (missing, token) = {
+                let mut state = self.0.state.lock();
+                let missing = state.missing(cluster);
+                let known = state.known(cluster);
+                if let (None, Some(served)) = (&missing, &known.served) {
+                    return Ok((served.clone(), known.definitions.values().cloned().collect()));
+                }
+                (missing.unwrap_or(Missing::Some(Vec::new())), known.token)
+            };
+            let fresh = match &missing {
+                Missing::All => self.all(cluster).await?,
+                Missing::Some(names) => self.some(cluster, names).await?,
+            };
+            if let Some(read) = self.install(cluster, token, &missing, fresh) {
+                return Ok(read);
+            }
+        }
+    }
+
+    async fn all(&self, cluster: LogicalClusterId) -> Result<Definitions, Status> {
+        let mut all = Definitions::new();
+        let mut request = RangeRequest::slices(RangeScope::Cluster(cluster, resource()));
+        loop {
+            let page = self.0.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+            let next = request.next(&page);
+            all.extend(self.understood(page.objects).await?);
+            match next {
+                Some(next) => request = next,
+                None => return Ok(all),
+            }
+        }
+    }
+
+    async fn some(&self, cluster: LogicalClusterId, names: &[(ObjectName, u64)]) -> Result<Definitions, Status> {
+        let mut found = Vec::new();
+        for (name, _) in names {
+            let key = ObjectKey::cluster_scoped(cluster, resource(), name.clone());
+            found.extend(self.0.store.get(&key).await.map_err(|e| status_for(&e))?);
+        }
+        self.understood(found).await
+    }
+
+    async fn understood(&self, stored: Vec<StoredObject>) -> Result<Definitions, Status> {
+        let bytes: usize = stored.iter().map(|object| object.record.body().len()).sum();
+        if bytes <= LONG_READ {
+            return self.0.understand(stored);
+        }
+        let inner = self.0.clone();
+        tokio::task::spawn_blocking(move || inner.understand(stored)).await.map_err(Status::internal)?
+    }
+
+    /// Keeps what was read; `None` when others have read or written meanwhile, so that it may be older than what is known.
+    fn install(
+        &self,
+        cluster: LogicalClusterId,
+        token: u64,
+        missing: &Missing,
+        fresh: Definitions,
+    ) -> Option<(Arc<ServedKinds>, Vec<Arc<Definition>>)> {
+        let mut state = self.0.state.lock();
+        let is_followed = state.is_followed;
+        let known = state.known(cluster);
+        let is_same = known.token == token;
+        match missing {
+            Missing::All if is_same && !known.is_whole => {
+                known.definitions = fresh;
+                known.is_whole = true;
+            }
+            // Nothing of it can be kept, but it was true when it was read.
+            Missing::All if !is_same => return Some(self.0.served(&fresh)),
+            Missing::All => return None,
+            Missing::Some(names) => {
+                let is_last = |(name, write): &(ObjectName, u64)| known.stale.get(name) == Some(write);
+                if !is_same || !names.iter().all(is_last) {
+                    return None;
+                }
+                for (name, _) in names {
+                    known.stale.remove(name);
+                    match fresh.get(name) {
+                        Some(definition) => drop(known.definitions.insert(name.clone(), definition.clone())),
+                        None => drop(known.definitions.remove(name)),
+                    }
+                }
+            }
+        }
+        let read = self.0.served(&known.definitions);
+        known.served = Some(read.0.clone());
+        if !is_followed {
+            state.forget(cluster);
+        }
+        Some(read)
+    }
+}
+
+impl Inner {
+    fn served(&self, definitions: &Definitions) -> (Arc<ServedKinds>, Vec<Arc<Definition>>) {
+        let tables = definitions.values().filter_map(|definition| definition.table.clone()).collect();
+        (self.compiled.served(tables), definitions.values().cloned().collect())
+    }
+
+    fn understand(&self, stored: Vec<StoredObject>) -> Result<Definitions, Status> {
+        let read = |object: StoredObject| {
+            let crd = object.record.to_value(object.revision).map_err(|e| damaged(&object.key, &e))?;
+            let definition = Definition::read(&crd, || self.compiled.table(&crd));
+            Ok((object.key.name, Arc::new(definition)))
+        };
+        stored.into_iter().map(read).collect()
+    }
+}
+
+/// A write of a definition under way.
+pub(crate) struct Changing {
+    catalog: Catalog,
+    cluster: LogicalClusterId,
+    name: ObjectName,
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.catalog.0.state.lock().end(self.cluster, &self.name);
+    }
+}
+
+impl Kinds for Catalog {
+    fn of(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Arc<Surface>, Status>> {
+        Box::pin(async move { Ok(self.served(cluster).await?.surface.clone()) })
+    }
+
+    fn definitions(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Vec<Arc<Definition>>, Status>> {
+        Box::pin(async move { Ok(self.read(cluster).await?.1) })
+    }
+
+    fn changing(&self, key: &ObjectKey) -> Box<dyn Send> {
+        Box::new(self.change(key))
+    }
+}
+
+impl Follower for Catalog {
+    fn catch_up(&self) -> BoxFuture<'_, Result<ResourceVersion, Status>> {
+        Box::pin(std::future::ready(Ok(self.0.store.current())))
+    }
+
+    fn following(&self) {
+        let mut state = self.0.state.lock();
+        // Between two watches anything may have been written.
+        state.forget_all();
+        state.is_followed = true;
+    }
+
+    fn take(&self, event: &Event) {
+        self.0.state.lock().wrote(event.key.cluster, &event.key.name);
+    }
+
+    fn lost(&self) {
+        let mut state = self.0.state.lock();
+        state.forget_all();
+        state.is_followed = false;
+    }
+}

@@ -1,0 +1,109 @@
+//! Tables and surfaces by content, for as long as somebody uses them.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+use portolan_machinery::{
+    custom::{self, Fingerprint},
+    kinds::{KindTable, Surface},
+};
+use serde_json::Value;
+
+use super::ServedKinds;
+
+/// Fewest entries at which those that are gone are looked for.
+const MIN_SWEPT: usize = 64;
+
+/// Values that are shared by key while they are in use.
+struct Shared<K, V>(Mutex<Entries<K, V>>);
+
+struct Entries<K, V> {
+    all: HashMap<K, Weak<V>>,
+    /// So many were in use at the last look.
+    live: usize,
+}
+
+impl<K: Eq + Hash, V> Shared<K, V> {
+    fn new() -> Self {
+        Self(Mutex::new(Entries { all: HashMap::new(), live: 0 }))
+    }
+
+    fn get(&self, key: &K) -> Option<Arc<V>> {
+        self.0.lock().all.get(key).and_then(Weak::upgrade)
+    }
+
+    /// The value at `key`: that of another who was faster, else `made`.
+    fn put(&self, key: K, made: Arc<V>) -> Arc<V> {
+        let mut entries = self.0.lock();
+        if let Some(known) = entries.all.get(&key).and_then(Weak::upgrade) {
+            return known;
+        }
+        entries.all.insert(key, Arc::downgrade(&made));
+        if entries.all.len() > MIN_SWEPT.max(2 * entries.live) {
+            entries.all.retain(|_, own| own.strong_count() > 0);
+            entries.live = entries.all.len();
+        }
+        made
+    }
+}
+
+/// What has been compiled.
+pub(super) struct Compiled {
+    tables: Shared<Fingerprint, KindTable>,
+    /// By the addresses of their tables, which live as long as the surface does.
+    surfaces: Shared<Vec<usize>, ServedKinds>,
+    builtin: Arc<ServedKinds>,
+}
+
+impl Compiled {
+    pub(super) fn new() -> Self {
+        let builtin = Arc::new(ServedKinds::new(Surface::builtin()));
+        Self { tables: Shared::new(), surfaces: Shared::new(), builtin }
+    }
+
+    /// The kinds of a definition; `None` when it cannot be compiled, which harms nobody but itself.
+    pub(super) fn table(&self, crd: &Value) -> Option<Arc<KindTable>> {
+        let fingerprint = custom::fingerprint(crd);
+        if let Some(known) = self.tables.get(&fingerprint) {
+            return Some(known);
+        }
+        match custom::compile(crd) {
+            Ok(made) => Some(self.tables.put(fingerprint, Arc::new(made))),
+            Err(error) => {
+                let name = portolan_types::object::name(crd);
+                tracing::warn!(name, %error, "a definition cannot be served");
+                None
+            }
+        }
+    }
+
+    /// What is served with these tables.
+    pub(super) fn served(&self, tables: Vec<Arc<KindTable>>) -> Arc<ServedKinds> {
+        if tables.is_empty() {
+            return self.builtin.clone();
+        }
+        let key: Vec<usize> = tables.iter().map(|table| Arc::as_ptr(table) as usize).collect();
+        if let Some(known) = self.surfaces.get(&key) {
+            return known;
+        }
+        self.surfaces.put(key, Arc::new(ServedKinds::new(Arc::new(Surface::over(tables)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_uses_is_forgotten() {
+        let shared = Shared::new();
+        let kept = shared.put(0, Arc::new(0));
+        (1..10 * MIN_SWEPT).for_each(|n| drop(shared.put(n, Arc::new(n))));
+        assert!(shared.0.lock().all.len() <= MIN_SWEPT + 1);
+        assert!(Arc::ptr_eq(&kept, &shared.put(0, Arc::new(7))) && shared.get(&1).is_none());
+    }
+}

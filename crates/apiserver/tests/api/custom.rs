@@ -1,0 +1,100 @@
+//! Custom resources, defined by clients who also say that they are established: the loop that does it is not here.
+
+use crate::common::{Client, Plane};
+use serde_json::{Value, json};
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.dev/v1/namespaces/default/widgets";
+
+fn widgets() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.dev"},
+        "spec": {
+            "group": "example.dev", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList", "shortNames": ["wd"]},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+                    "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}},
+                {"name": "v1beta1", "served": true, "storage": false,
+                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+            ],
+        },
+    })
+}
+
+/// Defines a resource and says that it is established.
+async fn define(client: &Client, crd: Value) -> Value {
+    let mut made = client.post(CRDS, crd).await.expect(201).json();
+    assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
+    made["status"]["acceptedNames"] = made["spec"]["names"].clone();
+    made["status"]["conditions"] = json!([
+        {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "Established", "status": "True", "reason": "InitialNamesAccepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ]);
+    let path = format!("{CRDS}/{}/status", made["metadata"]["name"].as_str().unwrap());
+    client.put(&path, made).await.expect(200).json()
+}
+
+fn widget(name: &str) -> Value {
+    json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 3}})
+}
+
+#[tokio::test]
+async fn a_resource_is_served_as_soon_as_it_is_established_and_only_where_it_is_defined() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    admin.get(WIDGETS).await.expect(404);
+    admin.post(CRDS, widgets()).await.expect(201);
+    admin.get(WIDGETS).await.expect(404);
+    admin.delete(&format!("{CRDS}/widgets.example.dev")).await.expect(200);
+    let mut held = admin.get(&format!("{CRDS}/widgets.example.dev")).await.expect(200).json();
+    assert_eq!(held["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    held["metadata"]["finalizers"] = json!([]);
+    admin.put(&format!("{CRDS}/widgets.example.dev"), held).await.expect(200);
+    define(&admin, widgets()).await;
+    let made = admin.post(WIDGETS, widget("a")).await.expect(201).json();
+    assert_eq!((&made["metadata"]["generation"], &made["spec"]["size"]), (&json!(1), &json!(3)));
+    let listed = admin.get(WIDGETS).await.expect(200).json();
+    assert_eq!((&listed["kind"], listed["items"].as_array().unwrap().len()), (&json!("WidgetList"), 1));
+    let other = admin.get("/apis/example.dev/v1beta1/widgets").await.expect(200).json();
+    assert_eq!(other["items"][0]["apiVersion"], "example.dev/v1beta1");
+
+    let groups = admin.get("/apis").await.expect(200).json();
+    assert!(groups["groups"].as_array().unwrap().iter().any(|group| group["name"] == "example.dev"));
+    let list = admin.get("/apis/example.dev/v1").await.expect(200).json();
+    assert_eq!(list["resources"][0]["shortNames"], json!(["wd"]));
+    assert_eq!(list["resources"][1]["name"], "widgets/status");
+    let index = admin.get("/openapi/v3").await.expect(200).json();
+    assert!(index["paths"]["apis/example.dev/v1"].is_object() && index["paths"]["apis/apps/v1"].is_object());
+    let document = admin.get("/openapi/v3/apis/example.dev/v1").await.expect(200).json();
+    assert!(document["components"]["schemas"]["dev.example.v1.Widget"].is_object());
+
+    let workspace = json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "shop"}});
+    admin.post("/apis/tenancy.kcp.io/v1alpha1/workspaces", workspace).await.expect(201);
+    let shop = admin.at("root:shop");
+    shop.get("/apis/example.dev/v1").await.expect(404);
+    shop.get(WIDGETS).await.expect(404);
+    assert!(shop.get("/openapi/v3").await.expect(200).json()["paths"]["apis/example.dev/v1"].is_null());
+}
+
+#[tokio::test]
+async fn a_resource_that_is_being_undefined_takes_no_new_objects() {
+    let admin = Plane::new().await.admin();
+    define(&admin, widgets()).await;
+    let mut held = widget("a");
+    held["metadata"]["finalizers"] = json!(["example.dev/hold"]);
+    admin.post(WIDGETS, held).await.expect(201);
+    let marked = admin.delete(&format!("{CRDS}/widgets.example.dev")).await.expect(200).json();
+    assert_eq!(marked["status"]["conditions"][2]["reason"], "InstanceDeletionPending");
+    let refused = admin.post(WIDGETS, widget("b")).await.expect(403);
+    let expected =
+        r#"widgets.example.dev "b" is forbidden: create not allowed while custom resource definition is terminating"#;
+    assert_eq!(refused.message(), expected);
+    let merge = "application/merge-patch+json";
+    admin.patch(&format!("{WIDGETS}/a"), merge, json!({"metadata": {"finalizers": null}})).await.expect(200);
+    let verbs = admin.get("/apis/example.dev/v1").await.json()["resources"][0]["verbs"].clone();
+    assert_eq!(verbs, json!(["delete", "deletecollection", "get", "list", "watch"]));
+}

@@ -1,0 +1,148 @@
+//! From a definition to a table of kinds.
+
+use std::sync::Arc;
+
+use portolan_types::{GroupVersion, GroupVersionKind, GroupVersionResource, object};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::{Names, status};
+use crate::kinds::{Field, FieldKind, Kind, KindTable, Scalar, Subresource, TableBuilder, TableError, Type, TypeId};
+
+/// What a table is kept by: definitions with the same have the same kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+/// The fingerprint of a definition.
+pub fn fingerprint(crd: &Value) -> Fingerprint {
+    let mut digest = Sha256::new();
+    for part in ["/spec", "/status/acceptedNames"] {
+        let bytes = serde_json::to_vec(&crd.pointer(part)).expect("a JSON tree serializes into memory");
+        digest.update((bytes.len() as u64).to_be_bytes());
+        digest.update(bytes);
+    }
+    digest.update([u8::from(is_terminating(crd))]);
+    Fingerprint(digest.finalize().into())
+}
+
+fn is_terminating(crd: &Value) -> bool {
+    object::is_deleting(crd) || status::is_true(crd, "Terminating")
+}
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+/// What kube-apiserver names, in its order.
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const VERBS_OF_PARTS: [&str; 3] = ["get", "patch", "update"];
+
+/// The kinds of a definition, one per version.
+///
+/// # Errors
+/// When two of its versions have one name, which validation refuses.
+pub fn compile(crd: &Value) -> Result<KindTable, TableError> {
+    let builder = TableBuilder::over(KindTable::builtin());
+    let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
+    let versions = part("/spec/versions").as_array().map_or(&[][..], Vec::as_slice);
+    let storage = versions.iter().find(|own| own.get("storage") == Some(&Value::Bool(true)));
+    let mut compiler = Compiler {
+        builder,
+        names: Names::of(part("/status/acceptedNames")),
+        group: part("/spec/group").as_str().unwrap_or_default().into(),
+        namespaced: part("/spec/scope").as_str() == Some("Namespaced"),
+        storage: storage.and_then(|own| own.get("name")).and_then(Value::as_str).unwrap_or_default().into(),
+        is_ending: is_terminating(crd),
+    };
+    for version in versions {
+        compiler.version(version)?;
+    }
+    Ok(compiler.builder.finish())
+}
+
+struct Compiler {
+    builder: TableBuilder,
+    names: Names,
+    group: Arc<str>,
+    namespaced: bool,
+    storage: Arc<str>,
+    is_ending: bool,
+}
+
+impl Compiler {
+    fn version(&mut self, version: &Value) -> Result<(), TableError> {
+        let name: Arc<str> = version.get("name").and_then(Value::as_str).unwrap_or_default().into();
+        let group_version = GroupVersion::new(self.group.clone(), name.clone());
+        let gvk = group_version.kind(self.names.kind.clone());
+        let schema = self.object_type(&gvk)?;
+        let list_kind = self.names.list_kind.clone();
+        let list = self.list_type(&group_version.kind(list_kind.clone()), schema)?;
+        self.builder.add_object(group_version.kind(list_kind.clone()), list);
+        let kind = Kind {
+            subresources: self.subresources(version, &gvk),
+            resource: self.names.plural.clone(),
+            singular: self.names.singular.clone(),
+            list_kind: Some(list_kind),
+            short_names: self.names.short_names.clone().into(),
+            categories: self.names.categories.clone().into(),
+            namespaced: self.namespaced,
+            served: version.get("served") == Some(&Value::Bool(true)),
+            is_ending: self.is_ending,
+            verbs: VERBS.iter().map(|verb| Arc::from(*verb)).collect(),
+            schema,
+            decoded_as: schema,
+            is_typed: false,
+            generation: true,
+            unconditional_update: false,
+            create_on_update: false,
+            storage: GroupVersionResource {
+                group: self.group.clone(),
+                version: self.storage.clone(),
+                resource: self.names.plural.clone(),
+            },
+            defaults: Box::default(),
+            gvk,
+        };
+        self.builder.add_kind(kind);
+        Ok(())
+    }
+
+    fn object_type(&mut self, gvk: &GroupVersionKind) -> Result<TypeId, TableError> {
+        let fields = [text("apiVersion"), text("kind"), self.message("metadata", OBJECT_META)];
+        let own = Type { preserve_unknown: true, ..Type::new(type_name(gvk), fields) };
+        self.builder.add_type(own)
+    }
+
+    fn list_type(&mut self, gvk: &GroupVersionKind, element: TypeId) -> Result<TypeId, TableError> {
+        let items =
+            Field { required: true, ..Field::new("items", FieldKind::List(Box::new(FieldKind::Message(element)))) };
+        let fields = [text("apiVersion"), text("kind"), self.message("metadata", LIST_META), items];
+        self.builder.add_type(Type::new(type_name(gvk), fields))
+    }
+
+    fn message(&self, name: &str, schema: &str) -> Field {
+        let schema = self.builder.type_named(schema).expect("the built-in table has the types of metadata");
+        Field::new(name, FieldKind::Message(schema))
+    }
+
+    fn subresources(&self, version: &Value, gvk: &GroupVersionKind) -> Box<[Subresource]> {
+        let has =
+            |name: &str| version.get("subresources").and_then(|own| own.get(name)).is_some_and(|own| !own.is_null());
+        let verbs = || VERBS_OF_PARTS.iter().map(|verb| Arc::from(*verb)).collect();
+        let scale = GroupVersionKind::new("autoscaling", "v1", "Scale");
+        [("status", gvk.clone()), ("scale", scale)]
+            .into_iter()
+            .filter(|(name, _)| has(name))
+            .map(|(name, gvk)| Subresource { name: name.into(), gvk, verbs: verbs() })
+            .collect()
+    }
+}
+
+fn text(name: &str) -> Field {
+    Field { pointer: true, ..Field::new(name, FieldKind::Scalar(Scalar::String)) }
+}
+
+/// The name of a type in OpenAPI documents: the group from its end, the version, the kind.
+fn type_name(gvk: &GroupVersionKind) -> String {
+    let mut group: Vec<&str> = gvk.group.split('.').collect();
+    group.reverse();
+    format!("{}.{}.{}", group.join("."), gvk.version, gvk.kind)
+}

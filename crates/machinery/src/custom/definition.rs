@@ -1,0 +1,61 @@
+//! What is known of a definition without its schemas.
+
+use std::sync::Arc;
+
+use portolan_types::{GroupResource, object};
+use serde_json::Value;
+
+use super::{Names, status};
+use crate::kinds::KindTable;
+
+/// A CustomResourceDefinition, as others see it.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// Its name, `<plural>.<group>`.
+    pub name: Arc<str>,
+    /// The resource that it defines.
+    pub resource: GroupResource,
+    /// The names that it asks for.
+    pub claimed: Names,
+    /// The names that it has been given.
+    pub accepted: Names,
+    /// It is served, also while it is being deleted.
+    pub is_established: bool,
+    /// It is being deleted.
+    pub is_deleting: bool,
+    /// Nothing is out of date in its status, as far as that can be told without looking at others.
+    pub is_settled: bool,
+    /// Its kinds, once it is established.
+    pub table: Option<Arc<KindTable>>,
+}
+
+impl Definition {
+    /// Reads a definition. `compile` is asked for its kinds when it is established.
+    pub fn read(crd: &Value, compile: impl FnOnce() -> Option<Arc<KindTable>>) -> Self {
+        let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
+        let group = part("/spec/group").as_str().unwrap_or_default();
+        let claimed = Names::of(part("/spec/names"));
+        let is_established = status::is_true(crd, "Established");
+        Self {
+            name: object::name(crd).into(),
+            resource: GroupResource::new(group, claimed.plural.clone()),
+            accepted: Names::of(part("/status/acceptedNames")),
+            claimed,
+            is_established,
+            is_deleting: object::is_deleting(crd),
+            is_settled: status::is_settled_alone(crd),
+            table: if is_established { compile() } else { None },
+        }
+    }
+
+    /// Whether its status may have to change.
+    pub fn needs_look(&self) -> bool {
+        !self.is_settled || self.claimed != self.accepted || self.is_deleting
+    }
+}
+
+/// The resource that a definition of this name defines. `None` for what is no such name.
+pub fn resource_named(name: &str) -> Option<GroupResource> {
+    let (plural, group) = name.split_once('.')?;
+    (!plural.is_empty() && !group.is_empty()).then(|| GroupResource::new(group, plural))
+}

@@ -1,0 +1,201 @@
+//! The status of a definition: which names it has, whether it is served, what becomes of its instances.
+
+use portolan_types::object::{self, Object, child_mut};
+use serde_json::{Value, json};
+
+use super::{Names, Taken};
+
+/// Holds a definition until its instances are gone.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+const APPROVAL: &str = "api-approved.kubernetes.io";
+const APPROVAL_RULES: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+
+/// A condition without its time.
+struct Condition {
+    kind: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Condition {
+    fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, holds, reason, message: message.into() }
+    }
+
+    fn status(&self) -> &'static str {
+        if self.holds { "True" } else { "False" }
+    }
+
+    fn is_same(&self, other: &Value) -> bool {
+        let text = |key: &str| other.get(key).and_then(Value::as_str).unwrap_or_default();
+        text("status") == self.status() && text("reason") == self.reason && text("message") == self.message
+    }
+}
+
+fn conditions(crd: &Value) -> &[Value] {
+    crd.pointer("/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a Value> {
+    conditions(crd).iter().find(|own| own.get("type").and_then(Value::as_str) == Some(kind))
+}
+
+/// Whether a condition is `True`.
+pub(super) fn is_true(crd: &Value, kind: &str) -> bool {
+    condition(crd, kind).and_then(|own| own.get("status")).and_then(Value::as_str) == Some("True")
+}
+
+fn set(status: &mut Object, wanted: &Condition, now: &str) {
+    if !status.get("conditions").is_some_and(Value::is_array) {
+        status.insert("conditions".into(), json!([]));
+    }
+    let Some(all) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
+    let same_kind = |own: &&mut Value| own.get("type").and_then(Value::as_str) == Some(wanted.kind);
+    match all.iter_mut().find(same_kind) {
+        Some(own) if wanted.is_same(own) => {}
+        Some(own) => {
+            if own.get("status").and_then(Value::as_str) != Some(wanted.status()) {
+                own["lastTransitionTime"] = now.into();
+            }
+            own["status"] = wanted.status().into();
+            own["reason"] = wanted.reason.into();
+            own["message"] = wanted.message.clone().into();
+        }
+        None => all.push(json!({
+            "type": wanted.kind, "status": wanted.status(), "lastTransitionTime": now,
+            "reason": wanted.reason, "message": wanted.message,
+        })),
+    }
+}
+
+/// What the groups of the Kubernetes community ask for.
+fn approval(crd: &Value) -> Option<Condition> {
+    let group = crd.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+    let is_protected =
+        ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
+    if !is_protected {
+        return None;
+    }
+    let text = object::annotation(crd, APPROVAL).unwrap_or_default();
+    let made = |holds, reason, message: String| {
+        Some(Condition::new("KubernetesAPIApprovalPolicyConformant", holds, reason, message))
+    };
+    if text.is_empty() {
+        let message = format!("protected groups must have approval annotation {APPROVAL:?}, {APPROVAL_RULES}");
+        return made(false, "MissingAnnotation", message);
+    }
+    if text.starts_with("unapproved") {
+        return made(false, "UnapprovedAnnotation", format!("not approved: {text:?}"));
+    }
+    let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
+        !scheme.is_empty()
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric())
+            && !rest.starts_with('/')
+            && !rest.is_empty()
+    });
+    if is_url {
+        return made(true, "ApprovedAnnotation", format!("approved in {text}"));
+    }
+    let message = format!(
+        "protected groups must have approval annotation {APPROVAL:?} with either a URL or a reason starting with \"unapproved\", {APPROVAL_RULES}"
+    );
+    made(false, "InvalidAnnotation", message)
+}
+
+/// Whether nothing in the status is out of date that does not depend on other definitions.
+pub(super) fn is_settled_alone(crd: &Value) -> bool {
+    let named = condition(crd, "NamesAccepted").is_some() && condition(crd, "Established").is_some();
+    named && approval(crd).is_none_or(|wanted| condition(crd, wanted.kind).is_some_and(|own| wanted.is_same(own)))
+}
+
+/// The status that a definition should have; `None` when it has it. `taken` are the names of the others in its group.
+pub fn settled(crd: &Value, taken: &Taken, now: &str) -> Option<Value> {
+    let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
+    let (claimed, before) = (Names::of(part("/spec/names")), Names::of(part("/status/acceptedNames")));
+    let (accepted, conflict) = before.accepted(&claimed, taken);
+    let mut status = part("/status").as_object().cloned().unwrap_or_default();
+    if accepted != before || condition(crd, "NamesAccepted").is_none() || conflict.is_some() {
+        status.insert("acceptedNames".into(), accepted.to_value());
+        let names = match &conflict {
+            None => Condition::new("NamesAccepted", true, "NoConflicts", "no conflicts found"),
+            Some((reason, message)) => Condition::new("NamesAccepted", false, reason, message.clone()),
+        };
+        set(&mut status, &names, now);
+    }
+    let names_are_good = conflict.is_none();
+    if !is_true(crd, "Established") {
+        // Whoever sees this status is served by a server that has read it, so there is nothing to be waited for in between.
+        let established = match names_are_good {
+            true => Condition::new("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
+            false => Condition::new("Established", false, "NotAccepted", "not all names are accepted"),
+        };
+        set(&mut status, &established, now);
+    }
+    if let Some(approval) = approval(crd) {
+        set(&mut status, &approval, now);
+    }
+    let status = Value::Object(status);
+    (status != *part("/status")).then_some(status)
+}
+
+/// What is left of the instances of a definition that is being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instances {
+    /// There never were any.
+    NeverServed,
+    /// Some are left.
+    Left,
+    /// None is left.
+    Gone,
+}
+
+/// Marks a definition, with its deletion, for the instances to be deleted first.
+pub fn deletion_begins(crd: &mut Value, now: &str) {
+    let metadata = object::metadata_mut(crd);
+    let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.iter().any(|own| own == CLEANUP_FINALIZER)
+    {
+        list.push(CLEANUP_FINALIZER.into());
+    }
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let Some(fields) = crd.as_object_mut() else { return };
+    set(child_mut(fields, "status"), &Condition::new("Terminating", true, "InstanceDeletionPending", message), now);
+}
+
+/// Writes down what is left of the instances. Gone are also those that never were.
+pub fn with_instances(crd: &mut Value, instances: &Instances, now: &str) {
+    let condition = match instances {
+        Instances::NeverServed => {
+            Condition::new("Terminating", false, "NeverEstablished", "resource was never established")
+        }
+        Instances::Left => {
+            Condition::new("Terminating", true, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+        }
+        Instances::Gone => Condition::new("Terminating", false, "InstanceDeletionCompleted", "removed all instances"),
+    };
+    let Some(fields) = crd.as_object_mut() else { return };
+    set(child_mut(fields, "status"), &condition, now);
+    if *instances != Instances::Left {
+        let finalizers = object::metadata_mut(crd).get_mut("finalizers").and_then(Value::as_array_mut);
+        finalizers.into_iter().for_each(|list| list.retain(|own| own != CLEANUP_FINALIZER));
+    }
+}
+
+/// The status of a definition that nobody has looked at yet.
+pub(crate) fn fresh_status(crd: &Value) -> Value {
+    json!({"acceptedNames": Names::default().to_value(), "storedVersions": stored_versions(crd, &Value::Null)})
+}
+
+/// The versions in which objects may be stored: those of before and the one that is stored from now on.
+pub(crate) fn stored_versions(crd: &Value, before: &Value) -> Value {
+    let mut all = before.as_array().cloned().unwrap_or_default();
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    let storage = versions.filter(|own| own.get("storage") == Some(&Value::Bool(true))).find_map(|own| own.get("name"));
+    if let Some(name) = storage.filter(|name| !all.contains(name)) {
+        all.push(name.clone());
+    }
+    all.into()
+}

@@ -1,0 +1,145 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+fn crd(names: Value) -> Value {
+    let plural = names["plural"].as_str().unwrap().to_owned();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.dev")},
+        "spec": {
+            "group": "example.dev", "scope": "Namespaced", "names": names,
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}},
+                {"name": "v1beta1", "served": false, "storage": false},
+            ],
+        },
+    })
+}
+
+fn widgets() -> Value {
+    crd(
+        json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList", "shortNames": ["wd"]}),
+    )
+}
+
+fn accepted(mut crd: Value) -> Value {
+    crd["status"] = settled(&crd, &Taken::default(), NOW).unwrap();
+    crd
+}
+
+fn summary(status: &Value) -> Vec<String> {
+    let of = |own: &Value| {
+        format!("{} {} {}: {}", own["type"], own["status"], own["reason"], own["message"]).replace('"', "")
+    };
+    status["conditions"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn a_definition_with_free_names_is_established_at_once() {
+    let done = accepted(widgets());
+    let expected = [
+        "NamesAccepted True NoConflicts: no conflicts found",
+        "Established True InitialNamesAccepted: the initial names have been accepted",
+    ];
+    assert_eq!(summary(&done["status"]), expected);
+    assert_eq!(done["status"]["acceptedNames"], done["spec"]["names"]);
+    assert_eq!(settled(&done, &Taken::default(), NOW), None, "it is settled");
+}
+
+#[test]
+fn names_that_others_have_are_refused_until_they_are_free() {
+    let mut taken = Taken::default();
+    taken.add(&Names::of(&widgets()["spec"]["names"]));
+    for (case, names, reason) in [
+        (
+            "the kind",
+            json!({"plural": "gadgets", "singular": "gadget", "kind": "Widget", "listKind": "Gs"}),
+            "KindConflict False: \"Widget\"",
+        ),
+        (
+            "a list kind",
+            json!({"plural": "gadgets", "singular": "gadget", "kind": "G", "listKind": "WidgetList"}),
+            "ListKindConflict False: \"WidgetList\"",
+        ),
+        (
+            "a short name",
+            json!({"plural": "gadgets", "singular": "gadget", "kind": "G", "listKind": "Gs", "shortNames": ["wd"]}),
+            "ShortNamesConflict False: \"wd\"",
+        ),
+        (
+            "the singular",
+            json!({"plural": "gadgets", "singular": "wd", "kind": "G", "listKind": "Gs"}),
+            "SingularConflict False: \"wd\"",
+        ),
+    ] {
+        let mut crd = crd(names);
+        let status = settled(&crd, &taken, NOW).unwrap();
+        let names = &status["conditions"][0];
+        let got = format!("{} {}: {}", names["reason"], names["status"], names["message"].as_str().unwrap())
+            .replace("\"K", "K");
+        let expected = format!("{reason} is already in use");
+        assert_eq!(got.replace('"', ""), expected.replace('"', ""), "{case}");
+        assert_eq!(status["conditions"][1]["reason"], "NotAccepted", "{case}");
+        crd["status"] = status;
+        assert_eq!(settled(&crd, &taken, NOW), None, "{case}: nothing changes while the name is taken");
+        crd["status"] = settled(&crd, &Taken::default(), NOW).unwrap();
+        assert_eq!(
+            summary(&crd["status"])[1],
+            "Established True InitialNamesAccepted: the initial names have been accepted"
+        );
+    }
+}
+
+#[test]
+fn groups_of_the_community_ask_for_approval() {
+    for (annotation, expected) in [
+        (None, "False MissingAnnotation"),
+        (Some("unapproved, for a test"), "False UnapprovedAnnotation"),
+        (Some("https://github.com/kubernetes/kubernetes/pull/1"), "True ApprovedAnnotation"),
+        (Some("yes"), "False InvalidAnnotation"),
+    ] {
+        let mut crd = widgets();
+        crd["spec"]["group"] = "x.k8s.io".into();
+        if let Some(text) = annotation {
+            crd["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": text});
+        }
+        let status = settled(&crd, &Taken::default(), NOW).unwrap();
+        let own = &status["conditions"][2];
+        assert_eq!(format!("{} {}", own["status"].as_str().unwrap(), own["reason"].as_str().unwrap()), expected);
+    }
+}
+
+#[test]
+fn kinds_of_a_definition_are_those_of_its_versions() {
+    let table = compile(&accepted(widgets())).unwrap();
+    let v1 = table.resource("example.dev", "v1", "widgets").unwrap();
+    assert!(v1.served && v1.namespaced && v1.has_verb("create") && v1.subresource("status").is_some());
+    assert!(!table.resource("example.dev", "v1beta1", "widgets").unwrap().served);
+    assert_eq!(&*table.get(v1.schema).name, "dev.example.v1.Widget");
+    assert_eq!(table.stored(&v1.group_resource()).unwrap().gvk, v1.gvk);
+    let mut ending = accepted(widgets());
+    deletion_begins(&mut ending, NOW);
+    let table = compile(&ending).unwrap();
+    let v1 = table.resource("example.dev", "v1", "widgets").unwrap();
+    assert!(v1.is_ending && v1.has_verb("update"), "finalizers can still be taken off");
+    assert_eq!(v1.listed_verbs(), ["delete", "deletecollection", "get", "list", "watch"]);
+    assert_ne!(fingerprint(&ending), fingerprint(&accepted(widgets())));
+}
+
+#[test]
+fn a_definition_goes_when_its_instances_have_gone() {
+    let mut crd = accepted(widgets());
+    deletion_begins(&mut crd, NOW);
+    assert_eq!(crd["metadata"]["finalizers"], json!([CLEANUP_FINALIZER]));
+    for (instances, reason, finalizers) in [
+        (Instances::Left, "InstanceDeletionInProgress", json!([CLEANUP_FINALIZER])),
+        (Instances::Gone, "InstanceDeletionCompleted", json!([])),
+    ] {
+        with_instances(&mut crd, &instances, NOW);
+        assert_eq!(crd["status"]["conditions"][2]["reason"], reason);
+        assert_eq!(crd["metadata"]["finalizers"], finalizers);
+    }
+}
