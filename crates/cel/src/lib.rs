@@ -1,2 +1,25 @@
-//! CEL with budgets: the place of the expressions of custom resources, admission policies and cluster selectors. A crate of its
-//! own because its parser is slow to build. Nothing evaluates CEL yet, and what needs it is refused with a clear text.
+//! Kubernetes' CEL: expressions compiled against declared types, with cel-go's errors and cost estimates, and evaluated within a
+//! budget; and what Kubernetes makes of them, `x-kubernetes-validations` and admission policies.
+//!
+//! Everything here is pure: expressions, schemas and objects in, verdicts out. The crate does no IO and knows no kind; who may do what
+//! is asked through [`Authorizer`]. It never panics on an expression, and what an evaluation takes is bounded in steps and in memory.
+//! The table of functions is printed by `e2e/celtable`; `docs/decisions/0003-cel.md` tells why cel-go's rules are built here anew.
+
+mod check;
+mod deep;
+mod estimate;
+mod expression;
+mod functions;
+mod library;
+mod program;
+pub mod rules;
+mod schema;
+mod syntax;
+mod time;
+mod types;
+
+pub use check::{Environment, ObjectTypes};
+pub use expression::{Answer, Evaluated, EvaluationError, Expression, Variables};
+pub use program::{Authorizer, Decision, PER_CALL_LIMIT, PathCheck, ResourceCheck, Selector};
+pub use schema::{DeclaredType, ListType, Reason, Rule, Schema, escape, unescape};
+pub use types::Type;

@@ -1,0 +1,304 @@
+//! `'%s has %d'.format([a, b])`.
+
+use super::{Context, convert};
+use crate::program::{Failure, List, Map, Value};
+
+/// What is done with an argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clause {
+    /// `%s`
+    Text,
+    /// `%d`
+    Decimal,
+    /// `%.3f`
+    Fixed(Option<usize>),
+    /// `%e`
+    Scientific(Option<usize>),
+    /// `%b`
+    Binary,
+    /// `%x` and `%X`
+    Hex { upper: bool },
+    /// `%o`
+    Octal,
+}
+
+impl Clause {
+    /// What is said of an argument of another type.
+    pub(crate) fn misfit(self, found: &str) -> String {
+        let wanted = match self {
+            Self::Text => {
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+            }
+            Self::Decimal => "decimal clause can only be used on integers",
+            Self::Fixed(_) => "fixed-point clause can only be used on doubles",
+            Self::Scientific(_) => "scientific clause can only be used on doubles",
+            Self::Binary => "only integers and bools can be formatted as binary",
+            Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
+            Self::Octal => "octal clause can only be used on integers",
+        };
+        format!("{wanted}, was given {found}")
+    }
+}
+
+/// Why a text cannot be formatted.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    /// The format string itself.
+    Clause(String),
+    /// An argument.
+    Format(String),
+    Failure(Failure),
+}
+
+impl Wrong {
+    pub(crate) fn message(self) -> String {
+        match self {
+            Self::Clause(message) => message,
+            Self::Format(message) => format!("error during formatting: {message}"),
+            Self::Failure(failure) => failure.message().to_owned(),
+        }
+    }
+}
+
+/// Puts together a text from a format string and what `write` makes of each argument.
+pub(crate) fn interpolate(
+    text: &str,
+    count: usize,
+    write: &mut dyn FnMut(usize, Clause) -> Result<String, Wrong>,
+) -> Result<String, Wrong> {
+    let mut made = String::new();
+    let mut rest = text;
+    let mut index = 0;
+    while let Some(place) = rest.find('%') {
+        made += &rest[..place];
+        rest = &rest[place + 1..];
+        if let Some(after) = rest.strip_prefix('%') {
+            made.push('%');
+            rest = after;
+            continue;
+        }
+        if rest.is_empty() {
+            return Err(Wrong::Clause("unexpected end of string".to_owned()));
+        }
+        if index >= count {
+            return Err(Wrong::Clause(format!("index {index} out of range")));
+        }
+        let (clause, after) =
+            clause(rest).map_err(|message| Wrong::Clause(format!("could not parse formatting clause: {message}")))?;
+        made += &write(index, clause)?;
+        rest = after;
+        index += 1;
+    }
+    Ok(made + rest)
+}
+
+fn clause(text: &str) -> Result<(Clause, &str), String> {
+    let (precision, rest) = match text.strip_prefix('.') {
+        None => (None, text),
+        Some(rest) => {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            if digits == rest.len() {
+                return Err("error while parsing precision: could not find end of precision specifier".to_owned());
+            }
+            let number = rest[..digits].parse::<usize>().map_err(|_| {
+                format!("error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {:?}: invalid syntax", &rest[..digits])
+            })?;
+            (Some(number), &rest[digits..])
+        }
+    };
+    let letter = rest.chars().next().unwrap_or_default();
+    let clause = match letter {
+        's' => Clause::Text,
+        'd' => Clause::Decimal,
+        'f' => Clause::Fixed(precision),
+        'e' => Clause::Scientific(precision),
+        'b' => Clause::Binary,
+        'x' => Clause::Hex { upper: false },
+        'X' => Clause::Hex { upper: true },
+        'o' => Clause::Octal,
+        other => return Err(format!("unrecognized formatting clause \"{other}\"")),
+    };
+    Ok((clause, &rest[letter.len_utf8()..]))
+}
+
+/// Formats values.
+pub(super) fn format<'a>(text: &str, values: &List<'a>, context: &Context<'_>) -> Result<Value<'a>, Failure> {
+    let made = interpolate(text, values.len(), &mut |index, clause| {
+        let value = values.get(index).unwrap_or(Ok(Value::Null)).map_err(Wrong::Format)?;
+        let part = write(&value, clause, context)?;
+        context.meter.bytes(part.len()).map_err(Wrong::Failure)?;
+        Ok(part)
+    });
+    match made {
+        Ok(text) => Ok(text.into()),
+        Err(Wrong::Failure(failure)) => Err(failure),
+        Err(wrong) => Err(Failure::Error(wrong.message())),
+    }
+}
+
+fn write(value: &Value<'_>, clause: Clause, context: &Context<'_>) -> Result<String, Wrong> {
+    let misfit = || Wrong::Format(clause.misfit(value.type_of().name()));
+    Ok(match (clause, value) {
+        (Clause::Text, value) => return plain(value, context),
+        (Clause::Decimal, Value::Int(value)) => value.to_string(),
+        (Clause::Decimal, Value::Uint(value)) => value.to_string(),
+        (Clause::Fixed(precision), value) => fixed(double(value).ok_or_else(misfit)?, precision.unwrap_or(6).min(1000)),
+        (Clause::Scientific(width), value) => {
+            let text = scientific(double(value).ok_or_else(misfit)?);
+            format!("{text:>width$}", width = width.unwrap_or(6).min(1000))
+        }
+        (Clause::Binary, Value::Int(value)) => signed(*value, |magnitude| format!("{magnitude:b}")),
+        (Clause::Binary, Value::Uint(value)) => format!("{value:b}"),
+        (Clause::Binary, Value::Bool(value)) => u8::from(*value).to_string(),
+        (Clause::Octal, Value::Int(value)) => signed(*value, |magnitude| format!("{magnitude:o}")),
+        (Clause::Octal, Value::Uint(value)) => format!("{value:o}"),
+        (Clause::Hex { upper }, value) => {
+            let text = hex(value).ok_or_else(misfit)?;
+            if upper { text.to_ascii_uppercase() } else { text }
+        }
+        (Clause::Decimal | Clause::Binary | Clause::Octal, _) => return Err(misfit()),
+    })
+}
+
+fn signed(value: i64, write: impl Fn(u64) -> String) -> String {
+    let text = write(value.unsigned_abs());
+    if value < 0 { format!("-{text}") } else { text }
+}
+
+fn hex(value: &Value<'_>) -> Option<String> {
+    let bytes = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    match value {
+        Value::Int(value) => Some(signed(*value, |magnitude| format!("{magnitude:x}"))),
+        Value::Uint(value) => Some(format!("{value:x}")),
+        Value::String(text) => Some(bytes(text.as_bytes())),
+        Value::Bytes(value) => Some(bytes(value)),
+        _ => None,
+    }
+}
+
+fn double(value: &Value<'_>) -> Option<f64> {
+    match value {
+        Value::Double(value) => Some(*value),
+        Value::String(text) if matches!(&**text, "NaN" | "Infinity" | "-Infinity") => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn unusual(value: f64) -> Option<&'static str> {
+    match value {
+        value if value.is_nan() => Some("NaN"),
+        value if value == f64::INFINITY => Some("∞"),
+        value if value == f64::NEG_INFINITY => Some("-∞"),
+        _ => None,
+    }
+}
+
+/// Digits in groups of three, as English has them.
+fn fixed(value: f64, precision: usize) -> String {
+    if let Some(text) = unusual(value) {
+        return text.to_owned();
+    }
+    let text = format!("{:.precision$}", value.abs());
+    let (whole, fraction) =
+        text.split_once('.').map_or((text.as_str(), None), |(whole, fraction)| (whole, Some(fraction)));
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let sign = if value.is_sign_negative() { "-" } else { "" };
+    fraction.map_or_else(|| format!("{sign}{grouped}"), |fraction| format!("{sign}{grouped}.{fraction}"))
+}
+
+/// `1.052033 × 10⁰³`
+fn scientific(value: f64) -> String {
+    if let Some(text) = unusual(value) {
+        return text.to_owned();
+    }
+    let text = format!("{value:.6e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |exponent| ("⁻", exponent));
+    let raised = |digit: char| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10).unwrap_or_default() as usize).unwrap_or('⁰');
+    let exponent: String = format!("{exponent:0>2}").chars().map(raised).collect();
+    format!("{digits}\u{202f}×\u{202f}10{sign}{exponent}")
+}
+
+fn plain(value: &Value<'_>, context: &Context<'_>) -> Result<String, Wrong> {
+    context.meter.steps(1).map_err(Wrong::Failure)?;
+    match value {
+        Value::Null => Ok("null".to_owned()),
+        Value::Type(one) => Ok(one.name().to_owned()),
+        Value::List(list) => list_text(list, context),
+        Value::Map(map) => map_text(map, context),
+        other => match convert::text_of(other) {
+            Some(text) if !matches!(other, Value::Ip(_) | Value::Cidr(_)) => text.map_err(Wrong::Format),
+            _ => Err(Wrong::Format(Clause::Text.misfit(value.type_of().name()))),
+        },
+    }
+}
+
+/// A value within a list or a map, as it would be written in an expression.
+fn quoted(value: &Value<'_>, context: &Context<'_>) -> Result<String, Wrong> {
+    Ok(match value {
+        Value::String(text) => go_quote(text),
+        Value::Bytes(_) => format!("b{}", go_quote(&plain(value, context)?)),
+        Value::Double(value) => match unusual(*value) {
+            Some("∞") => "\"+Inf\"".to_owned(),
+            Some("-∞") => "\"-Inf\"".to_owned(),
+            Some(text) => format!("{text:?}"),
+            None => format!("{value:.6}"),
+        },
+        Value::Timestamp(_) => format!("timestamp({})", go_quote(&plain(value, context)?)),
+        Value::Duration(_) => format!("duration({})", go_quote(&plain(value, context)?)),
+        other => plain(other, context)?,
+    })
+}
+
+fn list_text(list: &List<'_>, context: &Context<'_>) -> Result<String, Wrong> {
+    let mut text = String::from("[");
+    for (index, element) in list.iter().enumerate() {
+        if index > 0 {
+            text += ", ";
+        }
+        let part = quoted(&element.map_err(Wrong::Format)?, context)?;
+        context.meter.bytes(part.len()).map_err(Wrong::Failure)?;
+        text += &part;
+    }
+    Ok(text + "]")
+}
+
+fn map_text(map: &Map<'_>, context: &Context<'_>) -> Result<String, Wrong> {
+    let mut pairs = Vec::new();
+    for key in map.keys() {
+        let value = map.find(&key).map_err(Wrong::Format)?.unwrap_or(Value::Null);
+        let pair = (quoted(&key, context)?, quoted(&value, context)?);
+        context.meter.bytes(pair.0.len() + pair.1.len()).map_err(Wrong::Failure)?;
+        pairs.push(pair);
+    }
+    pairs.sort();
+    let pairs: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+    Ok(format!("{{{}}}", pairs.join(", ")))
+}
+
+/// Go's `%q`.
+pub(super) fn go_quote(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '\u{7}' => quoted += "\\a",
+            '\u{8}' => quoted += "\\b",
+            '\u{c}' => quoted += "\\f",
+            '\n' => quoted += "\\n",
+            '\r' => quoted += "\\r",
+            '\t' => quoted += "\\t",
+            '\u{b}' => quoted += "\\v",
+            '\\' => quoted += "\\\\",
+            '"' => quoted += "\\\"",
+            other if (other as u32) < 0x20 || other == '\u{7f}' => quoted += &format!("\\x{:02x}", other as u32),
+            other => quoted.push(other),
+        }
+    }
+    quoted + "\""
+}

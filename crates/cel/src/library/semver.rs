@@ -1,0 +1,146 @@
+//! Semantic versions.
+
+use super::{Function, no_overload};
+use crate::program::{Failure, Value};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// A version. What is built into it does not tell in comparisons.
+#[derive(Clone, Debug)]
+pub(crate) struct Semver {
+    numbers: [u64; 3],
+    pre: Vec<Part>,
+}
+
+/// A part of what is before a release: numbers come before texts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Number(u64),
+    Text(String),
+}
+
+impl Semver {
+    pub(crate) fn cmp(&self, other: &Self) -> Ordering {
+        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) => self.pre.cmp(&other.pre),
+        })
+    }
+}
+
+pub(super) fn function(name: &str) -> Option<Function> {
+    Some(match name {
+        "semver" => |args, _| match read(args) {
+            Some(read) => read.map(|version| Value::Semver(Arc::new(version))).map_err(Failure::Error),
+            None => no_overload(),
+        },
+        "isSemver" => |args, _| read(args).map_or_else(no_overload, |read| Ok(Value::Bool(read.is_ok()))),
+        "major" => |args, _| number(args, 0),
+        "minor" => |args, _| number(args, 1),
+        "patch" => |args, _| number(args, 2),
+        "compareTo" => |args, _| compared(args, |order| Value::Int(order as i64)),
+        "isGreaterThan" => |args, _| compared(args, |order| Value::Bool(order.is_gt())),
+        "isLessThan" => |args, _| compared(args, |order| Value::Bool(order.is_lt())),
+        _ => return None,
+    })
+}
+
+fn read(args: &[Value<'_>]) -> Option<Result<Semver, String>> {
+    match args {
+        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Some(parse(text)),
+        [Value::String(text), Value::Bool(true)] => Some(normalize(text).and_then(|text| parse(&text))),
+        _ => None,
+    }
+}
+
+fn number<'a>(args: &[Value<'a>], place: usize) -> Result<Value<'a>, Failure> {
+    match args {
+        [Value::Semver(version)] => Ok(Value::Int(i64::try_from(version.numbers[place]).unwrap_or(i64::MAX))),
+        _ => no_overload(),
+    }
+}
+
+/// Comparisons that quantities have under the same names.
+fn compared<'a>(args: &[Value<'a>], tell: fn(Ordering) -> Value<'static>) -> Result<Value<'a>, Failure> {
+    match args {
+        [Value::Semver(one), Value::Semver(other)] => Ok(tell(one.cmp(other))),
+        [Value::Quantity(one), Value::Quantity(other)] => Ok(tell(one.quantity.cmp(&other.quantity))),
+        _ => no_overload(),
+    }
+}
+
+/// Leaves out a leading `v` and zeros, and adds the numbers that are not there.
+fn normalize(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
+    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+        return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+    }
+    parts.resize(parts.len().max(3), "0".to_owned());
+    Ok(parts.join("."))
+}
+
+fn without_zeros(part: &str) -> String {
+    if part.len() <= 1 {
+        return part.to_owned();
+    }
+    let rest = part.trim_start_matches('0');
+    if rest.starts_with(|first: char| first.is_ascii_digit()) { rest.to_owned() } else { format!("0{rest}") }
+}
+
+fn parse(text: &str) -> Result<Semver, String> {
+    if text.is_empty() {
+        return Err("Version string empty".to_owned());
+    }
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
+    let [major, minor, patch] = parts.as_slice() else { return Err("No Major.Minor.Patch elements found".to_owned()) };
+    let (patch, build) = patch.split_once('+').map_or((*patch, None), |(patch, build)| (patch, Some(build)));
+    let (patch, pre) = patch.split_once('-').map_or((patch, None), |(patch, pre)| (patch, Some(pre)));
+    let numbers = [numeric("Major", major)?, numeric("Minor", minor)?, numeric("Patch", patch)?];
+    let pre = pre.map_or(Ok(Vec::new()), |pre| pre.split('.').map(part).collect())?;
+    for part in build.into_iter().flat_map(|build| build.split('.')) {
+        if part.is_empty() {
+            return Err("Build meta data is empty".to_owned());
+        }
+        if !part.bytes().all(is_identifier) {
+            return Err(format!("Invalid character(s) found in build meta data {part:?}"));
+        }
+    }
+    Ok(Semver { numbers, pre })
+}
+
+fn is_identifier(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
+}
+
+fn numeric(name: &str, text: &str) -> Result<u64, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("Invalid character(s) found in {} number {text:?}", name.to_lowercase()));
+    }
+    if text.len() > 1 && text.starts_with('0') {
+        return Err(format!("{name} number must not contain leading zeroes {text:?}"));
+    }
+    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"))
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    if text.is_empty() {
+        return Err("Prerelease is empty".to_owned());
+    }
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        if text.len() > 1 && text.starts_with('0') {
+            return Err(format!("Numeric PreRelease version must not contain leading zeroes {text:?}"));
+        }
+        return text
+            .parse()
+            .map(Part::Number)
+            .map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"));
+    }
+    if text.bytes().all(is_identifier) {
+        Ok(Part::Text(text.to_owned()))
+    } else {
+        Err(format!("Invalid character(s) found in prerelease {text:?}"))
+    }
+}

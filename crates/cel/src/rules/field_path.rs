@@ -1,0 +1,90 @@
+//! `fieldPath`: `.spec['a.b'].c`, relative to where a rule is.
+
+use crate::schema::Schema;
+
+/// Reads a path of properties and map keys that a schema has, and writes it as errors do.
+///
+/// # Errors
+/// What is wrong with it, where that is more than that it leads nowhere.
+pub fn valid_field_path(text: &str, schema: &Schema) -> Result<String, String> {
+    let mut path = String::new();
+    let mut at = schema;
+    let mut tokens = tokens(text).into_iter();
+    while let Some(token) = tokens.next() {
+        let name = match token.as_str() {
+            "." => tokens.next().ok_or("unexpected end of JSON path")?,
+            "[" => {
+                let token = tokens.next().ok_or("unexpected end of JSON path")?;
+                let inner =
+                    token.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).filter(|_| token.len() >= 2);
+                let name = unescape(inner.ok_or_else(|| format!("expected single quoted string but got {token}"))?)?;
+                match tokens.next().ok_or("unexpected end of JSON path")?.as_str() {
+                    "]" => name,
+                    other => return Err(format!("expected ] but got {other}")),
+                }
+            }
+            other => return Err(format!("expected [ or . but got: {other}")),
+        };
+        if at.has_properties {
+            at = at.properties.get(&name).ok_or("does not refer to a valid field")?;
+            path = super::error::child(&path, &name);
+        } else {
+            at = at.values.as_deref().ok_or("does not refer to a valid field")?;
+            path = format!("{path}[{name}]");
+        }
+    }
+    Ok(path)
+}
+
+/// Delimiters, quoted texts, and what is between.
+fn tokens(text: &str) -> Vec<String> {
+    let mut tokens: Vec<String> = Vec::new();
+    let mut current = String::new();
+    let mut quoted = false;
+    let mut previous = ' ';
+    for character in text.chars() {
+        if quoted {
+            current.push(character);
+            if character == '\'' && previous != '\\' {
+                tokens.push(std::mem::take(&mut current));
+                quoted = false;
+            }
+        } else if matches!(character, '.' | '[' | ']') {
+            if !current.is_empty() {
+                tokens.push(std::mem::take(&mut current));
+            }
+            tokens.push(character.to_string());
+        } else {
+            quoted = current.is_empty() && character == '\'';
+            current.push(character);
+        }
+        previous = character;
+    }
+    if !current.is_empty() {
+        tokens.push(current);
+    }
+    tokens
+}
+
+fn unescape(text: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character != '\\' {
+            plain.push(character);
+            continue;
+        }
+        plain.push(match characters.next() {
+            Some('a') => '\u{7}',
+            Some('b') => '\u{8}',
+            Some('f') => '\u{c}',
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('v') => '\u{b}',
+            Some(same @ ('\'' | '\\')) => same,
+            other => return Err(format!("invalid string literal: invalid escape char \\{}", other.unwrap_or(' '))),
+        });
+    }
+    Ok(plain)
+}

@@ -1,0 +1,206 @@
+//! The rules of a schema tree, and their run over an object.
+
+use super::correlate::{Pair, same_element};
+use super::error::child;
+use super::{BUDGET, Compiled, RuleError, compile};
+use crate::schema::{DeclaredType, Rule, Schema, Shape, escape};
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Compiled rules of a schema and of all below it. Made once for a schema; used by any number of threads.
+#[derive(Debug)]
+pub struct Validator {
+    pub(super) schema: Schema,
+    pub(super) rules: Vec<(Rule, Compiled)>,
+    items: Option<Box<Validator>>,
+    values: Option<Box<Validator>>,
+    properties: BTreeMap<String, Validator>,
+    all_of: Vec<Validator>,
+    correlation: Option<Arc<Schema>>,
+}
+
+/// What the rules of an object say.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// What is wrong.
+    pub errors: Vec<RuleError>,
+    /// What is wrong and has been before: the object did not change there.
+    pub warnings: Vec<RuleError>,
+    /// What it took.
+    pub cost: i64,
+}
+
+/// How the old value of a place is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ratchet<'a> {
+    current: Option<Pair<'a>>,
+    parent: Option<Pair<'a>>,
+}
+
+impl<'a> Ratchet<'a> {
+    /// Whether what is wrong here was so before.
+    pub(super) fn forgives(&self) -> bool {
+        self.current.or(self.parent).is_some_and(Pair::is_unchanged)
+    }
+
+    fn key(self, field: &str) -> Self {
+        match self.current {
+            None => self,
+            Some(_) if self.parent.is_none() && matches!(field, "apiVersion" | "kind") => Self::default(),
+            Some(current) => Self { current: current.key(field), parent: Some(current) },
+        }
+    }
+
+    fn index(self, index: usize) -> Self {
+        match self.current {
+            None => self,
+            Some(current) => Self { current: current.index(index), parent: Some(current) },
+        }
+    }
+}
+
+/// A run under way.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    pub(super) verdict: Verdict,
+    /// Below zero, nothing more is run.
+    pub(super) budget: i64,
+}
+
+impl Validator {
+    /// Compiles the rules of a resource's schema; `None` where there are none.
+    #[must_use]
+    pub fn new(schema: &Schema) -> Option<Self> {
+        if !schema.has_rules() {
+            return None;
+        }
+        let declared = DeclaredType::of(schema, true);
+        let mut validator = Self::of(schema, schema, true, declared.as_ref())?;
+        validator.correlation = Some(Arc::new(schema.clone()));
+        Some(validator)
+    }
+
+    /// Rules may be written in `allOf` of a node, for what the node itself declares.
+    fn of(rules_of: &Schema, node: &Schema, is_root: bool, declared: Option<&DeclaredType>) -> Option<Self> {
+        let element = match declared.map(|declared| &declared.shape) {
+            Some(Shape::List(element) | Shape::Map(element)) => Some(&**element),
+            _ => None,
+        };
+        let below = |rules_of: &Option<Box<Schema>>, node: &Option<Box<Schema>>| {
+            let (rules_of, node) = (rules_of.as_deref()?, node.as_deref()?);
+            Self::of(rules_of, node, node.embedded, element).map(Box::new)
+        };
+        let mut properties = BTreeMap::new();
+        for (name, rules_of) in &rules_of.properties {
+            if let Some(property) = node.properties.get(name)
+                && let Some(validator) = Self::of_property(name, rules_of, property, declared)
+            {
+                properties.insert(name.clone(), validator);
+            }
+        }
+        let compiled = declared.map_or_else(Vec::new, |declared| compile(node, &rules_of.rules, declared));
+        let validator = Self {
+            rules: rules_of.rules.iter().cloned().zip(compiled).collect(),
+            items: below(&rules_of.items, &node.items),
+            values: below(&rules_of.values, &node.values),
+            properties,
+            all_of: rules_of.all_of.iter().filter_map(|part| Self::of(part, node, is_root, declared)).collect(),
+            schema: if is_root { node.with_meta() } else { node.clone() },
+            correlation: None,
+        };
+        (!validator.is_empty()).then_some(validator)
+    }
+
+    fn of_property(name: &str, rules_of: &Schema, property: &Schema, declared: Option<&DeclaredType>) -> Option<Self> {
+        let own;
+        let declared = match (escape(name), &declared?.shape) {
+            (Some(escaped), Shape::Object(fields)) => fields.get(escaped.as_str())?.as_ref(),
+            (Some(_), _) => return None,
+            (None, _) => {
+                own = DeclaredType::of(property, property.embedded)?;
+                &own
+            }
+        };
+        Self::of(rules_of, property, property.embedded, Some(declared))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+            && self.items.is_none()
+            && self.values.is_none()
+            && self.properties.is_empty()
+            && self.all_of.is_empty()
+    }
+
+    /// Runs all rules on an object. With an old one, transition rules are run too, and what was wrong before and did not change only
+    /// warns.
+    #[must_use]
+    pub fn validate(&self, new: &Json, old: Option<&Json>) -> Verdict {
+        let current = old.zip(self.correlation.as_deref()).map(|(old, schema)| Pair { new, old, schema });
+        self.validate_within(BUDGET, new, old, Ratchet { current, parent: None })
+    }
+
+    /// The same without any forgiveness: for defaults, and for objects as they would be new.
+    #[must_use]
+    pub fn validate_strictly(&self, new: &Json, old: Option<&Json>) -> Verdict {
+        self.validate_within(BUDGET, new, old, Ratchet::default())
+    }
+
+    pub(super) fn validate_within<'a>(
+        &'a self,
+        budget: i64,
+        new: &'a Json,
+        old: Option<&'a Json>,
+        ratchet: Ratchet<'a>,
+    ) -> Verdict {
+        let mut run = Run { verdict: Verdict::default(), budget };
+        self.run(&mut run, "", new, old, ratchet);
+        run.verdict.cost = budget - run.budget.max(0);
+        run.verdict
+    }
+
+    fn run<'a>(&'a self, run: &mut Run, path: &str, new: &'a Json, old: Option<&'a Json>, ratchet: Ratchet<'a>) {
+        if new.is_null() || run.budget < 0 {
+            return;
+        }
+        self.run_rules(run, path, new, old, ratchet);
+        for part in &self.all_of {
+            part.run(run, path, new, old, Ratchet { current: None, parent: ratchet.parent });
+        }
+        if run.budget < 0 {
+            return;
+        }
+        match new {
+            Json::Array(items) => self.run_items(run, path, items, old, ratchet),
+            Json::Object(fields) => {
+                for (name, value) in fields {
+                    let old = old.and_then(|old| old.get(name));
+                    if let Some(values) = &self.values {
+                        values.run(run, &format!("{path}[{name}]"), value, old, ratchet.key(name));
+                    }
+                    if let Some(property) = self.properties.get(name) {
+                        property.run(run, &child(path, name), value, old, ratchet.key(name));
+                    }
+                }
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+        }
+    }
+
+    fn run_items<'a>(
+        &'a self,
+        run: &mut Run,
+        path: &str,
+        items: &'a [Json],
+        old: Option<&'a Json>,
+        ratchet: Ratchet<'a>,
+    ) {
+        let Some(validator) = &self.items else { return };
+        let old = old.and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+        for (index, item) in items.iter().enumerate() {
+            let old = same_element(&self.schema, old, item);
+            validator.run(run, &format!("{path}[{index}]"), item, old, ratchet.index(index));
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! Tokens to the syntax tree, by recursive descent along CEL's grammar.
+
+use super::lexer::{Lexeme, Token, tokens};
+use super::source::Offsets;
+use super::{
+    Call, Entry, Expr, Field, Id, Kind, ListElement, Literal, MAX_CODE_POINTS, MAX_DEPTH, Problems, Source, literal,
+    macros, operator,
+};
+use std::sync::Arc;
+
+/// Words that are fields, but never variables.
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+/// What ANTLR says can begin an expression.
+const BEGINNINGS: &str =
+    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+
+/// An expression as it was read.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) root: Expr,
+    pub(crate) offsets: Offsets,
+}
+
+/// Reads an expression.
+///
+/// # Errors
+/// The problems of the text, in cel-go's words where the grammar's own report is not at play.
+pub(crate) fn parse(source: &Source) -> Result<Parsed, Problems> {
+    let text = source.characters();
+    let mut problems = Problems::default();
+    if text.len() > MAX_CODE_POINTS {
+        problems.add(
+            None,
+            format!("expression code point size exceeds limit: size: {}, limit {MAX_CODE_POINTS}", text.len()),
+        );
+        return Err(problems);
+    }
+    let tokens = tokens(text, |at, unknown| {
+        problems.add(Some(at), format!("Syntax error: token recognition error at: '{unknown}'"))
+    });
+    let mut parser = Parser { text, tokens, at: 0, depth: 0, offsets: Offsets::default(), problems };
+    let root = match parser.start() {
+        Ok(root) if parser.problems.is_empty() => root,
+        Ok(_) | Err(Stop) => return Err(parser.problems),
+    };
+    Ok(Parsed { root, offsets: parser.offsets })
+}
+
+/// A problem was noted and reading cannot go on.
+pub(super) struct Stop;
+
+pub(super) struct Parser<'s> {
+    text: &'s [char],
+    tokens: Vec<Lexeme>,
+    at: usize,
+    depth: usize,
+    offsets: Offsets,
+    problems: Problems,
+}
+
+impl Parser<'_> {
+    /// A new node that begins at `offset`.
+    pub(super) fn node(&mut self, offset: usize, kind: Kind) -> Expr {
+        Expr { id: self.offsets.add(offset), kind }
+    }
+
+    pub(super) fn offset(&self, id: Id) -> usize {
+        self.offsets.of(id)
+    }
+
+    /// Notes a problem and gives a node that stands in its place.
+    pub(super) fn problem(&mut self, offset: usize, message: impl Into<String>) -> Expr {
+        self.problems.add(Some(offset), message.into());
+        self.node(offset, Kind::Missing)
+    }
+
+    fn peek(&self) -> Lexeme {
+        self.tokens[self.at]
+    }
+
+    fn ahead(&self, count: usize) -> Token {
+        self.tokens.get(self.at + count).map_or(Token::End, |lexeme| lexeme.token)
+    }
+
+    fn next(&mut self) -> Lexeme {
+        let lexeme = self.peek();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        lexeme
+    }
+
+    fn accept(&mut self, fixed: &'static str) -> Option<Lexeme> {
+        (self.peek().token == Token::Fixed(fixed)).then(|| self.next())
+    }
+
+    fn expect(&mut self, fixed: &'static str, expecting: &str) -> Result<Lexeme, Stop> {
+        match self.accept(fixed) {
+            Some(lexeme) => Ok(lexeme),
+            None => Err(self.unexpected(expecting)),
+        }
+    }
+
+    fn text(&self, lexeme: Lexeme) -> String {
+        self.text[lexeme.start..lexeme.end].iter().collect()
+    }
+
+    fn unexpected(&mut self, expecting: &str) -> Stop {
+        let lexeme = self.peek();
+        let found = if lexeme.token == Token::End { "<EOF>".to_owned() } else { self.text(lexeme) };
+        self.problems
+            .add(Some(lexeme.start), format!("Syntax error: mismatched input '{found}' expecting {expecting}"));
+        Stop
+    }
+
+    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            self.problems.add(None, format!("expression recursion limit exceeded: {MAX_DEPTH}"));
+            return Err(Stop);
+        }
+        let read = read(self);
+        self.depth -= 1;
+        read
+    }
+
+    fn start(&mut self) -> Result<Expr, Stop> {
+        let root = self.expr()?;
+        if self.peek().token == Token::End {
+            return Ok(root);
+        }
+        let extra = self.peek();
+        let found = self.text(extra);
+        self.problems.add(Some(extra.start), format!("Syntax error: extraneous input '{found}' expecting <EOF>"));
+        Err(Stop)
+    }
+
+    fn expr(&mut self) -> Result<Expr, Stop> {
+        self.deeper(|parser| {
+            let condition = parser.junction(operator::OR)?;
+            let Some(question) = parser.accept("?") else { return Ok(condition) };
+            let yes = parser.junction(operator::OR)?;
+            parser.expect(":", "':'")?;
+            let no = parser.expr()?;
+            Ok(parser.call(question.start, operator::CONDITIONAL, vec![condition, yes, no]))
+        })
+    }
+
+    fn call(&mut self, offset: usize, function: &str, args: Vec<Expr>) -> Expr {
+        self.node(offset, Kind::Call(Call { function: function.into(), target: None, args }))
+    }
+
+    /// `a || b || c` or `a && b && c`, which becomes a balanced tree.
+    fn junction(&mut self, function: &'static str) -> Result<Expr, Stop> {
+        let sign = if function == operator::OR { "||" } else { "&&" };
+        let mut terms = vec![self.term(function)?];
+        let mut operators = Vec::new();
+        while let Some(lexeme) = self.accept(sign) {
+            terms.push(self.term(function)?);
+            operators.push(lexeme.start);
+        }
+        let mut terms: Vec<Option<Expr>> = terms.into_iter().map(Some).collect();
+        Ok(self.balanced(function, &operators, &mut terms))
+    }
+
+    fn term(&mut self, function: &'static str) -> Result<Expr, Stop> {
+        if function == operator::OR { self.junction(operator::AND) } else { self.relation() }
+    }
+
+    fn balanced(&mut self, function: &str, operators: &[usize], terms: &mut [Option<Expr>]) -> Expr {
+        if operators.is_empty() {
+            return terms[0].take().expect("each term is taken once");
+        }
+        let middle = operators.len() / 2;
+        let (left, right) = terms.split_at_mut(middle + 1);
+        let left = self.balanced(function, &operators[..middle], left);
+        let right = self.balanced(function, &operators[middle + 1..], right);
+        self.call(operators[middle], function, vec![left, right])
+    }
+
+    fn relation(&mut self) -> Result<Expr, Stop> {
+        let mut left = self.sum()?;
+        let depth = self.depth;
+        while let Token::Fixed(sign @ ("<" | "<=" | ">=" | ">" | "==" | "!=" | "in")) = self.peek().token {
+            let lexeme = self.next();
+            self.grow()?;
+            let right = self.sum()?;
+            let function = if sign == "in" { operator::IN.to_owned() } else { format!("_{sign}_") };
+            left = self.call(lexeme.start, &function, vec![left, right]);
+        }
+        self.depth = depth;
+        Ok(left)
+    }
+
+    /// A chain of operators is as deep as it is long.
+    fn grow(&mut self) -> Result<(), Stop> {
+        self.deeper(|_| Ok(()))?;
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn sum(&mut self) -> Result<Expr, Stop> {
+        let depth = self.depth;
+        let mut left = self.product()?;
+        while let Token::Fixed(sign @ ("+" | "-")) = self.peek().token {
+            let lexeme = self.next();
+            self.grow()?;
+            let right = self.product()?;
+            left = self.call(lexeme.start, &format!("_{sign}_"), vec![left, right]);
+        }
+        self.depth = depth;
+        Ok(left)
+    }
+
+    fn product(&mut self) -> Result<Expr, Stop> {
+        let depth = self.depth;
+        let mut left = self.unary()?;
+        while let Token::Fixed(sign @ ("*" | "/" | "%")) = self.peek().token {
+            let lexeme = self.next();
+            self.grow()?;
+            let right = self.unary()?;
+            left = self.call(lexeme.start, &format!("_{sign}_"), vec![left, right]);
+        }
+        self.depth = depth;
+        Ok(left)
+    }
+
+    fn unary(&mut self) -> Result<Expr, Stop> {
+        let first = self.peek();
+        let (sign, function) = match first.token {
+            Token::Fixed("!") => ("!", operator::NOT),
+            // A sign before a number is part of the number.
+            Token::Fixed("-") if !matches!(self.ahead(1), Token::Int | Token::Float) => ("-", operator::NEGATE),
+            _ => return self.member(),
+        };
+        let mut count = 0;
+        while self.peek().token == Token::Fixed(sign)
+            && !(sign == "-" && count > 0 && matches!(self.ahead(1), Token::Int | Token::Float))
+        {
+            self.next();
+            count += 1;
+        }
+        let operand = self.member()?;
+        Ok(if count % 2 == 0 { operand } else { self.call(first.start, function, vec![operand]) })
+    }
+
+    fn member(&mut self) -> Result<Expr, Stop> {
+        let depth = self.depth;
+        let mut operand = self.primary()?;
+        loop {
+            let lexeme = self.peek();
+            operand = match lexeme.token {
+                Token::Fixed(".") => self.select(operand)?,
+                Token::Fixed("[") => self.index(operand)?,
+                _ => break,
+            };
+            self.grow()?;
+        }
+        self.depth = depth;
+        Ok(operand)
+    }
+
+    fn select(&mut self, operand: Expr) -> Result<Expr, Stop> {
+        let dot = self.next();
+        let optional = self.accept("?").is_some();
+        let name = self.peek();
+        let field = match name.token {
+            Token::Ident => self.text(name),
+            Token::Escaped => {
+                self.problems.add(Some(name.start), "unsupported syntax: '`'".to_owned());
+                return Err(Stop);
+            }
+            _ if optional => return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}")),
+            _ => return Err(self.no_field(dot, name)),
+        };
+        self.next();
+        if optional {
+            let constant = self.node(name.start, Kind::Literal(Literal::String(field.into())));
+            return Ok(self.call(dot.start, operator::OPT_SELECT, vec![operand, constant]));
+        }
+        if let Some(open) = self.accept("(") {
+            let args = self.arguments()?;
+            return Ok(macros::member(self, open.start, &field, operand, args));
+        }
+        Ok(self.node(dot.start, Kind::Select { operand: Box::new(operand), field: field.into(), test_only: false }))
+    }
+
+    fn no_field(&mut self, _dot: Lexeme, name: Lexeme) -> Stop {
+        let found = if name.token == Token::End { "<EOF>".to_owned() } else { self.text(name) };
+        let message = match found.as_str() {
+            "true" | "false" | "null" => format!("Syntax error: mismatched input '{found}' expecting IDENTIFIER"),
+            _ => format!("Syntax error: no viable alternative at input '.{found}'"),
+        };
+        self.problems.add(Some(name.start), message);
+        Stop
+    }
+
+    fn index(&mut self, operand: Expr) -> Result<Expr, Stop> {
+        let open = self.next();
+        let optional = self.accept("?").is_some();
+        let index = self.expr()?;
+        self.expect("]", "']'")?;
+        let function = if optional { operator::OPT_INDEX } else { operator::INDEX };
+        Ok(self.call(open.start, function, vec![operand, index]))
+    }
+
+    /// The arguments of a call, past its `(`.
+    fn arguments(&mut self) -> Result<Vec<Expr>, Stop> {
+        let mut args = Vec::new();
+        if self.accept(")").is_some() {
+            return Ok(args);
+        }
+        loop {
+            args.push(self.expr()?);
+            if self.accept(",").is_none() {
+                self.expect(")", "')'")?;
+                return Ok(args);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Result<Expr, Stop> {
+        let lexeme = self.peek();
+        match lexeme.token {
+            Token::Ident => self.name(""),
+            Token::Fixed(".") => {
+                self.next();
+                if self.peek().token == Token::Ident { self.name(".") } else { Err(self.unexpected("IDENTIFIER")) }
+            }
+            Token::Fixed("(") => {
+                self.next();
+                let inner = self.expr()?;
+                self.expect(")", "')'")?;
+                Ok(inner)
+            }
+            Token::Fixed("[") => self.list(),
+            Token::Fixed("{") => self.map(),
+            _ => self.constant(lexeme),
+        }
+    }
+
+    fn constant(&mut self, lexeme: Lexeme) -> Result<Expr, Stop> {
+        let negative = lexeme.token == Token::Fixed("-");
+        let text = |parser: &Self| parser.text(parser.peek());
+        if negative {
+            self.next();
+        }
+        let value = match self.peek().token {
+            Token::Int => literal::int(&text(self), negative),
+            Token::Float => literal::double(&text(self), negative),
+            Token::Uint => literal::uint(&text(self)),
+            Token::String => literal::string(&text(self)),
+            Token::Bytes => literal::bytes(&text(self)[1..]),
+            Token::Fixed("true") => Ok(Literal::Bool(true)),
+            Token::Fixed("false") => Ok(Literal::Bool(false)),
+            Token::Fixed("null") => Ok(Literal::Null),
+            Token::Ident | Token::Escaped | Token::Fixed(_) | Token::End => return Err(self.unexpected(BEGINNINGS)),
+        };
+        self.next();
+        Ok(match value {
+            Ok(value) => self.node(lexeme.start, Kind::Literal(value)),
+            Err(message) => self.problem(lexeme.start, message),
+        })
+    }
+
+    /// A variable, a call or a struct.
+    fn name(&mut self, dot: &str) -> Result<Expr, Stop> {
+        let lexeme = self.next();
+        let word = self.text(lexeme);
+        let name: Arc<str> = format!("{dot}{word}").into();
+        if let Some(fields) = self.structure(&name)? {
+            return Ok(fields);
+        }
+        if RESERVED.contains(&word.as_str()) {
+            return Ok(self.problem(lexeme.start - dot.len(), format!("reserved identifier: {word}")));
+        }
+        if let Some(open) = self.accept("(") {
+            let args = self.arguments()?;
+            return Ok(macros::global(self, open.start, &name, args));
+        }
+        Ok(self.node(lexeme.start, Kind::Ident(name)))
+    }
+
+    /// `a.b.C{…}`, where the names read so far go on to an opening brace.
+    fn structure(&mut self, first: &str) -> Result<Option<Expr>, Stop> {
+        let mut count = 0;
+        while self.ahead(count) == Token::Fixed(".") && self.ahead(count + 1) == Token::Ident {
+            count += 2;
+        }
+        if self.ahead(count) != Token::Fixed("{") {
+            return Ok(None);
+        }
+        let mut name = first.to_owned();
+        for _ in 0..count {
+            let lexeme = self.next();
+            name += &self.text(lexeme);
+        }
+        let open = self.next();
+        let mut fields = Vec::new();
+        while self.peek().token != Token::Fixed("}") {
+            fields.push(self.field()?);
+            if self.accept(",").is_none() {
+                break;
+            }
+        }
+        self.expect("}", "{'}', ','}")?;
+        Ok(Some(self.node(open.start, Kind::Struct { name: name.into(), fields })))
+    }
+
+    fn field(&mut self) -> Result<Field, Stop> {
+        let optional = self.accept("?").is_some();
+        let name = self.peek();
+        if name.token != Token::Ident {
+            return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}"));
+        }
+        self.next();
+        let colon = self.expect(":", "':'")?;
+        let id = self.offsets.add(colon.start);
+        let value = self.expr()?;
+        Ok(Field { id, name: self.text(name).into(), value, optional })
+    }
+
+    fn list(&mut self) -> Result<Expr, Stop> {
+        let open = self.next();
+        let mut elements = Vec::new();
+        while self.peek().token != Token::Fixed("]") {
+            let optional = self.accept("?").is_some();
+            elements.push(ListElement { value: self.expr()?, optional });
+            if self.accept(",").is_none() {
+                break;
+            }
+        }
+        self.expect("]", "']'")?;
+        Ok(self.node(open.start, Kind::List(elements)))
+    }
+
+    fn map(&mut self) -> Result<Expr, Stop> {
+        let open = self.next();
+        let mut entries = Vec::new();
+        while self.peek().token != Token::Fixed("}") {
+            let optional = self.accept("?").is_some();
+            let key = self.expr()?;
+            self.expect(":", "':'")?;
+            entries.push(Entry { key, value: self.expr()?, optional });
+            if self.accept(",").is_none() {
+                break;
+            }
+        }
+        self.expect("}", "'}'")?;
+        Ok(self.node(open.start, Kind::Map(entries)))
+    }
+}
