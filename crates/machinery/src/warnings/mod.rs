@@ -22,7 +22,8 @@ pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
             warnings.add("spec.addressType: FQDN endpoints are deprecated");
         }
         ("networking.k8s.io", "Ingress")
-            if annotations(object).any(|(key, _)| key == "kubernetes.io/ingress.class") =>
+            if annotations(object).any(|(key, _)| key == "kubernetes.io/ingress.class")
+                && object.pointer("/spec/ingressClassName").is_none() =>
         {
             let why = "is deprecated, please use 'spec.ingressClassName' instead";
             warnings.add(format!("annotation \"kubernetes.io/ingress.class\" {why}"));

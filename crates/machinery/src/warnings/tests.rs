@@ -106,6 +106,12 @@ fn other_kinds_are_warned_of() {
             json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "x"}}}),
             &["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"],
         ),
+        (
+            "networking.k8s.io/v1",
+            "Ingress",
+            json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "x"}}, "spec": {"ingressClassName": "x"}}),
+            &[],
+        ),
     ] {
         assert_eq!(on_create(kind(version, name), &object), expected, "{name}");
     }
