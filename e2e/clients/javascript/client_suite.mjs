@@ -5,7 +5,7 @@ import * as k8s from '@kubernetes/client-node';
 
 import { gone, refused, run, until } from './suite.mjs';
 
-const namespace = 'javascript';
+const namespace = process.env.SUITE_NAMESPACE ?? 'javascript';
 const config = new k8s.KubeConfig();
 config.loadFromDefault();
 const core = config.makeApiClient(k8s.CoreV1Api);

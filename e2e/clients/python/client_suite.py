@@ -11,7 +11,7 @@ from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
 from suite import Suite, connect, gone, refused, until
 
-NAMESPACE = "python"
+NAMESPACE = os.environ.get("SUITE_NAMESPACE", "python")
 
 suite = Suite()
 api = connect()

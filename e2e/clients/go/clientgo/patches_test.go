@@ -30,7 +30,7 @@ var forced = metav1.ApplyOptions{FieldManager: "ship", Force: true}
 
 func sailing(image string, replicas int32) *appsac.DeploymentApplyConfiguration {
 	labels := map[string]string{"app": "sail"}
-	return appsac.Deployment("sail", "client-go-patches").WithLabels(labels).WithSpec(appsac.DeploymentSpec().
+	return appsac.Deployment("sail", suite.Namespace("client-go-patches")).WithLabels(labels).WithSpec(appsac.DeploymentSpec().
 		WithReplicas(replicas).
 		WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
 		WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).WithSpec(corev1ac.PodSpec().WithContainers(

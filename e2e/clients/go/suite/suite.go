@@ -63,9 +63,18 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
+// Namespace is the program's own, or $SUITE_NAMESPACE where it is recorded.
+func Namespace(own string) string {
+	if given := os.Getenv("SUITE_NAMESPACE"); given != "" {
+		return given
+	}
+	return own
+}
+
 // Run makes a namespace, runs the checks in it in order, and deletes it. A check may build on those before it.
-func Run(t *testing.T, namespace string, checks []Check) {
+func Run(t *testing.T, own string, checks []Check) {
 	t.Helper()
+	namespace := Namespace(own)
 	config := Config(t)
 	client, err := kubernetes.NewForConfig(Protobuf(config))
 	Must(t, err)

@@ -45,7 +45,7 @@ impl Log {
     pub(super) fn steps(&self, namespace: &str) -> Vec<Value> {
         let (mut seen, mut used, mut drafts) = (Seen::new(), BTreeMap::new(), Vec::new());
         let mut asked = std::collections::BTreeSet::new();
-        for (index, entry) in self.entries.iter().enumerate() {
+        for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !is_ours(&entry.path)) {
             if !is_discovery(&entry.path) || asked.insert((&entry.path, entry.header("accept"))) {
                 let draft = Draft::new(entry, namespace, &seen, &mut used);
                 drafts.push((index, draft));
@@ -163,7 +163,11 @@ impl Places<'_> {
             }
             Value::String(text) => *text = self.word(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.tree(item, key)),
-            Value::Object(map) => map.iter_mut().for_each(|(key, item)| self.tree(item, key)),
+            Value::Object(map) => {
+                // A client that read an object sends back what Portolan wrote to it.
+                map.retain(|key, _| !key.contains("portolan.dev/"));
+                map.iter_mut().for_each(|(key, item)| self.tree(item, key));
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
@@ -184,6 +188,11 @@ fn remember(index: usize, answer: &Value, seen: &mut Seen) {
             }
         }
     }
+}
+
+/// Of groups that kube-apiserver does not serve.
+fn is_ours(path: &str) -> bool {
+    ["/apis/portolan.dev/", "/apis/tenancy.kcp.io/", "/apis/core.kcp.io/"].iter().any(|group| path.starts_with(group))
 }
 
 fn is_discovery(path: &str) -> bool {

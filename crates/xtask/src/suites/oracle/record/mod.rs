@@ -24,7 +24,8 @@ pub(crate) struct Options {
     #[arg(long)]
     kubeconfig: PathBuf,
     /// Where the requests are written: `e2e/corpus/<group>/<name>.yaml`. The client has to work in the namespace
-    /// `<group>-<name>`, which is that of the script when it is replayed: bodies in protobuf stay as they are.
+    /// `<group>-<name>`, which is that of the script when it is replayed: bodies in protobuf stay as they are. It is told
+    /// through `SUITE_NAMESPACE`.
     #[arg(long)]
     out: PathBuf,
     /// The client. It finds the proxy through `KUBECONFIG`.
@@ -53,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 fn tokio_command(options: &Options, kubeconfig: &Path) -> Result<Command> {
     let (program, args) = options.command.split_first().context("no client")?;
     let mut command = Command::new(program);
-    command.args(args).env("KUBECONFIG", kubeconfig);
+    command.args(args).env("KUBECONFIG", kubeconfig).env("SUITE_NAMESPACE", namespace(&options.out)?);
     Ok(command)
 }
 
@@ -63,7 +64,7 @@ fn kubeconfig(dir: &Path, address: std::net::SocketAddr) -> Result<PathBuf> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "recording", "cluster": {"server": format!("http://{address}")}}],
+        "clusters": [{"name": "recording", "cluster": {"server": format!("http://{address}"), "insecure-skip-tls-verify": true}}],
         "users": [{"name": "recording", "user": {}}],
         "contexts": [{"name": "recording", "context": {"cluster": "recording", "user": "recording"}}],
         "current-context": "recording",
