@@ -41,6 +41,17 @@ struct Settings {
 impl ControlPlane {
     /// Starts both under `dir` (`pki/`, `etcd/`, `logs/`) and waits until the API server is ready.
     pub(crate) fn start(tools: &Tools, dir: &Path, durability: Durability) -> Result<Self> {
+        Self::start_as("admin", tools, dir, durability, &[])
+    }
+
+    /// As [`Self::start`], with another name for the administrator and further flags of kube-apiserver.
+    pub(crate) fn start_as(
+        admin: &str,
+        tools: &Tools,
+        dir: &Path,
+        durability: Durability,
+        flags: &[&str],
+    ) -> Result<Self> {
         let pki = dir.join("pki");
         fs::create_dir_all(&pki).with_context(|| format!("cannot make {}", pki.display()))?;
         let authority = Authority::new("e2e")?;
@@ -56,10 +67,11 @@ impl ControlPlane {
             fs::write(pki.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
         let port = free_port()?;
-        let admin = authority.client("admin", "system:masters")?;
+        let admin = authority.client(admin, "system:masters")?;
         let kubeconfig = Kubeconfig::new(&format!("https://127.0.0.1:{port}"), authority.certificate(), &admin);
         kubeconfig.write(&admin_file(dir))?;
-        let settings = Settings::new(tools, dir, port, durability)?;
+        let mut settings = Settings::new(tools, dir, port, durability)?;
+        settings.apiserver_args.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (etcd, apiserver) = settings.spawn()?;
         let plane = Self { kubeconfig, settings, etcd, apiserver };
         plane.wait_ready()?;

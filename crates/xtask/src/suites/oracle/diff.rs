@@ -64,6 +64,7 @@ fn compare(at: &str, kube: Option<&Value>, portolan: Option<&Value>, pairs: &mut
                 found.push(difference(at, kube, portolan));
             }
         }
+        _ if kube.zip(portolan).is_some_and(|(left, right)| are_drawn(at, left, right)) => {}
         _ if kube == portolan => {}
         _ => found.push(difference(at, kube, portolan)),
     }
@@ -78,6 +79,15 @@ fn paired(at: &str, kube: &str, portolan: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let revision = at.ends_with("/resourceVersion") && digits(kube) && digits(portolan);
     revision || is_uid(kube) && is_uid(portolan)
+}
+
+/// Ports of nodes and addresses of services, which a server draws by lot, for a dry run as well.
+fn are_drawn(at: &str, kube: &Value, portolan: &Value) -> bool {
+    let is_port = |value: &Value| value.as_u64().is_some_and(|port| (30_000..=65_535).contains(&port));
+    let is_address = |value: &Value| {
+        value.as_str().is_some_and(|text| text.starts_with("10.") && text.parse::<std::net::Ipv4Addr>().is_ok())
+    };
+    at.ends_with("odePort") && is_port(kube) && is_port(portolan) || is_address(kube) && is_address(portolan)
 }
 
 fn lists(at: &str, kube: &[Value], portolan: &[Value], pairs: &mut Pairs, found: &mut Vec<Difference>) {

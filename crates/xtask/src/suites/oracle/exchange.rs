@@ -17,6 +17,9 @@ use crate::harness::kubeconfig::Kubeconfig;
 const LIMIT: Duration = Duration::from_secs(20);
 /// Streams are asked to end after one second; one that does not is cut.
 const STREAM_LIMIT: Duration = Duration::from_secs(15);
+/// How often a server that is not ready for a request is asked again, and after which time.
+const PATIENCE: usize = 8;
+const AGAIN: Duration = Duration::from_millis(500);
 const CONNECTIONS: usize = 4;
 /// All requests come from one field manager.
 const USER_AGENT: &str = "oracle/1";
@@ -62,7 +65,7 @@ impl Server {
 
     /// Sends it and reads the whole answer.
     pub(super) async fn ask(&self, request: &Request) -> Raw {
-        let asked = self.attempt(request);
+        let asked = self.patiently(request);
         match timeout(LIMIT, asked).await {
             Ok(Ok(raw)) => raw,
             Ok(Err(error)) => {
@@ -71,6 +74,17 @@ impl Server {
             }
             Err(_) => Raw::Nothing(format!("no answer within {} s", LIMIT.as_secs())),
         }
+    }
+
+    /// A server that is not ready for a request yet, as for a resource that is new, says so and is asked again.
+    async fn patiently(&self, request: &Request) -> Result<Raw> {
+        for _ in 0..PATIENCE {
+            match self.attempt(request).await? {
+                Raw::Answer { status: 429, .. } => tokio::time::sleep(AGAIN).await,
+                raw => return Ok(raw),
+            }
+        }
+        self.attempt(request).await
     }
 
     async fn attempt(&self, request: &Request) -> Result<Raw> {

@@ -1,7 +1,8 @@
 //! The differences that are known: `e2e/corpus/differences.yaml`.
 //!
 //! `stay` are those that remain, each with a reason: `at` is a pattern of the place, `in` one of `script: sentence`;
-//! `*` stands for anything. `open` counts by script those that are to go; the numbers may only fall.
+//! `*` stands for anything. `open` are those that are to go: by script and sentence a digest of each place that differs.
+//! Places may go from there and none may come, so no new difference hides behind one that is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,11 +15,14 @@ use super::replay::Outcome;
 use super::tally::shape;
 use crate::harness::tools::repository;
 
+/// Digests of the places where one answer differs, by the sentence of its request.
+type Steps = BTreeMap<String, BTreeSet<String>>;
+
 /// What is known.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     stay: Vec<Rule>,
-    open: BTreeMap<String, usize>,
+    open: BTreeMap<String, Steps>,
 }
 
 /// A reason, and the differences that it explains.
@@ -32,8 +36,12 @@ struct Rule {
 /// What a run says about the list.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    /// Different answers that nothing explains, and how many of them are listed, by script.
-    pub(super) open: BTreeMap<String, (usize, usize)>,
+    /// What nothing explains, of the scripts that ran.
+    open: BTreeMap<String, Steps>,
+    /// Answers with a difference that is not listed: `script: sentence`, and the places.
+    pub(super) fresh: BTreeMap<String, Vec<String>>,
+    /// How many answers are listed as different and are not any more, or in fewer places.
+    pub(super) better: usize,
     /// Different answers of which a reason explains all.
     pub(super) explained: usize,
     /// Reasons that explain nothing, when everything was asked.
@@ -41,14 +49,8 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Scripts with more differences than are listed.
-    pub(super) fn worse(&self) -> impl Iterator<Item = (&str, usize, usize)> {
-        let worse = self.open.iter().filter(|(_, (found, listed))| found > listed);
-        worse.map(|(script, (found, listed))| (script.as_str(), *found, *listed))
-    }
-
     pub(super) fn open_now(&self) -> usize {
-        self.open.values().map(|(found, _)| found).sum()
+        self.open.values().map(BTreeMap::len).sum()
     }
 }
 
@@ -66,9 +68,9 @@ impl Listed {
         let value: Value = serde_saphyr::from_str(text)?;
         let stay = value["stay"].as_array().into_iter().flatten().map(Rule::parse).collect::<Result<_>>()?;
         let open = value["open"].as_object().into_iter().flatten();
-        let open = open.map(|(script, count)| {
-            let count = count.as_u64().with_context(|| format!("{script} has no number"))?;
-            Ok((script.clone(), usize::try_from(count)?))
+        let open = open.map(|(script, steps)| {
+            let steps = steps.as_object().with_context(|| format!("{script} has no sentences"))?;
+            Ok((script.clone(), steps.iter().map(|(step, places)| (step.clone(), words(places))).collect()))
         });
         let open = open.collect::<Result<_>>()?;
         Ok(Self { stay, open })
@@ -79,12 +81,19 @@ impl Listed {
         let mut verdict = Verdict::default();
         let mut used = BTreeSet::new();
         for outcome in outcomes {
-            let listed = self.open.get(&outcome.script).copied().unwrap_or_default();
-            let (found, _) = verdict.open.entry(outcome.script.clone()).or_insert((0, listed));
-            match (outcome.differences.len(), self.unexplained(outcome, &mut used)) {
-                (0, _) => {}
-                (_, 0) => verdict.explained += 1,
-                (_, _) => *found += 1,
+            let open = verdict.open.entry(outcome.script.clone()).or_default();
+            let unexplained = self.unexplained(outcome, &mut used);
+            let found: BTreeSet<String> = unexplained.iter().map(|shape| digest(shape)).collect();
+            let known = self.open.get(&outcome.script).and_then(|steps| steps.get(&outcome.step));
+            let is_known = |place: &String| known.is_some_and(|known| known.contains(place));
+            let fresh: Vec<String> = unexplained.into_iter().filter(|shape| !is_known(&digest(shape))).collect();
+            verdict.better += usize::from(known.is_some_and(|known| known.difference(&found).next().is_some()));
+            verdict.explained += usize::from(found.is_empty() && !outcome.differences.is_empty());
+            if !fresh.is_empty() {
+                verdict.fresh.insert(id(outcome), fresh);
+            }
+            if !found.is_empty() {
+                open.insert(outcome.step.clone(), found);
             }
         }
         if whole {
@@ -94,26 +103,34 @@ impl Listed {
         verdict
     }
 
-    fn unexplained<'l>(&'l self, outcome: &Outcome, used: &mut BTreeSet<&'l str>) -> usize {
-        let id = format!("{}: {}", outcome.script, outcome.step);
-        let unexplained = |difference: &&Difference| {
+    /// The shapes of differences that no reason explains.
+    fn unexplained<'l>(&'l self, outcome: &Outcome, used: &mut BTreeSet<&'l str>) -> BTreeSet<String> {
+        let id = id(outcome);
+        let shape = |difference: &Difference| {
             let shape = shape(difference);
             let rule = self.stay.iter().find(|rule| rule.explains(&id, &shape));
             used.extend(rule.map(|rule| rule.reason.as_str()));
-            rule.is_none()
+            rule.is_none().then_some(shape)
         };
-        outcome.differences.iter().filter(unexplained).count()
+        outcome.differences.iter().filter_map(shape).collect()
     }
 
-    /// Whether no reason explains it.
-    pub(super) fn is_open(&self, outcome: &Outcome) -> bool {
-        self.unexplained(outcome, &mut BTreeSet::new()) > 0
+    /// Whether no reason explains this difference.
+    pub(super) fn is_open(&self, outcome: &Outcome, difference: &Difference) -> bool {
+        let (id, shape) = (id(outcome), shape(difference));
+        !self.stay.iter().any(|rule| rule.explains(&id, &shape))
     }
 
-    /// The list with `open` as a run of everything found it.
-    pub(super) fn updated(&self, verdict: &Verdict) -> Result<String> {
-        let found = verdict.open.iter().map(|(script, (found, _))| (script, found)).filter(|(_, found)| **found > 0);
-        let open: BTreeMap<&String, &usize> = found.collect();
+    /// The list with `open` as a run found it; scripts that did not run keep what they had, unless the run asked
+    /// everything.
+    pub(super) fn updated(&self, verdict: &Verdict, whole: bool) -> Result<String> {
+        let mut open = if whole { BTreeMap::new() } else { self.open.clone() };
+        open.extend(verdict.open.clone());
+        open.retain(|_, steps| !steps.is_empty());
+        let joined = |steps: Steps| -> BTreeMap<String, String> {
+            steps.into_iter().map(|(step, places)| (step, Vec::from_iter(places).join(" "))).collect()
+        };
+        let open: BTreeMap<_, _> = open.into_iter().map(|(script, steps)| (script, joined(steps))).collect();
         let stay: Vec<Value> = self.stay.iter().map(Rule::to_value).collect();
         let (stay, open) = (json!({"stay": stay}), json!({"open": open}));
         Ok(format!("{}\n{}", serde_saphyr::to_string(&stay)?.trim_end(), serde_saphyr::to_string(&open)?))
@@ -123,8 +140,28 @@ impl Listed {
     #[cfg(test)]
     fn figures(&self) -> (Vec<&str>, usize) {
         let reasons = self.stay.iter().map(|rule| rule.reason.as_str()).collect();
-        (reasons, self.open.values().sum())
+        (reasons, self.open.values().map(BTreeMap::len).sum())
     }
+}
+
+fn id(outcome: &Outcome) -> String {
+    format!("{}: {}", outcome.script, outcome.step)
+}
+
+fn words(value: &Value) -> BTreeSet<String> {
+    value.as_str().unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// Seven letters (FNV-1a): YAML takes no word of letters for a number.
+fn digest(shape: &str) -> String {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut rest = shape.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    let mut letter = || {
+        let letter = char::from(b'a' + u8::try_from(rest % 26).unwrap_or_default());
+        rest /= 26;
+        letter
+    };
+    (0..7).map(|_| letter()).collect()
 }
 
 impl Rule {
@@ -180,8 +217,9 @@ mod tests {
     }
 
     fn listed() -> Listed {
-        let text = "stay: [{reason: no nodes, at: /body/spec/node*, in: 'core/*'}]\nopen: {core/pod: 1}\n";
-        Listed::parse(text).unwrap()
+        let places = ["/body/x missing", "/body/z missing"].map(digest).join(" ");
+        let stay = "stay: [{reason: no nodes, at: /body/spec/node*, in: 'core/*'}]";
+        Listed::parse(&format!("{stay}\nopen: {{core/pod: {{late: {places}}}}}\n")).unwrap()
     }
 
     #[test]
@@ -206,8 +244,22 @@ mod tests {
         let outcomes = [outcome("equal", &[]), outcome("explained", &["/body/spec/nodeName"]), late, half];
         let verdict = listed().judge(&outcomes, true);
         assert_eq!((verdict.explained, verdict.open_now()), (1, 2));
-        assert_eq!(verdict.worse().collect::<Vec<_>>(), [("core/pod", 2, 1)]);
-        assert!(listed().judge(&outcomes[..3], true).worse().next().is_none());
+        let fresh: Vec<(&String, &Vec<String>)> = verdict.fresh.iter().collect();
+        assert_eq!(fresh, [(&"core/pod: half explained".to_owned(), &vec!["/body/y missing".to_owned()])]);
+        assert!(listed().judge(&outcomes[..3], true).fresh.is_empty());
+    }
+
+    #[test]
+    fn places_may_go_but_none_may_come() {
+        for (case, places, fresh, better) in [
+            ("as it was", &["/body/x", "/body/z"][..], 0, 0),
+            ("one is gone", &["/body/x"], 0, 1),
+            ("all are gone", &[], 0, 1),
+            ("one came for one that went", &["/body/x", "/body/y"], 1, 1),
+        ] {
+            let verdict = listed().judge(&[outcome("late", places)], true);
+            assert_eq!((verdict.fresh.len(), verdict.better), (fresh, better), "{case}");
+        }
     }
 
     #[test]
@@ -218,9 +270,11 @@ mod tests {
 
     #[test]
     fn the_list_is_written_as_it_is_read() {
-        let found = [outcome("late", &["/body/x"]), outcome("later", &["/body/y"])];
-        let again = listed().updated(&listed().judge(&found, true)).unwrap();
+        let found = [outcome("late", &["/body/x"]), outcome("later: with a colon", &["/body/y"])];
+        let again = listed().updated(&listed().judge(&found, true), true).unwrap();
         assert_eq!(Listed::parse(&again).unwrap().figures(), (vec!["no nodes"], 2));
+        let none = listed().updated(&listed().judge(&[], false), false).unwrap();
+        assert_eq!(Listed::parse(&none).unwrap().figures().1, 1, "what was not asked stays listed");
     }
 
     #[test]

@@ -37,6 +37,7 @@ use catalog::Catalog;
 use exchange::Server;
 use listed::Listed;
 use replay::{Outcome, Servers};
+use tally::Open;
 
 /// What `cargo xtask oracle` can be told.
 #[derive(Default, clap::Args)]
@@ -53,8 +54,11 @@ pub(crate) struct Options {
     /// Write the groups of differences as Markdown.
     #[arg(long)]
     report: Option<PathBuf>,
-    /// Write the numbers of open differences that a run of everything finds into the list.
-    #[arg(long, conflicts_with = "only")]
+    /// Write every place that differs as a line of JSON.
+    #[arg(long)]
+    places: Option<PathBuf>,
+    /// Write the open differences of what ran into the list.
+    #[arg(long)]
     list: bool,
     /// Leave logs and data on disk also when all is well.
     #[arg(long)]
@@ -63,6 +67,12 @@ pub(crate) struct Options {
 
 /// The logical cluster that is asked.
 const WORKSPACE: &str = "oracle";
+
+/// As Portolan's administrator is called: answers say who asked.
+const ADMIN: &str = "portolan-admin";
+/// Portolan has no flow control by objects. Where kube-apiserver has it, it writes status into objects of the corpus at
+/// some time or other.
+const FLAGS: [&str; 1] = ["--enable-priority-and-fairness=false"];
 
 /// Runs the corpus; `false` when there are differences that are not listed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
@@ -88,7 +98,8 @@ pub(super) fn check(report: &mut Report, program: &Path, tools: &Tools, work: &W
 }
 
 fn compare(options: &Options, tools: &Tools, program: &Path, work: &WorkDir) -> Result<Vec<Outcome>> {
-    let kube = ControlPlane::start(tools, &work.path().join("oracle/kube"), Durability::Unsynced)?;
+    let kube = work.path().join("oracle/kube");
+    let kube = ControlPlane::start_as(ADMIN, tools, &kube, Durability::Unsynced, &FLAGS)?;
     let portolan = Portolan::start(program, tools, &work.path().join("oracle/portolan"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcomes = runtime.block_on(async {
@@ -139,29 +150,34 @@ fn report(options: &Options, outcomes: &[Outcome]) -> Result<bool> {
         different.iter().for_each(|outcome| println!("{}", tally::show(outcome)));
     }
     let listed = Listed::read(&Listed::file())?;
-    let open: Vec<&Outcome> = different.into_iter().filter(|outcome| listed.is_open(outcome)).collect();
+    let open: Vec<Open<'_>> = different.into_iter().filter_map(|outcome| Open::of(&listed, outcome)).collect();
     for group in tally::groups(&open) {
-        let example =
-            group.outcomes.first().map_or_else(String::new, |first| format!("{}: {}", first.script, first.step));
-        println!("{:5}  {}    e.g. {example}", group.outcomes.len(), group.shape);
+        println!("{:5}  {}    e.g. {}", group.outcomes.len(), group.shape, group.example());
     }
+    let write = |file: &Path, text: String| {
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+    };
     if let Some(file) = &options.report {
-        let text = tally::markdown(outcomes.len(), &open);
-        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        write(file, tally::markdown(outcomes.len(), &open))?;
+    }
+    if let Some(file) = &options.places {
+        write(file, tally::places(&open))?;
     }
     judge(options, &listed, outcomes)
 }
 
 fn judge(options: &Options, listed: &Listed, outcomes: &[Outcome]) -> Result<bool> {
-    let verdict = listed.judge(outcomes, options.only.is_empty());
-    for (script, found, listed) in verdict.worse() {
-        println!("{script}: {found} open differences, {listed} are listed");
+    let whole = options.only.is_empty();
+    let verdict = listed.judge(outcomes, whole);
+    for (step, places) in &verdict.fresh {
+        println!("not listed: {step}: {}", places.join(", "));
     }
     verdict.unused.iter().for_each(|reason| println!("explains nothing: {reason}"));
     let (all, open, explained) = (outcomes.len(), verdict.open_now(), verdict.explained);
     println!("{all} requests: {} equal, {explained} explained, {open} open", all - open - explained);
+    println!("{} not listed, {} better than listed", verdict.fresh.len(), verdict.better);
     if options.list {
-        std::fs::write(Listed::file(), listed.updated(&verdict)?).context("cannot write the list")?;
+        std::fs::write(Listed::file(), listed.updated(&verdict, whole)?).context("cannot write the list")?;
     }
-    Ok(verdict.worse().next().is_none() && verdict.unused.is_empty())
+    Ok(verdict.fresh.is_empty() && verdict.unused.is_empty())
 }

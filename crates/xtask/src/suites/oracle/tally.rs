@@ -3,40 +3,80 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::diff::Difference;
+use super::listed::Listed;
 use super::replay::Outcome;
+
+/// An answer with differences that nothing explains: those alone.
+pub(super) struct Open<'o> {
+    outcome: &'o Outcome,
+    differences: Vec<&'o Difference>,
+}
+
+impl<'o> Open<'o> {
+    /// `None` when a reason explains everything.
+    pub(super) fn of(listed: &Listed, outcome: &'o Outcome) -> Option<Self> {
+        let open = |difference: &&Difference| listed.is_open(outcome, difference);
+        let differences: Vec<&Difference> = outcome.differences.iter().filter(open).collect();
+        (!differences.is_empty()).then_some(Self { outcome, differences })
+    }
+}
 
 /// Differences of one shape.
 pub(super) struct Group<'o> {
     pub(super) shape: String,
-    pub(super) outcomes: Vec<&'o Outcome>,
+    pub(super) outcomes: Vec<&'o Open<'o>>,
+}
+
+impl Group<'_> {
+    pub(super) fn example(&self) -> String {
+        self.outcomes
+            .first()
+            .map_or_else(String::new, |first| format!("{}: {}", first.outcome.script, first.outcome.step))
+    }
 }
 
 /// Different answers by the shape of their first difference, the most frequent first.
-pub(super) fn groups<'o>(outcomes: &[&'o Outcome]) -> Vec<Group<'o>> {
-    grouped(outcomes, |_, first| shape(first))
+pub(super) fn groups<'o>(open: &'o [Open<'o>]) -> Vec<Group<'o>> {
+    grouped(open, |_, first| shape(first))
 }
 
 /// As [`groups`], told apart also by what the two servers said.
-fn causes<'o>(outcomes: &[&'o Outcome]) -> Vec<Group<'o>> {
-    grouped(outcomes, |outcome, first| {
+fn causes<'o>(open: &'o [Open<'o>]) -> Vec<Group<'o>> {
+    grouped(open, |outcome, first| {
         let [kube, portolan] = words(outcome, first).map(|text| general(&text));
         format!("`{}`\n\n- kube: `{kube}`\n- portolan: `{portolan}`", shape(first))
     })
 }
 
-fn grouped<'o>(outcomes: &[&'o Outcome], key: impl Fn(&Outcome, &Difference) -> String) -> Vec<Group<'o>> {
-    let mut by_shape: BTreeMap<String, Vec<&Outcome>> = BTreeMap::new();
-    for &outcome in outcomes {
-        if let Some(first) = outcome.differences.first() {
-            by_shape.entry(key(outcome, first)).or_default().push(outcome);
+fn grouped<'o>(open: &'o [Open<'o>], key: impl Fn(&Outcome, &Difference) -> String) -> Vec<Group<'o>> {
+    let mut by_shape: BTreeMap<String, Vec<&Open<'_>>> = BTreeMap::new();
+    for one in open {
+        if let Some(first) = one.differences.first() {
+            by_shape.entry(key(one.outcome, first)).or_default().push(one);
         }
     }
     let mut groups: Vec<Group<'_>> = by_shape.into_iter().map(|(shape, outcomes)| Group { shape, outcomes }).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.outcomes.len()));
     groups
+}
+
+/// Every place as a line: where, and what was said.
+pub(super) fn places(open: &[Open<'_>]) -> String {
+    let mut text = String::new();
+    for Open { outcome, differences } in open {
+        for difference in differences {
+            let [kube, portolan] = words(outcome, difference);
+            let line = json!({
+                "script": outcome.script, "step": outcome.step, "request": outcome.request,
+                "at": difference.at, "shape": shape(difference), "kube": kube, "portolan": portolan,
+            });
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text
 }
 
 /// What the servers said where they first differ: values, and messages where the status already differs.
@@ -108,16 +148,15 @@ pub(super) fn said(answer: &Value) -> String {
 }
 
 /// The causes as Markdown: each with its count and examples.
-pub(super) fn markdown(requests: usize, outcomes: &[&Outcome]) -> String {
-    let mut text = format!("# Differences by cause\n\n{requests} requests, {} different.\n", outcomes.len());
-    for group in causes(outcomes) {
+pub(super) fn markdown(requests: usize, open: &[Open<'_>]) -> String {
+    let mut text = format!("# Differences by cause\n\n{requests} requests, {} different.\n", open.len());
+    for group in causes(open) {
         let _ = writeln!(text, "\n## {} × {}", group.outcomes.len(), group.shape);
-        for outcome in group.outcomes.iter().take(3) {
-            let [kube, portolan] =
-                outcome.differences.first().map_or_else(Default::default, |first| words(outcome, first));
+        for Open { outcome, differences } in group.outcomes.iter().take(3) {
+            let [kube, portolan] = differences.first().map_or_else(Default::default, |first| words(outcome, first));
             let _ = writeln!(text, "- {}: {}\n  - {kube}\n  - {portolan}", outcome.script, outcome.step);
         }
-        let mut scripts: Vec<&str> = group.outcomes.iter().map(|outcome| outcome.script.as_str()).collect();
+        let mut scripts: Vec<&str> = group.outcomes.iter().map(|open| open.outcome.script.as_str()).collect();
         scripts.dedup();
         let _ = writeln!(text, "- in {} scripts: {}", scripts.len(), scripts.join(", "));
     }
@@ -126,8 +165,6 @@ pub(super) fn markdown(requests: usize, outcomes: &[&Outcome]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -17,7 +17,7 @@ const HEADERS: [&str; 8] =
     ["content-type", "warning", "retry-after", "cache-control", "location", "allow", "vary", "content-encoding"];
 
 /// Warnings about placement, which kube-apiserver knows nothing of.
-const PLACEMENT: [&str; 1] = ["no place to run"];
+const PLACEMENT: [&str; 2] = ["no place to run", "are written by the server only; the values sent are ignored"];
 
 /// An answer as a tree: `{status, headers, body}`.
 pub(super) fn answer(raw: &Raw) -> Value {

@@ -13,6 +13,10 @@ pub(super) fn settle(value: &mut Value) {
         settle_list_metadata(value);
     }
     without_placement_column(value);
+    settle_generated(value);
+    if value.get("openapi").is_some() || value.get("swagger").is_some() {
+        without_texts(value);
+    }
     walk(value, "");
     if let Value::Array(events) = value {
         events.retain(|event| !is_plain_bookmark(event));
@@ -24,6 +28,37 @@ pub(super) fn settle(value: &mut Value) {
 
 fn is_collection(value: &Value) -> bool {
     value["kind"].as_str().is_some_and(|kind| kind.ends_with("List") || kind == "Table" || kind == "Status")
+}
+
+/// Texts of OpenAPI documents come from elsewhere, and not all of them are there.
+fn without_texts(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(without_texts),
+        Value::Object(map) => {
+            map.retain(|key, value| !(key == "description" && value.is_string()));
+            map.retain(|key, _| !["dev.portolan.", "io.kcp."].iter().any(|own| key.starts_with(own)));
+            map.values_mut().for_each(without_texts);
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A generated name stands in labels and elsewhere as well.
+fn settle_generated(object: &mut Value) {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+    let (prefix, name) = (text("generateName"), text("name"));
+    if !prefix.is_empty() && name.len() == prefix.len() + 5 && name.starts_with(&prefix) {
+        replace(object, &name, &format!("{prefix}<5>"));
+    }
+}
+
+fn replace(value: &mut Value, name: &str, settled: &str) {
+    match value {
+        Value::String(text) if text == name => settled.clone_into(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, name, settled)),
+        Value::Object(map) => map.values_mut().for_each(|value| replace(value, name, settled)),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// A list is at some revision, and its pages go on somewhere.
@@ -52,8 +87,20 @@ fn walk(value: &mut Value, key: &str) {
 }
 
 fn object(map: &mut Map<String, Value>) {
+    let status_of_rules = map.contains_key("incomplete");
     if map.get("kind").is_some_and(|kind| kind == "Table") {
         settle_cells(map);
+    }
+    // Roles come in whatever order a cache has them, conflicts in that of a Go map.
+    let is_conflict = |cause: &Value| cause["reason"] == "FieldManagerConflict";
+    for (key, list) in map.iter_mut().filter_map(|(key, value)| Some((key.as_str(), value.as_array_mut()?))) {
+        let is_rules = status_of_rules && ["resourceRules", "nonResourceRules"].contains(&key);
+        if is_rules || key == "causes" && list.iter().all(is_conflict) {
+            list.sort_by_cached_key(Value::to_string);
+        }
+    }
+    if map.get("k8s").is_some_and(|message| message["1"]["2"] == "SelfSubjectRulesReview") {
+        map.values_mut().for_each(sort_all);
     }
     if let Some(prefix) = map.get("generateName").and_then(Value::as_str).map(str::to_owned)
         && let Some(Value::String(name)) = map.get_mut("name")
@@ -65,6 +112,18 @@ fn object(map: &mut Map<String, Value>) {
     map.retain(|key, _| !OURS.iter().any(|own| is_path_of(key, own)));
     for (key, value) in map.iter_mut() {
         walk(value, key);
+    }
+}
+
+/// Without names of fields, nobody can tell which list has an order.
+fn sort_all(value: &mut Value) {
+    match value {
+        Value::Array(items) => {
+            items.iter_mut().for_each(sort_all);
+            items.sort_by_cached_key(Value::to_string);
+        }
+        Value::Object(map) => map.values_mut().for_each(sort_all),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -130,7 +189,6 @@ fn settle_cells(table: &mut Map<String, Value>) {
 fn string(text: &str, key: &str) -> String {
     match key {
         "token" if text.starts_with("eyJ") => "<token>".to_owned(),
-        "clusterIP" | "clusterIPs" if text.starts_with("10.") => "<address>".to_owned(),
         "serverAddress" => "<address>".to_owned(),
         "serverRelativeURL" => text.split("hash=").next().unwrap_or_default().to_owned(),
         "hash" => "<hash>".to_owned(),
