@@ -5,7 +5,11 @@
 
 mod disk;
 mod figures;
+mod lists;
+mod load;
+mod objects;
 mod proc;
+mod protobuf;
 mod subject;
 mod watchers;
 mod work;

@@ -22,11 +22,12 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// A watcher per client, all open when this returns.
-    pub(super) async fn start(clients: Vec<Client>, namespace: &str) -> Result<Self> {
+    /// So many watchers, who share the clients; all are open when this returns.
+    pub(super) async fn start(clients: Vec<Client>, watchers: usize, namespace: &str) -> Result<Self> {
         let (seen, resumed, failed) = (Arc::default(), Arc::default(), Arc::<AtomicUsize>::default());
         let mut tasks = JoinSet::new();
-        for client in clients {
+        let clients: Vec<Arc<Client>> = clients.into_iter().map(Arc::new).collect();
+        for client in clients.iter().cycle().take(watchers).cloned() {
             let path = format!("/api/v1/namespaces/{namespace}/configmaps");
             let list = client.get(&format!("{path}?limit=1")).await?;
             let mut watcher = Watcher {
@@ -70,7 +71,7 @@ impl Crowd {
 }
 
 struct Watcher {
-    client: Client,
+    client: Arc<Client>,
     path: String,
     /// The last resourceVersion seen.
     version: String,

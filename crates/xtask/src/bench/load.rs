@@ -1,0 +1,106 @@
+//! Load: so many clients, each sending one request after the other, and what that took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use http::Method;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::figures::{Figure, Unit};
+use super::proc;
+use crate::client::Client;
+use crate::harness::kubeconfig::Kubeconfig;
+
+/// What a piece of work took: operations, wall time, CPU time of the server.
+pub(super) struct Taken {
+    pub(super) operations: usize,
+    pub(super) wall: Duration,
+    pub(super) cpu: Duration,
+}
+
+impl Taken {
+    pub(super) fn rate(&self) -> f64 {
+        self.operations as f64 / self.wall.as_secs_f64()
+    }
+
+    pub(super) fn cpu_micros(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.operations.max(1) as f64
+    }
+
+    pub(super) fn figures(&self, name: &str) -> [Figure; 2] {
+        [
+            Figure { name: name.to_owned(), value: self.rate(), unit: Unit::PerSecond },
+            Figure { name: format!("{name}: server"), value: self.cpu_micros(), unit: Unit::MicrosOfCpu },
+        ]
+    }
+
+    /// What the server did for each, where that is all there is to tell.
+    pub(super) fn cpu_millis(&self, name: &str) -> Figure {
+        Figure { name: format!("{name}: server"), value: self.cpu_micros() / 1000.0, unit: Unit::MillisOfCpu }
+    }
+}
+
+/// When a piece of work ends.
+#[derive(Clone, Copy)]
+pub(super) enum Until {
+    Time(Duration),
+    Count(usize),
+}
+
+/// A server under load.
+pub(super) struct Bench {
+    pub(super) config: Kubeconfig,
+    pub(super) pids: Vec<u32>,
+}
+
+impl Bench {
+    pub(super) async fn make_namespace(&self, name: &str) -> Result<()> {
+        let client = Client::connect(&self.config, 1).await?;
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
+        client.send(Method::POST, "/api/v1/namespaces", body.into()).await?.success().map(drop)
+    }
+
+    /// A connection for each of so many clients, open and used once.
+    pub(super) async fn clients(&self, count: usize) -> Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(count);
+        for _ in 0..count {
+            let client = Client::connect(&self.config, 1).await?;
+            client.get("/api/v1/namespaces/default").await?;
+            clients.push(client);
+        }
+        Ok(clients)
+    }
+
+    /// Each client sends one request after the other: `request(client, n)` is the nth of all, counted from 0.
+    pub(super) async fn load<R, F>(&self, clients: usize, until: Until, request: R) -> Result<Taken>
+    where
+        R: Fn(Arc<Client>, usize) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<()>> + Send,
+    {
+        let clients = self.clients(clients).await?;
+        let (issued, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (start, cpu) = (Instant::now(), proc::cpu_time(&self.pids)?);
+        let mut loops = JoinSet::new();
+        for client in clients.into_iter().map(Arc::new) {
+            let (request, issued, done) = (request.clone(), issued.clone(), done.clone());
+            loops.spawn(async move {
+                loop {
+                    let number = issued.fetch_add(1, Ordering::Relaxed);
+                    match until {
+                        Until::Time(limit) if start.elapsed() >= limit => return Ok(()),
+                        Until::Count(count) if number >= count => return Ok(()),
+                        Until::Time(_) | Until::Count(_) => {}
+                    }
+                    request(client.clone(), number).await?;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        loops.join_all().await.into_iter().collect::<Result<()>>()?;
+        let (wall, cpu) = (start.elapsed(), proc::cpu_time(&self.pids)? - cpu);
+        Ok(Taken { operations: done.load(Ordering::Relaxed), wall, cpu })
+    }
+}
