@@ -23,6 +23,8 @@ use super::{
 
 /// Bytes of one piece of an answer that is there as a whole.
 const PIECE: usize = 64 * 1024;
+/// Bytes of items in protobuf that are kept until they are sent. A page is never longer.
+const MAX_KEPT: usize = 16 * 1024 * 1024;
 
 /// A page of objects, or a whole list of which the first slice has been read.
 pub(crate) struct Listing {
@@ -50,7 +52,7 @@ impl Listing {
 /// A list as an answer.
 pub(crate) async fn list(shape: Shape, listing: Listing) -> Result<Response<Body>, Status> {
     if shape.accepted.media == Media::Protobuf {
-        return in_protobuf(&shape, listing).await;
+        return in_protobuf(shape, listing).await;
     }
     let (content_type, may_gzip) = (shape.content_type(), shape.gzip);
     let mut writer = ListWriter::new(shape, listing.metadata());
@@ -80,41 +82,94 @@ async fn next_piece(
     Ok(Some((out.into(), Some((writer, rest)))))
 }
 
-/// The length of a message stands before it: so its items are encoded, slice by slice, before the first byte is sent.
-async fn in_protobuf(shape: &Shape, listing: Listing) -> Result<Response<Body>, Status> {
-    let table = &shape.target.table;
+/// The length of a message stands before it, so the items are encoded before the first byte is sent. As far as they are few they
+/// are kept; of more only the length is, and they are read and encoded once more while they are sent.
+async fn in_protobuf(shape: Shape, mut listing: Listing) -> Result<Response<Body>, Status> {
+    let mut items = Items::default();
+    items.add(&shape, &listing.objects)?;
+    while let Some(rest) = &mut listing.rest
+        && let Some(objects) = rest.next().await?
+    {
+        items.add(&shape, &objects)?;
+    }
+    let (head, tail) = around(&shape, listing.metadata(), items.length)?;
+    let response = finish(200, shape.content_type(), full(Bytes::new()));
+    let gzip = shape.gzip;
+    match (items.kept, listing.rest) {
+        (Some(kept), _) if items.length <= MIN_SIZE => {
+            Ok(packed(response, false, [head, kept.concat(), tail].concat()))
+        }
+        (Some(kept), _) => Ok(sent(response, gzip, framed(head, stream::iter(kept.into_iter().map(Ok)), tail))),
+        (None, Some(rest)) => {
+            let again = stream::try_unfold((shape, rest.again().await?), next_items);
+            Ok(sent(response, gzip, framed(head, again, tail)))
+        }
+        (None, None) => Err(Status::internal("a page is larger than its bound")),
+    }
+}
+
+/// Encoded items, or only how long they are.
+struct Items {
+    kept: Option<Vec<Bytes>>,
+    length: usize,
+}
+
+impl Default for Items {
+    fn default() -> Self {
+        Self { kept: Some(Vec::new()), length: 0 }
+    }
+}
+
+impl Items {
+    fn add(&mut self, shape: &Shape, objects: &[StoredObject]) -> Result<(), Status> {
+        let piece = encoded(shape, objects)?;
+        self.length += piece.len();
+        match &mut self.kept {
+            Some(kept) if self.length <= MAX_KEPT => kept.push(piece),
+            _ => self.kept = None,
+        }
+        Ok(())
+    }
+}
+
+fn encoded(shape: &Shape, objects: &[StoredObject]) -> Result<Bytes, Status> {
+    let (item, table) = (shape.item_type()?, &shape.target.table);
+    let mut piece = Vec::new();
+    for object in objects {
+        let shown = shape.formed(shape.tree(object)?);
+        protobuf::push_item(&mut piece, &shown, item, table).map_err(Status::internal)?;
+    }
+    Ok(piece.into())
+}
+
+async fn next_items((shape, mut rest): (Shape, Slices)) -> Result<Option<(Bytes, (Shape, Slices))>, Status> {
+    let Some(objects) = rest.next().await? else { return Ok(None) };
+    let piece = encoded(&shape, &objects)?;
+    Ok(Some((piece, (shape, rest))))
+}
+
+fn framed(
+    head: Vec<u8>,
+    items: impl stream::Stream<Item = Result<Bytes, Status>> + Send + 'static,
+    tail: Vec<u8>,
+) -> impl stream::Stream<Item = Result<Bytes, Status>> + Send + 'static {
+    let one = |bytes: Vec<u8>| stream::once(async move { Ok(Bytes::from(bytes)) });
+    one(head).chain(items).chain(one(tail))
+}
+
+/// What stands before and behind the items of a list in protobuf.
+fn around(shape: &Shape, metadata: Value, length: usize) -> Result<(Vec<u8>, Vec<u8>), Status> {
     let (list_version, list_kind) = (shape.list_version(), shape.list_kind());
     let (group, version) = match shape.accepted.form {
         Form::Object => list_version.split_once('/').unwrap_or(("", &list_version)),
         // The same in all versions.
         Form::Metadata(_) | Form::Table => ("meta.k8s.io", "v1"),
     };
+    let table = &shape.target.table;
     let schema = table.object_type(group, version, &list_kind);
     let schema = schema.ok_or_else(|| Status::internal("the list has no protobuf form"))?;
-    let (item, metadata) = (shape.item_type()?, listing.metadata());
-    let (mut pieces, mut next, mut rest) = (Vec::new(), Some(listing.objects), listing.rest);
-    while let Some(objects) = next {
-        let mut piece = Vec::new();
-        for object in &objects {
-            let shown = shape.formed(shape.tree(object)?);
-            protobuf::push_item(&mut piece, &shown, item, table).map_err(Status::internal)?;
-        }
-        pieces.push(Bytes::from(piece));
-        next = match &mut rest {
-            Some(rest) => rest.next().await?,
-            None => None,
-        };
-    }
-    let items = pieces.iter().map(Bytes::len).sum();
     let list = json!({"kind": list_kind, "apiVersion": list_version, "metadata": metadata});
-    let (head, tail) = protobuf::around_items(&list, schema, table, items).map_err(Status::internal)?;
-    pieces.insert(0, head.into());
-    pieces.push(tail.into());
-    let response = finish(200, shape.content_type(), full(Bytes::new()));
-    match items <= MIN_SIZE {
-        true => Ok(packed(response, false, pieces.concat())),
-        false => Ok(sent(response, shape.gzip, stream::iter(pieces.into_iter().map(Ok::<_, Status>)))),
-    }
+    protobuf::around_items(&list, schema, table, length).map_err(Status::internal)
 }
 
 /// An answer in pieces.

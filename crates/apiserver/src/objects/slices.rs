@@ -26,6 +26,8 @@ pub(crate) struct Slices {
     shared: Peekable<IntoIter<StoredObject>>,
     /// Set where the limit cut it: how many follow, if that is known.
     cut: Option<Option<u64>>,
+    /// Where it began, with the shared objects.
+    beginning: Option<(RangeRequest, Vec<StoredObject>)>,
 }
 
 /// How far what remains behind a page is counted.
@@ -49,6 +51,7 @@ impl Slices {
             next: None,
             shared: Vec::new().into_iter().peekable(),
             cut: None,
+            beginning: None,
         }
     }
 
@@ -69,9 +72,25 @@ impl Slices {
         // The store can count objects only where it selects them.
         let limit = request.limit.filter(|_| shared.is_none() && selection.fields.is_everything());
         let mut slices = Self::of(api, target, selection, ResourceVersion::FIRST, Vec::new());
-        slices.shared = shared.unwrap_or_default().into_iter().peekable();
-        slices.read(RangeRequest { labels, limit, ..request }).await?;
+        let (request, shared) = (RangeRequest { labels, limit, ..request }, shared.unwrap_or_default());
+        slices.beginning = Some((request.clone(), shared.clone()));
+        slices.shared = shared.into_iter().peekable();
+        slices.read(request).await?;
         Ok(slices)
+    }
+
+    /// The same objects in the same state from the beginning.
+    ///
+    /// # Errors
+    /// As [`Slices::next`].
+    pub(crate) async fn again(&self) -> Result<Self, Status> {
+        let mut again = Self::of(&self.api, &self.target, &self.selection, self.revision, Vec::new());
+        if let Some((request, shared)) = self.beginning.clone() {
+            again.beginning = Some((request.clone(), shared.clone()));
+            again.shared = shared.into_iter().peekable();
+            again.read(RangeRequest { at: Some(self.revision), ..request }).await?;
+        }
+        Ok(again)
     }
 
     /// The state: a watch that starts here has no gap.

@@ -93,6 +93,23 @@ async fn a_page_tells_what_remains_unless_its_bytes_cut_it() {
 }
 
 #[tokio::test]
+async fn a_list_in_protobuf_that_is_too_long_to_be_kept_is_whole() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let mut large = config_map("m", json!({}));
+    large["data"]["k"] = "x".repeat(900_000).into();
+    for n in 0..20 {
+        large["metadata"]["name"] = format!("m{n:02}").into();
+        admin.post(MAPS, large.clone()).await.expect(201);
+    }
+    let list = admin.send("GET", MAPS, &[("accept", "application/vnd.kubernetes.protobuf")], "").await.expect(200);
+    let table = portolan_machinery::kinds::KindTable::builtin();
+    let decoded = portolan_machinery::protobuf::decode(&list.bytes, table).unwrap();
+    let names = decoded["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), (0..20).map(|n| format!("m{n:02}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn short_lists_look_the_same_as_long_ones() {
     let admin = Plane::new().await.admin();
     let yaml = admin.send("GET", MAPS, &[("accept", "application/yaml")], "").await.expect(200);
