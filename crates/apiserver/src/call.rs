@@ -33,7 +33,7 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) identity: Identity,
     pub(crate) cluster: Arc<LogicalCluster>,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: Arc<Attributes>,
     /// What it counts as.
     pub(crate) labels: Labels,
     /// Texts for `Warning` headers.

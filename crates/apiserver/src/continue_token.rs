@@ -27,6 +27,8 @@ pub(crate) struct Place {
     pub(crate) revision: Option<ResourceVersion>,
     /// Namespace (empty at cluster scope) and name of the last object that was shown.
     pub(crate) last: (String, String),
+    /// How many objects follow in that state, if it was counted: so it is counted once, and not for every page.
+    pub(crate) remaining: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -34,6 +36,8 @@ struct Wire {
     v: String,
     rv: i64,
     start: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left: Option<u64>,
     mac: String,
 }
 
@@ -43,8 +47,9 @@ const VERSION: &str = "meta.k8s.io/v1";
 pub(crate) fn encode(key: &[u8], list: &ListIdentity<'_>, place: &Place) -> String {
     let rv = place.revision.and_then(|r| i64::try_from(r.get()).ok()).unwrap_or(-1);
     let start = format!("{}\0{}", place.last.0, place.last.1);
-    let mac = URL_SAFE_NO_PAD.encode(mac(key, list, rv, &start).finalize().into_bytes());
-    let wire = Wire { v: VERSION.into(), rv, start, mac };
+    let left = place.remaining;
+    let mac = URL_SAFE_NO_PAD.encode(mac(key, list, (rv, &start, left)).finalize().into_bytes());
+    let wire = Wire { v: VERSION.into(), rv, start, left, mac };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).expect("strings and numbers serialize"))
 }
 
@@ -64,10 +69,10 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| not_base64(&error))?;
     let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| not_json(&bytes).unwrap_or_else(bad))?;
     let given = URL_SAFE_NO_PAD.decode(&wire.mac).map_err(|_| bad())?;
-    mac(key, list, wire.rv, &wire.start).verify_slice(&given).map_err(|_| bad())?;
+    mac(key, list, (wire.rv, &wire.start, wire.left)).verify_slice(&given).map_err(|_| bad())?;
     let (namespace, name) = wire.start.split_once('\0').ok_or_else(bad)?;
     let revision = u64::try_from(wire.rv).ok().and_then(ResourceVersion::new);
-    Ok(Place { revision, last: (namespace.to_owned(), name.to_owned()) })
+    Ok(Place { revision, last: (namespace.to_owned(), name.to_owned()), remaining: wire.left })
 }
 
 fn not_base64(error: &DecodeError) -> Status {
@@ -88,10 +93,10 @@ fn not_json(bytes: &[u8]) -> Option<Status> {
     odd.then(|| Status::bad_request(format!("{why} looking for beginning of value")))
 }
 
-fn mac(key: &[u8], list: &ListIdentity<'_>, rv: i64, start: &str) -> Hmac<Sha256> {
+fn mac(key: &[u8], list: &ListIdentity<'_>, place: (i64, &str, Option<u64>)) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     // JSON of a fixed shape: no two lists have the same bytes.
-    mac.update(&serde_json::to_vec(&(list, rv, start)).expect("strings and numbers serialize"));
+    mac.update(&serde_json::to_vec(&(list, place)).expect("strings and numbers serialize"));
     mac
 }
 
@@ -105,7 +110,7 @@ mod tests {
 
     #[test]
     fn tokens_open_only_their_own_list() {
-        let place = Place { revision: ResourceVersion::new(7), last: ("a".into(), "p-1".into()) };
+        let place = Place { revision: ResourceVersion::new(7), last: ("a".into(), "p-1".into()), remaining: Some(3) };
         let token = encode(b"key", &list(1, "", "ann"), &place);
         assert_eq!(decode(b"key", &list(1, "", "ann"), &token), Ok(place));
         for (case, key, other) in [

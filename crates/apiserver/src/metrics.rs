@@ -1,6 +1,9 @@
 //! Numbers for `/metrics`, under the names, labels and buckets of kube-apiserver, so that its dashboards work. No label names a
 //! logical cluster.
 
+use std::sync::Arc;
+
+use portolan_machinery::kinds::Kind;
 use portolan_types::Status;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -72,17 +75,21 @@ impl FlowMetrics {
 pub(crate) struct Labels {
     pub(crate) verb: &'static str,
     pub(crate) dry_run: &'static str,
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) resource: String,
-    pub(crate) subresource: String,
+    pub(crate) kind: Option<Arc<Kind>>,
+    pub(crate) subresource: Option<Arc<str>>,
     pub(crate) scope: &'static str,
 }
 
 impl Labels {
     fn values(&self) -> [&str; 7] {
-        let Self { verb, group, version, resource, subresource, scope, .. } = self;
-        [verb, group, version, resource, subresource, scope, COMPONENT]
+        let [group, version, resource] = self.resource();
+        let subresource = self.subresource.as_deref().unwrap_or_default();
+        [self.verb, group, version, resource, subresource, self.scope, COMPONENT]
+    }
+
+    /// Group, version and resource.
+    pub(crate) fn resource(&self) -> [&str; 3] {
+        self.kind.as_ref().map_or([""; 3], |kind| [&*kind.gvk.group, &*kind.gvk.version, &*kind.resource])
     }
 }
 
@@ -249,7 +256,7 @@ impl Metrics {
 
     /// What a watch counts.
     pub(crate) fn watch(&self, labels: &Labels) -> WatchMetrics {
-        let watched = [&*labels.group, &*labels.version, &*labels.resource];
+        let watched = labels.resource();
         let [group, version, resource] = watched;
         WatchMetrics {
             events: self.watch_events.with_label_values(&watched),

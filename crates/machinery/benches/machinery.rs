@@ -127,5 +127,5 @@ fn table_of_deployments(bencher: Bencher<'_, '_>, count: usize) {
     let now: Timestamp = NOW.parse().expect("it is a time");
     bencher
         .counter(ItemsCount::new(count))
-        .bench(|| table::table(kind, black_box(&objects), json!({}), IncludeObject::Metadata, true, now));
+        .bench(|| table::table(kind, black_box(&objects).clone(), json!({}), IncludeObject::Metadata, true, now));
 }

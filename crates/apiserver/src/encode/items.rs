@@ -34,7 +34,7 @@ impl ListWriter {
         let (shape, version) = (&self.shape, self.shape.list_version());
         let mut head = json!({"kind": shape.list_kind(), "apiVersion": version, "metadata": self.metadata.take()});
         if shape.accepted.form == Form::Table {
-            let table = shape.table(&[], Value::Null, true);
+            let table = shape.table(Vec::new(), Value::Null, true);
             head["columnDefinitions"] = table.get("columnDefinitions").cloned().unwrap_or_default();
         }
         if shape.accepted.media == Media::Yaml {
@@ -99,7 +99,7 @@ impl ListWriter {
             Form::Object => trees,
             Form::Metadata(_) => trees.into_iter().map(|tree| shape.metadata_only(tree)).collect(),
             Form::Table => {
-                let mut table = shape.table(&trees, Value::Null, false);
+                let mut table = shape.table(trees, Value::Null, false);
                 match table.get_mut("rows").map(Value::take) {
                     Some(Value::Array(rows)) => rows,
                     _ => Vec::new(),

@@ -88,7 +88,7 @@ impl Shape {
             Form::Table => {
                 let version = portolan_types::object::meta_text(&object, "resourceVersion");
                 let metadata = if version.is_empty() { json!({}) } else { json!({"resourceVersion": version}) };
-                self.table(&[object], metadata, true)
+                self.table(vec![object], metadata, true)
             }
         }
     }
@@ -101,7 +101,7 @@ impl Shape {
     }
 
     /// Objects as a table.
-    pub(crate) fn table(&self, objects: &[Value], metadata: Value, with_columns: bool) -> Value {
+    pub(crate) fn table(&self, objects: Vec<Value>, metadata: Value, with_columns: bool) -> Value {
         let kind = &self.target.kind;
         self.versioned(table::table(kind, objects, metadata, self.include, with_columns, self.now))
     }

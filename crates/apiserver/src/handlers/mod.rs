@@ -34,7 +34,8 @@ use crate::{
 pub(crate) use discovery::DiscoveryDocuments;
 pub(crate) use openapi::ApiDocuments;
 
-/// Answers a call.
+/// Answers a call. What handlers keep while they wait is boxed one by one: every request would have to carry room for the
+/// largest of them, and move it about.
 pub(crate) async fn handle(
     api: &Arc<ApiServer>,
     call: &Arc<Call>,
@@ -45,18 +46,18 @@ pub(crate) async fn handle(
         Endpoint::Version => health::version(api, call),
         Endpoint::Metrics => health::metrics(api),
         Endpoint::Snapshot => snapshot::answer(api, call, place),
-        Endpoint::Index => discovery::index(api, call).await,
-        Endpoint::Groups => discovery::groups(api, call).await,
-        Endpoint::Group => discovery::group(api, call).await,
-        Endpoint::GroupVersion => discovery::group_version(api, call).await,
-        Endpoint::OpenApiIndex => openapi::index(api, call).await,
-        Endpoint::OpenApiDocument => openapi::document(api, call).await,
-        Endpoint::OpenApiV2 => openapi::swagger(api, call).await,
+        Endpoint::Index => Box::pin(discovery::index(api, call)).await,
+        Endpoint::Groups => Box::pin(discovery::groups(api, call)).await,
+        Endpoint::Group => Box::pin(discovery::group(api, call)).await,
+        Endpoint::GroupVersion => Box::pin(discovery::group_version(api, call)).await,
+        Endpoint::OpenApiIndex => Box::pin(openapi::index(api, call)).await,
+        Endpoint::OpenApiDocument => Box::pin(openapi::document(api, call)).await,
+        Endpoint::OpenApiV2 => Box::pin(openapi::swagger(api, call)).await,
         Endpoint::Jwks => Ok(token::jwks(api)),
         Endpoint::OpenIdConfiguration => Ok(token::configuration(api)),
         Endpoint::Collection => collection(api, call, place).await,
         Endpoint::Object => object(api, call).await,
-        Endpoint::Subresource => subresource::handle(api, call, place).await,
+        Endpoint::Subresource => Box::pin(subresource::handle(api, call, place)).await,
     }
 }
 
@@ -64,13 +65,13 @@ async fn collection(api: &Arc<ApiServer>, call: &Arc<Call>, place: Option<Place>
     let target = Target::of(api, call).await?;
     target.check_verb(&call.attributes.verb)?;
     match call.attributes.verb.as_str() {
-        "list" => read::list(api, call, &target).await,
+        "list" => Box::pin(read::list(api, call, &target)).await,
         "watch" => match place {
-            Some(place) => watch::answer(api, call, &target, place).await,
+            Some(place) => Box::pin(watch::answer(api, call, &target, place)).await,
             None => Err(Status::internal("a watch without a place")),
         },
-        "create" => create::create(api, call, &target).await,
-        "deletecollection" => delete::collection(api, call, &target).await,
+        "create" => Box::pin(create::create(api, call, &target)).await,
+        "deletecollection" => Box::pin(delete::collection(api, call, &target)).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -83,9 +84,9 @@ async fn object(api: &Arc<ApiServer>, call: &Arc<Call>) -> Result<Response<Body>
     target.check_verb(&call.attributes.verb)?;
     match call.attributes.verb.as_str() {
         "get" => read::get(api, call, &target).await,
-        "update" => update::replace(api, call, &target, None).await,
-        "patch" => patch::patch(api, call, &target, None).await,
-        "delete" => delete::one(api, call, &target).await,
+        "update" => Box::pin(update::replace(api, call, &target, None)).await,
+        "patch" => Box::pin(patch::patch(api, call, &target, None)).await,
+        "delete" => Box::pin(delete::one(api, call, &target)).await,
         _ => Err(method_not_allowed()),
     }
 }

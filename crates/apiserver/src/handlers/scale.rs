@@ -1,6 +1,6 @@
 //! `scale`: the number of replicas as an object of its own.
 
-use std::{slice, sync::Arc};
+use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::{
@@ -99,9 +99,8 @@ fn answer(api: &ApiServer, call: &Call, target: &Target, scaled: &Value) -> Resu
         Form::Metadata(_) => shape.metadata_only(scale),
         Form::Table => {
             let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
-            let version = object::meta_text(&scale, "resourceVersion");
-            let metadata = json!({"resourceVersion": version});
-            shape.versioned(table::table_of(&kind, slice::from_ref(&scale), metadata, shape.include, true, shape.now))
+            let metadata = json!({"resourceVersion": object::meta_text(&scale, "resourceVersion")});
+            shape.versioned(table::table_of(&kind, vec![scale], metadata, shape.include, true, shape.now))
         }
     };
     let shape = Shape { accepted: Accepted::plain(media), ..shape };

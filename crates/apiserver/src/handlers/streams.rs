@@ -49,7 +49,7 @@ pub(super) async fn open(
 
 /// A WebSocket is opened with GET, but entering a pod is no read: it needs the right to create.
 async fn may_enter(api: &ApiServer, call: &Call) -> Result<(), Status> {
-    let asked = Attributes { verb: "create".into(), ..call.attributes.clone() };
+    let asked = Attributes { verb: "create".into(), ..Attributes::clone(&call.attributes) };
     match api.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
         Verdict::Allowed(_) => Ok(()),
         Verdict::Denied(why) => Err(asked.denial(&call.identity.user, &why)),

@@ -60,7 +60,7 @@ fn decoded(call: &Call, target: &Target, options: &WriteOptions, old: Option<&Va
 
 /// An update that creates needs the right to create, too.
 pub(super) async fn may_create(api: &ApiServer, call: &Call) -> Result<(), Status> {
-    let asked = Attributes { verb: "create".into(), ..call.attributes.clone() };
+    let asked = Attributes { verb: "create".into(), ..Attributes::clone(&call.attributes) };
     match api.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
         Verdict::Allowed(_) => Ok(()),
         Verdict::Denied(why) => Err(asked.denial(&call.identity.user, &why)),

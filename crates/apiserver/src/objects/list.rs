@@ -72,12 +72,16 @@ pub(crate) async fn read_list(
         (None, ReadAt::Latest | ReadAt::AnyCached) => None,
     };
     let after = place.as_ref().map(|place| key_after(call, &target.stored_as(), place)).transpose()?;
+    // In a state that does not change, what was counted once is known.
+    let known = place.as_ref().filter(|place| place.revision.is_some()).and_then(|place| place.remaining);
     // With resourceVersion=0 upstream answers from a cache and does not page.
     let limit = options.limit.filter(|_| options.at != ReadAt::AnyCached || options.token.is_some());
     let read = async {
-        let mut slices = open(api, call, target, &options.selection, (at, after, limit)).await?;
+        // The store counts what lies behind a limit.
+        let counted = limit.filter(|_| known.is_none());
+        let mut slices = open(api, call, target, &options.selection, (at, after, counted)).await?;
         match limit {
-            Some(limit) => page(slices, limit).await,
+            Some(limit) => page(slices, limit, known).await,
             None => {
                 let objects = slices.next().await?.unwrap_or_default();
                 let (revision, is_over) = (slices.revision(), slices.is_over());
@@ -86,14 +90,14 @@ pub(crate) async fn read_list(
         }
     };
     let read = read.await.map_err(|failure| expired_page(failure, key, &identity, place.as_ref()))?;
+    let remaining = read.more.flatten();
     let token = read.more.and(read.objects.last()).map(|last| {
         let namespace = last.key.namespace().map(|n| n.as_str().to_owned()).unwrap_or_default();
         let revision =
             Some(at.unwrap_or(read.revision)).filter(|_| place.as_ref().is_none_or(|p| p.revision.is_some()));
-        let next = Place { revision, last: (namespace, last.key.name.as_str().to_owned()) };
+        let next = Place { revision, last: (namespace, last.key.name.as_str().to_owned()), remaining };
         continue_token::encode(key, &identity, &next)
     });
-    let remaining = read.more.flatten();
     Ok(Listing { revision: read.revision, objects: read.objects, rest: read.rest, token, remaining })
 }
 
@@ -117,8 +121,8 @@ struct Page {
     more: Option<Option<u64>>,
 }
 
-/// The first `limit` objects, or fewer when they are large.
-async fn page(mut slices: Slices, limit: usize) -> Result<Page, Status> {
+/// The first `limit` objects, or fewer when they are large. `known` is how many there are.
+async fn page(mut slices: Slices, limit: usize, known: Option<u64>) -> Result<Page, Status> {
     let (mut objects, mut bytes) = (Vec::new(), 0);
     while let Some(slice) = slices.next().await? {
         let mut slice = slice.into_iter();
@@ -130,9 +134,10 @@ async fn page(mut slices: Slices, limit: usize) -> Result<Page, Status> {
         let left = slice.len();
         if left > 0 {
             // Behind a page that its bytes cut lies too much to be read only to be counted, and upstream may leave the count out.
-            let more = match objects.len() < limit {
-                true => None,
-                false => slices.count_from(left as u64).await?,
+            let more = match known {
+                Some(known) => known.checked_sub(objects.len() as u64),
+                None if objects.len() < limit => None,
+                None => slices.count_from(left as u64).await?,
             };
             return Ok(Page { revision: slices.revision(), objects, rest: None, more: Some(more) });
         }
@@ -144,7 +149,11 @@ async fn page(mut slices: Slices, limit: usize) -> Result<Page, Status> {
 fn expired_page(failure: Status, key: &[u8], identity: &ListIdentity<'_>, place: Option<&Place>) -> Status {
     match (failure.code(), place) {
         (410, Some(place)) => {
-            let token = continue_token::encode(key, identity, &Place { revision: None, last: place.last.clone() });
+            let token = continue_token::encode(
+                key,
+                identity,
+                &Place { revision: None, last: place.last.clone(), remaining: None },
+            );
             let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
             Status::expired(text).with_continue(token)
         }

@@ -30,7 +30,7 @@ pub(super) struct Entry {
     /// `None` for unknown paths: they are authorized like any other path before they are not found.
     pub(super) route: Option<&'static Route>,
     pub(super) captures: Captures,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: Arc<Attributes>,
 }
 
 /// An authorized request without its body.
@@ -52,7 +52,7 @@ pub(super) fn read(parts: &Parts) -> Result<Entry, Status> {
     let path = target.rest();
     let (route, captures) = routes::find(&target.segments).unzip();
     let captures = captures.unwrap_or_default();
-    let attributes = attributes(&parts.method, route, &captures, &path, &query);
+    let attributes = Arc::new(attributes(&parts.method, route, &captures, &path, &query));
     Ok(Entry { named: target.cluster, path, query, method: parts.method.clone(), route, captures, attributes })
 }
 

@@ -22,7 +22,7 @@ const MAX_AUDIT_ID: usize = 256;
 
 /// What is known of a request so far.
 pub(super) struct Outcome {
-    attributes: Attributes,
+    attributes: Arc<Attributes>,
     labels: Labels,
     user: String,
     cluster: String,
@@ -56,7 +56,7 @@ impl Outcome {
             .filter(|id| !id.is_empty() && id.len() <= MAX_AUDIT_ID && id.as_bytes().iter().all(u8::is_ascii_graphic));
         let made = || HeaderValue::from_str(&api.seams.uid()).expect("a uid is hexadecimal digits and dashes");
         Self {
-            attributes: Attributes::default(),
+            attributes: Arc::default(),
             labels: Labels::default(),
             user: String::new(),
             cluster: String::new(),
@@ -129,15 +129,8 @@ fn labels(of: &Attributes, method: &Method, is_apply: bool, dry_run: bool) -> La
         (true, false) => "namespace",
         (true, true) => "cluster",
     };
-    Labels {
-        verb,
-        dry_run,
-        group: of.group.clone(),
-        version: of.version.clone(),
-        resource: of.resource.clone(),
-        subresource: kind.subresource(&of.subresource).map(|s| s.name.to_string()).unwrap_or_default(),
-        scope,
-    }
+    let subresource = kind.subresource(&of.subresource).map(|subresource| subresource.name.clone());
+    Labels { verb, dry_run, kind: Some(kind.clone()), subresource, scope }
 }
 
 /// The verb as kube-apiserver counts it: that of HTTP, but for what HTTP has no word for.
@@ -187,6 +180,6 @@ mod tests {
             assert_eq!(labels(&attributes, &method, is_apply, false).verb, expected);
         }
         let forged = Attributes { resource: "forged".into(), ..of("get", "") };
-        assert_eq!(labels(&forged, &Method::GET, false, false).resource, "");
+        assert_eq!(labels(&forged, &Method::GET, false, false).resource(), [""; 3]);
     }
 }

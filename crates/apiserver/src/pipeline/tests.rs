@@ -68,3 +68,12 @@ async fn unknown_paths_are_not_told_from_forbidden_ones() {
         assert_eq!(super::answer(api.clone(), Peer::Connection(None), request).await.status().as_u16(), 403, "{path}");
     }
 }
+
+/// Every request is moved about as its future before it runs, and takes memory while it waits.
+#[tokio::test]
+async fn a_request_takes_little_room_while_it_waits() {
+    let api = ApiServer::new(portolan_store::memory(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
+    let request = Request::get("/api").body(Full::new(bytes::Bytes::new())).unwrap();
+    let size = std::mem::size_of_val(&super::answer(api, Peer::Connection(None), request));
+    assert!(size < 6 * 1024, "{size} bytes; box what a handler keeps (handlers/mod.rs)");
+}

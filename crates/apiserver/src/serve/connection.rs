@@ -57,14 +57,15 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
     let stopping = closing.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer, stopping) = (server.clone(), peer.clone(), stopping.clone());
-        async move {
+        // On its way into a task it is moved several times.
+        Box::pin(async move {
             let http1 = request.version() < http::Version::HTTP_2;
             let mut response = pipeline::answer(server, peer, request).await;
             if http1 && stopping.is_cancelled() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(response)
-        }
+        })
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));

@@ -1,9 +1,6 @@
 //! Frames of watches: each made once per event and form, and shared by all who watch in that form.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -18,15 +15,19 @@ use super::filter::Seen;
 /// Bytes of frames that are kept.
 const MAX_KEPT: usize = 8 * 1024 * 1024;
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FrameKey {
     revision: ResourceVersion,
     seen: Seen,
-    form: Arc<str>,
+    form: usize,
 }
 
 /// The latest frames, bounded by bytes.
-pub(crate) struct FrameCache(Mutex<Kept>);
+pub(crate) struct FrameCache {
+    kept: Mutex<Kept>,
+    /// Numbers of forms: every watcher looks its frames up by one. There are as many as kinds and ways to show them.
+    forms: Mutex<HashMap<String, usize>>,
+}
 
 #[derive(Default)]
 struct Kept {
@@ -37,17 +38,23 @@ struct Kept {
 
 impl FrameCache {
     pub(crate) fn new() -> Self {
-        Self(Mutex::default())
+        Self { kept: Mutex::default(), forms: Mutex::default() }
+    }
+
+    fn form(&self, of: String) -> usize {
+        let mut forms = self.forms.lock();
+        let next = forms.len();
+        *forms.entry(of).or_insert(next)
     }
 
     fn get(&self, key: &FrameKey) -> Option<Bytes> {
-        self.0.lock().frames.get(key).cloned()
+        self.kept.lock().frames.get(key).cloned()
     }
 
     fn put(&self, key: FrameKey, frame: Bytes) {
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         kept.bytes += frame.len();
-        match kept.frames.insert(key.clone(), frame) {
+        match kept.frames.insert(key, frame) {
             None => kept.order.push_back(key),
             // Two watchers made it at once.
             Some(same) => kept.bytes -= same.len(),
@@ -63,15 +70,15 @@ impl FrameCache {
 /// Turns writes into frames of one form.
 pub(super) struct Encoder {
     shape: Shape,
-    form: Arc<str>,
+    form: usize,
     /// Tables name their columns once, in the first frame.
     columns_sent: bool,
 }
 
 impl Encoder {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: Shape, cache: &FrameCache) -> Self {
         let form = format!("{}|{:?}|{:?}|{}", shape.target.kind.gvk, shape.accepted, shape.include, shape.pretty);
-        Self { form: form.into(), columns_sent: shape.accepted.form != Form::Table, shape }
+        Self { form: cache.form(form), columns_sent: shape.accepted.form != Form::Table, shape }
     }
 
     /// The frame of a write, from the cache where others have made it.
@@ -82,7 +89,7 @@ impl Encoder {
         record: &Record,
         revision: ResourceVersion,
     ) -> Result<Bytes, Status> {
-        let key = FrameKey { revision, seen, form: self.form.clone() };
+        let key = FrameKey { revision, seen, form: self.form };
         let shareable = self.columns_sent;
         if shareable && let Some(frame) = cache.get(&key) {
             return Ok(frame);
@@ -127,7 +134,7 @@ impl Encoder {
         let version = portolan_types::object::meta_text(&object, "resourceVersion").to_owned();
         let with_columns = !std::mem::replace(&mut self.columns_sent, true);
         let metadata = json!({"resourceVersion": version});
-        self.shape.table(&[object], metadata, with_columns)
+        self.shape.table(vec![object], metadata, with_columns)
     }
 
     fn framed(&self, word: &str, value: &Value) -> Result<Bytes, Status> {
@@ -175,11 +182,11 @@ mod tests {
     #[test]
     fn the_cache_keeps_the_latest_frames_within_its_bound() {
         let cache = FrameCache::new();
-        let key = |n: u64| FrameKey { revision: ResourceVersion::new(n).unwrap(), seen: Seen::Added, form: "f".into() };
+        let key = |n: u64| FrameKey { revision: ResourceVersion::new(n).unwrap(), seen: Seen::Added, form: 0 };
         let frame = Bytes::from(vec![0; 1024 * 1024]);
         (1..=20).for_each(|n| cache.put(key(n), frame.clone()));
         assert!(cache.get(&key(20)).is_some() && cache.get(&key(1)).is_none());
-        assert!(cache.0.lock().bytes <= MAX_KEPT);
+        assert!(cache.kept.lock().bytes <= MAX_KEPT);
         (0..20).for_each(|_| cache.put(key(20), frame.clone()));
         assert!(cache.get(&key(19)).is_some(), "a frame that is put twice counts once");
     }

@@ -67,7 +67,7 @@ pub(crate) async fn answer(
         call: call.clone(),
         events,
         filter: Filter::new(target.clone(), options.selection),
-        encoder: Encoder::new(shape),
+        encoder: Encoder::new(shape, &api.frames),
         metrics: api.metrics.watch(&call.labels),
         started: Instant::now(),
         pace: pace(api, options.bookmarks, options.timeout_seconds),

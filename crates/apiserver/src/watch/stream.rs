@@ -138,7 +138,8 @@ impl Watch {
         while out.len() < PIECE {
             if let Some(object) = initial.slice.next() {
                 let frame = self.encoder.initial(Seen::Added, &object.record, object.revision)?;
-                self.count(&frame);
+                self.metrics.events.inc();
+                self.metrics.sizes.observe(frame.len() as f64);
                 out.extend_from_slice(&frame);
                 continue;
             }
@@ -188,20 +189,16 @@ impl Watch {
         for event in &batch.events {
             if let Some((seen, record)) = self.filter.sees(event)? {
                 let frame = self.encoder.frame(&self.api.frames, seen, record, event.revision)?;
-                self.count(&frame);
+                self.metrics.sizes.observe(frame.len() as f64);
                 frames.push(frame);
             }
         }
+        self.metrics.events.inc_by(frames.len() as u64);
         self.delivered = self.delivered.max(batch.revision);
         Ok(match frames.len() {
             1 => frames.swap_remove(0),
             _ => frames.concat().into(),
         })
-    }
-
-    fn count(&self, frame: &Bytes) {
-        self.metrics.events.inc();
-        self.metrics.sizes.observe(frame.len() as f64);
     }
 
     /// Something is due: the end, a look at permissions, a bookmark.

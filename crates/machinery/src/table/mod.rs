@@ -53,7 +53,7 @@ impl IncludeObject {
 /// `list_metadata` becomes its `metadata`. In a watch only the first table has columns. Ages are relative to `now`.
 pub fn table(
     kind: &Kind,
-    objects: &[Value],
+    objects: Vec<Value>,
     list_metadata: Value,
     include: IncludeObject,
     with_columns: bool,
@@ -65,7 +65,7 @@ pub fn table(
 /// Like [`table`], for what is no resource of its own, such as an `autoscaling/v1` `Scale`.
 pub fn table_of(
     gvk: &GroupVersionKind,
-    objects: &[Value],
+    objects: Vec<Value>,
     list_metadata: Value,
     include: IncludeObject,
     with_columns: bool,
@@ -77,12 +77,12 @@ pub fn table_of(
         false => Value::Null,
     };
     let is_pod = gvk.group.is_empty() && &*gvk.kind == "Pod";
-    let row = |object: &Value| {
-        let row = Row { object, now };
-        let cells: Value = columns.iter().map(|column| column.cell(&row)).collect();
+    let row = |object: Value| {
+        let printed = Row { object: &object, now };
+        let cells: Value = columns.iter().map(|column| column.cell(&printed)).collect();
         let mut row = Object::new();
         row.insert("cells".into(), cells);
-        if let Some(conditions) = is_pod.then(|| pods::row_conditions(object)).flatten() {
+        if let Some(conditions) = is_pod.then(|| pods::row_conditions(&object)).flatten() {
             row.insert("conditions".into(), conditions);
         }
         row.insert("object".into(), included(object, include));
@@ -93,24 +93,24 @@ pub fn table_of(
         "apiVersion": "meta.k8s.io/v1",
         "metadata": list_metadata,
         "columnDefinitions": definitions,
-        "rows": objects.iter().map(row).collect::<Value>(),
+        "rows": objects.into_iter().map(row).collect::<Value>(),
     })
 }
 
-fn included(object: &Value, include: IncludeObject) -> Value {
+fn included(object: Value, include: IncludeObject) -> Value {
     match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial(object),
-        IncludeObject::Object => object.clone(),
+        IncludeObject::Object => object,
     }
 }
 
 /// The `PartialObjectMetadata` of an object.
-pub fn partial(object: &Value) -> Value {
+pub fn partial(mut object: Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Object::new())),
+        "metadata": object.get_mut("metadata").map(Value::take).unwrap_or_else(|| Value::Object(Object::new())),
     })
 }
 

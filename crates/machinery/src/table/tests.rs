@@ -9,7 +9,7 @@ fn now() -> Timestamp {
 fn print(api: &str, object: Value, include: IncludeObject) -> Value {
     let (api_version, kind) = api.rsplit_once(' ').expect("a version and a kind");
     let gvk = GroupVersionKind::parse(api_version, kind).unwrap();
-    table_of(&gvk, &[object], json!({"resourceVersion": "7"}), include, true, now())
+    table_of(&gvk, vec![object], json!({"resourceVersion": "7"}), include, true, now())
 }
 
 /// The cells of one object, joined by ` | `; wide ones stand behind `||`.
@@ -434,15 +434,15 @@ fn tables_have_the_form_that_kubectl_reads() {
     );
     assert_eq!(print("v1 ConfigMap", object.clone(), IncludeObject::Object)["rows"][0]["object"], object);
     let kind = KindTable::builtin().resource("", "v1", "configmaps").unwrap();
-    let next = super::table(kind, &[object], json!({}), IncludeObject::None, false, now());
+    let next = super::table(kind, vec![object], json!({}), IncludeObject::None, false, now());
     assert_eq!((&next["columnDefinitions"], &next["rows"][0]["object"]), (&Value::Null, &Value::Null));
-    assert_eq!(super::table(kind, &[], json!({}), IncludeObject::None, true, now())["rows"], json!([]));
+    assert_eq!(super::table(kind, Vec::new(), json!({}), IncludeObject::None, true, now())["rows"], json!([]));
 }
 
 #[test]
 fn every_kind_prints_an_empty_object() {
     for kind in KindTable::builtin().kinds() {
-        let table = super::table(kind, &[json!({})], json!({}), IncludeObject::Metadata, true, now());
+        let table = super::table(kind, vec![json!({})], json!({}), IncludeObject::Metadata, true, now());
         let named =
             table["columnDefinitions"].as_array().unwrap().iter().filter(|column| column["format"] == "name").count();
         assert!(named >= 1, "{}", kind.gvk);
