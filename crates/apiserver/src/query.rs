@@ -22,6 +22,11 @@ impl Query {
         pairs.collect::<Result<_, Status>>().map(Self)
     }
 
+    /// Puts a parameter before those of its name.
+    pub(crate) fn put(&mut self, key: &str, value: String) {
+        self.0.insert(0, (key.to_owned(), value));
+    }
+
     /// The first value of a parameter; `None` when it is missing.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())

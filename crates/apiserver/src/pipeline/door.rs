@@ -47,13 +47,37 @@ pub(super) fn read(parts: &Parts) -> Result<Entry, Status> {
     if text.len() > MAX_TARGET {
         return Err(Status::bad_request(format!("the request URL is longer than {MAX_TARGET} bytes")));
     }
-    let target = Target::parse(parts.uri.path())?;
-    let query = Query::parse(parts.uri.query())?;
+    let mut target = Target::parse(parts.uri.path())?;
+    let mut query = Query::parse(parts.uri.query())?;
     let path = target.rest();
+    if parts.method == Method::GET {
+        watch_by_path(&mut target.segments, &mut query);
+    }
     let (route, captures) = routes::find(&target.segments).unzip();
     let captures = captures.unwrap_or_default();
     let attributes = Arc::new(attributes(&parts.method, route, &captures, &path, &query));
     Ok(Entry { named: target.cluster, path, query, method: parts.method.clone(), route, captures, attributes })
+}
+
+/// Watches by the old paths, `/api/v1/watch/namespaces/a/pods/p`, are what they would be by parameters.
+fn watch_by_path(segments: &mut Vec<String>, query: &mut Query) {
+    let at = if segments.first().is_some_and(|first| first == "api") { 2 } else { 3 };
+    if segments.get(at).is_none_or(|word| word != "watch") {
+        return;
+    }
+    let mut plain = segments.clone();
+    plain.remove(at);
+    match routes::find(&plain).map(|(route, _)| route.endpoint) {
+        Some(Endpoint::Collection) => {}
+        Some(Endpoint::Object) => {
+            let name = plain.pop().unwrap_or_default();
+            let terms = [query.text("fieldSelector"), &format!("metadata.name={name}")].join(",");
+            query.put("fieldSelector", terms.trim_start_matches(',').to_owned());
+        }
+        _ => return,
+    }
+    query.put("watch", "true".into());
+    *segments = plain;
 }
 
 fn attributes(method: &Method, route: Option<&Route>, captures: &Captures, path: &str, query: &Query) -> Attributes {
@@ -287,6 +311,28 @@ fn go_duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn old_paths_of_watches_are_watches_with_parameters() {
+        for (path, expected, selector) in [
+            ("/api/v1/watch/namespaces/a/pods", "/api/v1/namespaces/a/pods", ""),
+            ("/api/v1/watch/namespaces/a/pods/p", "/api/v1/namespaces/a/pods", "metadata.name=p"),
+            ("/api/v1/watch/namespaces", "/api/v1/namespaces", ""),
+            ("/apis/apps/v1/watch/deployments", "/apis/apps/v1/deployments", ""),
+        ] {
+            let (mut target, mut query) = (Target::parse(path).unwrap(), Query::default());
+            watch_by_path(&mut target.segments, &mut query);
+            assert_eq!((target.rest().as_str(), query.text("fieldSelector")), (expected, selector), "{path}");
+            assert!(query.flag("watch"), "{path}");
+        }
+        for path in
+            ["/api/v1/namespaces/watch", "/api/v1/watch", "/apis/apps/v1/watch/namespaces/a/deployments/d/scale"]
+        {
+            let (mut target, mut query) = (Target::parse(path).unwrap(), Query::default());
+            watch_by_path(&mut target.segments, &mut query);
+            assert_eq!((target.rest().as_str(), query.flag("watch")), (path, false));
+        }
+    }
 
     #[test]
     fn timeouts_are_go_durations() {
