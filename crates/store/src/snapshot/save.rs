@@ -35,9 +35,17 @@ impl<W: io::Write + Send> Out for W {
 /// `Io` of `out`; `Store` when the store fails.
 pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result<Snapshot, SnapshotError> {
     let _held = store.hold();
-    let gone = store.gone_clusters().await?;
     let slice = RangeRequest { limit: Some(PAGE.0), bytes: Some(PAGE.1), ..RangeRequest::all(RangeScope::All) };
-    let mut page = store.range(slice.clone()).await?;
+    let mut gone = store.gone_clusters().await?;
+    let mut page = loop {
+        let page = store.range(slice.clone()).await?;
+        // A logical cluster that is deleted in between would be in neither, and its last objects in the snapshot for ever.
+        let now = store.gone_clusters().await?;
+        if now == gone {
+            break page;
+        }
+        gone = now;
+    };
     let revision = page.revision;
     let mut saver = Saver { writer: Writer::new(), resources: HashMap::new(), frame: Vec::new(), objects: 0 };
     let taken = seams.now_text();
