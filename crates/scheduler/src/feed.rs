@@ -29,7 +29,7 @@ impl Inner {
     async fn list(&self, resource: &GroupResource) -> Result<ResourceVersion, StoreError> {
         self.start_listing(resource);
         let mut request =
-            RangeRequest { limit: Some(PAGE), ..RangeRequest::all(RangeScope::AllClusters(resource.clone())) };
+            RangeRequest { limit: Some(PAGE), ..RangeRequest::slices(RangeScope::AllClusters(resource.clone())) };
         loop {
             let page = self.objects.store().range(request.clone()).await?;
             page.objects.iter().for_each(|stored| self.observe_listed(stored));

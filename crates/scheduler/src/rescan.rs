@@ -124,7 +124,7 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let projected = matches!(scope, RangeScope::PlacedOn(_));
         let labels = if projected { LabelSelector::everything() } else { placed_from_here() };
-        let mut request = RangeRequest { limit: Some(PAGE), labels, ..RangeRequest::all(scope) };
+        let mut request = RangeRequest { limit: Some(PAGE), labels, ..RangeRequest::slices(scope) };
         loop {
             let page = self.objects.store().range(request.clone()).await?;
             let within = |stored: &&StoredObject| only.is_none_or(|only| only.contains(&stored.key.cluster));

@@ -26,13 +26,13 @@ pub struct UpstreamObject {
     pub object: Value,
 }
 
-/// All objects of one physical cluster at one revision.
+/// Which objects are on one physical cluster: named only, since there may be more of them than fit into memory at once.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The revision that it shows.
+    /// All changes after it are told by [`Upstream::changes`].
     pub revision: ResourceVersion,
-    /// In no order.
-    pub objects: Vec<UpstreamObject>,
+    /// At this revision or later, with their uids, in no order.
+    pub objects: Vec<(ObjectKey, Option<Uid>)>,
 }
 
 /// What changed, by key: the level is read again, events are only wake-ups.

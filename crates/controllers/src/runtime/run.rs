@@ -214,7 +214,7 @@ async fn feed(store: DynStore, resource: GroupResource, fed: Vec<Arc<dyn Fed>>) 
 }
 
 async fn list(store: &DynStore, resource: &GroupResource, fed: &[Arc<dyn Fed>]) -> Result<ResourceVersion, StoreError> {
-    let mut request = RangeRequest::all(RangeScope::AllClusters(resource.clone()));
+    let mut request = RangeRequest::slices(RangeScope::AllClusters(resource.clone()));
     request.limit = Some(PAGE);
     loop {
         let page = store.range(request.clone()).await?;

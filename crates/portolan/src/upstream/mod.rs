@@ -130,11 +130,19 @@ impl ChangeStream for StoreChanges {
 impl Upstream for StoreUpstream {
     fn snapshot<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>> {
         Box::pin(async move {
-            let request = RangeRequest::all(RangeScope::PlacedOn(physical.to_string()));
-            let page = self.plane.store().range(request).await.map_err(store_failed)?;
-            let objects = page.objects.iter().map(|stored| self.upstream_object(stored));
-            let objects = objects.collect::<Result<_, _>>()?;
-            Ok(Snapshot { revision: page.revision, objects })
+            let mut request = RangeRequest::slices(RangeScope::PlacedOn(physical.to_string()));
+            let (mut first, mut objects) = (None, Vec::new());
+            loop {
+                let page = self.plane.store().range(request.clone()).await.map_err(store_failed)?;
+                // Later slices show later states: what changes in between is told as a change too.
+                let revision = *first.get_or_insert(page.revision);
+                let named = |stored: &StoredObject| (stored.key.clone(), stored.record.header.uid());
+                objects.extend(page.objects.iter().map(named));
+                let Some(last) = page.objects.last().filter(|_| page.more) else {
+                    return Ok(Snapshot { revision, objects });
+                };
+                request.after = Some(last.key.clone());
+            }
         })
     }
 

@@ -281,7 +281,8 @@ impl Upstream for SharedUpstream {
         Box::pin(async move {
             let inner = self.0.check()?;
             let revision = ResourceVersion::new(*self.0.revision.borrow()).unwrap_or(ResourceVersion::FIRST);
-            let objects = if inner.is_empty { Vec::new() } else { inner.objects.values().cloned().collect() };
+            let named = |upstream: &UpstreamObject| (upstream.key.clone(), object::uid(&upstream.object));
+            let objects = if inner.is_empty { Vec::new() } else { inner.objects.values().map(named).collect() };
             Ok(Snapshot { revision, objects })
         })
     }

@@ -67,10 +67,12 @@ impl Worker {
     /// What was known and is not in the snapshot is looked at too; that alone proves nothing.
     fn take_in(&self, snapshot: Snapshot) {
         let mut keys: Vec<ObjectKey> = self.state().known.keys().cloned().collect();
-        for upstream in &snapshot.objects {
-            self.remember(upstream);
+        for (key, uid) in snapshot.objects {
+            if let Some(uid) = uid {
+                self.state().known.insert(key.clone(), uid);
+            }
+            keys.push(key);
         }
-        keys.extend(snapshot.objects.into_iter().map(|upstream| upstream.key));
         self.is_view_synced.store(true, Ordering::Release);
         keys.into_iter().for_each(|key| self.queue.add(Work::Copy(key)));
     }
