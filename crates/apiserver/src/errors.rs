@@ -21,7 +21,7 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
             "the server did not learn in time whether the write happened: read before trying again",
         ),
         // Without Retry-After: clients would wait and try again where somebody must make room first.
-        StoreError::Full => Status::new(Reason::ServiceUnavailable, error.to_string()),
+        StoreError::Full | StoreError::Unreachable { .. } => Status::new(Reason::ServiceUnavailable, error.to_string()),
         StoreError::Backend(cause) => {
             tracing::error!(error = %cause, "storage failed");
             Status::internal("storage failed")

@@ -73,7 +73,7 @@ pub struct Committed {
 pub struct Durable<T>(T);
 
 impl<T> Durable<T> {
-    /// Called right after the sync step, and nowhere else.
+    /// Called right after the sync step, that of etcd included, and nowhere else.
     pub(crate) fn after_sync(value: T) -> Self {
         Self(value)
     }
@@ -283,6 +283,12 @@ pub enum StoreError {
     /// A time-out: it may have been written. Never retried blindly.
     #[error("the outcome of the write is unknown")]
     Unknown,
+    /// A storage service elsewhere cannot be reached at present; nothing was written.
+    #[error("the storage cannot be reached: {why}")]
+    Unreachable {
+        /// The last failure.
+        why: String,
+    },
     /// The disk has no room left; nothing was written. Reads go on, and writes once there is room again.
     #[error("the disk is full: nothing is written until there is room again")]
     Full,
@@ -354,7 +360,8 @@ pub trait Store: Send + Sync {
     /// Whether writes are taken. Reads go on also where they are not.
     ///
     /// # Errors
-    /// `Full` while the disk has no room; `Backend` for good after a failure, or once it is closed.
+    /// `Full` while the disk has no room; `Unreachable` while a service elsewhere is; `Backend` for good after a failure, or
+    /// once it is closed.
     fn health(&self) -> Result<(), StoreError>;
 
     /// The oldest revision after which every event is kept.

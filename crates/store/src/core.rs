@@ -72,7 +72,7 @@ impl Core {
     }
 
     /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at
-    /// a time. This is the only place where a [`Durable`] is made.
+    /// a time. Beside etcd's answers this is the only place where a [`Durable`] is made.
     ///
     /// After a failed sync the outcome of what was planned is unknown, and no further write is taken. Without room on the disk
     /// nothing is planned.

@@ -203,7 +203,7 @@ fn push_name(out: &mut Vec<u8>, name: &str) {
 }
 
 /// Any text so that order stays and no text is the beginning of another: zero becomes 00 FF, the end is 00 00.
-fn escaped(uid: &str) -> Option<Vec<u8>> {
+pub(crate) fn escaped(uid: &str) -> Option<Vec<u8>> {
     if uid.is_empty() || uid.len() > MAX_INDEXED_UID {
         return None;
     }

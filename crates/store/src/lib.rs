@@ -5,6 +5,7 @@
 //! - `api` is the [`Store`] trait: what every engine promises.
 //! - `open` opens an embedded engine, `load` reads its bookkeeping, `opening` tells how far it has come; `embedded` is the
 //!   trait on it, `gate` says whether it takes writes.
+//! - `etcd` is the trait on etcd, whose MVCC is the history; it shares `hub`, `value` and `plan`'s rules with the others.
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
 //! - `snapshot` writes all of a store as one stream, and makes a store of it.
 //! - `audit` reads all of a store and tells what is wrong with it.
@@ -20,6 +21,7 @@ mod chores;
 mod committer;
 mod core;
 mod embedded;
+mod etcd;
 #[cfg(test)]
 mod fixtures;
 mod gate;
@@ -46,6 +48,7 @@ mod worklist;
 
 pub use api::*;
 pub use audit::Audit;
+pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd};
 pub use holds::Hold;
 pub use objects::{Modified, Objects, Step, keep_history, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};

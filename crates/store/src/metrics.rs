@@ -57,10 +57,26 @@ impl Metrics {
     pub(crate) fn time_sync<T, E>(&self, writes: usize, sync: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let start = Instant::now();
         let done = sync();
+        self.committed(writes, start, &done);
+        done
+    }
+
+    /// As [`Metrics::time_sync`], where another process commits.
+    pub(crate) async fn time_commit<T, E>(
+        &self,
+        writes: usize,
+        commit: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let start = Instant::now();
+        let done = commit.await;
+        self.committed(writes, start, &done);
+        done
+    }
+
+    fn committed<T, E>(&self, writes: usize, start: Instant, done: &Result<T, E>) {
         self.sync_seconds.observe(start.elapsed().as_secs_f64());
         if done.is_ok() {
             self.writes.inc_by(writes as u64);
         }
-        done
     }
 }

@@ -176,7 +176,7 @@ pub async fn keep_history(store: DynStore, keep: Duration) -> StoreError {
         let seen = store.current();
         tokio::time::sleep(keep).await;
         match store.compact(seen).await {
-            Ok(()) | Err(StoreError::Overloaded | StoreError::Full) => {}
+            Ok(()) | Err(StoreError::Overloaded | StoreError::Full | StoreError::Unreachable { .. }) => {}
             Err(error) => return error,
         }
     }

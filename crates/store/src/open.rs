@@ -124,6 +124,9 @@ pub enum OpenError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// etcd cannot be used.
+    #[error("etcd: {0}")]
+    Etcd(String),
     /// A metric could not be made.
     #[error("the store's metrics: {0}")]
     Metrics(#[from] prometheus::Error),

@@ -19,15 +19,15 @@ use crate::{
 
 /// A transaction with its objects encoded, which the caller's thread did.
 pub(crate) struct PreparedTransaction {
-    checks: Vec<(ObjectKey, Expect)>,
-    writes: Vec<PreparedWrite>,
+    pub(crate) checks: Vec<(ObjectKey, Expect)>,
+    pub(crate) writes: Vec<PreparedWrite>,
     bytes: usize,
 }
 
-struct PreparedWrite {
-    key: ObjectKey,
-    expect: Expect,
-    record: Option<Prepared>,
+pub(crate) struct PreparedWrite {
+    pub(crate) key: ObjectKey,
+    pub(crate) expect: Expect,
+    pub(crate) record: Option<Prepared>,
 }
 
 impl PreparedTransaction {
@@ -88,6 +88,12 @@ pub(crate) struct Planned {
 struct Before {
     suffix: Option<Suffix>,
     state: Option<State>,
+}
+
+impl Before {
+    fn revision(&self) -> Option<ResourceVersion> {
+        self.state.as_ref().map(|state| state.version.revision)
+    }
 }
 
 /// The state of an object, as bytes and taken apart.
@@ -152,7 +158,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn transaction(&mut self, txn: PreparedTransaction) -> Result<Committed, StoreError> {
         for (key, expect) in &txn.checks {
             let before = self.before(key)?;
-            check(key, *expect, before.state.as_ref())?;
+            check(key, *expect, before.revision())?;
         }
         let mut befores: Vec<Before> = Vec::with_capacity(txn.writes.len());
         for write in &txn.writes {
@@ -160,7 +166,7 @@ impl<'a> Plan<'a> {
                 return Err(StoreError::ClusterGone { cluster: write.key.cluster });
             }
             let before = self.before(&write.key)?;
-            check(&write.key, write.expect, before.state.as_ref())?;
+            check(&write.key, write.expect, before.revision())?;
             if write.record.is_none() && before.state.is_none() {
                 return Err(StoreError::NotFound { key: write.key.clone() });
             }
@@ -303,8 +309,8 @@ fn index_keys(uids: Option<&Vec<String>>, key: impl Fn(&str) -> Option<Vec<u8>>)
     uids.into_iter().flatten().filter_map(|uid| key(uid)).collect()
 }
 
-fn check(key: &ObjectKey, expect: Expect, state: Option<&State>) -> Result<(), StoreError> {
-    let actual = state.map(|state| state.version.revision);
+/// Whether an expectation holds of an object that was last written at `actual`.
+pub(crate) fn check(key: &ObjectKey, expect: Expect, actual: Option<ResourceVersion>) -> Result<(), StoreError> {
     match (expect, actual) {
         (Expect::Anything, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => Ok(()),
         (Expect::At(expected), Some(actual)) if expected == actual => Ok(()),

@@ -138,6 +138,7 @@ fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
         | StoreError::TooLarge { .. }
         | StoreError::Overloaded
         | StoreError::Full
+        | StoreError::Unreachable { .. }
         | StoreError::ClusterGone { .. }
         | StoreError::Unknown
         | StoreError::Backend(_) => CommitError::Failed(status),

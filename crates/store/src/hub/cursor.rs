@@ -10,68 +10,79 @@ use crate::{
     blocking::{Weight, run},
     core::{Core, closed},
     history::{CaughtUp, catch_up},
+    hub::Hub,
     read::{as_revision, backend, revision},
 };
 
 /// A catch-up over more revisions than this runs on a thread for blocking.
 const INLINE_REVISIONS: u64 = 256;
 
+/// What a watch stands on: the recent events, and the history behind them.
+pub(crate) trait Past: Send + Sync {
+    fn hub(&self) -> &Hub;
+
+    /// Reads events of `scope` strictly after `after`, up to a bound or the present.
+    fn catch_up<'a>(&'a self, scope: &'a WatchScope, after: u64) -> BoxFuture<'a, Result<CaughtUp, StoreError>>;
+}
+
+impl Past for Arc<Core> {
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn catch_up<'a>(&'a self, scope: &'a WatchScope, after: u64) -> BoxFuture<'a, Result<CaughtUp, StoreError>> {
+        let behind = self.hub.marks().last.saturating_sub(after);
+        let weight = if behind > INLINE_REVISIONS { Weight::Heavy } else { Weight::Light };
+        let scope = scope.clone();
+        Box::pin(run(self, weight, move |core| {
+            core.view(|view| catch_up(view, &core.resources, &scope, after)).map_err(backend)?
+        }))
+    }
+}
+
 /// A watch. Holds no events; dropping it ends it.
-pub(crate) struct Cursor {
-    core: Arc<Core>,
+pub(crate) struct Cursor<P: Past> {
+    past: P,
     scope: WatchScope,
     slot: SlotId,
     at: u64,
 }
 
-impl Cursor {
+impl<P: Past> Cursor<P> {
     /// # Errors
     /// `Compacted` and `FutureRevision` for a place that is not there.
-    pub(crate) fn new(core: Arc<Core>, scope: WatchScope, after: Option<ResourceVersion>) -> Result<Self, StoreError> {
-        let (slot, at) = core.hub.enter(&scope, after.map(ResourceVersion::get))?;
-        Ok(Self { core, scope, slot, at })
+    pub(crate) fn new(past: P, scope: WatchScope, after: Option<ResourceVersion>) -> Result<Self, StoreError> {
+        let (slot, at) = past.hub().enter(&scope, after.map(ResourceVersion::get))?;
+        Ok(Self { past, scope, slot, at })
     }
 
     async fn next_batch(&mut self) -> Result<EventBatch, StoreError> {
-        loop {
-            let (hub, scope, slot, at) = (&self.core.hub, &self.scope, self.slot, &mut self.at);
-            match poll_fn(|context| hub.next(scope, slot, at, context)).await {
-                Next::Batch(batch) => return Ok(batch),
-                Next::Closed => return Err(closed()),
-                Next::CatchUp => {
-                    let caught = self.catch_up().await?;
-                    self.at = caught.upto;
-                    if !caught.events.is_empty() {
-                        return Ok(EventBatch { events: caught.events, revision: revision(caught.upto)? });
-                    }
-                }
+        let (hub, scope, slot, at) = (self.past.hub(), &self.scope, self.slot, &mut self.at);
+        match poll_fn(|context| hub.next(scope, slot, at, context)).await {
+            Next::Batch(batch) => Ok(batch),
+            Next::Closed => Err(closed()),
+            Next::CatchUp => {
+                let caught = self.past.catch_up(&self.scope, self.at).await?;
+                self.at = caught.upto;
+                // Also without events: reading the history may have taken its time, and this is how far it came.
+                Ok(EventBatch { events: caught.events, revision: revision(caught.upto)? })
             }
         }
     }
-
-    async fn catch_up(&self) -> Result<CaughtUp, StoreError> {
-        let behind = self.core.hub.marks().last.saturating_sub(self.at);
-        let weight = if behind > INLINE_REVISIONS { Weight::Heavy } else { Weight::Light };
-        let (scope, at) = (self.scope.clone(), self.at);
-        run(&self.core, weight, move |core| {
-            core.view(|view| catch_up(view, &core.resources, &scope, at)).map_err(backend)?
-        })
-        .await
-    }
 }
 
-impl EventStream for Cursor {
+impl<P: Past> EventStream for Cursor<P> {
     fn next(&mut self) -> BoxFuture<'_, Result<EventBatch, StoreError>> {
         Box::pin(self.next_batch())
     }
 
     fn progress(&self) -> ResourceVersion {
-        as_revision(self.core.hub.progress(&self.scope, self.slot, self.at))
+        as_revision(self.past.hub().progress(&self.scope, self.slot, self.at))
     }
 }
 
-impl Drop for Cursor {
+impl<P: Past> Drop for Cursor<P> {
     fn drop(&mut self) {
-        self.core.hub.leave(&self.scope, self.slot);
+        self.past.hub().leave(&self.scope, self.slot);
     }
 }

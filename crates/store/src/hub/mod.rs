@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use portolan_types::{GroupResource, LogicalClusterId};
 use prometheus::IntGauge;
 
-pub(crate) use self::cursor::Cursor;
+pub(crate) use self::cursor::{Cursor, Past};
 use self::{
     ring::Ring,
     slots::{SlotId, Slots},
@@ -106,6 +106,11 @@ impl Hub {
         Marks { floor: self.floor.load(Ordering::Acquire), last: self.last.load(Ordering::Acquire) }
     }
 
+    /// Forgets that there was history up to `floor`.
+    pub(crate) fn raise_floor(&self, floor: u64) {
+        self.floor.fetch_max(floor, Ordering::AcqRel);
+    }
+
     /// Makes a synced batch visible: to readers by `show`, and to its watchers. Runs inside the committer, so it only
     /// appends and wakes.
     pub(crate) fn publish(&self, events: Vec<Published>, marks: Marks, show: impl FnOnce()) {
@@ -114,7 +119,7 @@ impl Hub {
             let mut state = self.state.lock();
             show();
             let before = self.last.swap(marks.last, Ordering::AcqRel);
-            self.floor.store(marks.floor, Ordering::Release);
+            self.raise_floor(marks.floor);
             let limit = (self.budget.all / state.topics.len().max(1)).max(MIN_RING_BYTES).min(self.budget.each);
             for published in events {
                 state.append(&published, before, limit, &mut wakers);
@@ -129,7 +134,7 @@ impl Hub {
         {
             let mut state = self.state.lock();
             let before = self.last.swap(marks.last, Ordering::AcqRel);
-            self.floor.store(marks.floor, Ordering::Release);
+            self.raise_floor(marks.floor);
             if before != marks.last {
                 for watched in state.topics.values_mut() {
                     watched.ring = Ring::new(marks.last);

@@ -1,6 +1,6 @@
 //! Random histories, compared with the model state by state and event by event.
 
-use portolan_store::{Engine, RangeRequest, RangeScope, StoreError, WatchScope};
+use portolan_store::{RangeRequest, RangeScope, StoreError, WatchScope};
 use portolan_types::ResourceVersion;
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -9,12 +9,16 @@ use proptest::{
 
 use crate::{
     model::{Model, Step, history, in_scope, seen},
-    scene::{Scene, cluster, events_until, pods, roles},
+    scene::{Scene, Subject, cluster, events_until, pods, roles},
 };
 
 /// Random histories, the same in each run; fewer where each write costs a sync.
-fn histories(engine: Engine) -> Vec<Vec<Vec<Step>>> {
-    let count = if engine == Engine::Memory { 24 } else { 5 };
+fn histories(subject: Subject) -> Vec<Vec<Vec<Step>>> {
+    let count = match subject {
+        Subject::MEMORY => 24,
+        Subject::Embedded(_) => 5,
+        Subject::Etcd => 2,
+    };
     let mut runner = TestRunner::new_with_rng(
         Config::default(),
         proptest::test_runner::TestRng::deterministic_rng(Default::default()),
@@ -50,7 +54,7 @@ fn rv(number: u64) -> ResourceVersion {
 }
 
 async fn check_states(scene: &Scene, model: &Model, from: u64) {
-    for at in from..=model.latest().0 {
+    for at in model.revisions(from) {
         let (boundary, state) = model.at(at);
         for scope in range_scopes() {
             let expected = in_scope(state, &scope);
@@ -96,7 +100,9 @@ async fn check_indexes(scene: &Scene, model: &Model) {
 async fn check_watches(scene: &Scene, model: &Model, from: u64) {
     let last = model.latest().0;
     for scope in watch_scopes() {
-        for after in from..=last {
+        // etcd looks after a watch from the past a tenth of a second later: there, every sixth has to do.
+        let step = if scene.subject() == Subject::Etcd { 6 } else { 1 };
+        for after in model.revisions(from).into_iter().step_by(step) {
             let mut stream = scene.watch(scope.clone(), Some(rv(after))).await;
             let events = events_until(&mut *stream, rv(last)).await;
             assert_eq!(events, model.events_after(&scope, after), "{scope:?} after {after}");
@@ -105,8 +111,8 @@ async fn check_watches(scene: &Scene, model: &Model, from: u64) {
 }
 
 pub(crate) async fn every_state_and_every_watch_equals_the_model(scene: Scene) {
-    for (n, history) in histories(scene.engine()).into_iter().enumerate() {
-        let scene = if n % 2 == 0 { Scene::new(scene.engine()) } else { scene.with_tiny_ring() };
+    for (n, history) in histories(scene.subject()).into_iter().enumerate() {
+        let scene = if n % 2 == 0 { Scene::new(scene.subject()) } else { scene.with_tiny_ring() };
         let first = scene.store.current();
         let mut model = Model::new(first);
         let mut live = Vec::new();
@@ -128,8 +134,8 @@ pub(crate) async fn every_state_and_every_watch_equals_the_model(scene: Scene) {
 }
 
 pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
-    for history in histories(scene.engine()).into_iter().take(5) {
-        let scene = Scene::new(scene.engine());
+    for history in histories(scene.subject()).into_iter().take(5) {
+        let scene = Scene::new(scene.subject());
         let mut model = Model::new(scene.store.current());
         for steps in history {
             model.commit(&scene, steps).await;
@@ -139,7 +145,10 @@ pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
             scene.store.compact(rv(upto)).await.unwrap();
             let floor = scene.store.oldest().get();
             let expected = model.boundaries.iter().map(|(boundary, _)| *boundary).filter(|b| *b <= upto).max().unwrap();
-            assert_eq!(floor, expected.max(first));
+            assert!(floor >= expected.max(first) && floor <= upto.max(first), "{floor}");
+            if scene.subject() != Subject::Etcd {
+                assert_eq!(floor, expected.max(first));
+            }
             if floor > first {
                 let old =
                     RangeRequest { at: Some(rv(floor - 1)), ..RangeRequest::all(RangeScope::AllClusters(pods())) };

@@ -1,6 +1,6 @@
 //! What a store should hold: all states of a history, as plain maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_store::{Change, Event, Expect, RangeScope, StoredObject, Transaction, WatchScope, Write};
 use portolan_types::{ObjectKey, Record, ResourceVersion};
@@ -60,17 +60,22 @@ impl Model {
             }
         });
         let (last, state) = self.latest();
-        let (mut state, mut events, mut fails) = (state.clone(), Vec::new(), false);
-        for (step, revision) in steps.iter().zip(last + 1..) {
+        let (mut state, mut events) = (state.clone(), Vec::new());
+        let fails = steps.iter().any(|step| step.record.is_none() && !state.contains_key(&step.key));
+        let write =
+            |step: &Step| Write { key: step.key.clone(), expect: Expect::Anything, record: step.record.clone() };
+        let committed = scene.commit(Transaction { checks: vec![], writes: steps.iter().map(write).collect() }).await;
+        assert_eq!(committed.is_err(), fails);
+        let Ok(committed) = committed else { return };
+        let before = ResourceVersion::new(last).unwrap();
+        scene.check_next(before, committed, steps.len() as u64, "the model and the store");
+        for (step, revision) in steps.iter().zip(committed.first.get()..) {
             let before = state.get(&step.key).cloned();
             let (change, record, previous) = match (&step.record, &before) {
                 (Some(record), None) => (Change::Created, record.clone(), None),
                 (Some(record), Some((old, ..))) => (Change::Updated, record.clone(), Some(old.clone())),
                 (None, Some((old, ..))) => (Change::Deleted, old.clone(), None),
-                (None, None) => {
-                    fails = true;
-                    break;
-                }
+                (None, None) => unreachable!("it would have failed"),
             };
             match &step.record {
                 Some(record) => {
@@ -83,21 +88,34 @@ impl Model {
             let (record, previous) = (record.into(), previous.map(Into::into));
             events.push(Event { revision, change, key: step.key.clone(), record, previous });
         }
-        let write = |step: Step| Write { key: step.key, expect: Expect::Anything, record: step.record };
-        let count = steps.len() as u64;
-        let committed =
-            scene.commit(Transaction { checks: vec![], writes: steps.into_iter().map(write).collect() }).await;
-        assert_eq!(committed.is_err(), fails);
-        if let Ok(committed) = committed {
-            assert_eq!((committed.first.get(), committed.last.get()), (last + 1, last + count));
-            self.boundaries.push((last + count, state));
-            self.events.append(&mut events);
-        }
+        self.boundaries.push((committed.last.get(), state));
+        self.events.append(&mut events);
+    }
+
+    /// All revisions that there are from `from` on.
+    pub(crate) fn revisions(&self, from: u64) -> Vec<u64> {
+        let first = self.boundaries.first().map(|(boundary, _)| *boundary);
+        let events = self.events.iter().map(|event| event.revision.get());
+        [Some(from), first]
+            .into_iter()
+            .flatten()
+            .chain(events)
+            .filter(|at| *at >= from)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
     }
 
     /// The state that a read at `revision` shows: that of the transaction it belongs to.
     pub(crate) fn at(&self, revision: u64) -> (u64, &State) {
-        let (boundary, state) = self.boundaries.iter().find(|(boundary, _)| *boundary >= revision).unwrap();
+        let after = self.events.iter().find(|event| event.revision.get() >= revision);
+        let (boundary, state) = match after {
+            // Within a transaction its end is shown; between two of them, the earlier one.
+            Some(event) if event.revision.get() == revision => {
+                self.boundaries.iter().find(|(boundary, _)| *boundary >= revision).unwrap()
+            }
+            _ => self.boundaries.iter().rfind(|(boundary, _)| *boundary <= revision).unwrap(),
+        };
         (*boundary, state)
     }
 

@@ -4,40 +4,80 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use portolan_store::{
-    Committed, DynStore, Engine, Event, EventStream, Expect, OpenError, RangeRequest, RangeScope, StoreConfig,
-    StoreError, StoredObject, Transaction, WatchScope, open,
+    Committed, DynStore, Engine, EtcdConfig, Event, EventStream, Expect, OpenError, RangeRequest, RangeScope,
+    StoreConfig, StoreError, StoredObject, Transaction, WatchScope, open, open_etcd,
 };
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Scope, Seams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// What is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Embedded(Engine),
+    /// The one at the URLs in `PORTOLAN_ETCD`; `cargo xtask e2e --suite etcd` starts one and says where.
+    Etcd,
+}
+
+impl Subject {
+    pub(crate) const MEMORY: Self = Self::Embedded(Engine::Memory);
+    pub(crate) const REDB: Self = Self::Embedded(Engine::Redb);
+    pub(crate) const SLED: Self = Self::Embedded(Engine::Sled);
+}
+
+impl From<Engine> for Subject {
+    fn from(engine: Engine) -> Self {
+        Self::Embedded(engine)
+    }
+}
+
 /// A store of an engine, and how to open it again.
 pub(crate) struct Scene {
     pub(crate) store: DynStore,
     pub(crate) config: StoreConfig,
+    etcd: Option<EtcdConfig>,
     dir: TempDir,
 }
 
 impl Scene {
-    pub(crate) fn new(engine: Engine) -> Self {
-        Self::with(engine, |_| {})
+    pub(crate) fn new(subject: impl Into<Subject>) -> Self {
+        Self::with(subject, |_| {})
     }
 
-    pub(crate) fn with(engine: Engine, change: impl FnOnce(&mut StoreConfig)) -> Self {
+    pub(crate) fn with(subject: impl Into<Subject>, change: impl FnOnce(&mut StoreConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let (engine, etcd) = match subject.into() {
+            Subject::Embedded(engine) => (engine, None),
+            Subject::Etcd => (Engine::Memory, Some(an_etcd())),
+        };
         let mut config = StoreConfig::new(engine, Some(dir.path().join("data")));
         change(&mut config);
-        let store = open(config.clone(), Seams::system()).unwrap();
-        Self { store, config, dir }
+        let store = open_either(&config, etcd.as_ref()).unwrap();
+        Self { store, config, etcd, dir }
     }
 
-    pub(crate) fn engine(&self) -> Engine {
-        self.config.engine
+    pub(crate) fn subject(&self) -> Subject {
+        if self.etcd.is_some() { Subject::Etcd } else { Subject::Embedded(self.config.engine) }
+    }
+
+    /// Whether what was written is there when the store is opened again.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.subject() != Subject::MEMORY
+    }
+
+    /// Checks that a transaction of so many writes was the next one after `before`: at once where all revisions are given out
+    /// by one process, later where etcd counts other writes too.
+    pub(crate) fn check_next(&self, before: ResourceVersion, committed: Committed, writes: u64, case: &str) {
+        assert_eq!(committed.last, committed.first.plus(writes - 1), "{case}");
+        match self.subject() {
+            Subject::Embedded(_) => assert_eq!(committed.first, before.plus(1), "{case}"),
+            Subject::Etcd => assert!(committed.first > before, "{case}"),
+        }
     }
 
     /// The same engine with a ring that holds next to nothing.
     pub(crate) fn with_tiny_ring(&self) -> Self {
-        Self::with(self.engine(), |config| config.ring_bytes = 4096)
+        Self::with(self.subject(), |config| config.ring_bytes = 4096)
     }
 
     pub(crate) fn data(&self) -> std::path::PathBuf {
@@ -45,7 +85,7 @@ impl Scene {
     }
 
     pub(crate) fn try_open_again(&self) -> Result<DynStore, OpenError> {
-        open(self.config.clone(), Seams::system())
+        open_either(&self.config, self.etcd.as_ref())
     }
 
     /// Drops the store without closing it, and opens it again.
@@ -73,6 +113,24 @@ impl Scene {
     pub(crate) async fn watch(&self, scope: WatchScope, after: Option<ResourceVersion>) -> Box<dyn EventStream> {
         self.store.watch(scope, after).await.unwrap()
     }
+}
+
+/// A prefix that nobody has used.
+fn an_etcd() -> EtcdConfig {
+    let urls = std::env::var("PORTOLAN_ETCD").expect("PORTOLAN_ETCD names a running etcd");
+    let mut config = EtcdConfig::new(urls.split(',').map(str::to_owned).collect());
+    config.prefix = format!("/contract/{}/", Seams::system().uid());
+    config
+}
+
+fn open_either(config: &StoreConfig, etcd: Option<&EtcdConfig>) -> Result<DynStore, OpenError> {
+    let Some(etcd) = etcd else { return open(config.clone(), Seams::system()) };
+    now(async { open_etcd(etcd, config, &Seams::system()).await.map(|(store, _)| store) })
+}
+
+/// Waits where nothing can be awaited.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
 }
 
 /// Reads a watch until it has had everything up to `upto`.

@@ -1,0 +1,413 @@
+//! Requests to etcd: one member at a time, the next one when it fails, and what its refusals mean.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use futures::Stream;
+use http::uri::PathAndQuery;
+use parking_lot::RwLock;
+use tokio::time::Instant;
+use tonic::{
+    Code, Request, Response, Status, Streaming,
+    client::Grpc,
+    metadata::{Ascii, MetadataValue},
+    transport::Channel,
+};
+use tonic_prost::ProstCodec;
+
+use super::{
+    config::{EtcdConfig, Hidden, causes},
+    proto::{
+        AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, LeaseGrantRequest,
+        LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse,
+        RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    },
+};
+
+/// Most bytes of one answer; reads ask for less when one is larger.
+const MAX_ANSWER: usize = 64 << 20;
+/// After this time another member is asked for a read.
+const TRY: Duration = Duration::from_secs(3);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Why etcd did not do as asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It was not done: no member could be reached.
+    Unreachable(String),
+    /// It may have been done: the answer did not come.
+    Unknown(String),
+    /// It was not done: too many requests wait.
+    Busy,
+    /// It was not done: etcd's database has no room.
+    Full,
+    /// It was not done: the request is larger than etcd takes.
+    TooLarge(String),
+    /// The answer is larger than [`MAX_ANSWER`].
+    LargeAnswer,
+    /// The revision asked for is compacted.
+    Compacted,
+    /// The revision asked for has not happened.
+    Future,
+    /// It was not done: the token is no longer accepted.
+    Token,
+    /// It was not done, for good: missing rights and the like.
+    Refused(String),
+}
+
+impl Fault {
+    fn of(status: &Status) -> Self {
+        use std::error::Error as _;
+        let message = status.message();
+        let never_sent = status.source().is_some_and(is_connecting);
+        match status.code() {
+            Code::OutOfRange if message.contains("compacted") => Self::Compacted,
+            Code::OutOfRange if message.contains("future") => Self::Future,
+            Code::OutOfRange => Self::LargeAnswer,
+            Code::ResourceExhausted if message.contains("space exceeded") => Self::Full,
+            Code::ResourceExhausted if message.contains("message larger than max") => Self::TooLarge(message.into()),
+            Code::ResourceExhausted => Self::Busy,
+            Code::InvalidArgument if message.contains("too large") || message.contains("too many operations") => {
+                Self::TooLarge(message.into())
+            }
+            Code::Unauthenticated => Self::Token,
+            Code::InvalidArgument if message.contains("invalid auth token") => Self::Token,
+            Code::InvalidArgument if message.contains("revision of auth store is old") => Self::Token,
+            Code::InvalidArgument | Code::PermissionDenied | Code::FailedPrecondition | Code::Unimplemented => {
+                Self::Refused(message.into())
+            }
+            _ if never_sent => Self::Unreachable(causes(status)),
+            _ => Self::Unknown(format!("{:?}: {message}", status.code())),
+        }
+    }
+}
+
+/// Whether a failure came while a connection was being made, so that nothing was sent.
+fn is_connecting(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Whether a request may be sent twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    /// It changes nothing, or the same again.
+    Freely,
+    /// Only when it was surely not done.
+    UnlessDone,
+}
+
+/// The way to etcd.
+pub(crate) struct Client {
+    channels: Vec<Channel>,
+    current: AtomicUsize,
+    user: Option<(String, Hidden)>,
+    token: RwLock<Option<MetadataValue<Ascii>>>,
+}
+
+impl Client {
+    /// Connects with the first request.
+    ///
+    /// # Errors
+    /// As [`EtcdConfig::channels`].
+    pub(crate) fn new(config: &EtcdConfig) -> Result<Self, String> {
+        let channels = config.channels()?.into_iter().map(|endpoint| endpoint.connect_lazy()).collect();
+        Ok(Self { channels, current: AtomicUsize::new(0), user: config.user.clone(), token: RwLock::default() })
+    }
+
+    /// Waits up to `patience` for an answer.
+    pub(crate) async fn range(&self, request: RangeRequest, patience: Duration) -> Result<RangeResponse, Fault> {
+        self.ask(patience, Repeat::Freely, |channel, token| {
+            let request = with_token(request.clone(), token);
+            unary(channel, "/etcdserverpb.KV/Range", request)
+        })
+        .await
+    }
+
+    /// A transaction that only reads.
+    pub(crate) async fn read(&self, request: TxnRequest, patience: Duration) -> Result<TxnResponse, Fault> {
+        self.transact(request, patience, Repeat::Freely).await
+    }
+
+    /// A transaction that writes: sent once, unless it was surely not done.
+    pub(crate) async fn write(&self, request: TxnRequest, patience: Duration) -> Result<TxnResponse, Fault> {
+        self.transact(request, patience, Repeat::UnlessDone).await
+    }
+
+    async fn transact(&self, request: TxnRequest, patience: Duration, repeat: Repeat) -> Result<TxnResponse, Fault> {
+        self.ask(patience, repeat, |channel, token| {
+            let request = with_token(request.clone(), token);
+            unary(channel, "/etcdserverpb.KV/Txn", request)
+        })
+        .await
+    }
+
+    pub(crate) async fn compact(&self, revision: i64, patience: Duration) -> Result<(), Fault> {
+        let request = CompactionRequest { revision, physical: false };
+        let done = self.ask(patience, Repeat::Freely, |channel, token| {
+            unary::<_, CompactionResponse>(channel, "/etcdserverpb.KV/Compact", with_token(request, token))
+        });
+        done.await.map(drop)
+    }
+
+    /// Opens a stream of watches.
+    pub(crate) async fn watch(
+        &self,
+        requests: impl Stream<Item = WatchRequest> + Send + 'static,
+        patience: Duration,
+    ) -> Result<(Streaming<WatchResponse>, Member), Fault> {
+        self.open("/etcdserverpb.Watch/Watch", requests, patience).await
+    }
+
+    /// Opens a stream that keeps leases alive.
+    pub(crate) async fn keep_alive(
+        &self,
+        requests: impl Stream<Item = LeaseKeepAliveRequest> + Send + 'static,
+        patience: Duration,
+    ) -> Result<(Streaming<LeaseKeepAliveResponse>, Member), Fault> {
+        self.open("/etcdserverpb.Lease/LeaseKeepAlive", requests, patience).await
+    }
+
+    async fn open<Q, A>(
+        &self,
+        path: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+        patience: Duration,
+    ) -> Result<(Streaming<A>, Member), Fault>
+    where
+        Q: prost::Message + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let (member, channel, token) = self.choose().await?;
+        let opening = async {
+            let mut grpc = ready(channel).await?.max_decoding_message_size(usize::MAX);
+            let request = with_leader(requests, token);
+            grpc.streaming(request, PathAndQuery::from_static(path), ProstCodec::default()).await
+        };
+        let opened = tokio::time::timeout(patience, opening).await;
+        match opened.unwrap_or_else(|_| Err(Status::deadline_exceeded("the stream is not opened in time"))) {
+            Ok(answers) => Ok((answers.into_inner(), member)),
+            Err(status) => Err(self.failed(member, &status)),
+        }
+    }
+
+    /// A new lease of so many seconds.
+    pub(crate) async fn grant(&self, ttl: i64, patience: Duration) -> Result<i64, Fault> {
+        let request = LeaseGrantRequest { ttl, id: 0 };
+        // One that was granted without the answer having come ends by itself.
+        let granted = self.ask(patience, Repeat::Freely, |channel, token| {
+            unary::<_, LeaseGrantResponse>(channel, "/etcdserverpb.Lease/LeaseGrant", with_token(request, token))
+        });
+        granted.await.map(|granted| granted.id)
+    }
+
+    /// Ends a lease.
+    pub(crate) async fn revoke(&self, id: i64, patience: Duration) -> Result<(), Fault> {
+        let request = LeaseRevokeRequest { id };
+        let revoked = self.ask(patience, Repeat::Freely, |channel, token| {
+            unary::<_, LeaseRevokeResponse>(channel, "/etcdserverpb.Lease/LeaseRevoke", with_token(request, token))
+        });
+        revoked.await.map(drop)
+    }
+
+    /// Notes that a stream failed, and tells what that means.
+    pub(crate) fn failed(&self, member: Member, status: &Status) -> Fault {
+        let fault = Fault::of(status);
+        self.note(member, &fault);
+        fault
+    }
+
+    /// Asks another member from now on.
+    pub(crate) fn leave(&self, member: Member) {
+        let next = (member.0 + 1) % self.channels.len();
+        // An error means that somebody else has left it already.
+        let _ = self.current.compare_exchange(member.0, next, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    fn note(&self, member: Member, fault: &Fault) {
+        match fault {
+            Fault::Unreachable(_) | Fault::Unknown(_) => self.leave(member),
+            Fault::Token => *self.token.write() = None,
+            Fault::Busy
+            | Fault::Full
+            | Fault::TooLarge(_)
+            | Fault::LargeAnswer
+            | Fault::Compacted
+            | Fault::Future
+            | Fault::Refused(_) => {}
+        }
+    }
+
+    async fn choose(&self) -> Result<(Member, Channel, Option<MetadataValue<Ascii>>), Fault> {
+        let member = Member(self.current.load(Ordering::Acquire) % self.channels.len());
+        let channel = self.channels[member.0].clone();
+        let token = self.token(member, &channel).await?;
+        Ok((member, channel, token))
+    }
+
+    /// The token of who asks, fetched when there is none.
+    async fn token(&self, member: Member, channel: &Channel) -> Result<Option<MetadataValue<Ascii>>, Fault> {
+        let Some((name, password)) = &self.user else { return Ok(None) };
+        let known = self.token.read().clone();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let request = AuthenticateRequest { name: name.clone(), password: password.0.clone() };
+        let asked =
+            unary::<_, AuthenticateResponse>(channel.clone(), "/etcdserverpb.Auth/Authenticate", Request::new(request));
+        let answered = tokio::time::timeout(TRY, asked).await;
+        let answer = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no token in time")));
+        let answer = answer.map_err(|status| match Fault::of(&status) {
+            // What was not let in has done nothing.
+            Fault::Unknown(why) => {
+                self.leave(member);
+                Fault::Unreachable(why)
+            }
+            other => {
+                self.note(member, &other);
+                other
+            }
+        })?;
+        let token = MetadataValue::try_from(answer.into_inner().token);
+        let token = token.map_err(|_| Fault::Refused("etcd gave a token that is no header".into()))?;
+        *self.token.write() = Some(token.clone());
+        Ok(Some(token))
+    }
+
+    async fn ask<T, F: Future<Output = Result<Response<T>, Status>>>(
+        &self,
+        patience: Duration,
+        repeat: Repeat,
+        send: impl Fn(Channel, Option<MetadataValue<Ascii>>) -> F,
+    ) -> Result<T, Fault> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let fault = match self.choose().await {
+                Err(fault) => fault,
+                Ok((member, channel, token)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let wait = if repeat == Repeat::Freely { left.min(TRY) } else { left };
+                    let answered = tokio::time::timeout(wait, send(channel, token)).await;
+                    let answer = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
+                    match answer {
+                        Ok(answer) => return Ok(answer.into_inner()),
+                        Err(status) => self.failed(member, &status),
+                    }
+                }
+            };
+            let again = match &fault {
+                Fault::Unreachable(_) | Fault::Token => true,
+                Fault::Unknown(_) => repeat == Repeat::Freely,
+                Fault::Busy
+                | Fault::Full
+                | Fault::TooLarge(_)
+                | Fault::LargeAnswer
+                | Fault::Compacted
+                | Fault::Future
+                | Fault::Refused(_) => false,
+            };
+            if !again || Instant::now() + PAUSE >= deadline {
+                return Err(fault);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// A member of etcd, by its place among the endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member(usize);
+
+/// A call with one answer.
+async fn unary<Q, A>(channel: Channel, path: &'static str, request: Request<Q>) -> Result<Response<A>, Status>
+where
+    Q: prost::Message + 'static,
+    A: prost::Message + Default + 'static,
+{
+    let mut grpc = ready(channel).await?.max_decoding_message_size(MAX_ANSWER);
+    grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::default()).await
+}
+
+async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
+    let mut grpc = Grpc::new(channel);
+    // What is not ready has sent nothing.
+    grpc.ready().await.map_err(|error| Status::from_error(Box::new(tonic::ConnectError(Box::new(error)))))?;
+    Ok(grpc)
+}
+
+fn with_token<T>(message: T, token: Option<MetadataValue<Ascii>>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(token) = token {
+        request.metadata_mut().insert("token", token);
+    }
+    request
+}
+
+/// A stream ends when its member has lost the others, instead of falling silent.
+fn with_leader<T>(message: T, token: Option<MetadataValue<Ascii>>) -> Request<T> {
+    let mut request = with_token(message, token);
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_tells_whether_it_may_have_been_done() {
+        for (case, code, message, expected) in [
+            ("compacted", Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", Fault::Compacted),
+            ("future", Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", Fault::Future),
+            ("no room", Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Fault::Full),
+            ("busy", Code::ResourceExhausted, "etcdserver: too many requests", Fault::Busy),
+            ("token", Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Token),
+            (
+                "a time-out inside etcd",
+                Code::Unavailable,
+                "etcdserver: request timed out",
+                Fault::Unknown("Unavailable: etcdserver: request timed out".into()),
+            ),
+            (
+                "a new leader",
+                Code::Unavailable,
+                "etcdserver: leader changed",
+                Fault::Unknown("Unavailable: etcdserver: leader changed".into()),
+            ),
+            (
+                "too large",
+                Code::InvalidArgument,
+                "etcdserver: request is too large",
+                Fault::TooLarge("etcdserver: request is too large".into()),
+            ),
+            (
+                "rights",
+                Code::PermissionDenied,
+                "etcdserver: permission denied",
+                Fault::Refused("etcdserver: permission denied".into()),
+            ),
+        ] {
+            assert_eq!(Fault::of(&Status::new(code, message)), expected, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_nobody_listens_nothing_was_done_and_the_next_member_is_asked() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let nobody = format!("http://{}", taken.local_addr().unwrap());
+        drop(taken);
+        let client = Client::new(&EtcdConfig::new(vec![nobody.clone(), nobody])).unwrap();
+        let written = client.write(TxnRequest::default(), Duration::from_millis(1)).await;
+        assert!(matches!(written, Err(Fault::Unreachable(_))), "{written:?}");
+        assert_eq!(client.current.load(Ordering::Acquire), 1);
+    }
+}

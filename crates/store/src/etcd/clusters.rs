@@ -1,0 +1,119 @@
+//! Deleting logical clusters: a tombstone that every write looks for, and then the objects in slices.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use portolan_types::LogicalClusterId;
+
+use super::{
+    Inner, READ_PATIENCE,
+    commit::{at, delete as delete_key, encode_places, is_absent, is_at, nested, put},
+    proto::{KeyValue, RangeRequest, TxnRequest},
+};
+use crate::{Committed, RangeRequest as Range, RangeScope, StoreError, StoredObject, read::damaged, value::Damage};
+
+/// Objects that go in one transaction, and bytes that are read for it.
+const SLICE: (usize, usize) = (100, 4 << 20);
+/// How often the first slice is tried before the tombstone is set alone: after it nobody writes in between.
+const TRIES: usize = 4;
+/// How often servers look for deletions that another one has left half done.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Sets the tombstone, with the first slice of the objects, and goes on with the others in the background.
+pub(super) async fn delete(inner: &Arc<Inner>, cluster: LogicalClusterId) -> Result<Committed, StoreError> {
+    let mut attempt = 0;
+    loop {
+        if let Some(done) = inner.tombstone(cluster).await? {
+            return Ok(done);
+        }
+        let slice = if attempt < TRIES { inner.slice(cluster).await? } else { Vec::new() };
+        let tombstone = inner.layout.tombstone(cluster);
+        let mut request = inner.removal(&slice, 1);
+        request.compare.push(is_absent(tombstone.clone()));
+        request.success.push(put(tombstone, vec![u8::try_from(slice.len()).unwrap_or(u8::MAX)].into()));
+        request.success.push(put(inner.layout.sweep(cluster), Bytes::new()));
+        let request = TxnRequest { success: nested(request.compare.len(), request.success), ..request };
+        let written = inner.metrics.time_commit(slice.len(), inner.client.write(request, inner.patience)).await;
+        let response = written.map_err(|fault| inner.write_fault(fault))?;
+        if response.succeeded {
+            let at = at(&response);
+            inner.reach(at).await.map_err(|_| StoreError::Unknown)?;
+            let sweeping = inner.clone();
+            tokio::spawn(async move { sweep(&sweeping, cluster).await });
+            return inner.committed(at, slice.len() + 1);
+        }
+        inner.check_same_store(inner.at(inner.layout.meta(), 0).await?.as_ref())?;
+        attempt += 1;
+    }
+}
+
+impl Inner {
+    /// What the deletion of a logical cluster answered.
+    async fn tombstone(&self, cluster: LogicalClusterId) -> Result<Option<Committed>, StoreError> {
+        let request = RangeRequest { key: self.layout.tombstone(cluster).into(), ..RangeRequest::default() };
+        let found = self.client.range(request, READ_PATIENCE).await.map_err(|fault| self.read_fault(fault))?;
+        let Some(kv) = found.kvs.first() else { return Ok(None) };
+        let count = kv.value.first().copied().ok_or_else(|| damaged(Damage::Key))?;
+        Ok(Some(self.committed(kv.mod_revision, usize::from(count) + 1)?))
+    }
+
+    async fn slice(&self, cluster: LogicalClusterId) -> Result<Vec<StoredObject>, StoreError> {
+        let all = Range::all(RangeScope::Everything(cluster));
+        Ok(self.range(&Range { limit: Some(SLICE.0), bytes: Some(SLICE.1), ..all }).await?.objects)
+    }
+
+    /// Removes objects as they were seen, and nothing when one of them has changed. `others` is how many writes come first.
+    fn removal(&self, objects: &[StoredObject], others: usize) -> TxnRequest {
+        let layout = &self.layout;
+        let unchanged = |object: &StoredObject| {
+            is_at(layout.object(&object.key), layout.numbering.transaction(object.revision.get()))
+        };
+        let compare = objects.iter().map(unchanged).chain([self.is_same_store()]).collect();
+        let keys: Vec<Vec<u8>> = objects.iter().map(|object| layout.object(&object.key)).collect();
+        let indexes = objects.iter().flat_map(|object| layout.indexes(&object.key, &object.record.header));
+        let mut success: Vec<_> = keys.iter().cloned().chain(indexes).map(delete_key).collect();
+        if keys.len() + others > 1 && !keys.is_empty() {
+            let places = (0..keys.len() as u64).rev().zip(&keys).map(|(remaining, key)| (remaining, key.as_slice()));
+            success.push(put(layout.deletions(), encode_places(places)));
+        }
+        TxnRequest { compare, success, failure: Vec::new() }
+    }
+
+    /// Removes what is left of a logical cluster that is gone. Several servers may do so at once.
+    async fn sweep(&self, cluster: LogicalClusterId) -> Result<(), StoreError> {
+        loop {
+            let slice = self.slice(cluster).await?;
+            let mut request = self.removal(&slice, 0);
+            if slice.is_empty() {
+                request.success.push(delete_key(self.layout.sweep(cluster)));
+            }
+            let request = TxnRequest { success: nested(request.compare.len(), request.success), ..request };
+            let written = self.client.write(request, self.patience).await.map_err(|fault| self.write_fault(fault))?;
+            if written.succeeded && slice.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn sweep(inner: &Inner, cluster: LogicalClusterId) {
+    if let Some(Err(error)) = inner.stopped.run_until_cancelled(inner.sweep(cluster)).await {
+        // It is looked for again.
+        tracing::warn!(cluster = %cluster, %error, "the objects of a deleted logical cluster could not all be removed");
+    }
+}
+
+/// Goes on with deletions that were begun, here or elsewhere, for ever.
+pub(super) async fn sweep_all(inner: Arc<Inner>) {
+    let look = async {
+        loop {
+            let left = inner.keys(inner.layout.under(b'w', &[])).await.unwrap_or_default();
+            let cluster = |kv: &KeyValue| inner.layout.cluster_of(&kv.key);
+            for cluster in left.iter().filter_map(cluster) {
+                sweep(&inner, cluster).await;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    inner.stopped.run_until_cancelled(look).await;
+}

@@ -1,0 +1,326 @@
+//! One transaction of ours is one of etcd's: conditioned on what was seen, and tried again when somebody was faster.
+
+use bytes::Bytes;
+use portolan_types::{LogicalClusterId, ObjectKey};
+
+use super::{
+    Inner,
+    layout::Numbering,
+    proto::{
+        Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+        compare::{CompareResult, CompareTarget, TargetUnion},
+        request_op::Request,
+        response_op::Response,
+    },
+};
+use crate::{
+    Committed, Expect, StoreError, StoredObject,
+    kv::failed,
+    plan::{PreparedTransaction, PreparedWrite, check},
+    read::{backend, revision},
+};
+
+/// How often a transaction is tried that others come before.
+const TRIES: usize = 64;
+/// Operations of one transaction of etcd's, unless it is told otherwise. A nested one has what the outer one leaves of them:
+/// that many less its conditions or its operations, whichever are more.
+const OPERATIONS: usize = 128;
+/// Nested transactions that an outer one has at no cost.
+const NESTED: usize = 20;
+/// Conditions of one transaction, which cannot be nested.
+const CONDITIONS: usize = 118;
+
+/// A condition: there is no such key.
+pub(super) fn is_absent(key: Vec<u8>) -> Compare {
+    let target_union = Some(TargetUnion::CreateRevision(0));
+    Compare { result: CompareResult::Equal.into(), target: CompareTarget::Create.into(), key: key.into(), target_union }
+}
+
+/// A condition: the key was last written at a revision of etcd's; 0 is never.
+pub(super) fn is_at(key: Vec<u8>, at: i64) -> Compare {
+    let target_union = Some(TargetUnion::ModRevision(at));
+    Compare { result: CompareResult::Equal.into(), target: CompareTarget::Mod.into(), key: key.into(), target_union }
+}
+
+pub(super) fn put(key: Vec<u8>, value: Bytes) -> RequestOp {
+    RequestOp { request: Some(Request::RequestPut(PutRequest { key: key.into(), value, lease: 0 })) }
+}
+
+pub(super) fn delete(key: Vec<u8>) -> RequestOp {
+    let request = DeleteRangeRequest { key: key.into(), range_end: Bytes::new() };
+    RequestOp { request: Some(Request::RequestDeleteRange(request)) }
+}
+
+pub(super) fn look(key: Vec<u8>) -> RequestOp {
+    RequestOp { request: Some(Request::RequestRange(RangeRequest { key: key.into(), ..RangeRequest::default() })) }
+}
+
+/// Operations that etcd takes at once in a transaction of so many conditions.
+pub(super) fn nested(conditions: usize, operations: Vec<RequestOp>) -> Vec<RequestOp> {
+    if operations.len() <= OPERATIONS {
+        return operations;
+    }
+    let each = OPERATIONS.saturating_sub(conditions.max(NESTED)).max(1);
+    let mut rest = operations.into_iter().peekable();
+    let mut chunks = Vec::new();
+    while rest.peek().is_some() {
+        let success = rest.by_ref().take(each).collect();
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        chunks.push(RequestOp { request: Some(Request::RequestTxn(request)) });
+    }
+    chunks
+}
+
+/// What each look of a transaction found, in their order.
+pub(super) fn looked(response: TxnResponse) -> Vec<Option<KeyValue>> {
+    let found = |response: super::proto::ResponseOp| match response.response {
+        Some(Response::ResponseRange(range)) => vec![range.kvs.into_iter().next()],
+        Some(Response::ResponseTxn(nested)) => looked(nested),
+        Some(Response::ResponsePut(_) | Response::ResponseDeleteRange(_)) | None => Vec::new(),
+    };
+    response.responses.into_iter().flat_map(found).collect()
+}
+
+/// The places of deletions among other writes of their transaction: how many writes follow, and the key.
+pub(super) fn encode_places<'a>(deletions: impl Iterator<Item = (u64, &'a [u8])>) -> Bytes {
+    let mut out = Vec::new();
+    for (remaining, key) in deletions {
+        out.push(u8::try_from(remaining).unwrap_or(u8::MAX));
+        out.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(key);
+    }
+    out.into()
+}
+
+/// Reads what [`encode_places`] wrote; `None` for bytes that are something else.
+pub(super) fn decode_places(mut bytes: &[u8]) -> Option<Vec<(u64, &[u8])>> {
+    let mut places = Vec::new();
+    while let Some((remaining, rest)) = bytes.split_first() {
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        let length = u32::from_le_bytes(*length) as usize;
+        places.push((u64::from(*remaining), rest.get(..length)?));
+        bytes = &rest[length..];
+    }
+    Some(places)
+}
+
+/// Commits a transaction.
+pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Committed, StoreError> {
+    let attempt = Attempt::new(inner, txn)?;
+    let mut seen = if attempt.only_creates() { attempt.nothing() } else { attempt.look().await? };
+    for _ in 0..TRIES {
+        let found = attempt.check(&seen)?;
+        if attempt.writes.is_empty() {
+            let now = revision(inner.layout.numbering.boundary(seen.at))?;
+            inner.reach(seen.at).await?;
+            return Ok(Committed { first: now, last: now });
+        }
+        let request = attempt.request(&seen, &found);
+        let count = attempt.writes.len();
+        let written = inner.metrics.time_commit(count, inner.client.write(request, inner.patience)).await;
+        let response = written.map_err(|fault| inner.write_fault(fault))?;
+        let at = at(&response);
+        if response.succeeded {
+            inner.sound(|standing| matches!(standing, super::Standing::Full));
+            // The events are readable before the answer.
+            inner.reach(at).await.map_err(|_| StoreError::Unknown)?;
+            return inner.committed(at, count);
+        }
+        seen = attempt.seen(response)?;
+    }
+    Err(StoreError::Overloaded)
+}
+
+/// The revision of etcd's at which a transaction was answered.
+pub(super) fn at(response: &TxnResponse) -> i64 {
+    response.header.as_ref().map_or(0, |header| header.revision)
+}
+
+impl Inner {
+    pub(super) fn committed(&self, at: i64, writes: usize) -> Result<Committed, StoreError> {
+        let numbering = self.layout.numbering;
+        let first = numbering.number(at, writes.saturating_sub(1) as u64);
+        Ok(Committed { first: revision(first)?, last: revision(numbering.boundary(at))? })
+    }
+
+    /// The condition that this is still the store that was opened, and not one that was restored in its place.
+    pub(super) fn is_same_store(&self) -> Compare {
+        is_at(self.layout.meta(), self.founded)
+    }
+
+    /// Takes no write any more when the store is another one.
+    pub(super) fn check_same_store(&self, meta: Option<&KeyValue>) -> Result<(), StoreError> {
+        if meta.is_some_and(|meta| meta.mod_revision == self.founded) {
+            return Ok(());
+        }
+        self.stop(failed("etcd holds another store under this prefix than the one that was opened"));
+        self.check_open()
+    }
+}
+
+/// What the keys of a transaction were found to hold.
+struct Seen {
+    at: i64,
+    /// Of the writes, then of the checks.
+    keys: Vec<Option<KeyValue>>,
+    gone: Vec<LogicalClusterId>,
+}
+
+struct Attempt<'a> {
+    inner: &'a Inner,
+    checks: Vec<(ObjectKey, Expect)>,
+    writes: Vec<PreparedWrite>,
+    /// Those that are written to.
+    clusters: Vec<LogicalClusterId>,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(inner: &'a Inner, txn: PreparedTransaction) -> Result<Self, StoreError> {
+        let PreparedTransaction { checks, writes, .. } = txn;
+        let mut clusters: Vec<LogicalClusterId> = writes.iter().map(|write| write.key.cluster).collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        let attempt = Self { inner, checks, writes, clusters };
+        let conditions = attempt.conditions();
+        if conditions > CONDITIONS {
+            let what = format!("{conditions} conditions, at most {CONDITIONS} are possible on etcd");
+            return Err(StoreError::TooLarge { what });
+        }
+        Ok(attempt)
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.writes.iter().map(|write| &write.key).chain(self.checks.iter().map(|(key, _)| key))
+    }
+
+    fn only_creates(&self) -> bool {
+        self.checks.is_empty()
+            && !self.writes.is_empty()
+            && self.writes.iter().all(|write| write.expect == Expect::Absent)
+    }
+
+    /// What is guessed of keys that are to be created. A wrong guess costs one more try, in which nothing is guessed.
+    fn nothing(&self) -> Seen {
+        Seen { at: 0, keys: vec![None; self.writes.len()], gone: Vec::new() }
+    }
+
+    fn conditions(&self) -> usize {
+        self.writes.len() + self.checks.len() + self.clusters.len() + 1
+    }
+
+    fn looks(&self) -> Vec<RequestOp> {
+        let layout = &self.inner.layout;
+        let keys = self.keys().map(|key| layout.object(key));
+        let tombstones = self.clusters.iter().map(|cluster| layout.tombstone(*cluster));
+        nested(self.conditions(), keys.chain(tombstones).chain([layout.meta()]).map(look).collect())
+    }
+
+    async fn look(&self) -> Result<Seen, StoreError> {
+        let request = TxnRequest { success: self.looks(), ..TxnRequest::default() };
+        let response = self.inner.client.read(request, self.inner.patience).await;
+        self.seen(response.map_err(|fault| self.inner.read_fault(fault))?)
+    }
+
+    fn seen(&self, response: TxnResponse) -> Result<Seen, StoreError> {
+        let at = at(&response);
+        let mut found = looked(response);
+        if found.len() != self.conditions() {
+            return Err(backend(failed("etcd answered a transaction with less than it was asked for")));
+        }
+        self.inner.check_same_store(found.pop().flatten().as_ref())?;
+        let tombstones = found.split_off(self.writes.len() + self.checks.len());
+        let gone = self.clusters.iter().zip(tombstones).filter(|(_, found)| found.is_some()).map(|(id, _)| *id);
+        Ok(Seen { at, gone: gone.collect(), keys: found })
+    }
+
+    /// Whether all holds that is expected; what is there of the keys that are written.
+    fn check(&self, seen: &Seen) -> Result<Vec<Option<StoredObject>>, StoreError> {
+        let stored = |kv: &Option<KeyValue>| kv.as_ref().map(|kv| self.inner.layout.stored(kv)).transpose();
+        let (of_writes, of_checks) = seen.keys.split_at(self.writes.len());
+        let at = |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.revision);
+        for ((key, expect), kv) in self.checks.iter().zip(of_checks) {
+            check(key, *expect, at(&stored(kv)?))?;
+        }
+        let mut found = Vec::with_capacity(self.writes.len());
+        for (write, kv) in self.writes.iter().zip(of_writes) {
+            if seen.gone.contains(&write.key.cluster) {
+                return Err(StoreError::ClusterGone { cluster: write.key.cluster });
+            }
+            let stored = stored(kv)?;
+            check(&write.key, write.expect, at(&stored))?;
+            if write.record.is_none() && stored.is_none() {
+                return Err(StoreError::NotFound { key: write.key.clone() });
+            }
+            found.push(stored);
+        }
+        Ok(found)
+    }
+
+    fn request(&self, seen: &Seen, found: &[Option<StoredObject>]) -> TxnRequest {
+        let layout = &self.inner.layout;
+        let keys = self.keys().zip(&seen.keys);
+        let unchanged = keys.map(|(key, kv)| is_at(layout.object(key), kv.as_ref().map_or(0, |kv| kv.mod_revision)));
+        let there = self.clusters.iter().map(|cluster| is_absent(layout.tombstone(*cluster)));
+        let compare = unchanged.chain(there).chain([self.inner.is_same_store()]).collect();
+        TxnRequest { compare, success: nested(self.conditions(), self.operations(found)), failure: self.looks() }
+    }
+
+    /// The writes in their order, then the indexes.
+    fn operations(&self, found: &[Option<StoredObject>]) -> Vec<RequestOp> {
+        let layout = &self.inner.layout;
+        let (mut operations, mut indexes, mut deletions) = (Vec::new(), Vec::new(), Vec::new());
+        for ((write, before), remaining) in self.writes.iter().zip(found).zip((0..self.writes.len() as u64).rev()) {
+            let key = layout.object(&write.key);
+            let old = before.as_ref().map_or_else(Vec::new, |old| layout.indexes(&write.key, &old.record.header));
+            let new = match &write.record {
+                Some(record) => {
+                    let created = before.as_ref().map(|old| old.created);
+                    operations.push(put(key, Numbering::sealed(&write.key, record.clone(), remaining, created)));
+                    layout.indexes(&write.key, record.header())
+                }
+                None => {
+                    operations.push(delete(key.clone()));
+                    deletions.push((remaining, key));
+                    Vec::new()
+                }
+            };
+            indexes.extend(old.iter().filter(|key| !new.contains(key)).cloned().map(delete));
+            indexes.extend(new.into_iter().filter(|key| !old.contains(key)).map(|key| put(key, Bytes::new())));
+        }
+        if self.writes.len() > 1 && !deletions.is_empty() {
+            let places = deletions.iter().map(|(remaining, key)| (*remaining, key.as_slice()));
+            operations.push(put(layout.deletions(), encode_places(places)));
+        }
+        operations.append(&mut indexes);
+        operations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back_as_they_went() {
+        let places = [(0, &b"a"[..]), (99, b""), (3, b"o\0b")];
+        let bytes = encode_places(places.into_iter());
+        assert_eq!(decode_places(&bytes), Some(places.to_vec()));
+        for cut in [1, 4, bytes.len() - 1] {
+            assert_eq!(decode_places(&bytes[..cut]), None);
+        }
+    }
+
+    #[test]
+    fn many_operations_are_nested_in_their_order() {
+        for (conditions, count, outer) in [(0, 0, 0), (102, 128, 128), (1, 129, 2), (102, 130, 5), (118, 1000, 100)] {
+            let operations: Vec<_> = (0..count).map(|n: u32| look(n.to_be_bytes().to_vec())).collect();
+            let request = nested(conditions, operations.clone());
+            assert_eq!(request.len(), outer);
+            let flat = request.into_iter().flat_map(|operation| match operation.request {
+                Some(Request::RequestTxn(inner)) => inner.success,
+                other => vec![RequestOp { request: other }],
+            });
+            assert_eq!(flat.collect::<Vec<_>>(), operations);
+        }
+    }
+}

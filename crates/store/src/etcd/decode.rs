@@ -1,0 +1,157 @@
+//! From etcd's events to ours.
+
+use std::sync::Arc;
+
+use super::{
+    Inner,
+    commit::decode_places,
+    proto::{self, event::EventType},
+};
+use crate::{
+    Change, Event, StoreError,
+    hub::Published,
+    read::{damaged, revision},
+    value::Damage,
+};
+
+/// Why events could not be made.
+pub(super) enum Undecoded {
+    /// What stood there before is compacted already.
+    Forgotten,
+    Failed(StoreError),
+}
+
+impl From<StoreError> for Undecoded {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Puts the events of answers together into transactions: a large answer comes in fragments.
+#[derive(Default)]
+pub(super) struct Collector(Vec<proto::Event>);
+
+impl Collector {
+    /// The events of all transactions that are whole now, by transaction.
+    pub(super) fn add(&mut self, events: Vec<proto::Event>, is_fragment: bool) -> Vec<(i64, Vec<proto::Event>)> {
+        self.0.extend(events);
+        let mut whole: Vec<(i64, Vec<proto::Event>)> = Vec::new();
+        if is_fragment {
+            return whole;
+        }
+        for event in self.0.drain(..) {
+            let at = event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+            match whole.last_mut() {
+                Some((last, events)) if *last == at => events.push(event),
+                _ => whole.push((at, vec![event])),
+            }
+        }
+        whole
+    }
+}
+
+/// Where the deletions of a transaction get their places from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// All writes of the transaction are there: their order tells.
+    Whole,
+    /// Some may be missing: etcd is asked.
+    Part,
+}
+
+impl Inner {
+    /// The events of one transaction of etcd's that concern objects.
+    pub(super) async fn events(
+        &self,
+        at: i64,
+        events: Vec<proto::Event>,
+        view: View,
+    ) -> Result<Vec<Published>, Undecoded> {
+        let is_object = |event: &proto::Event| event.kv.as_ref().is_some_and(|kv| self.layout.is_object(&kv.key));
+        let objects: Vec<proto::Event> = events.into_iter().filter(is_object).collect();
+        let mut published = Vec::with_capacity(objects.len());
+        let mut places = None;
+        for (event, following) in objects.iter().zip((0..objects.len() as u64).rev()) {
+            let (Some(kv), is_deletion) = (&event.kv, event.r#type() == EventType::Delete) else { continue };
+            let remaining = match (is_deletion, view) {
+                (false, _) => 0,
+                (true, View::Whole) => following,
+                (true, View::Part) => {
+                    if places.is_none() {
+                        places = Some(self.places(at).await?);
+                    }
+                    remaining_of(places.as_deref().unwrap_or_default(), &kv.key)?
+                }
+            };
+            let event = self.event(event, at, is_deletion.then_some(remaining))?;
+            published.push(Published { event: Arc::new(event), boundary: self.layout.numbering.boundary(at) });
+        }
+        Ok(published)
+    }
+
+    /// What was noted of the deletions of a transaction; nothing when it was a single one.
+    async fn places(&self, at: i64) -> Result<Vec<u8>, StoreError> {
+        let noted = self.at(self.layout.deletions(), at).await?;
+        Ok(noted.filter(|kv| kv.mod_revision == at).map_or_else(Vec::new, |kv| kv.value.to_vec()))
+    }
+
+    fn event(&self, event: &proto::Event, at: i64, deleted: Option<u64>) -> Result<Event, Undecoded> {
+        let kv = event.kv.as_ref().ok_or(Damage::Key).map_err(damaged)?;
+        let before = event.prev_kv.as_ref().map(|before| self.layout.stored(before)).transpose()?;
+        if let Some(remaining) = deleted {
+            let before = before.ok_or(Undecoded::Forgotten)?;
+            let revision = revision(self.layout.numbering.number(at, remaining))?;
+            return Ok(Event {
+                revision,
+                change: Change::Deleted,
+                key: before.key,
+                record: before.record,
+                previous: None,
+            });
+        }
+        let now = self.layout.stored(kv)?;
+        let (change, previous) = match kv.create_revision == kv.mod_revision {
+            true => (Change::Created, None),
+            false => (Change::Updated, Some(before.ok_or(Undecoded::Forgotten)?.record)),
+        };
+        Ok(Event { revision: now.revision, change, key: now.key, record: now.record, previous })
+    }
+}
+
+/// How many writes follow on a deletion.
+fn remaining_of(places: &[u8], key: &[u8]) -> Result<u64, StoreError> {
+    let places = decode_places(places).ok_or(Damage::Key).map_err(damaged)?;
+    let found = places.iter().find(|(_, of)| *of == key);
+    match (found, places.is_empty()) {
+        (Some((remaining, _)), _) => Ok(*remaining),
+        (None, true) => Ok(0),
+        (None, false) => Err(damaged(Damage::Key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(at: i64) -> proto::Event {
+        let kv = proto::KeyValue { mod_revision: at, ..proto::KeyValue::default() };
+        proto::Event { kv: Some(kv), ..proto::Event::default() }
+    }
+
+    #[test]
+    fn fragments_are_put_together_before_transactions_are_told_apart() {
+        let mut collector = Collector::default();
+        assert!(collector.add(vec![event(3), event(4)], true).is_empty());
+        let whole = collector.add(vec![event(4), event(6)], false);
+        assert_eq!(whole.iter().map(|(at, events)| (*at, events.len())).collect::<Vec<_>>(), [(3, 1), (4, 2), (6, 1)]);
+        assert!(collector.add(Vec::new(), false).is_empty());
+    }
+
+    #[test]
+    fn a_single_deletion_is_the_last_write_of_its_transaction() {
+        let places = super::super::commit::encode_places([(4, &b"a"[..]), (0, b"b")].into_iter());
+        assert_eq!(remaining_of(&places, b"a").unwrap(), 4);
+        assert_eq!(remaining_of(&[], b"a").unwrap(), 0);
+        assert!(remaining_of(&places, b"c").is_err());
+    }
+}

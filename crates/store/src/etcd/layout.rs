@@ -1,0 +1,323 @@
+//! Where things lie in etcd, and how its revisions become ours.
+//!
+//! All keys begin with the configured prefix, then a letter:
+//! - `o` group 0 resource 0 cluster namespace 0 name 0 → the object: `crate::value`'s bytes, see [`Numbering::sealed`]
+//! - `x` cluster owner-uid rest of `o` → nothing: the owner index; `p` placed-uid rest of `o` → nothing: the placement index
+//! - `t` cluster → how many objects went with the tombstone; `w` cluster → its objects are still being removed
+//! - `d` → the places of the deletions in the last transaction that had other writes too
+//! - `e` role → which server has it, as long as that one lives; `m` → format, identity and base
+//!
+//! A resource has no number here, since servers share nothing but etcd; its name comes first, so that all its objects are one
+//! range.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use portolan_types::{
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, ResourceVersion, Scope, record::RecordHeader,
+};
+
+use super::proto::KeyValue;
+use crate::{
+    StoreError, StoredObject,
+    keys::{Suffix, end_of, escaped},
+    read::{damaged, revision},
+    value::{Damage, Prepared, decode},
+};
+
+/// How many places a transaction of etcd has in our order: more than [`crate::MAX_TRANSACTION_OBJECTS`].
+const PLACES: u64 = 128;
+
+/// Stands for "this write" where an object tells its first one: no revision on etcd is so low.
+const THIS: ResourceVersion = ResourceVersion::FIRST;
+
+/// Our revisions, and etcd's: `(base + etcd's) × 128 + place`. The last write of a transaction always has the last place, so
+/// that the boundary of any revision of etcd's is known from its number alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbering {
+    /// Raised by a restore, so that revisions of before are never given again.
+    pub(crate) base: u64,
+}
+
+impl Numbering {
+    /// The revision of a write after which `remaining` more follow in its transaction.
+    pub(crate) fn number(self, at: i64, remaining: u64) -> u64 {
+        self.boundary(at).saturating_sub(remaining)
+    }
+
+    /// The last revision of a transaction.
+    pub(crate) fn boundary(self, at: i64) -> u64 {
+        (self.base + u64::try_from(at).unwrap_or(0)) * PLACES + (PLACES - 1)
+    }
+
+    /// The transaction that a revision belongs to; less than 1 for one of before the last restore.
+    pub(crate) fn transaction(self, number: u64) -> i64 {
+        let (of_base, base) = (i64::try_from(number / PLACES), i64::try_from(self.base));
+        of_base.unwrap_or(i64::MAX).saturating_sub(base.unwrap_or(i64::MAX))
+    }
+
+    /// The last transaction that is whole at a revision.
+    pub(crate) fn whole_at(self, number: u64) -> i64 {
+        self.transaction(number + 1) - 1
+    }
+
+    /// The bytes of an object at an address, after whose write `remaining` more follow. Its revision is only known once it is written, so
+    /// that its place in the transaction stands in for it, counted from 1.
+    pub(crate) fn sealed(key: &ObjectKey, record: Prepared, remaining: u64, created: Option<ResourceVersion>) -> Bytes {
+        let place = ResourceVersion::FIRST.plus(PLACES - 1 - remaining.min(PLACES - 1));
+        record.seal(&Suffix::from_bytes(&address(key)), place, created.unwrap_or(THIS)).0
+    }
+}
+
+/// What a key that begins like an object's names.
+pub(crate) struct Layout {
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) numbering: Numbering,
+}
+
+impl Layout {
+    /// A key under the prefix.
+    pub(crate) fn under(&self, letter: u8, parts: &[&[u8]]) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.prefix.len() + 1 + parts.iter().map(|part| part.len()).sum::<usize>());
+        key.extend_from_slice(&self.prefix);
+        key.push(letter);
+        parts.iter().for_each(|part| key.extend_from_slice(part));
+        key
+    }
+
+    pub(crate) fn meta(&self) -> Vec<u8> {
+        self.under(b'm', &[])
+    }
+
+    pub(crate) fn deletions(&self) -> Vec<u8> {
+        self.under(b'd', &[])
+    }
+
+    pub(crate) fn tombstone(&self, cluster: LogicalClusterId) -> Vec<u8> {
+        self.under(b't', &[&cluster.get().to_be_bytes()])
+    }
+
+    pub(crate) fn sweep(&self, cluster: LogicalClusterId) -> Vec<u8> {
+        self.under(b'w', &[&cluster.get().to_be_bytes()])
+    }
+
+    pub(crate) fn role(&self, role: &str) -> Vec<u8> {
+        self.under(b'e', &[role.as_bytes()])
+    }
+
+    /// The logical cluster at the end of a key of `t` or `w`.
+    pub(crate) fn cluster_of(&self, key: &[u8]) -> Option<LogicalClusterId> {
+        let number = key.get(self.prefix.len() + 1..)?.try_into().ok()?;
+        Some(LogicalClusterId::new(u64::from_be_bytes(number)))
+    }
+
+    /// Whether a key is that of an object.
+    pub(crate) fn is_object(&self, key: &[u8]) -> bool {
+        key.get(self.prefix.len()) == Some(&b'o')
+    }
+
+    /// Whether a key is that of a role.
+    pub(crate) fn is_role(&self, key: &[u8]) -> bool {
+        key.get(self.prefix.len()) == Some(&b'e')
+    }
+
+    pub(crate) fn object(&self, key: &ObjectKey) -> Vec<u8> {
+        self.under(b'o', &[&address(key)])
+    }
+
+    /// Beginning of the objects of a resource: of all, of one logical cluster, of one namespace.
+    pub(crate) fn resource(
+        &self,
+        resource: &GroupResource,
+        cluster: Option<LogicalClusterId>,
+        namespace: Option<&NamespaceName>,
+    ) -> Vec<u8> {
+        let mut key = self.under(b'o', &[&named(resource)]);
+        key.extend(cluster.iter().flat_map(|cluster| cluster.get().to_be_bytes()));
+        if let Some(namespace) = namespace {
+            key.extend_from_slice(namespace.as_str().as_bytes());
+            key.push(0);
+        }
+        key
+    }
+
+    /// Keys of the indexes that an object is in, by the uids of its owners and of where it is placed.
+    pub(crate) fn indexes(&self, key: &ObjectKey, header: &RecordHeader) -> Vec<Vec<u8>> {
+        let (address, cluster) = (address(key), key.cluster.get().to_be_bytes());
+        let (owners, placed) = (&header.owners, &header.placed_on);
+        let owners = owners.iter().filter_map(|uid| Some(self.under(b'x', &[&cluster, &escaped(uid)?, &address])));
+        let placed = placed.iter().filter_map(|uid| Some(self.under(b'p', &[&escaped(uid)?, &address])));
+        // etcd takes a key once in a transaction, and a uid may be named twice.
+        owners.chain(placed).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Beginning of the owner index of one owner.
+    pub(crate) fn owned_by(&self, cluster: LogicalClusterId, uid: &str) -> Option<Vec<u8>> {
+        Some(self.under(b'x', &[&cluster.get().to_be_bytes(), &escaped(uid)?]))
+    }
+
+    /// Beginning of the placement index of one physical cluster.
+    pub(crate) fn placed_on(&self, uid: &str) -> Option<Vec<u8>> {
+        Some(self.under(b'p', &[&escaped(uid)?]))
+    }
+
+    /// The key of the object that a key of an index beginning with `prefix` names.
+    pub(crate) fn indexed(&self, key: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
+        Some(self.under(b'o', &[key.get(prefix.len()..)?]))
+    }
+
+    /// The address in an object's key.
+    pub(crate) fn parse(&self, key: &[u8]) -> Option<ObjectKey> {
+        let mut rest = key.get(self.prefix.len() + 1..)?;
+        let group = name(&mut rest)?;
+        let resource = name(&mut rest)?;
+        let (cluster, after) = rest.split_first_chunk::<8>()?;
+        rest = after;
+        let scope = match name(&mut rest)? {
+            "" => Scope::Cluster,
+            namespace => Scope::Namespace(namespace.parse().ok()?),
+        };
+        let object: ObjectName = name(&mut rest)?.parse().ok()?;
+        Some(ObjectKey {
+            cluster: LogicalClusterId::new(u64::from_be_bytes(*cluster)),
+            resource: GroupResource::new(group, resource),
+            scope,
+            name: object,
+        })
+    }
+
+    /// The part of an object's key that is its address, which its checksum covers too.
+    pub(crate) fn address_in<'a>(&self, key: &'a [u8]) -> &'a [u8] {
+        key.get(self.prefix.len() + 1..).unwrap_or_default()
+    }
+
+    /// What etcd has at an object's key.
+    ///
+    /// # Errors
+    /// When the bytes are not what was written.
+    pub(crate) fn stored(&self, kv: &KeyValue) -> Result<StoredObject, StoreError> {
+        let key = self.parse(&kv.key).ok_or(Damage::Key).map_err(damaged)?;
+        let version = decode(self.address_in(&kv.key), &kv.value).map_err(damaged)?;
+        let place = version.revision.get();
+        if place > PLACES {
+            return Err(damaged(Damage::Key));
+        }
+        let revision = revision(self.numbering.number(kv.mod_revision, PLACES - place))?;
+        let created = if version.created == THIS { revision } else { version.created };
+        Ok(StoredObject { key, revision, created, record: version.record })
+    }
+}
+
+fn named(resource: &GroupResource) -> Vec<u8> {
+    [resource.group.as_bytes(), &[0], resource.resource.as_bytes(), &[0]].concat()
+}
+
+fn address(key: &ObjectKey) -> Vec<u8> {
+    let namespace = key.namespace().map_or("", NamespaceName::as_str);
+    let mut out = named(&key.resource);
+    out.extend_from_slice(&key.cluster.get().to_be_bytes());
+    for name in [namespace, &*key.name] {
+        out.extend_from_slice(name.as_bytes());
+        out.push(0);
+    }
+    out
+}
+
+/// Takes a name and the zero byte behind it off the front.
+fn name<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    let name = std::str::from_utf8(&rest[..end]).ok()?;
+    *rest = &rest[end + 1..];
+    Some(name)
+}
+
+/// The keys that begin with `prefix`: from, and to.
+pub(crate) fn range_of(prefix: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    let end = end_of(&prefix);
+    (prefix, end)
+}
+
+/// The key right after `key`.
+pub(crate) fn after(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::Record;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn layout(base: u64) -> Layout {
+        Layout { prefix: b"/p/".to_vec(), numbering: Numbering { base } }
+    }
+
+    fn key() -> impl Strategy<Value = ObjectKey> {
+        let resource = prop_oneof![Just(("", "pods")), Just(("apps", "pods")), Just(("ap", "psx"))];
+        let namespace = prop_oneof![Just(String::new()), "[a-c]{1,3}"];
+        (0..3u64, resource, namespace, "[a-c:.]{0,3}[a-c]").prop_map(|(cluster, (group, resource), namespace, name)| {
+            ObjectKey {
+                cluster: LogicalClusterId::new(cluster),
+                resource: GroupResource::new(group, resource),
+                scope: Scope::from(namespace.parse::<NamespaceName>().ok()),
+                name: name.parse().unwrap(),
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_is_taken_apart_as_it_was_put_together(key in key()) {
+            let layout = layout(0);
+            prop_assert_eq!(layout.parse(&layout.object(&key)), Some(key.clone()));
+            let record = Record::of(&json!({"metadata": {"ownerReferences": [{"uid": "own\u{0}er"}]}}));
+            let index = layout.indexes(&key, &record.header).remove(0);
+            let prefix = layout.owned_by(key.cluster, "own\u{0}er").unwrap();
+            prop_assert!(index.starts_with(&prefix));
+            prop_assert_eq!(layout.indexed(&index, &prefix), Some(layout.object(&key)));
+        }
+
+        #[test]
+        fn within_a_resource_keys_are_in_the_order_of_addresses(a in key(), b in key()) {
+            let layout = layout(0);
+            if a.resource == b.resource {
+                prop_assert_eq!(layout.object(&a).cmp(&layout.object(&b)), a.cmp(&b));
+            }
+            let (from, to) = range_of(layout.resource(&a.resource, Some(a.cluster), a.namespace()));
+            let inside = a.resource == b.resource && a.cluster == b.cluster && (a.namespace().is_none() || a.scope == b.scope);
+            let key = layout.object(&b);
+            prop_assert_eq!(key >= from && key < to, inside);
+        }
+
+        #[test]
+        fn a_number_names_its_transaction_and_place(base in 0..1u64 << 40, at in 1..1i64 << 40, remaining in 0..PLACES) {
+            let numbering = Numbering { base };
+            let number = numbering.number(at, remaining);
+            prop_assert_eq!(numbering.transaction(number), at);
+            prop_assert_eq!(numbering.whole_at(number), if remaining == 0 { at } else { at - 1 });
+            prop_assert!(numbering.number(at + 1, PLACES - 1) > number);
+            let restored = Numbering { base: base + 1 };
+            prop_assert!(restored.number(at, remaining) > numbering.boundary(at));
+        }
+    }
+
+    #[test]
+    fn an_object_comes_back_with_its_revisions() {
+        let layout = layout(3);
+        let key =
+            ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "pods"), "a".parse().unwrap());
+        let record = Record::of(&json!({"metadata": {"name": "a"}}));
+        for (remaining, created, expected) in [(0, None, 1535), (2, None, 1533), (1, ResourceVersion::new(700), 1534)] {
+            let value = Numbering::sealed(&key, Prepared::new(record.clone()), remaining, created);
+            let kv = KeyValue { key: layout.object(&key).into(), mod_revision: 8, value, ..KeyValue::default() };
+            let stored = layout.stored(&kv).unwrap();
+            assert_eq!(stored.revision.get(), expected);
+            assert_eq!(stored.created.get(), created.map_or(expected, ResourceVersion::get));
+            assert_eq!(*stored.record, record);
+        }
+        assert!(layout.stored(&KeyValue { key: layout.object(&key).into(), ..KeyValue::default() }).is_err());
+    }
+}

@@ -1,0 +1,329 @@
+//! Reading: one key, or many at one revision of etcd's. Every read without a revision is linearizable, and the hub has come as
+//! far before it is answered, so that nothing that follows shows an older state.
+
+use bytes::Bytes;
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion};
+
+use super::{
+    Inner, READ_PATIENCE,
+    client::Fault,
+    commit::{at, look, looked, nested},
+    layout::{after, range_of},
+    proto::{self, KeyValue, RangeResponse, TxnRequest, request_op::Request},
+};
+use crate::{
+    RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
+    read::{damaged, revision},
+    value::{Damage, Stored},
+};
+
+/// Objects of the first page that is asked of etcd.
+const FIRST_PAGE: i64 = 64;
+/// Most objects of a page.
+const LARGEST_PAGE: i64 = 2048;
+/// Bytes that a page should have, about.
+const PAGE_BYTES: usize = 2 << 20;
+/// Objects that an index names which are read at once.
+const INDEXED: usize = 100;
+
+impl Inner {
+    /// etcd's revision now.
+    pub(super) async fn fresh(&self) -> Result<i64, StoreError> {
+        Ok(revision_of(&self.read(self.layout.meta(), Vec::new(), 1, 0, true).await?))
+    }
+
+    async fn read(
+        &self,
+        from: Vec<u8>,
+        to: Vec<u8>,
+        limit: i64,
+        revision: i64,
+        keys_only: bool,
+    ) -> Result<RangeResponse, StoreError> {
+        self.ask(from, to, limit, revision, keys_only).await.map_err(|fault| self.read_fault(fault))
+    }
+
+    async fn ask(
+        &self,
+        from: Vec<u8>,
+        to: Vec<u8>,
+        limit: i64,
+        revision: i64,
+        keys_only: bool,
+    ) -> Result<RangeResponse, Fault> {
+        let (key, range_end) = (Bytes::from(from), Bytes::from(to));
+        let request = proto::RangeRequest { key, range_end, limit, revision, keys_only, ..Default::default() };
+        self.client.range(request, READ_PATIENCE).await
+    }
+
+    /// The latest state of an object.
+    pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
+        let found = self.read(self.layout.object(key), Vec::new(), 0, 0, false).await?;
+        self.reach(revision_of(&found)).await?;
+        found.kvs.first().map(|kv| self.layout.stored(kv)).transpose()
+    }
+
+    /// What etcd has at a key, at a revision of its own.
+    pub(super) async fn at(&self, key: Vec<u8>, revision: i64) -> Result<Option<KeyValue>, StoreError> {
+        match self.ask(key, Vec::new(), 0, revision, false).await {
+            Ok(found) => Ok(found.kvs.into_iter().next()),
+            Err(Fault::Compacted) => Err(self.forgotten(revision).await?),
+            Err(fault) => Err(self.read_fault(fault)),
+        }
+    }
+
+    /// All keys that begin with `prefix`, without values.
+    pub(super) async fn keys(&self, prefix: Vec<u8>) -> Result<Vec<KeyValue>, StoreError> {
+        let (from, to) = range_of(prefix);
+        Ok(self.read(from, to, 0, 0, true).await?.kvs)
+    }
+
+    pub(super) async fn gone_clusters(&self) -> Result<Vec<LogicalClusterId>, StoreError> {
+        let tombstones = self.keys(self.layout.under(b't', &[])).await?;
+        let id = |kv: &KeyValue| self.layout.cluster_of(&kv.key).ok_or_else(|| damaged(Damage::Key));
+        tombstones.iter().map(id).collect()
+    }
+
+    /// What is said of a revision of etcd's that is compacted.
+    pub(super) async fn forgotten(&self, at: i64) -> Result<StoreError, StoreError> {
+        let floor = self.layout.numbering.boundary(self.compacted().await?);
+        self.hub.raise_floor(floor);
+        let asked = self.layout.numbering.boundary(at).min(floor.saturating_sub(1));
+        Ok(StoreError::Compacted { asked: revision(asked)?, oldest: revision(floor)? })
+    }
+
+    /// Many objects at one state.
+    pub(super) async fn range(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
+        let mut reader = Reader { inner: self, request, at: 0, objects: Vec::new(), bytes: 0, page: FIRST_PAGE };
+        if let Some(asked) = request.at {
+            reader.at = self.state(asked).await?;
+        }
+        let layout = &self.layout;
+        let end = match &request.scope {
+            RangeScope::All => reader.segment(layout.under(b'o', &[])).await,
+            RangeScope::AllClusters(resource) => reader.segment(layout.resource(resource, None, None)).await,
+            RangeScope::Cluster(cluster, resource) => {
+                reader.segment(layout.resource(resource, Some(*cluster), None)).await
+            }
+            RangeScope::Namespace(cluster, resource, namespace) => {
+                reader.segment(layout.resource(resource, Some(*cluster), Some(namespace))).await
+            }
+            RangeScope::Everything(cluster) => reader.everything(*cluster).await,
+            RangeScope::PlacedOn(uid) => reader.index(layout.placed_on(uid)).await,
+            RangeScope::OwnedBy(cluster, uid) => reader.index(layout.owned_by(*cluster, uid)).await,
+        }?;
+        if reader.at == 0 {
+            reader.at = self.fresh().await?;
+        }
+        self.reach(reader.at).await?;
+        let (more, remaining) = match end {
+            End::Reached => (false, None),
+            End::Full(remaining) => (true, remaining),
+        };
+        let revision = revision(layout.numbering.boundary(reader.at))?;
+        Ok(RangePage { revision, objects: reader.objects, more, remaining })
+    }
+
+    /// The transaction of a revision whose state is asked for.
+    async fn state(&self, asked: ResourceVersion) -> Result<i64, StoreError> {
+        self.happened(asked).await?;
+        self.hub.marks().check_kept(asked.get())?;
+        Ok(self.layout.numbering.transaction(asked.get()))
+    }
+}
+
+/// The revision at which etcd answered.
+fn revision_of(response: &RangeResponse) -> i64 {
+    response.header.as_ref().map_or(0, |header| header.revision)
+}
+
+/// How a part of a read ended.
+enum End {
+    Reached,
+    /// A bound cut it; so many follow, where that is known.
+    Full(Option<u64>),
+}
+
+struct Reader<'a> {
+    inner: &'a Inner,
+    request: &'a RangeRequest,
+    /// The revision of etcd's that is read; 0 until the first answer tells.
+    at: i64,
+    objects: Vec<StoredObject>,
+    bytes: usize,
+    page: i64,
+}
+
+impl Reader<'_> {
+    fn is_at_limit(&self) -> bool {
+        self.request.limit.is_some_and(|limit| self.objects.len() >= limit)
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_at_limit() || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && !self.objects.is_empty())
+    }
+
+    /// A page of a range, at the state that is read; a smaller one when it would be too large.
+    async fn next(&mut self, from: Vec<u8>, to: Vec<u8>, keys_only: bool) -> Result<RangeResponse, StoreError> {
+        loop {
+            match self.inner.ask(from.clone(), to.clone(), self.page, self.at, keys_only).await {
+                Ok(page) => {
+                    if self.at == 0 {
+                        self.at = revision_of(&page);
+                    }
+                    return Ok(page);
+                }
+                Err(Fault::LargeAnswer) if self.page > 1 => self.page /= 2,
+                Err(Fault::Compacted) => return Err(self.inner.forgotten(self.at).await?),
+                Err(fault) => return Err(self.inner.read_fault(fault)),
+            }
+        }
+    }
+
+    /// Reads the objects whose keys begin with `prefix`.
+    async fn segment(&mut self, prefix: Vec<u8>) -> Result<End, StoreError> {
+        let (mut from, to) = range_of(prefix);
+        if let Some(last) = &self.request.after {
+            from = from.max(after(self.inner.layout.object(last)));
+        }
+        if from >= to {
+            return Ok(End::Reached);
+        }
+        loop {
+            let page = self.next(from, to.clone(), false).await?;
+            let (mut size, count) = (0, page.kvs.len());
+            for (taken, kv) in page.kvs.iter().enumerate() {
+                if self.is_full() {
+                    return Ok(End::Full(self.remaining(&page, taken)));
+                }
+                size += kv.value.len();
+                self.take(kv)?;
+            }
+            match page.kvs.last().filter(|_| page.more) {
+                None => return Ok(End::Reached),
+                Some(_) if self.is_full() => return Ok(End::Full(self.remaining(&page, count))),
+                Some(last) => from = after(last.key.to_vec()),
+            }
+            self.page = next_page(size, count);
+        }
+    }
+
+    /// How many follow after so many of a page were taken, where that is cheap to know.
+    fn remaining(&self, page: &RangeResponse, taken: usize) -> Option<u64> {
+        let whole = self.is_at_limit()
+            && matches!(self.request.scope, RangeScope::Cluster(..) | RangeScope::Namespace(..))
+            && self.request.labels.is_everything();
+        whole.then(|| u64::try_from(page.count).unwrap_or(0).saturating_sub(taken as u64))
+    }
+
+    fn take(&mut self, kv: &KeyValue) -> Result<(), StoreError> {
+        let stored = Stored::check(self.inner.layout.address_in(&kv.key), &kv.value).map_err(damaged)?;
+        if stored.matches(&self.request.labels).map_err(damaged)? {
+            let object = self.inner.layout.stored(kv)?;
+            self.bytes += object.record.body().len();
+            self.objects.push(object);
+        }
+        Ok(())
+    }
+
+    /// Reads a logical cluster resource by resource, leaping over what lies between.
+    async fn everything(&mut self, cluster: LogicalClusterId) -> Result<End, StoreError> {
+        let layout = &self.inner.layout;
+        let (mut from, to) = range_of(layout.under(b'o', &[]));
+        if let Some(last) = &self.request.after {
+            from = layout.resource(&last.resource, None, None);
+        }
+        while let Some(resource) = self.next_resource(from, to.clone()).await? {
+            match self.segment(layout.resource(&resource, Some(cluster), None)).await? {
+                End::Reached => {}
+                End::Full(_) => return Ok(End::Full(None)),
+            }
+            (_, from) = range_of(layout.resource(&resource, None, None));
+            // Full with the last object of a resource: whether more follow is seen at the next one.
+            if self.is_full() {
+                return Ok(if self.next_resource(from, to).await?.is_some() { End::Full(None) } else { End::Reached });
+            }
+        }
+        Ok(End::Reached)
+    }
+
+    /// The first resource from a key on.
+    async fn next_resource(&mut self, from: Vec<u8>, to: Vec<u8>) -> Result<Option<GroupResource>, StoreError> {
+        let page = std::mem::replace(&mut self.page, 1);
+        let found = self.next(from, to, true).await?;
+        self.page = page;
+        let Some(kv) = found.kvs.first() else { return Ok(None) };
+        let key = self.inner.layout.parse(&kv.key).ok_or_else(|| damaged(Damage::Key))?;
+        Ok(Some(key.resource))
+    }
+
+    /// Reads the objects that an index names. Only the latest state has indexes.
+    async fn index(&mut self, prefix: Option<Vec<u8>>) -> Result<End, StoreError> {
+        let Some(prefix) = prefix else { return Ok(End::Reached) };
+        let now = self.inner.hub.marks().last;
+        if let Some(asked) = self.request.at.filter(|asked| asked.get() < now) {
+            return Err(StoreError::Compacted { asked, oldest: revision(now)? });
+        }
+        let layout = &self.inner.layout;
+        let (mut from, to) = range_of(prefix.clone());
+        if let Some(last) = &self.request.after {
+            let address = layout.object(last).split_off(layout.under(b'o', &[]).len());
+            from = from.max(after([prefix.clone(), address].concat()));
+        }
+        loop {
+            let page = self.next(from, to.clone(), true).await?;
+            let object = |kv: &KeyValue| layout.indexed(&kv.key, &prefix);
+            let keys: Option<Vec<_>> = page.kvs.iter().map(object).collect();
+            for keys in keys.ok_or_else(|| damaged(Damage::Key))?.chunks(INDEXED) {
+                for kv in self.objects_at(keys).await? {
+                    if self.is_full() {
+                        return Ok(End::Full(None));
+                    }
+                    self.take(&kv)?;
+                }
+            }
+            match page.kvs.last().filter(|_| page.more) {
+                None => return Ok(End::Reached),
+                Some(_) if self.is_full() => return Ok(End::Full(None)),
+                Some(last) => from = after(last.key.to_vec()),
+            }
+        }
+    }
+
+    /// What the keys hold at the state that is read.
+    async fn objects_at(&self, keys: &[Vec<u8>]) -> Result<Vec<KeyValue>, StoreError> {
+        let looks = keys.iter().map(|key| {
+            let mut operation = look(key.clone());
+            if let Some(Request::RequestRange(range)) = &mut operation.request {
+                range.revision = self.at;
+            }
+            operation
+        });
+        let request = TxnRequest { success: nested(0, looks.collect()), ..TxnRequest::default() };
+        let found = match self.inner.client.read(request, READ_PATIENCE).await {
+            Ok(found) => found,
+            Err(Fault::Compacted) => return Err(self.inner.forgotten(self.at).await?),
+            Err(fault) => return Err(self.inner.read_fault(fault)),
+        };
+        debug_assert!(at(&found) >= self.at, "etcd answers at the latest state or later");
+        looked(found).into_iter().map(|kv| kv.ok_or_else(|| damaged(Damage::Key))).collect()
+    }
+}
+
+/// How many objects to ask for next, when so many had so many bytes.
+fn next_page(bytes: usize, count: usize) -> i64 {
+    let each = (bytes / count.max(1)).max(1);
+    i64::try_from(PAGE_BYTES / each).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_grow_while_objects_are_small() {
+        for (bytes, count, expected) in [(0, 0, 2048), (64 << 10, 64, 2048), (64 << 20, 64, 2), (128 << 20, 64, 1)] {
+            assert_eq!(next_page(bytes, count), expected, "{bytes} bytes of {count}");
+        }
+    }
+}
