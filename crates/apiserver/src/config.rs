@@ -27,6 +27,8 @@ pub struct ApiServerConfig {
     pub limits: Limits,
     /// Seams of the binary.
     pub hooks: Hooks,
+    /// Where series are registered, those of the parts around the server too.
+    pub registry: prometheus::Registry,
 }
 
 impl ApiServerConfig {
@@ -42,6 +44,7 @@ impl ApiServerConfig {
             build: "portolan".into(),
             limits: Limits::default(),
             hooks: Hooks::default(),
+            registry: prometheus::Registry::new(),
         }
     }
 

@@ -154,8 +154,7 @@ fn powers(start: f64, factor: f64, count: i32) -> Vec<f64> {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
-        let registry = Registry::new();
+    pub(crate) fn new(registry: Registry) -> Self {
         registry.register(Box::new(Process::new())).expect("each name is registered once");
         let make = Maker(registry.clone());
         let (durations, service_durations, sizes) = request_histograms(&make);

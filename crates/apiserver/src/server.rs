@@ -90,7 +90,7 @@ impl ApiServer {
         for resource in Configured::resources() {
             background.spawn(configured.clone().follow(resource));
         }
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(config.registry.clone());
         Ok(Arc::new(Self {
             store,
             seams,
@@ -112,6 +112,11 @@ impl ApiServer {
             config,
             pki,
         }))
+    }
+
+    /// Time and randomness.
+    pub fn seams(&self) -> &Seams {
+        &self.seams
     }
 
     /// Which logical clusters there are.

@@ -4,9 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use portolan_apiserver::{ApiServer, ApiServerConfig, serve::serve_starting};
-use portolan_controllers::{Plane, workspaces};
+use portolan_controllers::{Loops, Plane, workspaces};
 use portolan_machinery::kinds::KindTable;
-use portolan_store::{DynStore, Engine, StoreConfig, StoreError};
+use portolan_store::{DynStore, Engine, EtcdConfig, OpenError, Roles, StoreConfig, StoreError, open_etcd};
 use portolan_syncer::Addresses;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams};
 use tokio::{
@@ -16,9 +16,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    members::{Connections, Members, Retired},
+    members::{Connections, Members, Posts, Retired},
     placements::Placing,
     readiness::{StoreOpening, StoreReady},
+    shared_keys,
     texts::KubernetesTexts,
     upstream::StoreUpstream,
 };
@@ -36,14 +37,23 @@ pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     /// Where it listens.
     pub(crate) bind_address: SocketAddr,
-    /// The storage engine.
-    pub(crate) engine: Engine,
+    /// Where objects are.
+    pub(crate) storage: Storage,
     /// Further names and addresses for the server's certificate.
     pub(crate) tls_sans: Vec<String>,
     /// Where kubeconfigs of physical clusters may lead.
     pub(crate) addresses: Addresses,
     /// How long changes are kept at least: what watches resume from and pages go on at.
     pub(crate) history: Duration,
+}
+
+/// Where objects are.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    /// In the data directory, for this server alone.
+    Embedded(Engine),
+    /// In an etcd, which other servers may use too.
+    Etcd(Box<EtcdConfig>),
 }
 
 /// A running control plane.
@@ -58,6 +68,7 @@ pub(crate) struct ControlPlane {
 /// A store that is open, and a bound socket, before anything runs on them.
 pub(crate) struct Opened {
     store: DynStore,
+    roles: Arc<Roles>,
     listener: TcpListener,
     api_config: ApiServerConfig,
     addresses: Addresses,
@@ -71,16 +82,42 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let listener = TcpListener::bind(config.bind_address)
         .await
         .with_context(|| format!("cannot listen on {}", config.bind_address))?;
-    let store_config = StoreConfig::new(config.engine, Some(config.data_dir.join("store")));
-    let failed = format!("the store in {} cannot be opened", config.data_dir.display());
-    let mut api_config = ApiServerConfig::in_directory(config.data_dir, seams.clone());
+    let mut api_config = ApiServerConfig::in_directory(config.data_dir.clone(), seams.clone());
     api_config.bind_address = listener.local_addr().context("the listening address is unknown")?;
     api_config.tls_sans = config.tls_sans;
+    let (engine, failed) = match &config.storage {
+        Storage::Embedded(engine) => (*engine, format!("the store in {} cannot be opened", config.data_dir.display())),
+        Storage::Etcd(_) => (Engine::Memory, "the store in etcd cannot be opened".to_owned()),
+    };
+    let mut store_config = StoreConfig::new(engine, Some(config.data_dir.join("store")));
+    store_config.registry = Some(api_config.registry.clone());
+    let is_shared = matches!(config.storage, Storage::Etcd(_));
+    if is_shared {
+        shared_keys::check_unused(&config.data_dir)?;
+    }
     let check = Arc::new(StoreOpening(store_config.opening.clone()));
-    let opening = tokio::task::spawn_blocking(move || portolan_store::open(store_config, seams));
-    let store = answer_while(opening, &listener, &api_config, check).await;
-    let store = store.context("opening the store panicked")?.context(failed)?;
-    Ok(Opened { store, listener, api_config, addresses: config.addresses, history: config.history })
+    let opening = tokio::spawn(open_store(config.storage, store_config, seams));
+    let opened = match is_shared {
+        // Who answers needs keys, and those come out of the store.
+        true => opening.await,
+        false => answer_while(opening, &listener, &api_config, check).await,
+    };
+    let (store, roles) = opened.context("opening the store panicked")?.context(failed)?;
+    if is_shared {
+        shared_keys::share(&store, &api_config).await.context("the keys that all servers on one etcd share")?;
+    }
+    Ok(Opened { store, roles, listener, api_config, addresses: config.addresses, history: config.history })
+}
+
+async fn open_store(storage: Storage, config: StoreConfig, seams: Seams) -> Result<(DynStore, Arc<Roles>), OpenError> {
+    match storage {
+        Storage::Etcd(etcd) => open_etcd(&etcd, &config, &seams).await,
+        Storage::Embedded(_) => {
+            let opening = tokio::task::spawn_blocking(move || portolan_store::open(config, seams));
+            let store = opening.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
+            Ok((store, Arc::new(Roles::alone())))
+        }
+    }
 }
 
 /// Waits for a task, and after a short while answers on the socket meanwhile.
@@ -109,7 +146,7 @@ async fn answer_while<T>(
 impl Opened {
     /// Starts everything. The API answers when this returns.
     pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
-        let Self { store, listener, mut api_config, addresses, history } = self;
+        let Self { store, roles, listener, mut api_config, addresses, history } = self;
         let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -120,15 +157,14 @@ impl Opened {
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
         let plane = Plane::new(store.clone(), KindTable::builtin(), seams.clone()).with_kinds(api.kinds());
         let plane = Arc::new(plane);
-        let directory = Arc::new(ApiDirectory(api.clone()));
-        let workspaces = workspaces::Workspaces::new(plane.clone(), directory);
-        placing.start(&api, &store, &seams, &shutdown, &mut tasks);
+        placing.start(&api, &store, &roles, &shutdown, &mut tasks);
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
         let connections = Arc::new(Connections::new(addresses, seams.clone(), shutdown.clone()));
-        let members = Members::new(plane.clone(), upstream.clone(), connections, shutdown.clone());
+        let posts = Posts::new(roles.clone());
+        let members = Members::new(plane.clone(), upstream.clone(), connections, posts, shutdown.clone());
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
-        let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(members);
-        tasks.spawn(loops.with(Retired::new(plane.clone(), upstream)).run(shutdown.clone()));
+        tasks.spawn(Loops::new(plane.clone()).with(members).run(shutdown.clone()));
+        tasks.spawn(run_common(api.clone(), plane, upstream, roles, shutdown.clone()));
         tasks.spawn(forget_history(store.clone(), history, shutdown.clone()));
         let (server, stop) = (api.clone(), shutdown.clone());
         tasks.spawn(async move {
@@ -159,6 +195,27 @@ impl ControlPlane {
         }
         self.api.stop().await;
         self.store.close().await;
+    }
+}
+
+/// Runs the loops that one server runs for all, whenever that one is this server.
+async fn run_common(
+    api: Arc<ApiServer>,
+    plane: Arc<Plane>,
+    upstream: Arc<StoreUpstream>,
+    roles: Arc<Roles>,
+    shutdown: CancellationToken,
+) {
+    while let Some(term) = shutdown.run_until_cancelled(roles.take("controllers")).await {
+        let workspaces = workspaces::Workspaces::new(plane.clone(), Arc::new(ApiDirectory(api.clone())));
+        let retired = Retired::new(plane.clone(), upstream.clone());
+        let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(retired);
+        let (end, lost) = (shutdown.child_token(), term.lost().clone());
+        let ending = end.clone();
+        tokio::join!(loops.run(end.clone()), async move {
+            ending.run_until_cancelled(lost.cancelled()).await;
+            ending.cancel();
+        });
     }
 }
 

@@ -6,6 +6,7 @@ mod members;
 mod placements;
 mod readiness;
 mod rights;
+mod shared_keys;
 mod texts;
 mod upstream;
 

@@ -12,10 +12,10 @@ use portolan_apiserver::{
 use portolan_controllers::{Plane, PlaneError};
 use portolan_machinery::kinds::{Kind, KindTable};
 use portolan_scheduler::{ClusterTree, KindCatalog, Parts, Scheduler};
-use portolan_store::{DynStore, Expect, Write};
+use portolan_store::{DynStore, Expect, Roles, Write};
 use portolan_syncer::status::CopyStatus;
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Seams, Status,
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Status,
     object,
     placement::{GROUP, PlacementStatus, placement_name},
 };
@@ -41,26 +41,40 @@ impl Placing {
         &self,
         api: &Arc<ApiServer>,
         store: &DynStore,
-        seams: &Seams,
+        roles: &Arc<Roles>,
         shutdown: &CancellationToken,
         tasks: &mut JoinSet<()>,
     ) {
         let rights = Rights::new(api.clone(), store.clone());
         let parts = Parts {
             store: store.clone(),
-            seams: seams.clone(),
+            seams: api.seams().clone(),
             tree: Arc::new(Tree(api.clone())),
             rights: Arc::new(rights.clone()),
             kinds: Arc::new(Kinds(KindTable::builtin())),
         };
         let scheduler = self.0.get_or_init(|| Scheduler::new(parts)).clone();
-        let shutdown = shutdown.clone();
+        let (shutdown, roles) = (shutdown.clone(), roles.clone());
         tasks.spawn(async move {
             // Before the first decision, so that nothing seems to be forbidden that is not.
             if shutdown.run_until_cancelled(rights.load()).await.is_some() {
-                tokio::join!(scheduler.run(shutdown.clone()), shutdown.run_until_cancelled(rights.run(&scheduler)));
+                tokio::join!(
+                    scheduler.run(shutdown.clone()),
+                    shutdown.run_until_cancelled(rights.run(&scheduler)),
+                    shutdown.run_until_cancelled(lead(&scheduler, &roles)),
+                );
             }
         });
+    }
+}
+
+/// Lets the scheduler decide whenever that is this server's to do.
+async fn lead(scheduler: &Scheduler, roles: &Roles) {
+    loop {
+        scheduler.lead(false);
+        let term = roles.take("scheduler").await;
+        scheduler.lead(true);
+        term.lost().cancelled().await;
     }
 }
 

@@ -30,6 +30,9 @@ impl Inner {
         loop {
             self.matched_changed.notified().await;
             tokio::time::sleep(delay).await;
+            if !self.leads() {
+                continue;
+            }
             for wanted in self.policy_statuses() {
                 match write(&self.objects, &wanted, &self.seams.now_text()).await {
                     Ok(()) | Err(StoreError::ClusterGone { .. }) => {}

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -77,6 +80,8 @@ pub(crate) struct Inner {
     custom: Mutex<BTreeSet<GroupResource>>,
     pub(crate) custom_changed: Notify,
     pub(crate) matched_changed: Notify,
+    /// Whether decisions are this scheduler's to make.
+    leads: AtomicBool,
 }
 
 impl Scheduler {
@@ -95,8 +100,19 @@ impl Scheduler {
             custom: Mutex::default(),
             custom_changed: Notify::new(),
             matched_changed: Notify::new(),
+            leads: AtomicBool::new(true),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Says whether decisions are this scheduler's to make, which they are at first. While another one makes them, facts are
+    /// still kept for warnings and explanations. Who begins to lead looks at everything, since the other may have left
+    /// something undone.
+    pub fn lead(&self, leads: bool) {
+        if !self.inner.leads.swap(leads, Ordering::AcqRel) && leads {
+            self.inner.rescans.everything();
+            self.inner.matched_changed.notify_one();
+        }
     }
 
     /// Places until `shutdown` is cancelled. Failures are logged and tried again.
@@ -182,6 +198,18 @@ impl Inner {
         self.custom.lock().expect("no code panics under this lock")
     }
 
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    /// Leaves a task to the scheduler that leads.
+    fn leave(&self, task: Task) {
+        if let Task::Followers(cluster, namespace) = &task {
+            drop(self.queue.take_followers(*cluster, namespace));
+        }
+        self.queue.tasks.finish(task, Outcome::Done);
+    }
+
     pub(crate) fn reach(&self, cluster: LogicalClusterId) -> Reach {
         Reach { lineage: self.tree.lineage(cluster) }
     }
@@ -194,6 +222,10 @@ impl Inner {
     async fn work(&self) {
         loop {
             let task = self.queue.tasks.next().await;
+            if !self.leads() {
+                self.leave(task);
+                continue;
+            }
             let started = tokio::time::Instant::now();
             let done = match &task {
                 Task::Object(key) => self.place_object(key).await,

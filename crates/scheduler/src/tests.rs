@@ -641,3 +641,16 @@ async fn a_flood_in_one_logical_cluster_keeps_no_other_waiting() {
     // What is in hand when it comes is done first: as many as there are workers, and one more round.
     assert!(before <= 40, "{before} were placed before");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_does_not_lead_decides_nothing_until_it_does() {
+    let world = World::new(&["east"]).await;
+    world.scheduler.lead(false);
+    world.deployment("web", json!({"containers": []})).await;
+    let key = shop("deployments.apps/shop/web");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.scheduler.settled().await;
+    assert_eq!(words(world.get(&key).await.as_ref()), "", "another one decides");
+    world.scheduler.lead(true);
+    world.placed(&key, "east").await;
+}

@@ -64,8 +64,15 @@ fn namespace(name: &str, seams: &Seams) -> Result<Value, Status> {
 pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<LogicalCluster, Status> {
     let birth = birth(LogicalClusterId::ROOT, LogicalClusterPath::root(), None, seams)?;
     let txn = Transaction { checks: Vec::new(), writes: birth.writes };
-    store.commit(txn).await.map_err(|e| status_for(&e))?;
-    Ok(birth.cluster)
+    match store.commit(txn).await {
+        Ok(_) => Ok(birth.cluster),
+        // Another server on the same store was faster.
+        Err(StoreError::AlreadyExists { key }) => {
+            let stored = store.get(&record::key_of(LogicalClusterId::ROOT)).await.map_err(|e| status_for(&e))?;
+            record::read(&stored.ok_or_else(|| Status::internal(format!("{key} is half there")))?)
+        }
+        Err(error) => Err(status_for(&error)),
+    }
 }
 
 /// Hands out ids, a block at a time.

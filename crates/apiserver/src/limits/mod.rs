@@ -111,7 +111,7 @@ mod tests {
             streams_per_cluster: 1,
             ..Limits::default()
         };
-        let metrics = crate::metrics::Metrics::new();
+        let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
         let places = Admittance::new(&limits, metrics.flow("reads"), metrics.flow("writes"));
         let (one, two) = (LogicalClusterId::new(5), LogicalClusterId::new(6));
         let [ann, bob] = ["ann", "bob"].map(|name| User { name: name.into(), ..User::default() });

@@ -22,7 +22,7 @@ use super::{
     server::{init_logging, stop_signal},
     version::PORTOLAN,
 };
-use crate::control_plane::{self, Config, ControlPlane, HISTORY};
+use crate::control_plane::{self, Config, ControlPlane, HISTORY, Storage};
 
 /// The sample app.
 pub(super) const MANIFESTS: [&str; 5] = [
@@ -102,7 +102,7 @@ impl Demo {
         let config = Config {
             data_dir: self.data_dir.clone(),
             bind_address: self.bind_address,
-            engine: Engine::Redb,
+            storage: Storage::Embedded(Engine::Redb),
             tls_sans: Vec::new(),
             addresses: portolan_syncer::Addresses::default(),
             history: HISTORY,

@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod demo;
+mod etcd;
 mod kubeconfig;
 mod output;
 mod progress;

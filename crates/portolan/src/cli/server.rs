@@ -12,8 +12,9 @@ use portolan_store::Engine;
 use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::etcd::EtcdFlags;
 use super::progress::human;
-use crate::control_plane::{self, Config, HISTORY};
+use crate::control_plane::{self, Config, HISTORY, Storage};
 
 /// Run the control plane.
 #[derive(Args)]
@@ -25,8 +26,10 @@ pub(crate) struct Server {
     #[arg(long, default_value = "127.0.0.1:6443")]
     bind_address: SocketAddr,
     /// Storage engine.
-    #[arg(long, value_enum, default_value_t = StoreEngine::Redb)]
-    store: StoreEngine,
+    #[arg(long, value_enum, default_value_t = ServerStore::Redb)]
+    store: ServerStore,
+    #[command(flatten)]
+    etcd: EtcdFlags,
     /// Further name or address for the server's certificate; may be repeated.
     #[arg(long = "tls-san")]
     tls_sans: Vec<String>,
@@ -38,7 +41,20 @@ pub(crate) struct Server {
     history: u64,
 }
 
-/// Storage engines, as named on the command line.
+/// Where a server keeps its objects, as named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ServerStore {
+    /// One file, durable, small; the default.
+    Redb,
+    /// A log-structured tree in a folder.
+    Sled,
+    /// Nothing survives a stop.
+    Memory,
+    /// An etcd, which any number of servers use together.
+    Etcd,
+}
+
+/// Engines of a data directory, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StoreEngine {
     /// One file, durable, small; the default.
@@ -70,7 +86,12 @@ impl Server {
         let config = Config {
             data_dir: self.data_dir,
             bind_address: self.bind_address,
-            engine: self.store.into(),
+            storage: match self.store {
+                ServerStore::Redb => Storage::Embedded(Engine::Redb),
+                ServerStore::Sled => Storage::Embedded(Engine::Sled),
+                ServerStore::Memory => Storage::Embedded(Engine::Memory),
+                ServerStore::Etcd => Storage::Etcd(Box::new(self.etcd.read()?)),
+            },
             tls_sans: self.tls_sans,
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
             history: Duration::from_secs(self.history),

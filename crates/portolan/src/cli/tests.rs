@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::apply::Workspace;
-use crate::control_plane::{self, Config, ControlPlane};
+use crate::control_plane::{self, Config, ControlPlane, Storage};
 
 /// Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ async fn start() -> (ControlPlane, tempfile::TempDir) {
     let config = Config {
         data_dir: folder.path().join("data"),
         bind_address: "127.0.0.1:0".parse().unwrap(),
-        engine: Engine::Memory,
+        storage: Storage::Embedded(Engine::Memory),
         tls_sans: Vec::new(),
         addresses: portolan_syncer::Addresses::default(),
         history: control_plane::HISTORY,

@@ -5,6 +5,7 @@
 
 mod connect;
 mod metrics;
+mod posts;
 mod retired;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use connect::Connections;
 pub(crate) use metrics::SyncerMetrics;
+pub(crate) use posts::Posts;
 pub(crate) use retired::Retired;
 
 use crate::upstream::{DELETIONS_HELD, StoreUpstream};
@@ -45,6 +47,7 @@ pub(crate) struct Members {
     plane: Arc<Plane>,
     upstream: Arc<StoreUpstream>,
     connections: Arc<Connections>,
+    posts: Posts,
     kind: &'static Kind,
     running: Arc<Mutex<HashMap<ObjectKey, Running>>>,
     shutdown: CancellationToken,
@@ -80,10 +83,11 @@ impl Members {
         plane: Arc<Plane>,
         upstream: Arc<StoreUpstream>,
         connections: Arc<Connections>,
+        posts: Posts,
         shutdown: CancellationToken,
     ) -> Self {
         let kind = physical_clusters(&plane);
-        Self { plane, upstream, connections, kind, running: Arc::default(), shutdown }
+        Self { plane, upstream, connections, posts, kind, running: Arc::default(), shutdown }
     }
 
     /// What the workers do, as series of the metrics.
@@ -104,6 +108,7 @@ impl Members {
         if stays != Some(uid) {
             self.connections.forget(uid).await;
             self.upstream.unregister(uid);
+            self.posts.leave(uid);
         }
     }
 
@@ -123,12 +128,13 @@ impl Members {
             return Ok(());
         }
         self.stop(&found.key, Some(&uid)).await;
+        let Some(end) = self.posts.term(&uid, &self.shutdown) else { return Ok(()) };
         self.upstream.register(uid.clone(), found.key.clone());
         let mut config = SyncerConfig::new(name, uid.clone(), spec, self.upstream.next_syncer(&uid).await?);
         config.deletions_held = are_deletions_held(&found.object);
         let upstream: Arc<dyn portolan_types::upstream::Upstream> = self.upstream.clone();
         let connector = connector.unwrap_or_else(connect::unusable);
-        let handle = Syncer::spawn(config, upstream, connector, self.plane.seams().clone(), &self.shutdown);
+        let handle = Syncer::spawn(config, upstream, connector, self.plane.seams().clone(), &end);
         self.running().insert(found.key.clone(), Running { name: name.to_owned(), basis, handle });
         Ok(())
     }
@@ -236,6 +242,11 @@ impl Controller for Members {
                     return Ok(Outcome::Done);
                 }
             };
+            if !self.posts.has(&uid) {
+                // Another server's workers are there for it.
+                self.stop(key, Some(&uid)).await;
+                return Ok(Outcome::CheckAgainIn(RECHECK));
+            }
             self.ensure_running(&found, uid, spec).await?;
             self.release_deletions(&found).await?;
             match self.is_connectable(key) {

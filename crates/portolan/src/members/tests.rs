@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use portolan_controllers::{Loops, Plane};
 use portolan_machinery::kinds::KindTable;
-use portolan_store::{Expect, RangeScope, Transaction};
+use portolan_store::{Expect, RangeScope, Roles, Transaction};
 use portolan_syncer::{Addresses, testing::suite};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
@@ -15,7 +15,7 @@ use portolan_types::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Members, Retired, connect::Connections};
+use super::{Members, Posts, Retired, connect::Connections};
 use crate::upstream::StoreUpstream;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +60,13 @@ impl World {
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
         let stop = CancellationToken::new();
         let connections = Connections::new(Addresses::default(), Seams::system(), stop.clone());
-        let members = Members::new(plane.clone(), upstream.clone(), Arc::new(connections), stop.clone());
+        let members = Members::new(
+            plane.clone(),
+            upstream.clone(),
+            Arc::new(connections),
+            Posts::new(Arc::new(Roles::alone())),
+            stop.clone(),
+        );
         let loops = Loops::new(plane.clone()).with(members).with(Retired::new(plane.clone(), upstream.clone()));
         tokio::spawn(loops.run(stop));
         Self { plane, upstream }

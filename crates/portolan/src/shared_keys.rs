@@ -1,0 +1,141 @@
+//! The keys that all servers on one etcd share: what one of them has signed, the others accept.
+//!
+//! They lie in the store, in the system's own logical cluster, which no request reaches. The first server makes them; the
+//! others take them into their data directories.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, bail};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_apiserver::{ApiServerConfig, pki::Pki};
+use portolan_store::{DynStore, Expect, Objects, StoreError, Transaction};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
+use serde_json::json;
+
+/// What is shared, in the data directory. Each server has its own certificates, signed by the one authority.
+const SHARED: [&str; 4] = ["pki/ca.crt", "pki/ca.key", "pki/service-accounts.key", "pki/continue.key"];
+/// What was signed by an authority that is replaced.
+const SIGNED: [&str; 4] = ["pki/server.crt", "pki/server.key", "pki/admin.crt", "pki/admin.key"];
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn key() -> ObjectKey {
+    let resource = GroupResource::new("internal.portolan.dev", "keys");
+    ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, resource, "server".parse().expect("it is a name"))
+}
+
+/// Refuses a data directory that holds a store of its own: its objects would not be there.
+pub(crate) fn check_unused(data_dir: &Path) -> anyhow::Result<()> {
+    let store = data_dir.join("store");
+    if store.exists() {
+        bail!("{} holds a store of its own; name another --data-dir, or move it by snapshot", data_dir.display());
+    }
+    Ok(())
+}
+
+/// Takes the keys of the store into the data directory, or those of the data directory into a store that has none.
+pub(crate) async fn share(store: &DynStore, config: &ApiServerConfig) -> anyhow::Result<()> {
+    let Some(dir) = config.data_dir.as_deref() else { return Ok(()) };
+    let before = read(dir)?;
+    if let Some(shared) = stored(store).await? {
+        return take(dir, &before, &shared);
+    }
+    Pki::open(config)?;
+    let object = json!({"metadata": {"name": "server"}, "files": encode(&read(dir)?)});
+    let first = Transaction::one(key(), Expect::Absent, Some(Record::of(&object)));
+    match store.commit(first).await {
+        Ok(_) => Ok(()),
+        // Another server was first, or the answer is lost: what is stored now counts.
+        Err(StoreError::AlreadyExists { .. } | StoreError::Unknown) => {
+            let shared = stored(store).await?.context("they were stored and are gone")?;
+            take(dir, &before, &shared)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn encode(files: &Files) -> BTreeMap<&str, String> {
+    files.iter().map(|(name, bytes)| (name.as_str(), STANDARD.encode(bytes))).collect()
+}
+
+async fn stored(store: &DynStore) -> anyhow::Result<Option<Files>> {
+    let Some((object, _)) = Objects::new(store.clone()).get_value(&key()).await? else { return Ok(None) };
+    let file = |name: &str| {
+        let text = object["files"][name].as_str().with_context(|| format!("{name} is not among them"))?;
+        Ok((name.to_owned(), STANDARD.decode(text).with_context(|| format!("{name} is damaged"))?))
+    };
+    SHARED.into_iter().map(file).collect::<anyhow::Result<_>>().map(Some)
+}
+
+fn read(dir: &Path) -> anyhow::Result<Files> {
+    let mut files = Files::new();
+    for name in SHARED {
+        match fs::read(dir.join(name)) {
+            Ok(bytes) => drop(files.insert(name.to_owned(), bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| dir.join(name).display().to_string()),
+        }
+    }
+    Ok(files)
+}
+
+/// Writes the shared keys. `before` is what the directory had before this start.
+fn take(dir: &Path, before: &Files, shared: &Files) -> anyhow::Result<()> {
+    if before.iter().any(|(name, bytes)| shared.get(name) != Some(bytes)) {
+        bail!("{} has keys of another installation than the store; name an empty --data-dir", dir.display());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join("pki"))?;
+    if read(dir)? != *shared {
+        for name in SIGNED {
+            match fs::remove_file(dir.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+    for (name, bytes) in shared {
+        let fresh = dir.join(format!("{name}.new"));
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(bytes).and_then(|()| file.sync_all())?;
+        fs::rename(&fresh, dir.join(name))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan_types::Seams;
+
+    #[tokio::test]
+    async fn servers_on_one_store_have_one_authority_and_no_other_is_taken_for_it() {
+        let (store, folder) = (portolan_store::memory(), tempfile::tempdir().unwrap());
+        let config = |name: &str| ApiServerConfig::in_directory(folder.path().join(name), Seams::system());
+        let (first, second, other) = (config("first"), config("second"), config("other"));
+        share(&store, &first).await.unwrap();
+        share(&store, &second).await.unwrap();
+        share(&store, &first).await.unwrap();
+        let [first, second] = [&first, &second].map(|config| Pki::open(config).unwrap());
+        assert_eq!((&first.ca, &first.service_accounts), (&second.ca, &second.service_accounts));
+        assert_eq!(first.continue_key, second.continue_key);
+        assert_ne!(first.server.key, second.server.key, "each has a certificate of its own");
+        Pki::open(&other).unwrap();
+        let refused = share(&store, &other).await.unwrap_err().to_string();
+        assert!(refused.contains("another installation"), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_with_a_store_of_its_own_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        check_unused(folder.path()).unwrap();
+        fs::create_dir(folder.path().join("store")).unwrap();
+        assert!(check_unused(folder.path()).is_err());
+    }
+}
