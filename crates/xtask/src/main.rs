@@ -6,6 +6,7 @@ mod fuzz;
 mod harness;
 mod report;
 mod suites;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,8 @@ enum Chore {
     Bench(bench::Options),
     /// Send the API server inputs that nobody would write by hand, and keep those that do harm.
     Fuzz(fuzz::Options),
+    /// Kill, pause and starve real servers while clients write, and check what all of them saw.
+    Torture(torture::Options),
     /// Build kube-apiserver, kubectl, etcd, kwok and the clients of the suites into the cache and print their folders.
     Tools,
     /// Start physical clusters, print their kubeconfigs and keep them until Ctrl-C.
@@ -66,6 +69,7 @@ fn run(chore: Chore) -> Result<bool> {
         Chore::Record(options) => record::run(&options),
         Chore::Bench(options) => bench::run(&options).map(|()| true),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Torture(options) => torture::run(&options),
         Chore::Tools => {
             println!("{}", Tools::build()?.dir().display());
             Clients::build()?.folders().iter().for_each(|folder| println!("{}", folder.display()));

@@ -6,6 +6,7 @@ pub(crate) mod cargo;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
+pub(crate) mod etcd;
 pub(crate) mod fake_nodes;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;

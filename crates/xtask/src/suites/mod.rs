@@ -4,6 +4,7 @@ mod app;
 mod clients;
 mod demo;
 mod downstream;
+mod etcd;
 mod kill;
 mod kubectl;
 mod moving;
@@ -11,6 +12,7 @@ pub(crate) mod oracle;
 mod scene;
 mod sync;
 mod syncer;
+mod torture;
 mod workspaces;
 
 use std::path::{Path, PathBuf};
@@ -60,6 +62,10 @@ enum Suite {
     Sync,
     /// kill -9 under load: nothing acknowledged is lost.
     Kill,
+    /// The engine on a real etcd: its contract, two servers on one etcd, and a short torture.
+    Etcd,
+    /// A short torture of the embedded engines: one order of all writes, whatever is killed.
+    Torture,
     /// The same requests to a real kube-apiserver: no more differences than are listed.
     Oracle,
     /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
@@ -102,7 +108,14 @@ impl Suite {
             Self::Helm => Some(Published::Helm),
             Self::Python => Some(Published::Python),
             Self::Javascript => Some(Published::Javascript),
-            Self::Kubectl | Self::Syncer | Self::Sync | Self::Kill | Self::Oracle | Self::Demo => None,
+            Self::Kubectl
+            | Self::Syncer
+            | Self::Sync
+            | Self::Kill
+            | Self::Etcd
+            | Self::Torture
+            | Self::Oracle
+            | Self::Demo => None,
         }
     }
 }
@@ -130,10 +143,10 @@ fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
 }
 
 fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
-    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo, Suite::Oracle];
+    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo, Suite::Oracle, Suite::Etcd, Suite::Torture];
     ensure!(
         !ours.into_iter().any(|suite| options.suites.contains(&suite)),
-        "the suites syncer, sync, demo and oracle do not run against kube"
+        "the suites syncer, sync, demo, oracle, etcd and torture do not run against kube"
     );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
@@ -161,6 +174,12 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     let mut report = Report::default();
     if options.wants(Suite::Oracle) {
         oracle::check(&mut report, &program, &tools, work);
+    }
+    if options.wants(Suite::Etcd) {
+        etcd::run(&mut report, &program, &tools, &work.path().join("etcd"));
+    }
+    if options.wants(Suite::Torture) {
+        torture::run(&mut report, &program, &tools, &work.path().join("torture"));
     }
     if options.wants(Suite::Demo) {
         demo::run(&mut report, &program, &tools, work.path());

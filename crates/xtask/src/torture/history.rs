@@ -1,0 +1,179 @@
+//! What all clients and watchers saw, and the verdict about it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::linear::{Call, Op, Outcome, Value, is_linearizable};
+
+/// A write of a key: from what, to what.
+type Write = (String, Option<Value>, Option<Value>);
+
+/// The calls of all clients, by key.
+pub(crate) struct History {
+    start: Instant,
+    ops: Mutex<BTreeMap<String, Vec<Op>>>,
+    /// The resourceVersion that each acknowledged write was given.
+    acknowledged: Mutex<HashMap<Write, u64>>,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), ops: Mutex::default(), acknowledged: Mutex::default() }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Notes a call that began at `begun` and ends now.
+    pub(crate) fn note(&self, key: &str, begun: u64, call: Call, version: Option<u64>) {
+        let unanswered = matches!(call, Call::Swap { outcome: Outcome::Unknown, .. });
+        let ended = if unanswered { u64::MAX } else { self.now() };
+        let mut ops = self.ops.lock().expect("no code panics under this lock");
+        ops.entry(key.to_owned()).or_default().push(Op { call, begun, ended });
+        if let (Call::Swap { from, to, outcome: Outcome::Done }, Some(version)) = (call, version) {
+            let mut acknowledged = self.acknowledged.lock().expect("no code panics under this lock");
+            acknowledged.insert((key.to_owned(), from, to), version);
+        }
+    }
+
+    /// How many calls there were, how many writes were acknowledged, and of how many nothing is known.
+    pub(crate) fn counts(&self) -> Counts {
+        let ops = self.ops.lock().expect("no code panics under this lock");
+        let mut counts = Counts::default();
+        for op in ops.values().flatten() {
+            counts.calls += 1;
+            match op.call {
+                Call::Swap { outcome: Outcome::Done, .. } => counts.acknowledged += 1,
+                Call::Swap { outcome: Outcome::Unknown, .. } => counts.unknown += 1,
+                Call::Swap { outcome: Outcome::Refused, .. } | Call::Read(_) => {}
+            }
+        }
+        counts
+    }
+
+    /// # Errors
+    /// For a key whose calls fit into no order.
+    pub(crate) fn check_linearizable(&self) -> Result<()> {
+        let ops = self.ops.lock().expect("no code panics under this lock");
+        for (key, ops) in &*ops {
+            ensure!(is_linearizable(ops), "the calls of {key} fit into no order:\n{}", shown(ops));
+        }
+        Ok(())
+    }
+
+    /// Compares what a watch brought with what was acknowledged and sent.
+    ///
+    /// # Errors
+    /// When something is out of order, missing, twice, or was never sent.
+    pub(crate) fn check_watch(&self, seen: &[Seen]) -> Result<()> {
+        let mut last = 0;
+        let mut states: HashMap<&str, Value> = HashMap::new();
+        let mut brought: HashMap<Write, u64> = HashMap::new();
+        for seen in seen {
+            let Seen::Change { key, value, version, kind } = seen else {
+                if let Seen::Bookmark(version) = seen {
+                    ensure!(*version >= last, "a bookmark at {version} comes after {last}");
+                    last = *version;
+                }
+                continue;
+            };
+            ensure!(*version > last, "ordered and unique: {version} comes after {last}");
+            last = *version;
+            let before = states.get(key.as_str()).copied();
+            let (from, to) = match kind {
+                Kind::Added => (None, Some(*value)),
+                Kind::Modified => (before, Some(*value)),
+                Kind::Deleted => (Some(*value), None),
+            };
+            ensure!(before == from, "{kind:?} of {key} at {version}: it was {before:?} before");
+            match to {
+                Some(value) => drop(states.insert(key, value)),
+                None => drop(states.remove(key.as_str())),
+            }
+            brought.insert((key.clone(), from, to), *version);
+        }
+        let acknowledged = self.acknowledged.lock().expect("no code panics under this lock");
+        for (write, version) in &*acknowledged {
+            // The answer to a deletion is the object as it was last: its version is not that of the deletion.
+            let fits = brought.get(write).is_some_and(|seen| write.2.is_none() || seen == version);
+            ensure!(fits, "reliable: {write:?} was acknowledged at {version}, the watch has {:?}", brought.get(write));
+        }
+        self.check_sent(brought.keys())
+    }
+
+    fn check_sent<'a>(&self, brought: impl Iterator<Item = &'a Write>) -> Result<()> {
+        let ops = self.ops.lock().expect("no code panics under this lock");
+        for (key, from, to) in brought {
+            let sent = ops.get(key).into_iter().flatten().any(|op| match op.call {
+                Call::Swap { from: f, to: t, outcome: Outcome::Done | Outcome::Unknown } => (f, t) == (*from, *to),
+                Call::Swap { outcome: Outcome::Refused, .. } | Call::Read(_) => false,
+            });
+            ensure!(sent, "{key}: nobody changed {from:?} to {to:?}, or it was refused");
+        }
+        Ok(())
+    }
+}
+
+fn shown(ops: &[Op]) -> String {
+    let mut ops = ops.to_vec();
+    ops.sort_by_key(|op| op.begun);
+    let lines = ops.iter().map(|op| format!("{:>14} … {:<20} {:?}", op.begun, op.ended, op.call));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Figures of a history.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) calls: usize,
+    pub(crate) acknowledged: usize,
+    pub(crate) unknown: usize,
+}
+
+/// What an event did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// What a watcher was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Change { key: String, value: Value, version: u64, kind: Kind },
+    Bookmark(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(kind: Kind, value: Value, version: u64) -> Seen {
+        Seen::Change { key: "k".into(), value, version, kind }
+    }
+
+    #[test]
+    fn what_a_watch_must_bring() {
+        let history = History::new();
+        let done = |from, to| Call::Swap { from, to, outcome: Outcome::Done };
+        history.note("k", 0, done(None, Some(1)), Some(10));
+        history.note("k", 0, done(Some(1), Some(2)), Some(12));
+        history.note("k", 0, Call::Swap { from: Some(2), to: None, outcome: Outcome::Unknown }, None);
+        let (added, modified) = (change(Kind::Added, 1, 10), change(Kind::Modified, 2, 12));
+        for (case, seen, fine) in [
+            ("all of it", vec![added.clone(), Seen::Bookmark(11), modified.clone()], true),
+            ("an unknown write too", vec![added.clone(), modified.clone(), change(Kind::Deleted, 2, 13)], true),
+            ("a hole", vec![added.clone()], false),
+            ("twice", vec![added.clone(), added.clone(), modified.clone()], false),
+            ("a bookmark that promised too much", vec![added.clone(), Seen::Bookmark(12), modified.clone()], false),
+            ("what nobody sent", vec![added.clone(), modified.clone(), change(Kind::Modified, 9, 14)], false),
+            ("another version than was acknowledged", vec![added, change(Kind::Modified, 2, 13)], false),
+        ] {
+            assert_eq!(history.check_watch(&seen).is_ok(), fine, "{case}");
+        }
+    }
+}
