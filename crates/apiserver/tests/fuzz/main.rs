@@ -12,6 +12,7 @@ mod text;
 mod tree;
 
 use std::{
+    io::{Seek as _, Write as _},
     path::PathBuf,
     sync::Mutex,
     time::{Duration, Instant},
@@ -100,12 +101,14 @@ async fn again(plane: &Plane) -> Vec<String> {
 
 async fn fuzz(target: Target, run: &Run, plane: &Plane, seeds: &Seeds) -> Vec<String> {
     let (started, mut number, mut findings) = (Instant::now(), 0, Vec::new());
-    let (last, mut accepted) = (folder().join(format!("{}.last", target.name())), 0_u64);
+    let mut last = std::fs::File::create(folder().join(format!("{}.last", target.name()))).unwrap();
+    let mut accepted = 0_u64;
     while run.goes_on(number, started) && findings.len() < MAX_FINDINGS {
         let input = target::input(target, seeds, &mut Random::of(run.seed, number));
         if run.seconds.is_some() {
-            // Should the process not survive it, this is what it was.
-            std::fs::write(&last, input.to_file()).unwrap();
+            // Should the process not survive it, this is what it was. Written over: a file that is made anew is synced.
+            let file = input.to_file();
+            last.rewind().and_then(|()| last.write_all(&file)).and_then(|()| last.set_len(file.len() as u64)).unwrap();
         }
         match complaint(plane, &input).await {
             Ok(code) => accepted += u64::from(code < 400),
