@@ -76,7 +76,21 @@ impl Expression {
     /// Evaluates within a limit.
     #[must_use]
     pub fn evaluate<'a>(&'a self, variables: &Variables<'a>, limit: u64) -> Evaluated {
-        let outcome = self.program.evaluate(variables, limit);
+        self.evaluate_with(variables, limit)
+    }
+
+    /// The value itself, for other expressions to go on with.
+    pub(crate) fn value<'a>(
+        &'a self,
+        activation: &dyn Activation<'a>,
+        limit: u64,
+    ) -> (Result<Value<'a>, Failure>, u64) {
+        let outcome = self.program.evaluate(activation, limit);
+        (outcome.value, outcome.cost)
+    }
+
+    pub(crate) fn evaluate_with<'a>(&'a self, activation: &dyn Activation<'a>, limit: u64) -> Evaluated {
+        let outcome = self.program.evaluate(activation, limit);
         let answer = match outcome.value {
             Ok(Value::Null) => Ok(Answer::Null),
             Ok(Value::Bool(value)) => Ok(Answer::Bool(value)),

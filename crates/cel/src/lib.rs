@@ -11,6 +11,7 @@ mod estimate;
 mod expression;
 mod functions;
 mod library;
+pub mod policy;
 mod program;
 pub mod rules;
 mod schema;

@@ -21,7 +21,7 @@ pub const RULE_LIMIT: u64 = 10_000_000;
 /// Most that all rules of a definition may be estimated to cost.
 pub const DEFINITION_LIMIT: u64 = 100_000_000;
 /// The longest message an expression may make, in bytes.
-const MAX_MESSAGE: usize = 5 * 1024;
+pub(crate) const MAX_MESSAGE: usize = 5 * 1024;
 
 #[cfg(test)]
 mod tests;
