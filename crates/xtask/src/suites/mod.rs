@@ -1,6 +1,7 @@
 //! The end-to-end suites and what they run against.
 
 mod app;
+mod cel;
 mod clients;
 mod demo;
 mod downstream;
@@ -68,6 +69,8 @@ enum Suite {
     Torture,
     /// The same requests to a real kube-apiserver: no more differences than are listed.
     Oracle,
+    /// The crate `cel` beside Kubernetes' own CEL, over expressions and published CRDs. Needs no server.
+    Cel,
     /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
     Demo,
     /// client-go: typed, dynamic and metadata clients, informers, watches, apply, leader election, events.
@@ -115,6 +118,7 @@ impl Suite {
             | Self::Etcd
             | Self::Torture
             | Self::Oracle
+            | Self::Cel
             | Self::Demo => None,
         }
     }
@@ -143,10 +147,10 @@ fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
 }
 
 fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
-    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo, Suite::Oracle, Suite::Etcd, Suite::Torture];
+    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo, Suite::Oracle, Suite::Etcd, Suite::Torture, Suite::Cel];
     ensure!(
         !ours.into_iter().any(|suite| options.suites.contains(&suite)),
-        "the suites syncer, sync, demo, oracle, etcd and torture do not run against kube"
+        "the suites syncer, sync, demo, oracle, etcd, torture and cel do not run against kube"
     );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
@@ -169,9 +173,15 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
 }
 
 fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
+    let mut report = Report::default();
+    if options.wants(Suite::Cel) {
+        cel::run(&mut report, work.path());
+    }
+    if options.suites == [Suite::Cel] {
+        return Ok(report.finish());
+    }
     let tools = Tools::build()?;
     let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
-    let mut report = Report::default();
     if options.wants(Suite::Oracle) {
         oracle::check(&mut report, &program, &tools, work);
     }
