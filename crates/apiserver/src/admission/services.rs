@@ -161,9 +161,12 @@ async fn any_address(api: &ApiServer, holder: &ObjectKey, service: &Value) -> Re
 async fn given(api: &ApiServer, holder: &ObjectKey, service: &Value, address: IpAddr) -> Result<Write, Status> {
     let shown = address.to_string();
     if !AddressRange::DEFAULT.contains(address) {
-        return Err(refused(service, "spec.clusterIPs", &shown, "the provided IP is not in the valid range"));
+        let range = AddressRange::DEFAULT;
+        let why = format!("the provided IP ({shown}) is not in the valid range. The range of valid IPs is {range}");
+        return Err(refused(service, "spec.clusterIPs", &shown, &format!("failed to allocate IP {shown}: {why}")));
     }
-    let taken = || refused(service, "spec.clusterIPs", &shown, "provided IP is already allocated");
+    let why = format!("failed to allocate IP {shown}: provided IP is already allocated");
+    let taken = || refused(service, "spec.clusterIPs", &shown, &why);
     take(api, holder, Reserved::Address, &shown).await?.ok_or_else(taken)
 }
 

@@ -49,11 +49,14 @@ pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Sta
         let pairs = names.iter().filter_map(|name| call.query.get(name).map(|value| (*name, value)));
         DeleteOptions::from_query(pairs)
     };
-    let options = if call.body.is_empty() { query()? } else { from_body(call, target, query()?.dry_run)? };
+    if call.body.is_empty() { query() } else { from_body(call, target, query()?.dry_run) }
+}
+
+/// Jobs leave their pods behind unless told otherwise, for which clients of old would not look.
+fn warn_of_pods(call: &Call, target: &Target, options: &DeleteOptions) {
     if (&*target.kind.gvk.group, &*target.kind.resource) == ("batch", "jobs") && options.propagation.is_none() {
         call.warn([PODS_STAY.to_owned()]);
     }
-    Ok(options)
 }
 
 fn from_body(call: &Call, target: &Target, dry_run: bool) -> Result<DeleteOptions, Status> {
@@ -85,6 +88,7 @@ fn cut_off(failure: Status) -> Status {
 pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = options(call, target)?;
+    warn_of_pods(call, target, &options);
     let (key, found) = api.found(call, target).await?;
     match delete(api, call, target, &key, found, &options).await? {
         Deleted::Gone(last, Some(at)) if returns_deleted(target) => {
@@ -211,6 +215,7 @@ pub(super) async fn collection(
     let shape = success_shape(Shape::of(call, target, api.seams.clock.now())?);
     let options = options(call, target)?;
     let mut list = ListOptions::of(target, &call.query)?;
+    warn_of_pods(call, target, &options);
     if let ReadAt::NotOlderThan(at) = list.at {
         list.at = ReadAt::Exactly(at);
     }

@@ -39,6 +39,12 @@ pub struct AddressRange {
     size: u32,
 }
 
+impl std::fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", Ipv4Addr::from(self.base), 32 - self.size.trailing_zeros())
+    }
+}
+
 impl AddressRange {
     /// The range that a logical cluster has unless configured otherwise.
     pub const DEFAULT: Self = Self { base: u32::from_be_bytes([10, 96, 0, 0]), size: 1 << 20 };

@@ -613,3 +613,8 @@ fn tree() -> impl proptest::strategy::Strategy<Value = Value> {
         ]
     })
 }
+
+#[test]
+fn a_range_of_addresses_is_shown_as_network_and_prefix() {
+    assert_eq!(super::allocation::AddressRange::DEFAULT.to_string(), "10.96.0.0/12");
+}
