@@ -72,7 +72,9 @@ const WORKSPACE: &str = "oracle";
 const ADMIN: &str = "portolan-admin";
 /// Portolan has no flow control by objects. Where kube-apiserver has it, it writes status into objects of the corpus at
 /// some time or other.
-const FLAGS: [&str; 1] = ["--enable-priority-and-fairness=false"];
+const FLAGS: [&str; 2] = ["--enable-priority-and-fairness=false", SERVICES];
+/// Portolan's range of addresses for services.
+const SERVICES: &str = "--service-cluster-ip-range=10.96.0.0/12";
 
 /// Runs the corpus; `false` when there are differences that are not listed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
