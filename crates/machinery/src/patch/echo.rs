@@ -30,13 +30,14 @@ impl Touched {
         Self::Within(below.collect())
     }
 
-    /// By a JSON patch that applies.
+    /// By a JSON patch that applies: then no path that counts is deeper than the document.
     pub fn by_json(patch: &[u8]) -> Self {
         let mut touched = Self::Within(BTreeMap::new());
         let operations = decode::decode_any(MediaType::Json, patch).unwrap_or_default();
         for operation in operations.as_array().into_iter().flatten() {
             let text = |key: &str| operation.get(key).and_then(Value::as_str);
-            if let Some(from) = text("from") {
+            let takes = matches!(text("op"), Some("copy" | "move"));
+            if let Some(from) = text("from").filter(|_| takes) {
                 touched.enter(from, false);
             }
             if let Some(path) = text("path") {
@@ -166,6 +167,14 @@ mod tests {
         let table = KindTable::builtin();
         let kind = table.kind(&GroupVersionKind::new("", "v1", "Pod")).unwrap();
         assert_eq!(echo(table, kind.schema, patched, touched), expected);
+    }
+
+    #[test]
+    fn a_path_that_an_operation_has_no_use_for_is_not_followed() {
+        let from = "/a".repeat(100_000);
+        let patch = format!(r#"[{{"op": "replace", "path": "/kind", "value": "X", "from": "{from}"}}]"#);
+        let kind = [("kind".to_owned(), Touched::Replaced)];
+        assert_eq!(Touched::by_json(patch.as_bytes()), Touched::Within(kind.into()));
     }
 
     #[test]

@@ -61,13 +61,20 @@ pub fn on_update(kind: &Kind, old: &Value, new: &Value) -> Vec<String> {
 const TOKENS_IN_VIEW: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to \
      prevent possible logging of tokens in volume attributes";
 
+/// Warnings about one object. An answer holds fewer, and what is repeated in lists could make any number of them.
+const MOST: usize = 128;
+/// Elements of a list that one of them is compared with.
+const MOST_COMPARED: usize = 128;
+
 /// Texts in upstream's order.
 #[derive(Debug, Default)]
 struct Warnings(Vec<String>);
 
 impl Warnings {
     fn add(&mut self, text: impl Into<String>) {
-        self.0.push(text.into());
+        if self.0.len() < MOST {
+            self.0.push(text.into());
+        }
     }
 }
 

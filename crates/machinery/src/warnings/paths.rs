@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Warnings, items, text};
+use super::{MOST_COMPARED, Warnings, items, text};
 
 /// A path within a volume, and what brings it; a volume of one source does not say which.
 #[derive(Clone, PartialEq)]
@@ -17,8 +17,11 @@ impl Source {
     }
 
     fn meets(&self, other: &Self) -> bool {
-        let (own, its) = (format!("{}/", self.path), format!("{}/", other.path));
-        !self.path.is_empty() && !other.path.is_empty() && (own.starts_with(&its) || its.starts_with(&own))
+        let is_in = |path: &str, around: &str| {
+            path.strip_prefix(around).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let (own, its) = (self.path.as_str(), other.path.as_str());
+        !own.is_empty() && !its.is_empty() && (is_in(own, its) || is_in(its, own))
     }
 }
 
@@ -49,7 +52,7 @@ fn source(item: &Value, source: &str) -> Source {
 }
 
 fn add(name: &str, what: &str, path: Source, taken: &mut Vec<Source>, warnings: &mut Warnings) {
-    for other in taken.iter().filter(|other| path.meets(other)) {
+    for other in taken.iter().take(MOST_COMPARED).filter(|other| path.meets(other)) {
         let both = format!("{} with {}", path.shown(), other.shown());
         warnings.add(format!("volume {name:?} ({what}): overlapping paths: {both}"));
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Warnings, annotations, items, paths, text};
+use super::{MOST_COMPARED, Warnings, annotations, items, paths, text};
 
 /// Kinds of volumes that have come to their end, in the order in which they are looked for.
 const ENDED: [(&str, &str); 9] = [
@@ -135,7 +135,7 @@ fn ports(at: &dyn Fn(String) -> String, pod: &Value, warnings: &mut Warnings) {
             let own = at(format!("{place}.ports[{index}]"));
             let key = format!("{}/{}", number(port, "/containerPort"), text(port, "/protocol"));
             let others = taken.entry(key).or_default();
-            for (other, first) in others.iter() {
+            for (other, first) in others.iter().take(MOST_COMPARED) {
                 if let Some(how) = clash(port, first) {
                     warnings.add(format!("{own}: {how} port definition with {other}"));
                 }

@@ -1,5 +1,7 @@
 //! What a webhook or policy looks at: resources, operations, and conditions.
 
+use std::collections::HashSet;
+
 use super::{
     super::{Errors, FieldError, names, selectors, view::At},
     expressions,
@@ -117,12 +119,11 @@ pub(super) fn constraints(at: &At<'_>, errors: &mut Errors) {
 }
 
 fn named_rule(at: &At<'_>, errors: &mut Errors) {
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for name in at.items("resourceNames") {
         errors.invalid_each(&name.path, name.value, names::path_segment(name.as_text()));
-        match taken.contains(&name.as_text()) {
-            true => errors.duplicate(&name.path, name.value),
-            false => taken.push(name.as_text()),
+        if !taken.insert(name.as_text()) {
+            errors.duplicate(&name.path, name.value);
         }
     }
     rule(at, errors);
@@ -144,7 +145,7 @@ pub(super) fn conditions(at: &At<'_>, errors: &mut Errors) {
     if count > MAX_CONDITIONS {
         errors.push(FieldError::too_many(at.path("matchConditions"), count, MAX_CONDITIONS));
     }
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for condition in at.items("matchConditions") {
         expressions::check(&condition, "expression", "", errors);
         let name = condition.text("name");
@@ -152,9 +153,8 @@ pub(super) fn conditions(at: &At<'_>, errors: &mut Errors) {
         if name.is_empty() {
             continue;
         }
-        match taken.contains(&name) {
-            true => errors.duplicate(condition.path("name"), &name.into()),
-            false => taken.push(name),
+        if !taken.insert(name) {
+            errors.duplicate(condition.path("name"), &name.into());
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Webhooks.
 
+use std::collections::HashSet;
+
 use super::{
     super::{Errors, names, selectors, view::At},
     matching, url,
@@ -192,13 +194,12 @@ fn reviews(hook: &At<'_>, lenient: &Leniency, errors: &mut Errors) {
     if hook.count(name) == 0 {
         return errors.required(hook.path(name), &format!("must specify one of {}", REVIEWS.join(", ")));
     }
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for version in hook.items(name) {
-        if taken.contains(&version.as_text()) {
+        if !taken.insert(version.as_text()) {
             errors.invalid(&version.path, version.value, "duplicate version");
             continue;
         }
-        taken.push(version.as_text());
         errors.invalid_each(&version.path, version.value, names::dns_1035_label(version.as_text()));
     }
     if !lenient.versions && !knows_reviews(hook) {

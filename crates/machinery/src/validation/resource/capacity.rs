@@ -92,8 +92,9 @@ fn range(most: &Value, default: &Value, range: &At<'_>, errors: &mut Errors) {
         wrong(&step, step.value, &format!("one step {first} is larger than capacity value"), most);
     }
     for value in [default, max.value].into_iter().filter(|value| !value.is_null()) {
-        let (beyond, one) = (amount(value).units() - amount(min.value).units(), amount(step.value).units());
-        if one != 0 && beyond % one != 0 {
+        let (beyond, one) = (amount(value).units().wrapping_sub(amount(min.value).units()), amount(step.value).units());
+        // Go's numbers wrap, and what is left of the least by minus one is nothing.
+        if one != 0 && beyond.wrapping_rem(one) != 0 {
             let (one, from) = (text(step.value), text(min.value));
             let why = format!("value is not a multiple of a given step ({one}) from ({from})");
             errors.invalid(&step.path, value, &why);

@@ -11,6 +11,8 @@ use super::{
 
 /// Most requests of a claim, alternatives of a request, and constraints.
 pub(super) const MAX_REQUESTS: usize = 32;
+/// Requests that a name is looked for among: when there are more, that is what is told.
+const MAX_LOOKED_AT: usize = 1000;
 const MAX_ALTERNATIVES: usize = 8;
 const MAX_CONSTRAINTS: usize = 32;
 
@@ -42,10 +44,11 @@ pub(super) fn request_name(devices: &At<'_>, at: &At<'_>, errors: &mut Errors) {
     for segment in &segments {
         errors.invalid_each(&at.path, &(*segment).into(), names::dns_label(segment));
     }
-    let request = devices.items("requests").filter(|request| request.text("name") == segments[0]).last();
+    let requests = devices.items("requests").take(MAX_LOOKED_AT);
+    let request = requests.filter(|request| request.text("name") == segments[0]).last();
     let known = request.is_some_and(|request| match segments.get(1) {
         None => true,
-        Some(below) => request.items("firstAvailable").any(|one| one.text("name") == *below),
+        Some(below) => request.items("firstAvailable").take(MAX_LOOKED_AT).any(|one| one.text("name") == *below),
     });
     if !known {
         errors.invalid(&at.path, &at.as_text().into(), why);

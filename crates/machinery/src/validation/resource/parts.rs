@@ -1,5 +1,7 @@
 //! What several kinds of the group are made of.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::{Errors, FieldError, admission::expression, core, names, view::At};
@@ -30,12 +32,11 @@ pub(super) fn set(
     errors: &mut Errors,
 ) {
     each(at, name, most, rule, errors);
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for one in at.items(name).filter(|_| at.count(name) <= most) {
         let key = key(&one);
-        match taken.contains(&key) {
-            true => errors.duplicate(&one.path, &key),
-            false => taken.push(key),
+        if !taken.insert(key.to_string()) {
+            errors.duplicate(&one.path, &key);
         }
     }
 }
