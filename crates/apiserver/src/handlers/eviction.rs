@@ -179,9 +179,8 @@ async fn bind_as(
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     if name.is_none() {
-        // What is new has neither.
-        let metadata = object::metadata_mut(&mut binding);
-        ["uid", "resourceVersion"].iter().for_each(|key| drop(metadata.remove(*key)));
+        // What is new has none yet.
+        object::metadata_mut(&mut binding).remove("uid");
     }
     lifecycle::check_binding(&binding)?;
     if object::name(&binding).is_empty() {

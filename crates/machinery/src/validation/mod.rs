@@ -35,6 +35,7 @@ mod view;
 use portolan_types::StatusCause;
 use serde_json::Value;
 
+pub use certificates::requested_organizations;
 pub use error::{Errors, FieldError, Path};
 
 use crate::kinds::{Kind, KindTable};

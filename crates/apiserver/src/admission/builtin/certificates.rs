@@ -1,9 +1,8 @@
 //! Who may approve, sign and attest for which signer; and whom nobody may ask a certificate for.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_machinery::validation::requested_organizations;
 use portolan_types::Status;
 use serde_json::Value;
-use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
 
 use super::super::{Operation, Request, forbidden};
 use crate::{ApiServer, attributes::Attributes, authz::Authorizer as _};
@@ -80,8 +79,8 @@ fn check_subject(request: &Request<'_>, csr: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let encoded = csr.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default();
-    let groups =
-        organizations(encoded).map_err(|why| forbidden(request, Some(csr), format!("failed to parse CSR: {why}")))?;
+    let groups = requested_organizations(encoded)
+        .map_err(|why| forbidden(request, Some(csr), format!("failed to parse CSR: {why}")))?;
     match groups.iter().any(|group| group == MASTERS) {
         true => {
             let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
@@ -89,13 +88,4 @@ fn check_subject(request: &Request<'_>, csr: &Value) -> Result<(), Status> {
         }
         false => Ok(()),
     }
-}
-
-fn organizations(encoded: &str) -> Result<Vec<String>, String> {
-    let bad = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
-    let pem = STANDARD.decode(encoded).map_err(|e| e.to_string())?;
-    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| bad(()))?;
-    let (_, csr) = X509CertificationRequest::from_der(&block.contents).map_err(|e| e.to_string())?;
-    let subject = &csr.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_owned).collect())
 }

@@ -3,6 +3,10 @@
 mod pem;
 mod x509;
 
+pub use x509::requested_organizations;
+
+use std::collections::HashSet;
+
 use super::{
     Errors, FieldError, internal,
     rules::{
@@ -121,22 +125,18 @@ fn certificate<'v>(object: &At<'v>) -> &'v str {
 
 /// Those that have the key of one before them.
 fn repeated<'v, 'k>(all: impl Iterator<Item = At<'v>>, key: fn(&At<'v>) -> &'k str) -> impl Iterator<Item = At<'v>> {
-    let mut taken = Vec::new();
-    all.filter(move |one| {
-        let key = key(one);
-        let again = taken.contains(&key);
-        taken.push(key);
-        again
-    })
+    let mut taken = HashSet::new();
+    all.filter(move |one| !taken.insert(key(one)))
 }
 
 fn conditions(old: Option<&At<'_>>, status: &At<'_>, errors: &mut Errors) {
-    let before: Vec<&str> = old
+    let types: Vec<&str> = old
         .map(|old| old.child("status").items("conditions").map(|condition| condition.text("type")).collect())
         .unwrap_or_default();
+    let before: HashSet<&str> = types.iter().copied().collect();
     let both = before.contains(&"Approved") && before.contains(&"Denied");
-    let doubled = before.iter().enumerate().any(|(at, kind)| before[..at].contains(kind));
-    let (path, mut taken) = (status.path("conditions"), Vec::new());
+    let doubled = before.len() < types.len();
+    let (path, mut taken) = (status.path("conditions"), HashSet::new());
     for condition in status.items("conditions") {
         let kind = condition.text("type");
         if kind.is_empty() && !before.contains(&"") {
@@ -154,10 +154,9 @@ fn conditions(old: Option<&At<'_>>, status: &At<'_>, errors: &mut Errors) {
         if !both && !other.is_empty() && taken.contains(&other) {
             errors.invalid(&path, &kind.into(), "Approved and Denied conditions are mutually exclusive");
         }
-        if !doubled && taken.contains(&kind) {
+        if !taken.insert(kind) && !doubled {
             errors.duplicate(condition.path("type"), &kind.into());
         }
-        taken.push(kind);
     }
 }
 

@@ -16,25 +16,52 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
-/// All blocks of a text. What is no block is passed over.
+/// All blocks of a text. What is no block is passed over; a block ends at the next line that ends any.
 pub(super) fn blocks(text: &str) -> Vec<Block> {
-    let mut lines = text.lines().map(str::trim_end);
-    let mut all = Vec::new();
-    while let Some(line) = lines.next() {
-        let Some(label) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(DASHES)) else { continue };
-        let end = format!("{END}{label}{DASHES}");
-        let mut rest = lines.clone();
-        let inside: Vec<&str> = rest.by_ref().take_while(|line| *line != end).collect();
-        let headers = inside.iter().take_while(|line| line.contains(':')).count();
-        let ended = text.contains(&end) && lines.clone().any(|line| line == end);
-        let encoded: String = inside[headers..].concat().split_ascii_whitespace().collect();
-        let data = base64::engine::general_purpose::STANDARD.decode(encoded);
-        if let (true, Ok(data)) = (ended, data) {
-            all.push(Block { label: label.to_owned(), has_headers: headers > 0, data });
-            lines = rest;
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let ends = next_ends(&lines);
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < lines.len() {
+        let end = ends[at];
+        match block(&lines[at..=end.min(lines.len() - 1)]) {
+            Some(block) => {
+                all.push(block);
+                at = end + 1;
+            }
+            None => at += 1,
         }
     }
     all
+}
+
+/// For each line the next one from there on that ends a block; their number where there is none.
+fn next_ends(lines: &[&str]) -> Vec<usize> {
+    let mut next = lines.len();
+    let mut ends: Vec<usize> = (0..lines.len())
+        .rev()
+        .map(|at| {
+            if lines[at].starts_with(END) {
+                next = at;
+            }
+            next
+        })
+        .collect();
+    ends.reverse();
+    ends
+}
+
+/// The block that stands in `lines` from the first to the last.
+fn block(lines: &[&str]) -> Option<Block> {
+    let (first, rest) = lines.split_first()?;
+    let label = first.strip_prefix(BEGIN)?.strip_suffix(DASHES)?;
+    let (last, inside) = rest.split_last()?;
+    if last.strip_prefix(END)?.strip_suffix(DASHES)? != label {
+        return None;
+    }
+    let headers = inside.iter().take_while(|line| line.contains(':')).count();
+    let encoded: String = inside[headers..].concat().split_ascii_whitespace().collect();
+    let data = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
+    Some(Block { label: label.to_owned(), has_headers: headers > 0, data })
 }
 
 #[cfg(test)]
@@ -55,6 +82,11 @@ mod tests {
             ),
             ("-----BEGIN A-----\naGk=\n-----END B-----", vec![]),
             ("-----BEGIN A-----\n!\n-----END A-----", vec![]),
+            (
+                "-----BEGIN A-----\naGk=\n-----END B-----\n-----BEGIN C-----\naGk=\n-----END C-----",
+                vec![block("C", false, "hi")],
+            ),
+            ("-----BEGIN A-----\n-----BEGIN B-----\naGk=\n-----END B-----", vec![block("B", false, "hi")]),
         ] {
             assert_eq!(blocks(text), expected, "{text}");
         }

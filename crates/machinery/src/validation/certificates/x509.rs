@@ -17,6 +17,24 @@ use super::pem;
 
 /// A request in PEM behind base64: there is one, and it is signed by the key that it names.
 pub(super) fn check_request(encoded: &str) -> Result<(), String> {
+    with_request(encoded, check_signature)
+}
+
+/// The organizations in the subject of a certificate that `encoded`, PEM behind base64, requests: the groups of a client.
+///
+/// # Errors
+/// When it is no request, or names one in letters that cannot be read.
+pub fn requested_organizations(encoded: &str) -> Result<Vec<String>, String> {
+    with_request(encoded, |request| {
+        let names = request.certification_request_info.subject.iter_organization();
+        names.map(|name| name.as_str().map(str::to_owned).map_err(|error| error.to_string())).collect()
+    })
+}
+
+fn with_request<T>(
+    encoded: &str,
+    read: impl FnOnce(&X509CertificationRequest<'_>) -> Result<T, String>,
+) -> Result<T, String> {
     let blocks = pem::blocks(&text(encoded));
     let block = blocks.first().filter(|block| block.label == "CERTIFICATE REQUEST");
     let Some(block) = block else { return Err("PEM block type must be CERTIFICATE REQUEST".to_owned()) };
@@ -26,7 +44,7 @@ pub(super) fn check_request(encoded: &str) -> Result<(), String> {
     if !rest.is_empty() {
         return Err("asn1: syntax error: trailing data".to_owned());
     }
-    check_signature(&request)
+    read(&request)
 }
 
 fn check_signature(request: &X509CertificationRequest<'_>) -> Result<(), String> {
