@@ -19,6 +19,8 @@ pub use bounds::bounded;
 pub const UNREACHABLE: &str = "Unreachable";
 /// The reason of a copy that the physical cluster has not taken for a while, without having refused it.
 pub const PENDING: &str = "Pending";
+/// Most replicas that the field takes, an int32 of Kubernetes' API.
+const MAX_REPLICAS: i64 = i32::MAX as i64;
 /// Type of the condition that says that a copy could not be made or updated.
 pub const SYNCED: &str = "portolan.dev/Synced";
 
@@ -80,7 +82,8 @@ impl CopyStatus {
         let failed_before = self.failed.take();
         match state {
             CopyState::Synced { stamp, is_current, scaled, status } => {
-                (self.stamp, self.is_current, self.scaled) = (stamp, is_current, scaled);
+                (self.stamp, self.is_current) = (stamp, is_current);
+                self.scaled = scaled.filter(|replicas| (0..=MAX_REPLICAS).contains(replicas));
                 self.status = bounded(&status);
             }
             CopyState::Failed { reason, message } => {
@@ -176,7 +179,10 @@ impl Autoscaled {
         match copies.iter().filter_map(|copy| copy.scaled).min() {
             None => Self::No,
             Some(_) if is_moving || copies.iter().any(is_behind) => Self::NotYet,
-            Some(_) if shares.is_some() => Self::To(copies.iter().filter_map(replicas).fold(0, i64::saturating_add)),
+            Some(_) if shares.is_some() => {
+                let sum = copies.iter().filter_map(replicas).fold(0, i64::saturating_add);
+                Self::To(sum.min(MAX_REPLICAS))
+            }
             Some(least) => Self::To(least),
         }
     }

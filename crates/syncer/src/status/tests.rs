@@ -258,6 +258,11 @@ fn replicas_follow_the_autoscalers_of_copies_that_are_up_to_date() {
     ] {
         assert_eq!(Autoscaled::of(&upstream, &copies), expected, "{case}");
     }
+    for (told, kept) in [(i64::MAX, None), (-1, None), (0, Some(0)), (i64::from(i32::MAX), Some(i64::from(i32::MAX)))] {
+        let mut copy = scaled("east", 2, None);
+        copy.update(CopyState::Synced { stamp: 2, is_current: true, scaled: Some(told), status: rolled(1) }, "T1");
+        assert_eq!(copy.scaled, kept, "what a physical cluster says of {told}");
+    }
     let kind = kind("Deployment.apps");
     let mut shrunk = share(scaled("east", 2, Some(1)), 4);
     shrunk.status = json!({"readyReplicas": 1});

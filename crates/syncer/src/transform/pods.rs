@@ -192,8 +192,12 @@ pub(super) fn prepare(kind: &GroupVersionKind, copy: &mut Value, cluster: &str) 
     });
 }
 
+/// What admission works out from the name of a class, which the physical cluster's own admission does again from its own.
+const WORKED_OUT: [&str; 3] = ["priority", "preemptionPolicy", "overhead"];
+
 fn prepare_spec(spec: &mut Map<String, Value>) {
     spec.remove("nodeName");
+    WORKED_OUT.iter().for_each(|field| drop(spec.remove(*field)));
     let tokens: Vec<String> = list(spec, "volumes").iter().filter(|v| is_token_volume(v)).filter_map(name_of).collect();
     if let Some(volumes) = spec.get_mut("volumes").and_then(Value::as_array_mut) {
         volumes.retain(|volume| !is_token_volume(volume));
