@@ -38,7 +38,7 @@ impl Protection {
             ("persistentvolumeclaims", Some(namespace)) => {
                 let scope = RangeScope::Namespace(key.cluster, GroupResource::new("", "pods"), namespace.clone());
                 let pods = self.plane.list(scope).await?;
-                Ok(pods.iter().any(|pod| uses_claim(&pod.object, &key.name)))
+                Ok(pods.iter().any(|pod| uses_claim(&pod.object, protected)))
             }
             ("persistentvolumes", _) => Ok(protected.pointer("/status/phase").and_then(Value::as_str) == Some("Bound")),
             _ => {
@@ -51,17 +51,29 @@ impl Protection {
     }
 }
 
-/// Whether a pod that has not ended uses a claim of its namespace, by name or as one of its ephemeral volumes.
-fn uses_claim(pod: &Value, claim: &str) -> bool {
-    let ended = matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+/// Whether a pod uses a claim of its namespace, by name or as one of its ephemeral volumes, as upstream's controller of claims
+/// sees it: one that has no node yet does not, since no node starts it with a claim that is being deleted; and one that has ended
+/// does, by name.
+fn uses_claim(pod: &Value, claim: &Value) -> bool {
+    if pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        return false;
+    }
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
-    let names = |volume: &Value| {
+    let is_own = object::controller_of(claim).is_some_and(|owner| owner.get("uid") == object::metadata(pod).get("uid"));
+    let may_hold_own = is_own && !is_shut_down(pod);
+    let uses = |volume: &Value| {
         let own = || Some(format!("{}-{}", object::name(pod), volume.get("name")?.as_str()?));
         let ephemeral = volume.get("ephemeral").is_some_and(|source| !source.is_null());
-        volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str) == Some(claim)
-            || (ephemeral && own().as_deref() == Some(claim))
+        volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str) == Some(object::name(claim))
+            || (may_hold_own && ephemeral && own().as_deref() == Some(object::name(claim)))
     };
-    !ended && volumes.into_iter().any(names)
+    volumes.into_iter().any(uses)
+}
+
+/// Its node has seen the end of it, or nobody waits for that.
+fn is_shut_down(pod: &Value) -> bool {
+    let grace = object::metadata(pod).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    object::is_deleting(pod) && grace == Some(0)
 }
 
 fn names_class(holder: &Value, class: &str) -> bool {
@@ -117,5 +129,38 @@ impl Controller for Protection {
             self.plane.change(kind, key, release).await?;
             Ok(Outcome::Done)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_is_used_by_pods_that_have_a_node() {
+        let claim = |owner: &str| {
+            let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true}]);
+            json!({"metadata": {"name": "p-v", "ownerReferences": owners}})
+        };
+        let named = json!({"name": "x", "persistentVolumeClaim": {"claimName": "p-v"}});
+        let own = json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {}}});
+        let gone = json!({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0});
+        let going = json!({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 30});
+        for (case, node, volume, phase, deletion, owner, expected) in [
+            ("by name", "n", &named, "Running", &json!({}), "other", true),
+            ("before it has a node", "", &named, "Pending", &json!({}), "other", false),
+            ("by name, after its end", "n", &named, "Succeeded", &json!({}), "other", true),
+            ("its own", "n", &own, "Running", &json!({}), "u", true),
+            ("its own, on its way out", "n", &own, "Running", &going, "u", true),
+            ("its own, after its end", "n", &own, "Running", &gone, "u", false),
+            ("of that name, and somebody else's", "n", &own, "Running", &json!({}), "other", false),
+        ] {
+            let mut pod = json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": node, "volumes": [volume]},
+                "status": {"phase": phase}});
+            pod["metadata"].as_object_mut().unwrap().extend(deletion.as_object().unwrap().clone());
+            assert_eq!(uses_claim(&pod, &claim(owner)), expected, "{case}");
+        }
     }
 }

@@ -414,6 +414,7 @@ async fn claims_stay_until_no_pod_uses_them() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop"},
         "spec": {
+            "nodeName": "n",
             "containers": [{"name": "a", "image": "a"}],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
         },
@@ -421,11 +422,11 @@ async fn claims_stay_until_no_pod_uses_them() {
     let pod = f.create(pod).await;
     f.delete(&claim, Propagation::Background).await;
     f.until("it is marked", &claim, |claim| claim.is_some_and(object::is_deleting)).await;
-    let end = |pod: &mut Value| {
-        pod["status"]["phase"] = "Succeeded".into();
+    let let_go = |pod: &mut Value| {
+        pod["spec"]["volumes"] = json!([]);
         true
     };
-    f.plane.force(&pod, end).await.unwrap();
+    f.plane.force(&pod, let_go).await.unwrap();
     f.until("it goes", &claim, |claim| claim.is_none()).await;
 }
 
