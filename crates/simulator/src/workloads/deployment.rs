@@ -25,13 +25,15 @@ async fn create_set(family: &Family, deployment: &Found, hash: &str, revision: i
     object::child_mut(object::metadata_mut(&mut template), "labels").insert(HASH.into(), hash.into());
     let mut selector = spec["selector"].clone();
     selector["matchLabels"][HASH] = hash.into();
+    let mut annotations = annotations_to_hand_on(&deployment.object);
+    annotations.insert(REVISION.into(), revision.to_string().into());
     let set = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {
             "name": format!("{}-{hash}", object::name(&deployment.object)),
             "namespace": object::namespace(&deployment.object),
             "labels": template["metadata"]["labels"],
-            "annotations": {REVISION: revision.to_string()},
+            "annotations": annotations,
             "ownerReferences": [controller_ref(&deployment.object)],
         },
         "spec": {
