@@ -1,7 +1,7 @@
 //! Seats for requests that are answered at once, shared out between logical clusters, and between the users of each.
 //!
-//! A logical cluster may hold [`SHARE`] times as many seats as are free: so there is always one for a newcomer, however slow the
-//! requests of others are. Who finds none waits in line. A seat goes to the logical cluster that holds the fewest, there to the
+//! A logical cluster may hold [`SHARE`] times as many seats as are free: one alone leaves a quarter, two a sixteenth, and so on, so
+//! that it takes many at once to fill them, however slow their requests are. Who finds none waits in line. A seat goes to the logical cluster that holds the fewest, there to the
 //! user who holds the fewest, and among equals to who has waited longest (max-min fairness). Lines are bounded: when they are
 //! full, the longest loses its last place.
 

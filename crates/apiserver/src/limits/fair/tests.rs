@@ -37,7 +37,7 @@ fn is_served(entering: &mut Entering) -> Option<Seat> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_always_a_seat_for_a_newcomer() {
+async fn one_logical_cluster_leaves_seats_for_others() {
     let fair = fair(8, 100);
     let held: Vec<Seat> = (0..6).map(|_| seat(&fair, flow(5, 1))).collect();
     let _waits = wait(&fair, flow(5, 1));
