@@ -369,3 +369,22 @@ fn a_long_key_is_not_repeated_with_each_note_below_it() {
     assert_eq!(decoded.warnings.len(), 100);
     assert!(decoded.warnings.iter().map(String::len).sum::<usize>() < 300 * 1024);
 }
+
+#[test]
+fn what_go_always_writes_is_there() {
+    for (api, object, path) in [
+        ("events.k8s.io/v1 Event", json!({}), "/deprecatedFirstTimestamp"),
+        ("v1 Event", json!({}), "/eventTime"),
+        ("autoscaling/v2 HorizontalPodAutoscaler", json!({"status": {"desiredReplicas": 1}}), "/status/currentMetrics"),
+        ("rbac.authorization.k8s.io/v1 Role", json!({}), "/rules"),
+        ("v1 Pod", json!({"status": {"conditions": [{"type": "A"}]}}), "/status/conditions/0/lastProbeTime"),
+        ("discovery.k8s.io/v1 EndpointSlice", json!({"ports": null}), "/ports"),
+    ] {
+        let (version, kind) = api.rsplit_once(' ').unwrap();
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = KindTable::builtin().kind_named(group, version, kind).unwrap();
+        let mut object = object;
+        prune_canonical(KindTable::builtin(), kind, &mut object, FieldValidation::Ignore).unwrap();
+        assert_eq!(object.pointer(path), Some(&Value::Null), "{api} {path}");
+    }
+}

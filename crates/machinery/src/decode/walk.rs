@@ -13,7 +13,10 @@ use super::{
     scalar::{Misfit, Token},
     tree::Tree,
 };
-use crate::kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId};
+use crate::{
+    kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId},
+    protobuf::absent,
+};
 
 /// Most notes that are kept: a body of nothing but unknown fields costs no more than this.
 const MAX_NOTES: usize = 100;
@@ -218,24 +221,16 @@ fn complete(table: &KindTable, schema: &Type, map: &mut Map<String, Value>) {
         map.retain(|name, value| !value.is_null() || schema.field(name).is_none_or(|field| field.nullable));
     }
     for field in &schema.fields {
-        if !is_always_written(field) || map.contains_key(&*field.name) {
+        if map.contains_key(&*field.name) {
             continue;
         }
-        let value = zero(table, &field.kind);
-        if !value.is_null() {
+        let value = match &field.kind {
+            FieldKind::Message(_) if !field.pointer && !field.omitzero => Some(zero(table, &field.kind)),
+            _ => absent(field),
+        };
+        if let Some(value) = value {
             map.insert((*field.name).to_owned(), value);
         }
-    }
-}
-
-/// Whether Go writes the field also when nobody set it. Absent lists and maps would be `null`, and are left out here.
-fn is_always_written(field: &Field) -> bool {
-    match &field.kind {
-        _ if field.pointer || field.omitzero => false,
-        FieldKind::Message(_) => true,
-        FieldKind::Special(Special::Quantity | Special::IntOrString) => true,
-        FieldKind::Scalar(Scalar::Bytes) | FieldKind::Special(_) | FieldKind::List(_) | FieldKind::Map(_) => false,
-        FieldKind::Scalar(_) => !field.omitempty,
     }
 }
 

@@ -3,6 +3,8 @@
 use portolan_types::object::child_mut;
 use serde_json::{Value, json};
 
+use crate::quota::{Compute, pod_amounts};
+
 use super::{Fields, Function, child, default_to, default_unset, is_set, is_unset, items, text};
 
 /// Functions by type.
@@ -109,15 +111,18 @@ fn pod(fields: &mut Fields) {
     for list in ["containers", "initContainers"] {
         items(spec, list).filter_map(|container| child(container, "resources")).for_each(requests_from_limits);
     }
-    if let Some(resources) = child(spec, "resources") {
-        requests_from_limits(resources);
-    }
+    requests_of_pod(spec);
     default_to(spec, "enableServiceLinks", true);
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds".into(), 1.into());
+    }
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         for list in ["containers", "initContainers"] {
             for port in items(spec, list).flat_map(|container| items(container, "ports")) {
                 let number = port.get("containerPort").cloned().unwrap_or_default();
-                default_unset(port, "hostPort", number);
+                if !is_unset(&number) {
+                    default_unset(port, "hostPort", number);
+                }
             }
         }
     }
@@ -152,6 +157,25 @@ fn first_of(fields: &mut Fields, one: &str, list: &str, make: fn(&str) -> Value,
         fields.insert(list.into(), json!([make(&given)]));
     } else if !first.is_empty() {
         fields.insert(one.into(), first.into());
+    }
+}
+
+/// Resources that a pod may ask for as a whole.
+fn is_of_pods(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+}
+
+/// A pod with limits of its own asks for what its containers ask for, else for its limits.
+fn requests_of_pod(spec: &mut Fields) {
+    let own = |spec: &Fields, name: &str| spec.get("resources").and_then(|own| own.get(name)).cloned();
+    let Some(Value::Object(limits)) = own(spec, "limits").filter(|limits| !is_unset(limits)) else { return };
+    let mut requests = pod_amounts(&Value::Object(spec.clone()), Compute::Requests, |_| false);
+    requests.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
+    let all = requests.into_iter().map(|(name, amount)| (name, amount.to_string().into()));
+    let all = all.chain(limits.into_iter().filter(|(name, _)| is_of_pods(name)));
+    let resources = child_mut(spec, "resources");
+    for (name, amount) in all {
+        default_to(child_mut(resources, "requests"), &name, amount);
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Fields, Function, child, core::has, default_to, default_unset, is_se
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("io.k8s.api.apps.v1.DeploymentStrategy", deployment_strategy),
     ("io.k8s.api.apps.v1.DaemonSetUpdateStrategy", daemon_set_strategy),
+    ("io.k8s.api.apps.v1.DaemonSet", daemon_set),
     ("io.k8s.api.apps.v1.StatefulSetSpec", stateful_set_spec),
     ("io.k8s.api.batch.v1.Job", job),
     ("io.k8s.api.core.v1.ReplicationController", replication_controller),
@@ -30,6 +31,12 @@ fn daemon_set_strategy(strategy: &mut Fields) {
         default_to(rolling, "maxUnavailable", 1);
         default_to(rolling, "maxSurge", 0);
     }
+}
+
+/// Clients of the past read the generation of the template in an annotation. Upstream keeps a number, which reads as one.
+fn daemon_set(fields: &mut Fields) {
+    let annotations = child_mut(child_mut(fields, "metadata"), "annotations");
+    default_to(annotations, "deprecated.daemonset.template.generation", "0");
 }
 
 /// Here and not on the strategy's own type: only a strategy without a type gets an empty `rollingUpdate`.

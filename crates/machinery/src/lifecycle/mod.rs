@@ -9,6 +9,8 @@ mod binding;
 mod create;
 mod delete;
 mod devices;
+mod gates;
+mod pods;
 mod qos;
 mod scale;
 mod services;

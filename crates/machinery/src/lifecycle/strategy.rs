@@ -3,7 +3,7 @@
 use portolan_types::object::{self, child_mut};
 use serde_json::{Value, json};
 
-use super::{WriteContext, allocation, devices, qos, services, signing};
+use super::{WriteContext, allocation, devices, gates, pods, qos, services, signing};
 use crate::{custom, kinds::Kind};
 
 /// Group and kind, to match on.
@@ -20,6 +20,7 @@ pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Va
     if kind.generation {
         object::metadata_mut(object).insert("generation".into(), 1.into());
     }
+    gates::drop_closed(of(kind), &Value::Null, object);
     match of(kind) {
         ("", "Namespace") => {
             let finalizers = child_mut(fields(object), "spec").entry("finalizers").or_insert_with(|| json!([]));
@@ -39,7 +40,12 @@ pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Va
         (custom::GROUP, "CustomResourceDefinition") => put(object, "status", Some(custom::fresh_status(object))),
         ("discovery.k8s.io", "EndpointSlice") => without_topology(object),
         ("coordination.k8s.io", "Lease") => not_coordinated(&Value::Null, object),
-        ("apps", "DaemonSet") => object::set_annotation(object, TEMPLATE_GENERATION, Some("1".into())),
+        ("", "ServiceAccount") => only_names(object),
+        ("apps", "DaemonSet") => {
+            let given = object::annotation(object, TEMPLATE_GENERATION).and_then(|text| text.parse::<i64>().ok());
+            let first = given.unwrap_or(0).max(1).to_string();
+            object::set_annotation(object, TEMPLATE_GENERATION, Some(first));
+        }
         ("apiregistration.k8s.io", "APIService") => available(ctx, object),
         ("resource.k8s.io", "ResourceSlice") => {
             devices::drop_gated(&Value::Null, object);
@@ -87,14 +93,12 @@ pub(super) fn after_defaults(ctx: &WriteContext<'_>, kind: &Kind, object: &mut V
             status.insert("phase".into(), "Pending".into());
             status.insert("qosClass".into(), class.into());
             gate(ctx, object);
-            let grace = object.pointer_mut("/spec/terminationGracePeriodSeconds");
-            if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|grace| grace < 0)) {
-                *grace = 1.into();
-            }
+            pods::match_own_labels(object);
+            pods::profiles_from_annotations(object);
         }
         ("batch", "Job") => job_selector(object),
         ("", "Service") => allocation::normalize(object),
-        ("", "PersistentVolumeClaim") => data_source(object),
+        ("", "PersistentVolumeClaim") => data_source(&Value::Null, object),
         _ => {}
     }
 }
@@ -136,24 +140,58 @@ fn job_selector(job: &mut Value) {
     }
 }
 
-/// `dataSource` and `dataSourceRef` say the same.
-fn data_source(claim: &mut Value) {
+/// Whether claims can be filled from it by what every cluster has.
+fn is_known_source(source: &Value) -> bool {
+    let group = source.get("apiGroup").and_then(Value::as_str).unwrap_or_default();
+    let kind = source.get("kind").and_then(Value::as_str);
+    matches!((group, kind), ("", Some("PersistentVolumeClaim")) | ("snapshot.storage.k8s.io", Some("VolumeSnapshot")))
+}
+
+/// `dataSource` and `dataSourceRef` say the same. Sources in other namespaces are behind a gate that is closed, and those of
+/// kinds that nobody knows are only for `dataSourceRef`. `old` is null for a new claim.
+fn data_source(old: &Value, claim: &mut Value) {
+    let had = |name: &str| old.pointer(&format!("/spec/{name}")).is_some();
     let spec = child_mut(fields(claim), "spec");
+    let namespace = |reference: &Value| reference.get("namespace").and_then(Value::as_str).map(str::to_owned);
+    let is_elsewhere = |reference: &Value| namespace(reference).is_some_and(|namespace| !namespace.is_empty());
+    if spec.get("dataSourceRef").is_some_and(is_elsewhere) && !had("dataSourceRef") {
+        spec.remove("dataSourceRef");
+    }
+    let is_new = !had("dataSource") && !had("dataSourceRef");
+    if is_new && !spec.contains_key("dataSourceRef") && spec.get("dataSource").is_some_and(|one| !is_known_source(one))
+    {
+        spec.remove("dataSource");
+    }
     match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
-        (Some(source), None) => {
-            spec.insert("dataSourceRef".into(), source);
-        }
-        (None, Some(reference)) if reference.get("namespace").is_none() => {
-            let group = reference.get("apiGroup").and_then(Value::as_str).unwrap_or_default();
-            let known = matches!(
-                (group, reference.get("kind").and_then(Value::as_str)),
-                ("", Some("PersistentVolumeClaim")) | ("snapshot.storage.k8s.io", Some("VolumeSnapshot"))
-            );
-            if known {
-                spec.insert("dataSource".into(), reference);
-            }
+        (Some(source), None) => drop(spec.insert("dataSourceRef".into(), source)),
+        (None, Some(mut reference)) if !is_elsewhere(&reference) => {
+            drop_key(&mut reference, "namespace");
+            spec.insert("dataSource".into(), reference);
         }
         _ => {}
+    }
+}
+
+/// Of the secrets of an account only names are kept.
+fn only_names(account: &mut Value) {
+    let secrets = account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten();
+    secrets.filter_map(Value::as_object_mut).for_each(|secret| secret.retain(|name, _| name == "name"));
+}
+
+/// When a volume came into the phase that it is in.
+fn date_phase(ctx: &WriteContext<'_>, old: &Value, volume: &mut Value) {
+    let at = "lastPhaseTransitionTime";
+    let before = old.get("status").unwrap_or(&Value::Null);
+    let Some(Value::Object(status)) = volume.get_mut("status") else { return };
+    let same = status.get("phase") == before.get("phase");
+    let given = status.get(at).filter(|time| !time.is_null()).cloned();
+    let time = match before.get(at) {
+        before if same && given.is_none() => before.cloned(),
+        before if !same && (given.is_none() || given.as_ref() == before) => Some(ctx.seams.now_text().into()),
+        _ => None,
+    };
+    if let Some(time) = time {
+        status.insert(at.into(), time);
     }
 }
 
@@ -185,6 +223,7 @@ fn main_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value
     if kind.subresource("status").is_some() {
         copy(old, new, "status");
     }
+    gates::drop_closed(of(kind), old, new);
     match of(kind) {
         ("", "Namespace") => copy_within(old, new, "spec", "finalizers"),
         ("", "Service") => {
@@ -192,7 +231,8 @@ fn main_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value
             allocation::normalize(new);
             services::drop_unneeded(old, new);
         }
-        ("", "PersistentVolumeClaim") => data_source(new),
+        ("", "PersistentVolumeClaim") => data_source(old, new),
+        ("", "ServiceAccount") => only_names(new),
         ("discovery.k8s.io", "EndpointSlice") if old.get("endpoints") != new.get("endpoints") => without_topology(new),
         ("coordination.k8s.io", "Lease") => not_coordinated(old, new),
         ("apps", "DaemonSet") => {
@@ -266,6 +306,9 @@ fn status_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Val
             signing::date_conditions(ctx, old, &mut kept);
         }
         ("resource.k8s.io", "ResourceClaim") => devices::drop_given_back(old, &mut kept),
+        ("", "Pod") => pods::keep_observed_generation(old, &mut kept),
+        ("", "PersistentVolume") => date_phase(ctx, old, &mut kept),
+        ("", "Node") => gates::drop_closed(of(kind), old, &mut kept),
         _ => {}
     }
     *new = kept;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::kinds::{Field, FieldKind, Scalar, Special};
 
 /// What is printed for a field that is no message and has its zero value; `None` when nothing is.
-pub(super) fn absent(field: &Field) -> Option<Value> {
+pub(crate) fn absent(field: &Field) -> Option<Value> {
     if field.pointer {
         return (!field.omitempty).then_some(Value::Null);
     }

@@ -19,6 +19,7 @@ mod write;
 mod tests;
 
 pub use envelope::{CONTENT_TYPE, around_items, decode, encode, is_protobuf, push_item, type_of, watch_frame};
+pub(crate) use json::absent;
 pub(crate) use write::{bytes, message, number};
 
 /// Why bytes cannot be decoded, or a tree not encoded.

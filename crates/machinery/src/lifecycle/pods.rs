@@ -1,0 +1,173 @@
+//! What the server works out of a pod itself: selectors that follow its labels, and profiles that annotations name.
+
+use portolan_types::object;
+use serde_json::{Value, json};
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// Puts the pod's own labels into the selectors that say which keys shall match.
+pub(super) fn match_own_labels(pod: &mut Value) {
+    let Some(labels) = object::metadata(pod).get("labels").cloned() else { return };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        for term in list(pod, &format!("/spec/affinity/{kind}/{REQUIRED}")) {
+            match_labels(term, &labels);
+        }
+        for term in list(pod, &format!("/spec/affinity/{kind}/{PREFERRED}")) {
+            if let Some(term) = term.get_mut("podAffinityTerm") {
+                match_labels(term, &labels);
+            }
+        }
+    }
+    list(pod, "/spec/topologySpreadConstraints").for_each(|one| match_labels(one, &labels));
+}
+
+fn list<'v>(pod: &'v mut Value, path: &str) -> impl Iterator<Item = &'v mut Value> {
+    let items = pod.pointer_mut(path).and_then(Value::as_array_mut).into_iter().flatten();
+    items.filter(|one| one.is_object())
+}
+
+fn match_labels(term: &mut Value, labels: &Value) {
+    // Without a selector nothing matches anyway.
+    if !term.get("labelSelector").is_some_and(Value::is_object) {
+        return;
+    }
+    let mut wanted = Vec::new();
+    for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        let keys = term.get(keys).and_then(Value::as_array).into_iter().flatten();
+        for (key, value) in keys.filter_map(|key| Some((key, labels.get(key.as_str()?)?))) {
+            wanted.push(json!({"key": key, "operator": operator, "values": [value]}));
+        }
+    }
+    if wanted.is_empty() {
+        return;
+    }
+    let expressions = &mut term["labelSelector"]["matchExpressions"];
+    match expressions.as_array_mut() {
+        Some(expressions) => expressions.extend(wanted),
+        None => *expressions = wanted.into(),
+    }
+}
+
+/// Annotations that name the AppArmor profile of a container, which follows.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// Longest name of a profile.
+const MAX_PROFILE: usize = 4095;
+
+/// Gives containers the profiles that annotations name, where they have none themselves.
+pub(super) fn profiles_from_annotations(pod: &mut Value) {
+    if pod.pointer("/spec/os/name").and_then(Value::as_str) == Some("windows") {
+        return;
+    }
+    let own = pod.pointer("/spec/securityContext/appArmorProfile").cloned();
+    for kind in ["initContainers", "containers", "ephemeralContainers"] {
+        let count = list(pod, &format!("/spec/{kind}")).count();
+        for path in (0..count).map(|at| format!("/spec/{kind}/{at}")) {
+            let Some(container) = pod.pointer(&path) else { continue };
+            let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+            let named = object::annotation(pod, &format!("{APP_ARMOR}{name}")).and_then(profile);
+            let has_one = container.pointer("/securityContext/appArmorProfile").is_some();
+            if let Some(named) = named.filter(|named| !has_one && own.as_ref() != Some(named))
+                && let Some(Value::Object(container)) = pod.pointer_mut(&path)
+            {
+                object::child_mut(container, "securityContext").insert("appArmorProfile".to_owned(), named);
+            }
+        }
+    }
+}
+
+fn profile(annotation: &str) -> Option<Value> {
+    match annotation {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        _ => {
+            let name = annotation.strip_prefix("localhost/")?;
+            let good = !name.is_empty() && name.trim() == name && name.len() <= MAX_PROFILE;
+            good.then(|| json!({"type": "Localhost", "localhostProfile": name}))
+        }
+    }
+}
+
+/// Status and conditions without a generation have been seen at the one that they had.
+pub(super) fn keep_observed_generation(old: &Value, new: &mut Value) {
+    let seen =
+        |at: &Value| at.get("observedGeneration").filter(|seen| seen.as_i64().is_some_and(|seen| seen != 0)).cloned();
+    let keep = |new: &mut Value, seen_before: Option<Value>| {
+        if let (None, Some(before), Some(fields)) = (seen(new), seen_before, new.as_object_mut()) {
+            fields.insert("observedGeneration".to_owned(), before);
+        }
+    };
+    let (Some(before), Some(after)) = (old.get("status"), new.get_mut("status")) else { return };
+    keep(after, seen(before));
+    let kind = |condition: &Value| condition.get("type").cloned();
+    let all = before.get("conditions").and_then(Value::as_array);
+    let mut left: Vec<(Option<Value>, Option<Value>)> =
+        all.into_iter().flatten().map(|condition| (kind(condition), seen(condition))).collect();
+    let conditions = after.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
+    for condition in conditions {
+        if let Some(at) = left.iter().position(|(known, _)| *known == kind(condition)) {
+            keep(condition, left.remove(at).1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_follow_the_labels_of_the_pod() {
+        let mut pod = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {
+            "affinity": {
+                "podAffinity": {REQUIRED: [{"labelSelector": {}, "matchLabelKeys": ["a", "z"], "mismatchLabelKeys": ["b"]}]},
+                "podAntiAffinity": {PREFERRED: [{"podAffinityTerm": {"matchLabelKeys": ["a"]}}]},
+            },
+            "topologySpreadConstraints": [{"labelSelector": {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
+                "matchLabelKeys": ["b"]}],
+        }});
+        match_own_labels(&mut pod);
+        let wanted =
+            |key: &str, operator: &str, value: &str| json!({"key": key, "operator": operator, "values": [value]});
+        let affinity = pod.pointer(&format!("/spec/affinity/podAffinity/{REQUIRED}/0/labelSelector/matchExpressions"));
+        assert_eq!(affinity, Some(&json!([wanted("a", "In", "1"), wanted("b", "NotIn", "2")])));
+        let none = pod.pointer(&format!("/spec/affinity/podAntiAffinity/{PREFERRED}/0/podAffinityTerm/labelSelector"));
+        assert_eq!(none, None, "a selector of nothing stays one");
+        let spread = pod.pointer("/spec/topologySpreadConstraints/0/labelSelector/matchExpressions");
+        assert_eq!(spread, Some(&json!([{"key": "x", "operator": "Exists"}, wanted("b", "In", "2")])));
+    }
+
+    #[test]
+    fn annotations_name_profiles_where_fields_do_not() {
+        for (case, annotation, context, of_pod, expected) in [
+            ("a file", "localhost/p", json!({}), json!({}), json!({"type": "Localhost", "localhostProfile": "p"})),
+            ("none", "unconfined", json!({}), json!({}), json!({"type": "Unconfined"})),
+            ("what is said twice", "runtime/default", json!({}), json!({"type": "RuntimeDefault"}), Value::Null),
+            (
+                "the field is first",
+                "unconfined",
+                json!({"appArmorProfile": {"type": "X"}}),
+                json!({}),
+                json!({"type": "X"}),
+            ),
+            ("nonsense", "localhost/", json!({}), json!({}), Value::Null),
+        ] {
+            let mut pod = json!({"metadata": {"annotations": {format!("{APP_ARMOR}c"): annotation}}, "spec": {
+                "securityContext": {"appArmorProfile": of_pod}, "containers": [{"name": "c", "securityContext": context}]}});
+            profiles_from_annotations(&mut pod);
+            let found = &pod["spec"]["containers"][0]["securityContext"]["appArmorProfile"];
+            assert_eq!(*found, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_was_seen_before_is_seen_still() {
+        let of = |status: Value| json!({"status": status});
+        let old = of(json!({"observedGeneration": 3, "conditions": [
+            {"type": "A", "observedGeneration": 1}, {"type": "A", "observedGeneration": 2}]}));
+        let mut new = of(json!({"conditions": [{"type": "A"}, {"type": "B"}, {"type": "A", "observedGeneration": 7}]}));
+        keep_observed_generation(&old, &mut new);
+        let expected = json!({"observedGeneration": 3, "conditions": [
+            {"type": "A", "observedGeneration": 1}, {"type": "B"}, {"type": "A", "observedGeneration": 7}]});
+        assert_eq!(new, of(expected));
+    }
+}
