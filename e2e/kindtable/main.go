@@ -8,6 +8,8 @@
 //	go run ./kindtable -samples ../crates/machinery/testdata/protobuf.jsonl
 //	go run ./kindtable -internal ../crates/machinery/data/internal.json
 //	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -verdicts ../crates/machinery/testdata/verdicts.txt
+//	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -defaults ../crates/machinery/testdata/defaults.txt
+//	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -rows ../crates/machinery/testdata/rows.txt
 //	go run ./kindtable -discovery ../crates/machinery/testdata/discovery.json -openapi ../crates/machinery/testdata/openapi.jsonl
 package main
 
@@ -27,6 +29,8 @@ func main() {
 	internal := flag.String("internal", "", "write the forms of internal types to this file")
 	bases := flag.String("bases", "", "good objects to change")
 	verdicts := flag.String("verdicts", "", "write what the registries say of the changed bases to this file")
+	defaults := flag.String("defaults", "", "write what is filled into the changed bases to this file")
+	rows := flag.String("rows", "", "write the rows in tables of the changed bases to this file")
 	report := flag.Bool("report", false, "print the defaults which depend on other fields")
 	flag.Parse()
 	var err error
@@ -34,6 +38,10 @@ func main() {
 		err = writeInternal(*internal)
 	} else if *verdicts != "" {
 		err = writeVerdicts(*bases, *verdicts)
+	} else if *defaults != "" {
+		err = writeRecords(*bases, *defaults, defaulted)
+	} else if *rows != "" {
+		err = writeRecords(*bases, *rows, row)
 	} else {
 		err = run(files{*out, *check, *samples, *discovery, *openapi}, *report)
 	}

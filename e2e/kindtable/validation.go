@@ -79,12 +79,24 @@ func writeVerdicts(from, to string) error {
 	if err := errors.Join(refused...); err != nil {
 		return err
 	}
-	texts, err := json.Marshal(out.order)
+	return out.write(to)
+}
+
+// write writes the texts, an empty line, and the cases.
+func (v *verdicts) write(to string) error {
+	texts, err := json.Marshal(v.order)
 	if err != nil {
 		return err
 	}
 	split := bytes.ReplaceAll(texts, []byte(`","`), []byte("\",\n\""))
-	return os.WriteFile(to, append(append(split, []byte("\n\n")...), out.lines.Bytes()...), 0o644)
+	return os.WriteFile(to, append(append(split, []byte("\n\n")...), v.lines.Bytes()...), 0o644)
+}
+
+// line adds a case.
+func (v *verdicts) line(value any) error {
+	text, err := json.Marshal(value)
+	v.lines.Write(append(text, '\n'))
+	return err
 }
 
 // judgement holds what is needed to judge changes of one base.
@@ -139,11 +151,9 @@ func (v *verdicts) judge(at int, b base, stores map[schema.GroupResource]*generi
 				return err
 			}
 		}
-		text, err := json.Marshal(line)
-		if err != nil {
+		if err := v.line(line); err != nil {
 			return err
 		}
-		v.lines.Write(append(text, '\n'))
 	}
 	return nil
 }
@@ -151,15 +161,22 @@ func (v *verdicts) judge(at int, b base, stores map[schema.GroupResource]*generi
 func (v *verdicts) numbers(causes []metav1.StatusCause) []int {
 	var out []int
 	for _, cause := range causes {
-		for _, text := range []string{cause.Field, string(cause.Type), cause.Message} {
-			number, ok := v.texts[text]
-			if !ok {
-				number = len(v.order)
-				v.texts[text] = number
-				v.order = append(v.order, text)
-			}
-			out = append(out, number)
+		out = append(out, v.numbered([]string{cause.Field, string(cause.Type), cause.Message})...)
+	}
+	return out
+}
+
+// numbered gives each text its number.
+func (v *verdicts) numbered(texts []string) []int {
+	var out []int
+	for _, text := range texts {
+		number, ok := v.texts[text]
+		if !ok {
+			number = len(v.order)
+			v.texts[text] = number
+			v.order = append(v.order, text)
 		}
+		out = append(out, number)
 	}
 	return out
 }

@@ -17,6 +17,8 @@ pub mod patch;
 pub mod protobuf;
 pub mod quota;
 pub mod rbac;
+#[cfg(test)]
+mod records;
 pub mod table;
 pub mod validation;
 pub mod warnings;

@@ -116,6 +116,11 @@ impl<'a> Row<'a> {
         Some(self.text(path)).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
+    /// Text that may be empty, or something else where there is none.
+    pub(super) fn given_or(&self, path: &str, other: &'a str) -> &'a str {
+        self.at(path).and_then(Value::as_str).unwrap_or(other)
+    }
+
     pub(super) fn int(&self, path: &str) -> i64 {
         self.at(path).and_then(Value::as_i64).unwrap_or(0)
     }

@@ -1,9 +1,13 @@
 //! Cells of several parts.
 
-use portolan_types::labels::{LabelSelectorSpec, MatchExpression};
+use portolan_types::{
+    LabelSelector,
+    labels::{LabelSelectorSpec, MatchExpression},
+};
 use serde_json::Value;
 
 use super::column::NONE;
+use crate::validation::names::label_value;
 
 /// Labels as `a=b,c=d`.
 pub(super) fn labels(map: Option<&Value>) -> String {
@@ -21,7 +25,16 @@ pub(super) fn selector(spec: Option<&Value>) -> String {
     let expressions = spec.match_expressions.iter().map(|e| (e.key.clone(), expression(e)));
     let mut terms: Vec<(String, String)> = labels.chain(expressions).collect();
     terms.sort_by(|a, b| a.0.cmp(&b.0));
+    if !LabelSelector::try_from(&spec).is_ok_and(|_| has_good_values(&spec)) {
+        return "<error>".into();
+    }
     or_none(terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(","))
+}
+
+/// Whether labels can have the values that are asked for.
+fn has_good_values(spec: &LabelSelectorSpec) -> bool {
+    let listed = spec.match_expressions.iter().flat_map(|expression| &expression.values);
+    spec.match_labels.values().chain(listed).all(|value| label_value(value).is_empty())
 }
 
 fn expression(expression: &MatchExpression) -> String {
@@ -34,7 +47,7 @@ fn expression(expression: &MatchExpression) -> String {
         "NotIn" => format!("{key} notin ({values})"),
         "Exists" => key.clone(),
         "DoesNotExist" => format!("!{key}"),
-        _ => "<error>".into(),
+        _ => String::new(),
     }
 }
 

@@ -6,6 +6,7 @@ mod age;
 mod autoscaling;
 mod column;
 mod config;
+mod control;
 mod events;
 mod format;
 mod network;
@@ -209,6 +210,17 @@ fn other_columns(group: &str, kind: &str) -> Option<&'static [Column]> {
         ("admissionregistration.k8s.io", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
             config::WEBHOOKS
         }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => control::VALIDATING_POLICY,
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => control::MUTATING_POLICY,
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding") => {
+            control::POLICY_BINDING
+        }
+        ("certificates.k8s.io", "CertificateSigningRequest") => control::SIGNING_REQUEST,
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => control::FLOW_SCHEMA,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => control::PRIORITY_LEVEL,
+        ("resource.k8s.io", "DeviceClass" | "ResourceClaimTemplate") => control::ONLY_AGE,
+        ("resource.k8s.io", "ResourceClaim") => control::RESOURCE_CLAIM,
+        ("resource.k8s.io", "ResourceSlice") => control::RESOURCE_SLICE,
         ("coordination.k8s.io", "Lease") => nodes::LEASE,
         ("events.k8s.io", "Event") => events::EVENT,
         ("node.k8s.io", "RuntimeClass") => nodes::RUNTIME_CLASS,

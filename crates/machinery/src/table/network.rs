@@ -13,7 +13,7 @@ use super::{
 pub(super) const SERVICE: &[Column] = &[
     NAME,
     text("Type", "How the service is reached.", |row| row.text("/spec/type").into()),
-    text("Cluster-IP", "Its address within the cluster.", |row| row.text_or("/spec/clusterIPs/0", NONE).into()),
+    text("Cluster-IP", "Its address within the cluster.", |row| row.given_or("/spec/clusterIPs/0", NONE).into()),
     text("External-IP", "Its addresses outside of the cluster.", |row| external_ip(row).into()),
     text("Port(s)", "Its ports, with node ports.", |row| ports(row).into()),
     AGE,
@@ -191,6 +191,6 @@ fn parent(row: &Row<'_>) -> String {
     let text = |key: &str| row.text(&format!("/spec/parentRef/{key}"));
     let dotted = |group: &str| if group.is_empty() { String::new() } else { format!(".{group}") };
     let resource = format!("{}{}", text("resource"), dotted(text("group"))).to_lowercase();
-    let parts = [resource.as_str(), text("namespace"), text("name")];
-    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("/")
+    let below = |namespace: &str| if namespace.is_empty() { String::new() } else { format!("/{namespace}") };
+    format!("{resource}{}/{}", below(text("namespace")), text("name"))
 }

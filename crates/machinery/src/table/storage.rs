@@ -12,9 +12,9 @@ use super::{
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 const VOLUME_MODE: Column =
-    text("VolumeMode", "File system or block device.", |row| row.text_or("/spec/volumeMode", UNSET).into()).wide();
+    text("VolumeMode", "File system or block device.", |row| row.given_or("/spec/volumeMode", UNSET).into()).wide();
 const ATTRIBUTES_CLASS: Column = text("VolumeAttributesClass", "Name of the VolumeAttributesClass.", |row| {
-    row.text_or("/spec/volumeAttributesClassName", UNSET).into()
+    row.given_or("/spec/volumeAttributesClassName", UNSET).into()
 });
 const STORAGE_CLASS_NAME: Column = text("StorageClass", "Name of the StorageClass.", |row| {
     object::annotation(row.object, OLD_CLASS).unwrap_or(row.text("/spec/storageClassName")).into()
@@ -70,7 +70,7 @@ pub(super) const STORAGE_CLASS: &[Column] = &[
     .named(),
     text("Provisioner", "Who makes the volumes.", |row| row.text("/provisioner").into()),
     text("ReclaimPolicy", "What becomes of a volume when its claim goes.", |row| {
-        row.text_or("/reclaimPolicy", "Delete").into()
+        row.given_or("/reclaimPolicy", "Delete").into()
     }),
     text("VolumeBindingMode", "When volumes are bound.", |row| row.text_or("/volumeBindingMode", "Immediate").into()),
     text("AllowVolumeExpansion", "Whether volumes can grow.", |row| row.flag("/allowVolumeExpansion").into()),

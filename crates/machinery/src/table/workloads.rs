@@ -101,7 +101,7 @@ pub(super) const JOB: &[Column] = &[
 pub(super) const CRON_JOB: &[Column] = &[
     NAME,
     text("Schedule", "When jobs start, as cron has it.", |row| row.text("/spec/schedule").into()),
-    text("Timezone", "Time zone of the schedule.", |row| row.text_or("/spec/timeZone", NONE).into()),
+    text("Timezone", "Time zone of the schedule.", |row| row.given_or("/spec/timeZone", NONE).into()),
     flag("Suspend", "Whether no further jobs start.", |row| match row.at("/spec/suspend").and_then(Value::as_bool) {
         Some(true) => "True".into(),
         Some(false) => "False".into(),

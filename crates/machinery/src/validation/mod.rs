@@ -29,7 +29,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod verdicts;
+pub(crate) mod verdicts;
 mod view;
 
 use portolan_types::StatusCause;

@@ -14,11 +14,11 @@ use crate::{
 };
 
 #[derive(Deserialize)]
-struct Base {
+pub(crate) struct Base {
     resource: String,
     #[serde(default)]
     subresource: Option<String>,
-    object: Value,
+    pub(crate) object: Value,
 }
 
 #[derive(Deserialize)]
@@ -32,18 +32,18 @@ struct Verdict {
     u: Vec<usize>,
 }
 
-static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
+pub(crate) static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let lines = include_str!("../../testdata/bases.jsonl").lines();
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 });
 
-fn kind_of(base: &Base) -> &'static Kind {
+pub(crate) fn kind_of(base: &Base) -> &'static Kind {
     let version = base.object["apiVersion"].as_str().unwrap();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     KindTable::builtin().resource(group, version, &base.resource).unwrap()
 }
 
-fn put(object: &mut Value, pointer: &str, value: Option<Value>) {
+pub(crate) fn put(object: &mut Value, pointer: &str, value: Option<Value>) {
     let (parent, name) = pointer.rsplit_once('/').unwrap();
     let name = name.replace("~1", "/").replace("~0", "~");
     match (object.pointer_mut(parent).unwrap(), value) {
@@ -63,7 +63,7 @@ fn expected(numbers: &[usize], texts: &[String]) -> Vec<String> {
     numbers.chunks(3).map(|one| format!("{}: {} {}", texts[one[0]], texts[one[1]], texts[one[2]])).collect()
 }
 
-fn canonical(kind: &Kind, object: &Value) -> Result<Value, String> {
+pub(crate) fn canonical(kind: &Kind, object: &Value) -> Result<Value, String> {
     let mut object = object.clone();
     prune_canonical(KindTable::builtin(), kind, &mut object, FieldValidation::Ignore)
         .map_err(|unfit| unfit.decoded())?;

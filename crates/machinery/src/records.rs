@@ -1,0 +1,110 @@
+//! Comparison of defaults and tables with what the real server makes of thousands of objects (`e2e/kindtable`,
+//! `testdata/defaults.txt`, `testdata/rows.txt`).
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    defaults,
+    kinds::{Kind, KindTable},
+    table::{IncludeObject, table},
+    validation::verdicts::{BASES, Base, canonical, kind_of, put},
+};
+
+#[derive(Deserialize)]
+struct Record {
+    b: usize,
+    p: String,
+    v: Option<Value>,
+    #[serde(default)]
+    m: Vec<usize>,
+}
+
+/// Moves times so far back that ages do not change from day to day, as the generator does.
+fn long_ago(object: &Value) -> Value {
+    serde_json::from_str(&object.to_string().replace("2026-11-21T00:00:00", "2000-01-01T00:00:00")).unwrap()
+}
+
+/// What differs between what is made of changed bases here and there; `known` is how much may. `RECORDS=40` shows the first 40.
+fn compare(text: &str, known: usize, make: fn(&Base, &Kind, Value) -> Vec<String>) {
+    let (texts, lines) = text.split_once("\n\n").unwrap();
+    let texts: Vec<String> = serde_json::from_str(texts).unwrap();
+    let (mut all, mut wrong) = (0, Vec::new());
+    for line in lines.lines() {
+        let record: Record = serde_json::from_str(line).unwrap();
+        let base = &BASES[record.b];
+        let kind = kind_of(base);
+        let mut object = long_ago(&base.object);
+        if !record.p.is_empty() {
+            put(&mut object, &record.p, record.v.clone());
+        }
+        let ours = make(base, kind, object);
+        let theirs: Vec<String> = record.m.iter().map(|number| texts[*number].clone()).collect();
+        all += 1;
+        if ours != theirs {
+            let case = format!("{} {}{} = {:?}", record.b, kind.gvk.kind, record.p, record.v.map(|v| v.to_string()));
+            let only = |these: &[String], those: &[String]| -> Vec<String> {
+                these.iter().filter(|one| !those.contains(one)).cloned().collect()
+            };
+            wrong.push(format!("{case}\n  ours:   {:?}\n  theirs: {:?}", only(&ours, &theirs), only(&theirs, &ours)));
+        }
+    }
+    println!("{} of {all} differ", wrong.len());
+    let few = std::env::var("RECORDS").ok().and_then(|few| few.parse().ok());
+    if wrong.len() > known || few.is_some() {
+        wrong.truncate(few.unwrap_or(40));
+        panic!("of {all} differ more than {known}:\n{}", wrong.join("\n"));
+    }
+}
+
+/// What differs between two trees, with the later value.
+fn filled(before: &Value, after: &Value, path: &str, out: &mut Vec<String>) {
+    let below = |key: &str| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (key, value) in after {
+                filled(before.get(key).unwrap_or(&Value::Null), value, &below(key), out);
+            }
+            out.extend(before.keys().filter(|key| !after.contains_key(*key)).map(|key| format!("{}=", below(key))));
+        }
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            for (at, (before, after)) in before.iter().zip(after).enumerate() {
+                filled(before, after, &format!("{path}/{at}"), out);
+            }
+        }
+        _ if before == after => {}
+        _ => out.push(format!("{path}={}", shown(after))),
+    }
+}
+
+/// JSON as Go writes it.
+fn shown(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+#[test]
+fn every_default_is_that_of_the_real_types() {
+    compare(include_str!("../testdata/defaults.txt"), 0, |_, kind, object| {
+        let before = canonical(kind, &object).unwrap();
+        let mut after = before.clone();
+        defaults::apply(KindTable::builtin(), kind, &mut after);
+        let mut out = Vec::new();
+        filled(&before, &after, "", &mut out);
+        out
+    });
+}
+
+#[test]
+fn every_row_is_that_of_the_real_printers() {
+    // What is left are objects that are refused: selectors of no sense, ports below zero.
+    compare(include_str!("../testdata/rows.txt"), 68, |_, kind, object| {
+        let mut object = canonical(kind, &object).unwrap();
+        defaults::apply(KindTable::builtin(), kind, &mut object);
+        let now = "2026-11-21T04:00:00Z".parse().unwrap();
+        let table = table(kind, vec![object], Value::Null, IncludeObject::None, true, now);
+        let columns = table["columnDefinitions"].as_array().unwrap().iter();
+        let cells = columns.zip(table["rows"][0]["cells"].as_array().unwrap());
+        // Where an object runs is known here only.
+        cells.filter(|(column, _)| column["name"] != "Clusters").map(|(_, cell)| shown(cell)).collect()
+    });
+}
