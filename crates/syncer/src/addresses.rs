@@ -6,19 +6,13 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     task::{Context, Poll},
 };
 
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::Name;
-
-/// Addresses of metadata services outside the link-local ranges.
-const METADATA: [IpAddr; 3] = [
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), // Alibaba Cloud
-    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),     // Oracle Cloud, earlier
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)), // AWS
-];
+use portolan_types::addresses::Locality;
 
 /// Which addresses physical clusters may have. Private networks are always among them: that is where clusters are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,22 +25,17 @@ impl Addresses {
     /// # Errors
     /// What is wrong with the address.
     pub(crate) fn check(self, address: IpAddr) -> Result<(), String> {
-        let address = plain(address);
-        let what = match address {
-            _ if METADATA.contains(&address) => "the address of a metadata service",
-            _ if address.is_unspecified() => "no address of any machine",
-            _ if address.is_multicast() => "a multicast address",
-            IpAddr::V4(v4) if v4.is_link_local() => "a link-local address",
-            IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0 => "no address of any machine",
-            IpAddr::V6(v6) if v6.is_unicast_link_local() => "a link-local address",
-            _ if address.is_loopback() && !self.allow_loopback => {
-                return Err(format!(
-                    "{address} is this machine itself, which has to be allowed by `portolan server --allow-loopback-clusters`"
-                ));
+        let locality = Locality::of(address);
+        match locality {
+            Locality::Public | Locality::Private => Ok(()),
+            Locality::Loopback if self.allow_loopback => Ok(()),
+            Locality::Loopback => Err(format!(
+                "{address} is this machine itself, which has to be allowed by `portolan server --allow-loopback-clusters`"
+            )),
+            Locality::Metadata | Locality::Nothing | Locality::Multicast | Locality::LinkLocal => {
+                Err(format!("{address} is {}", locality.text()))
             }
-            IpAddr::V4(_) | IpAddr::V6(_) => return Ok(()),
-        };
-        Err(format!("{address} is {what}"))
+        }
     }
 
     /// Checks a host that is an address already. Those are not resolved.
@@ -55,19 +44,6 @@ impl Addresses {
             Ok(address) => self.check(address),
             Err(_) => Ok(()),
         }
-    }
-}
-
-/// The IPv4 address that an IPv6 address stands for, where it does.
-fn plain(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = address else { return address };
-    let [a, b, .., g, h] = v6.segments();
-    let embedded = || Ipv4Addr::from((u32::from(g) << 16) | u32::from(h));
-    match v6.to_ipv4_mapped() {
-        Some(v4) => v4.into(),
-        None if (a, b) == (0x64, 0xff9b) => embedded().into(), // NAT64
-        None if v6.segments()[..6] == [0; 6] && !v6.is_loopback() && !v6.is_unspecified() => embedded().into(),
-        None => address,
     }
 }
 

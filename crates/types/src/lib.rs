@@ -3,6 +3,7 @@
 //!
 //! This crate does no IO and knows no async runtime, no HTTP, no storage engine and no Kubernetes kind but Portolan's own.
 
+pub mod addresses;
 pub mod annotations;
 pub mod group;
 pub mod key;

@@ -121,12 +121,23 @@ struct Inner {
     /// Some answers have details that say nothing, others have none.
     details: Option<StatusDetails>,
     continue_token: Option<String>,
+    /// Code and reason where they come from elsewhere.
+    foreign: Option<(u16, String)>,
 }
 
 impl Status {
     /// A failure with a reason and a message.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { reason, message: message.into(), details: None, continue_token: None }))
+        Self(Box::new(Inner { reason, message: message.into(), details: None, continue_token: None, foreign: None }))
+    }
+
+    /// A failure that somebody else decided on, with a code and a reason of theirs; `reason` may be empty.
+    pub fn foreign(code: u16, reason: &str, message: impl Into<String>, details: Option<StatusDetails>) -> Self {
+        let known = serde_json::from_value(serde_json::Value::from(reason)).unwrap_or(Reason::Unknown);
+        let mut status = Self::new(known, message);
+        status.0.details = details;
+        status.0.foreign = Some((code, reason.to_owned()));
+        status
     }
 
     /// A failure that kube-apiserver has no object of its own for: its details say nothing.
@@ -270,7 +281,7 @@ impl Status {
 
     /// The HTTP status code.
     pub fn code(&self) -> u16 {
-        self.0.reason.code()
+        self.0.foreign.as_ref().map_or(self.0.reason.code(), |(code, _)| *code)
     }
 
     /// The sentence for people.
@@ -298,7 +309,9 @@ impl Status {
             "message": self.0.message,
             "code": self.code(),
         });
-        if self.0.reason != Reason::Unknown {
+        if let Some((_, reason)) = self.0.foreign.as_ref().filter(|(_, reason)| !reason.is_empty()) {
+            value["reason"] = reason.as_str().into();
+        } else if self.0.reason != Reason::Unknown {
             value["reason"] = serde_json::to_value(self.0.reason).expect("a word serializes");
         }
         if let Some(details) = &self.0.details {
