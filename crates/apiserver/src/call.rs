@@ -10,7 +10,7 @@ use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason
 
 use crate::{
     ApiServer,
-    admission::{Operation, Request},
+    admission::{Operation, Request, Sent},
     attributes::Attributes,
     authn::Identity,
     directory::LogicalCluster,
@@ -75,6 +75,11 @@ impl Call {
             user: &self.identity.user,
             dry_run,
             warnings: &self.warnings,
+            table: &target.table,
+            sent: Sent::Write {
+                manager: self.query.text("fieldManager"),
+                validation: self.query.text("fieldValidation"),
+            },
         }
     }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use portolan_types::Seams;
 
-use crate::{authn::StaticToken, hooks::Hooks};
+use crate::{admission::WebhookAddresses, authn::StaticToken, hooks::Hooks};
 
 /// Configuration of an [`crate::ApiServer`].
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub struct ApiServerConfig {
     pub build: String,
     /// Bounds.
     pub limits: Limits,
+    /// Where webhooks may be.
+    pub webhooks: WebhookAddresses,
     /// Seams of the binary.
     pub hooks: Hooks,
     /// Where series are registered, those of the parts around the server too.
@@ -43,6 +45,7 @@ impl ApiServerConfig {
             issuer: "https://kubernetes.default.svc".into(),
             build: "portolan".into(),
             limits: Limits::default(),
+            webhooks: WebhookAddresses::default(),
             hooks: Hooks::default(),
             registry: prometheus::Registry::new(),
         }
@@ -73,6 +76,10 @@ pub struct Limits {
     pub streams: usize,
     /// Logs and streams at once in one logical cluster; a user may have half of them.
     pub streams_per_cluster: usize,
+    /// Writes at once that wait for webhooks, in all: fewer than writes, so that slow webhooks leave some to others.
+    pub webhooks: usize,
+    /// Writes at once that wait for webhooks of one logical cluster.
+    pub webhooks_per_cluster: usize,
     /// TLS connections at once.
     pub connections: usize,
     /// Connections at once whose handshake is not done.
@@ -94,6 +101,8 @@ impl Default for Limits {
             watches_per_cluster: 10_000,
             streams: 4_000,
             streams_per_cluster: 400,
+            webhooks: 150,
+            webhooks_per_cluster: 50,
             connections: 10_000,
             handshakes: 512,
             read_timeout: Duration::from_secs(60),

@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
-    admission::{Chain, Configured, quota::Turns},
+    admission::{Chain, Configured, WebhookClients, quota::Turns},
     authn::{Authenticator, Identity, ServiceAccountTokens},
     authz::{Authorizer, RbacAuthorizer, UseGrants},
     directory::{IdAllocator, found_root},
@@ -49,6 +49,7 @@ pub struct ApiServer {
     pub(crate) admission: Chain,
     pub(crate) configured: Arc<Configured>,
     pub(crate) turns: Turns,
+    pub(crate) webhooks: WebhookClients,
     pub(crate) admittance: Admittance,
     pub(crate) metrics: Metrics,
     pub(crate) frames: FrameCache,
@@ -102,6 +103,7 @@ impl ApiServer {
             admission: Chain::new(&config.hooks.admission),
             configured,
             turns: Turns::default(),
+            webhooks: WebhookClients::new(config.webhooks),
             admittance: Admittance::new(&config.limits, metrics.flow("reads"), metrics.flow("writes")),
             metrics,
             frames: FrameCache::new(),

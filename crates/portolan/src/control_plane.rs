@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use portolan_apiserver::{ApiServer, ApiServerConfig, serve::serve_starting};
+use portolan_apiserver::{ApiServer, ApiServerConfig, admission::WebhookAddresses, serve::serve_starting};
 use portolan_controllers::{Loops, Plane, workspaces};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Engine, EtcdConfig, OpenError, Roles, StoreConfig, StoreError, open_etcd};
@@ -43,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) tls_sans: Vec<String>,
     /// Where kubeconfigs of physical clusters may lead.
     pub(crate) addresses: Addresses,
+    /// Where admission webhooks may be.
+    pub(crate) webhooks: WebhookAddresses,
     /// How long changes are kept at least: what watches resume from and pages go on at.
     pub(crate) history: Duration,
 }
@@ -85,6 +87,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let mut api_config = ApiServerConfig::in_directory(config.data_dir.clone(), seams.clone());
     api_config.bind_address = listener.local_addr().context("the listening address is unknown")?;
     api_config.tls_sans = config.tls_sans;
+    api_config.webhooks = config.webhooks;
     let (engine, failed) = match &config.storage {
         Storage::Embedded(engine) => (*engine, format!("the store in {} cannot be opened", config.data_dir.display())),
         Storage::Etcd(_) => (Engine::Memory, "the store in etcd cannot be opened".to_owned()),

@@ -13,7 +13,9 @@ use crate::{
     objects::{Commit, CommitError},
 };
 
-use super::{Admission, Operation, Request, builtin, definitions, escalation, namespaces, services, workspaces};
+use super::{
+    Admission, Operation, Request, builtin, definitions, escalation, namespaces, services, webhooks, workspaces,
+};
 
 /// Kubernetes' own steps come first, then the binary's.
 pub(crate) struct Chain {
@@ -55,14 +57,62 @@ impl Chain {
         old: Option<&Value>,
     ) -> Result<(), Status> {
         definitions::check_not_ending(request, object)?;
-        builtin::mutate(api, request, object, old).await?;
-        for step in &self.steps {
-            step.mutate(request, object, old).await?;
+        let mut rounds = webhooks::Rounds::default();
+        self.steps(api, request, object, old).await?;
+        if request.subresource != "binding" {
+            webhooks::mutate(api, request, Some(object), old, &mut rounds).await?;
+        }
+        if rounds.changed {
+            self.steps(api, request, object, old).await?;
+            rounds.begin_second(object);
+            webhooks::mutate(api, request, Some(object), old, &mut rounds).await?;
         }
         if let Some(old) = old.filter(|_| request.is("tenancy.kcp.io", "workspaces")) {
             workspaces::keep(object, old);
         }
         Ok(())
+    }
+
+    async fn steps(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        builtin::mutate(api, request, object, old).await?;
+        for step in &self.steps {
+            step.mutate(request, object, old).await?;
+        }
+        Ok(())
+    }
+
+    /// What a deletion must pass. Webhooks may not change what is deleted.
+    pub(crate) async fn admit_removal(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        old: &Value,
+    ) -> Result<(), Status> {
+        webhooks::mutate(api, request, None, Some(old), &mut webhooks::Rounds::default()).await?;
+        self.validate(api, request, None, Some(old)).await
+    }
+
+    /// What must pass that is never stored: reviews, evictions, bindings, tokens, and options of streams.
+    pub(crate) async fn admit_passing(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &mut Value,
+    ) -> Result<(), Status> {
+        let started = Instant::now();
+        let admitted = async {
+            webhooks::mutate(api, request, Some(object), None, &mut webhooks::Rounds::default()).await?;
+            webhooks::validate(api, request, Some(object), None).await
+        };
+        let outcome = admitted.await;
+        api.metrics.admitted("admit", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        outcome
     }
 
     pub(crate) async fn validate(
@@ -95,7 +145,12 @@ impl Chain {
         if let (true, Some(object), Some(old)) = (is_workspace, object, old) {
             workspaces::check_held(api, request, object, old)?;
         }
-        escalation::check(api, request, object, old).await
+        escalation::check(api, request, object, old).await?;
+        // What is bound has been admitted as the binding that it came as.
+        match request.subresource {
+            "binding" => Ok(()),
+            _ => webhooks::validate(api, request, object, old).await,
+        }
     }
 
     /// Adds to the commit what must be written with the object, and to the object what follows from that.

@@ -10,27 +10,34 @@ use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, StoredOb
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status};
 
 use crate::{
-    errors::status_for,
+    errors::{damaged, status_for},
     follow::{Follower, follow},
 };
+
+use super::webhooks::{Webhook, webhooks_of};
 
 /// Logical clusters that are known to have nothing configured.
 const MAX_PLAIN: usize = 16_384;
 /// Logical clusters whose configuration is kept in memory.
 const MAX_KEPT: usize = 1024;
 const QUOTAS: (&str, &str) = ("", "resourcequotas");
-const FOLLOWED: [(&str, &str); 1] = [QUOTAS];
+const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
+const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+const FOLLOWED: [(&str, &str); 3] = [QUOTAS, MUTATING, VALIDATING];
 
 /// What one logical cluster has configured.
 #[derive(Default)]
 pub(crate) struct Configuration {
     /// Namespaces that have quotas.
     pub(super) with_quotas: HashSet<String>,
+    /// In the order in which they are called.
+    pub(super) mutating: Vec<Webhook>,
+    pub(super) validating: Vec<Webhook>,
 }
 
 impl Configuration {
     fn is_plain(&self) -> bool {
-        self.with_quotas.is_empty()
+        self.with_quotas.is_empty() && self.mutating.is_empty() && self.validating.is_empty()
     }
 }
 
@@ -118,12 +125,23 @@ impl Configured {
         };
         let quotas = self.read(cluster, QUOTAS).await?;
         let with_quotas = quotas.iter().filter_map(|quota| quota.key.namespace()).map(ToString::to_string).collect();
-        let read = Arc::new(Configuration { with_quotas });
+        let (mutating, validating) =
+            (self.webhooks(cluster, MUTATING).await?, self.webhooks(cluster, VALIDATING).await?);
+        let read = Arc::new(Configuration { with_quotas, mutating, validating });
         let mut kept = self.kept.lock();
         if kept.epoch == epoch && kept.followed == FOLLOWED.len() {
             kept.keep(cluster, &read);
         }
         Ok((!read.is_plain()).then_some(read))
+    }
+
+    /// By the names of their configurations, as they are stored.
+    async fn webhooks(&self, cluster: LogicalClusterId, resource: (&str, &str)) -> Result<Vec<Webhook>, Status> {
+        let stored = self.read(cluster, resource).await?;
+        let tree =
+            |stored: &StoredObject| stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e));
+        let configurations = stored.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
+        Ok(configurations.iter().flat_map(webhooks_of).collect())
     }
 
     async fn read(

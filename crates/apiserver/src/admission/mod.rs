@@ -11,14 +11,21 @@ mod pod_security;
 pub(crate) mod quota;
 mod reservations;
 mod services;
+mod webhooks;
 mod workspaces;
 
 pub(crate) use chain::Chain;
 pub(crate) use configured::Configured;
+pub(crate) use webhooks::Clients as WebhookClients;
+pub use webhooks::WebhookAddresses;
 pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
 
 use parking_lot::Mutex;
-use portolan_machinery::{kinds::Kind, rbac::User};
+use portolan_machinery::{
+    kinds::{Kind, KindTable},
+    lifecycle::DeleteOptions,
+    rbac::User,
+};
 use portolan_types::{BoxFuture, Status, object};
 use serde_json::Value;
 
@@ -70,6 +77,21 @@ pub struct Request<'a> {
     pub dry_run: bool,
     /// Texts for `Warning` headers.
     pub(crate) warnings: &'a Mutex<Vec<String>>,
+    /// The kinds of the logical cluster.
+    pub(crate) table: &'a KindTable,
+    /// What the client said about how to do it.
+    pub(crate) sent: Sent<'a>,
+}
+
+/// Options of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sent<'a> {
+    /// None.
+    Nothing,
+    /// Of a create or an update: who writes, and how strictly fields are checked. Empty where nothing was said.
+    Write { manager: &'a str, validation: &'a str },
+    /// Of a deletion.
+    Delete(&'a DeleteOptions),
 }
 
 impl Request<'_> {

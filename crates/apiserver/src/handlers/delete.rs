@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
-    admission::Operation,
+    admission::{Operation, Request, Sent},
     bootstrap,
     call::{Call, Target, method_not_allowed},
     encode,
@@ -172,7 +172,8 @@ async fn delete_once(
     let old = tree(target, &found.stored)?;
     let context = WriteContext { table: &target.table, seams: &api.seams };
     let request = call.asks(target, Operation::Delete, (&key.name, ""), options.dry_run);
-    api.admission.validate(api, &request, None, Some(&old)).await?;
+    let request = Request { sent: Sent::Delete(options), ..request };
+    api.admission.admit_removal(api, &request, &old).await?;
     let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
     if let Deletion::Already(object) = deletion {
         return Ok(Deleted::Marked(object));

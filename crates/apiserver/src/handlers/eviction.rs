@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
+    admission::Operation,
     call::{Call, Target, method_not_allowed},
     encode::{self, Media, OBJECT_TYPES, Offer, media_of, negotiate, tree},
     errors::{damaged, status_for},
@@ -30,7 +31,7 @@ use super::{body, delete};
 /// Deletes a pod if its disruption budgets allow.
 pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let media = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?.media;
-    let eviction = decode_as(call, target, "policy", "v1", "Eviction")?;
+    let mut eviction = decode_as(call, target, "policy", "v1", "Eviction")?;
     if object::name(&eviction) != call.captures.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -39,6 +40,8 @@ pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targe
         None => DeleteOptions::default(),
     };
     options.dry_run |= WriteOptions::of(call)?.dry_run;
+    let request = call.asks(target, Operation::Create, (&call.captures.name, "eviction"), options.dry_run);
+    api.admission.admit_passing(api, &request, &mut eviction).await?;
     let (key, found) = api.found(call, target).await?;
     let pod = tree(target, &found.stored)?;
     let is_over =
@@ -187,6 +190,10 @@ async fn bind_as(
         return Err(Status::bad_request("Name parameter required."));
     }
     let key = pods.key(call, object::name(&binding))?;
+    // Through the pod it is the pod's subresource, by itself a resource.
+    let (asked, subresource) = if name.is_some() { (pods, "binding") } else { (bindings, "") };
+    let request = call.asks(asked, Operation::Create, (&key.name, subresource), options.dry_run);
+    api.admission.admit_passing(api, &request, &mut binding).await?;
     let found = api.find(call, pods, &key).await?;
     let found = found.ok_or_else(|| Status::not_found(&pods.resource(), &key.name))?;
     let writer = Writer { api, call, target: pods, options: &options, applied: false };

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     ApiServer, Body,
+    admission::Operation,
     attributes::Attributes,
     authz::{Authorizer as _, Verdict},
     call::{Call, Target, method_not_allowed},
@@ -31,6 +32,8 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
         let now = api.seams.now_text();
         apply::track_update(&target.table, &target.kind, None, &mut object, &options.manager, None, &now);
     }
+    let request = call.asks(target, Operation::Create, ("", ""), options.dry_run);
+    api.admission.admit_passing(api, &request, &mut object).await?;
     let object = match (group, &*target.kind.resource) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {
             check_access(target, &object, false)?;

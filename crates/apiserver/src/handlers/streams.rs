@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use http::{Response, header};
 use portolan_types::{Reason, Status};
+use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
+    admission::{Operation, Request, Sent},
     attributes::Attributes,
     authz::{Authorizer as _, Verdict},
     call::{Call, Target},
@@ -31,6 +33,9 @@ pub(super) async fn open(
     };
     if stream != PodStream::Log {
         may_enter(api, call).await?;
+        let request = call.asks(target, Operation::Connect, (&call.captures.name, stream.subresource()), false);
+        let request = Request { sent: Sent::Nothing, ..request };
+        api.admission.admit_passing(api, &request, &mut stream_options(stream, call)).await?;
     }
     let (_, found) = api.found(call, target).await?;
     let counted = Counted::new(api.metrics.longrunning(&call.labels));
@@ -45,6 +50,33 @@ pub(super) async fn open(
     };
     let answered = api.config.hooks.streams.open(request).await?;
     Ok(answered.map(|body| encode::held(body, place, None, || api.metrics.size(&call.labels))))
+}
+
+/// What is asked of the stream, as the object that webhooks see.
+fn stream_options(stream: PodStream, call: &Call) -> Value {
+    let kind = match stream {
+        PodStream::Log => "PodLogOptions",
+        PodStream::Exec => "PodExecOptions",
+        PodStream::Attach => "PodAttachOptions",
+        PodStream::PortForward => "PodPortForwardOptions",
+    };
+    let mut options = json!({"kind": kind, "apiVersion": "v1"});
+    for key in ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|key| call.query.flag(key)) {
+        options[key] = true.into();
+    }
+    if let Some(container) = call.query.get("container") {
+        options["container"] = container.into();
+    }
+    let (command, ports): (Vec<&str>, Vec<&str>) =
+        (call.query.all("command").collect(), call.query.all("ports").collect());
+    if !command.is_empty() {
+        options["command"] = command.into();
+    }
+    let ports: Vec<u16> = ports.iter().flat_map(|list| list.split(',')).filter_map(|port| port.parse().ok()).collect();
+    if !ports.is_empty() {
+        options["ports"] = ports.into();
+    }
+    options
 }
 
 /// A WebSocket is opened with GET, but entering a pod is no read: it needs the right to create.

@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
+    admission::Operation,
     authn::TokenRequest,
     call::{Call, Target},
     encode::{self, finish, full, media_of, tree},
     errors::{damaged, status_for},
+    options::WriteOptions,
 };
 
 const MIN_SECONDS: i64 = 600;
@@ -26,6 +28,9 @@ pub(super) async fn request(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Tar
     let decoded = decode::decode_type(&target.table, schema, media_of(call)?, &call.body)?;
     call.warn(decoded.warnings);
     let mut answer = decoded.object;
+    let dry_run = WriteOptions::of(call)?.dry_run;
+    let request = call.asks(target, Operation::Create, (&call.captures.name, "token"), dry_run);
+    api.admission.admit_passing(api, &request, &mut answer).await?;
     let (key, found) = api.found(call, target).await?;
     let account = tree(target, &found.stored)?;
     let spec = |name: &str| answer.get("spec").and_then(|spec| spec.get(name));

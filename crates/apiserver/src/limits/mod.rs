@@ -25,6 +25,7 @@ pub(crate) struct Admittance {
     writes: Requests,
     watches: Places,
     streams: Places,
+    webhooks: Places,
 }
 
 /// Requests of one sort that are answered at once.
@@ -48,6 +49,7 @@ impl Admittance {
             writes: requests(limits.writes, writes),
             watches: places(limits.watches, limits.watches_per_cluster),
             streams: places(limits.streams, limits.streams_per_cluster),
+            webhooks: places(limits.webhooks, limits.webhooks_per_cluster),
         }
     }
 
@@ -82,6 +84,11 @@ impl Admittance {
     /// A place for a log, or for a stream in and out of a pod.
     pub(crate) fn stream(&self, cluster: LogicalClusterId, user: &User) -> Result<Place, Status> {
         self.streams.take(flow(cluster, user)).ok_or_else(too_many)
+    }
+
+    /// A place for a write that waits for webhooks.
+    pub(crate) fn webhook(&self, cluster: LogicalClusterId, user: &User) -> Result<Place, Status> {
+        self.webhooks.take(flow(cluster, user)).ok_or_else(too_many)
     }
 }
 

@@ -14,4 +14,5 @@ mod hooks;
 mod reads;
 mod serving;
 mod slices;
+mod webhooks;
 mod writes;

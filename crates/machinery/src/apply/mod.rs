@@ -282,6 +282,14 @@ fn written_at(frame: &Frame<'_>, stored: Option<&Value>, id: &ManagerId, now: &s
     before.get(id).and_then(|entry| entry.time.clone())
 }
 
+/// Whether the owners in `managedFields` can be read.
+///
+/// # Errors
+/// Why not.
+pub fn check_managed_fields(object: &Value) -> Result<(), String> {
+    Managers::decode(managers::managed_fields(object)).map(drop).map_err(|invalid| invalid.to_string())
+}
+
 /// Undoes a change of nothing but times in `managedFields`, so that a write without effect stays one. Returns whether `new`
 /// now equals `old`, `resourceVersion` aside.
 pub fn keep_times(old: &Value, new: &mut Value) -> bool {

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use portolan_apiserver::admission::WebhookAddresses;
 use portolan_store::Engine;
 use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,6 +37,10 @@ pub(crate) struct Server {
     /// Let kubeconfigs of physical clusters lead to this machine itself (127.0.0.0/8, ::1), as those of kind and minikube do.
     #[arg(long)]
     allow_loopback_clusters: bool,
+    /// Let admission webhooks be at private addresses and on this machine itself. Anybody who may configure webhooks in a
+    /// workspace can then make the server send requests there.
+    #[arg(long)]
+    allow_local_webhooks: bool,
     /// For how many seconds changes are kept at least: what watches resume from and pages go on at.
     #[arg(long, value_name = "SECONDS", default_value_t = HISTORY.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     history: u64,
@@ -94,6 +99,7 @@ impl Server {
             },
             tls_sans: self.tls_sans,
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
+            webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
             history: Duration::from_secs(self.history),
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");

@@ -110,8 +110,8 @@ impl Portolan {
 fn spawn(program: &Path, data: &Path, port: u16, logs: &Path, flags: &[String]) -> Result<Process> {
     let data = format!("--data-dir={}", data.display());
     let address = format!("--bind-address=127.0.0.1:{port}");
-    // The physical clusters of these tests are on this machine.
-    let args = ["server", data.as_str(), address.as_str(), "--allow-loopback-clusters"];
+    // The physical clusters and webhooks of these tests are on this machine.
+    let args = ["server", data.as_str(), address.as_str(), "--allow-loopback-clusters", "--allow-local-webhooks"];
     let args = args.into_iter().chain(flags.iter().map(String::as_str));
     Process::spawn("portolan", program, args, logs)
 }

@@ -1,6 +1,7 @@
 //! The server in process, on a memory store.
 
 mod faulty;
+mod webhook_server;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 pub use faulty::Faulty;
+pub use webhook_server::{Reply, WebhookServer};
 
 /// A server with clients of several users.
 pub struct Plane {

@@ -1,0 +1,330 @@
+//! Calls webhooks: HTTPS only, to addresses they may have, no redirects, answers within bounds.
+
+use std::{
+    collections::HashMap,
+    error::Error,
+    fmt, io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::{
+    client::legacy::{
+        Client,
+        connect::{Connected, Connection},
+    },
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use parking_lot::Mutex;
+use portolan_types::{LogicalClusterId, addresses::Locality};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::trust;
+
+/// Largest answer, in bytes.
+const MAX_ANSWER: usize = 3 * 1024 * 1024;
+/// Clients that are kept, each with its idle connections.
+const MAX_CLIENTS: usize = 256;
+const MAX_IDLE: usize = 4;
+const IDLE: Duration = Duration::from_secs(30);
+const HTTPS: u16 = 443;
+
+/// Where webhooks may be, besides on the Internet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WebhookAddresses {
+    /// In private networks and on this machine. What is on the same link, as metadata services are, is never allowed.
+    pub allow_local: bool,
+}
+
+impl WebhookAddresses {
+    /// # Errors
+    /// Why not.
+    fn check(self, address: SocketAddr) -> Result<(), String> {
+        let locality = Locality::of(address.ip());
+        match locality {
+            Locality::Public => Ok(()),
+            Locality::Private | Locality::Loopback if self.allow_local => Ok(()),
+            Locality::Private | Locality::Loopback => Err(format!(
+                "{} is {}, which has to be allowed by `portolan server --allow-local-webhooks`",
+                address.ip(),
+                locality.text()
+            )),
+            Locality::Metadata | Locality::Nothing | Locality::Multicast | Locality::LinkLocal => {
+                Err(format!("{} is {}", address.ip(), locality.text()))
+            }
+        }
+    }
+}
+
+type Https = Client<Connector, Full<Bytes>>;
+/// No logical cluster shares connections with another.
+type ClientKey = (LogicalClusterId, [u8; 32]);
+
+/// The clients of all webhooks.
+pub(crate) struct Clients {
+    addresses: WebhookAddresses,
+    kept: Mutex<HashMap<ClientKey, Https>>,
+}
+
+impl Clients {
+    pub(crate) fn new(addresses: WebhookAddresses) -> Self {
+        Self { addresses, kept: Mutex::default() }
+    }
+
+    /// Posts a review and gives back the answer's body.
+    ///
+    /// # Errors
+    /// What went wrong, in the words of Go's client; nothing of what the other side said.
+    pub(super) async fn post(
+        &self,
+        cluster: LogicalClusterId,
+        ca_bundle: &[u8],
+        url: &str,
+        timeout: Duration,
+        review: Vec<u8>,
+    ) -> Result<Bytes, String> {
+        let url = with_timeout(url, timeout);
+        let failed = |why: String| format!("Post {url:?}: {why}");
+        let exchange = async {
+            let client = self.client(cluster, ca_bundle)?;
+            let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
+            let request = Request::post(uri)
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::ACCEPT, "application/json, */*")
+                .header(header::USER_AGENT, "kube-apiserver-admission")
+                .body(Full::new(Bytes::from(review)))
+                .map_err(|e| e.to_string())?;
+            let response = client.request(request).await.map_err(|e| told(&e))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+            let body = body.map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
+                true => format!("http: response body too large: limit is {MAX_ANSWER}"),
+                false => told(&*e),
+            })?;
+            Ok::<_, String>((status, body.to_bytes()))
+        };
+        let exchanged = tokio::time::timeout(timeout, exchange).await;
+        let (status, body) = exchanged.map_err(|_| failed("context deadline exceeded".into()))?.map_err(failed)?;
+        match status.is_success() {
+            true => Ok(body),
+            false => Err(unsuccessful(status)),
+        }
+    }
+
+    fn client(&self, cluster: LogicalClusterId, ca_bundle: &[u8]) -> Result<Https, String> {
+        let key = (cluster, Sha256::digest(ca_bundle).into());
+        if let Some(client) = self.kept.lock().get(&key) {
+            return Ok(client.clone());
+        }
+        let connector = Connector { addresses: self.addresses, tls: Arc::new(trust::config(ca_bundle)?) };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .build(connector);
+        let mut kept = self.kept.lock();
+        if kept.len() >= MAX_CLIENTS {
+            kept.clear();
+        }
+        kept.insert(key, client.clone());
+        Ok(client)
+    }
+}
+
+/// The webhook is told how long it has, as upstream tells it.
+pub(super) fn with_timeout(url: &str, timeout: Duration) -> String {
+    let (url, slash) = match url.splitn(4, '/').nth(3) {
+        Some(_) => (url, ""),
+        None => (url, "/"),
+    };
+    format!("{url}{slash}?timeout={}s", timeout.as_secs())
+}
+
+/// Go's words for answers that are none.
+fn unsuccessful(status: StatusCode) -> String {
+    match status.as_u16() {
+        400 => "the server rejected our request for an unknown reason".into(),
+        401 => "the server has asked for the client to provide credentials".into(),
+        403 => "forbidden".into(),
+        404 => "the server could not find the requested resource".into(),
+        405 => "the server does not allow this method on the requested resource".into(),
+        409 => "the server reported a conflict".into(),
+        422 => "the server rejected our request due to an error in our request".into(),
+        429 => "the server has received too many requests and has asked us to try again later".into(),
+        503 => "the server is currently unable to handle the request".into(),
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .into()
+        }
+        500.. => "an error on the server (\"unknown\") has prevented the request from succeeding".into(),
+        code => format!("the server responded with the status code {code} but did not return more information"),
+    }
+}
+
+/// What a connector says of itself, else the innermost cause.
+fn told(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+        if cause.is::<Refused>() {
+            break;
+        }
+    }
+    match cause.to_string() {
+        text if text.contains("connection closed before message completed") => "EOF".into(),
+        text => text,
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Refused {}
+
+/// Connects to an address that has been checked: a name is resolved once, so one that resolves to another address the next time
+/// gains nothing.
+#[derive(Clone)]
+struct Connector {
+    addresses: WebhookAddresses,
+    tls: Arc<ClientConfig>,
+}
+
+impl tower::Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Stream, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.connect(&uri).await.map_err(|why| Refused(why).into()) })
+    }
+}
+
+impl Connector {
+    async fn connect(&self, uri: &Uri) -> Result<Stream, String> {
+        if uri.scheme_str() != Some("https") {
+            return Err(format!("unsupported protocol scheme {:?}", uri.scheme_str().unwrap_or_default()));
+        }
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host.clone()).map_err(|_| format!("invalid host {host:?}"))?;
+        let found = tokio::net::lookup_host((host.as_str(), uri.port_u16().unwrap_or(HTTPS))).await;
+        let found = found.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
+        let stream = self.dial(found.collect()).await?;
+        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.map_err(|e| trust::told(&e))?;
+        Ok(Stream(TokioIo::new(stream)))
+    }
+
+    async fn dial(&self, found: Vec<SocketAddr>) -> Result<TcpStream, String> {
+        let mut why = "dial tcp: no such host".to_owned();
+        for address in found {
+            let dialed = match self.addresses.check(address) {
+                Err(refused) => Err(refused),
+                Ok(()) => TcpStream::connect(address).await.map_err(|e| dial_error(&e)),
+            };
+            match dialed {
+                Ok(stream) => {
+                    // Small messages back and forth: waiting to fill packets only costs time.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Err(refused) => why = format!("dial tcp {address}: {refused}"),
+            }
+        }
+        Err(why)
+    }
+}
+
+fn dial_error(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".into(),
+        io::ErrorKind::TimedOut => "i/o timeout".into(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// A connection, as the pool of connections wants to see it.
+struct Stream(TokioIo<TlsStream<TcpStream>>);
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_webhooks_may_be() {
+        for (address, strict, local) in [
+            ("203.0.113.7:443", true, true),
+            ("10.0.0.1:443", false, true),
+            ("127.0.0.1:443", false, true),
+            ("[::1]:443", false, true),
+            ("169.254.169.254:80", false, false),
+            ("[::ffff:169.254.169.254]:80", false, false),
+            ("[fd00:ec2::254]:80", false, false),
+            ("0.0.0.0:443", false, false),
+        ] {
+            let address = address.parse().unwrap();
+            let may = |allow_local| WebhookAddresses { allow_local }.check(address).is_ok();
+            assert_eq!((may(false), may(true)), (strict, local), "{address}");
+        }
+    }
+
+    #[test]
+    fn webhooks_are_told_their_time() {
+        for (url, expected) in [
+            ("https://a:8443", "https://a:8443/?timeout=5s"),
+            ("https://a/", "https://a/?timeout=5s"),
+            ("https://a/b/c", "https://a/b/c?timeout=5s"),
+        ] {
+            assert_eq!(with_timeout(url, Duration::from_secs(5)), expected);
+        }
+    }
+}

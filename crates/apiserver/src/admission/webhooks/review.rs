@@ -1,0 +1,336 @@
+//! AdmissionReviews: what webhooks are asked, and what they answer.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_machinery::{conversion, lifecycle, rbac::User};
+use portolan_types::{GroupVersionKind, GroupVersionResource, Status};
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{Operation, Request, Sent},
+    config::Webhook,
+    matching::{Invocation, kind_of, namespace_of, resource_of},
+};
+
+const GROUP: &str = "admission.k8s.io";
+
+/// A version of AdmissionReview that both sides know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V1Beta1,
+}
+
+impl Version {
+    /// The first that the webhook names and we know.
+    pub(super) fn of(webhook: &Webhook) -> Option<Self> {
+        webhook.versions.iter().find_map(|version| match version.as_str() {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1Beta1),
+            _ => None,
+        })
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1Beta1 => "v1beta1",
+        }
+    }
+}
+
+/// What a webhook answered, its form checked.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    pub(super) allowed: bool,
+    /// A JSON patch, empty for none.
+    pub(super) patch: Vec<u8>,
+    pub(super) result: Value,
+    pub(super) warnings: Vec<String>,
+    pub(super) audit_annotations: Map<String, Value>,
+}
+
+/// The object as the webhook sees it: in its version; a scale for what is scaled.
+///
+/// # Errors
+/// When it cannot be scaled.
+pub(super) fn shown(request: &Request<'_>, invocation: &Invocation, object: &Value) -> Result<Value, Status> {
+    if request.subresource == "scale" {
+        return lifecycle::scale_of(request.kind, object);
+    }
+    Ok(match &invocation.other {
+        None => object.clone(),
+        Some(other) => conversion::from_storage(other, conversion::to_storage(request.kind, object.clone())),
+    })
+}
+
+/// The object of the request out of what the webhook made of what it saw.
+///
+/// # Errors
+/// When that is no scale.
+pub(super) fn unshown(
+    request: &Request<'_>,
+    invocation: &Invocation,
+    object: &Value,
+    seen: Value,
+) -> Result<Value, Status> {
+    if request.subresource == "scale" {
+        return lifecycle::with_scale(request.kind, object, seen);
+    }
+    Ok(match &invocation.other {
+        None => seen,
+        Some(other) => conversion::from_storage(request.kind, conversion::to_storage(other, seen)),
+    })
+}
+
+/// The question.
+pub(super) fn question(
+    version: Version,
+    uid: &str,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    (object, old): (Option<Value>, Option<Value>),
+) -> Value {
+    let namespace = namespace_of(request, object.as_ref().or(old.as_ref())).to_owned();
+    let mut asked = json!({
+        "uid": uid,
+        "kind": kind(&invocation.kind),
+        "resource": resource(&invocation.resource),
+        "requestKind": kind(&kind_of(request, request.kind)),
+        "requestResource": resource(&resource_of(request.kind)),
+        "operation": request.operation.word(),
+        "userInfo": user(request.user),
+        "object": object,
+        "oldObject": old,
+        "dryRun": request.dry_run,
+        "options": options(request),
+    });
+    let texts = [
+        ("subResource", request.subresource),
+        ("requestSubResource", request.subresource),
+        ("name", request.name),
+        ("namespace", &namespace),
+    ];
+    for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        asked[key] = text.into();
+    }
+    let api_version = format!("{GROUP}/{}", version.text());
+    json!({"kind": "AdmissionReview", "apiVersion": api_version, "request": asked})
+}
+
+fn kind(kind: &GroupVersionKind) -> Value {
+    json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind})
+}
+
+fn resource(resource: &GroupVersionResource) -> Value {
+    json!({"group": *resource.group, "version": *resource.version, "resource": *resource.resource})
+}
+
+fn user(user: &User) -> Value {
+    let mut info = Map::new();
+    for (key, text) in [("username", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            info.insert(key.into(), text.as_str().into());
+        }
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(info)
+}
+
+fn options(request: &Request<'_>) -> Value {
+    let kind = match (request.operation, request.sent) {
+        (_, Sent::Nothing) | (Operation::Connect, _) => return Value::Null,
+        (Operation::Create, _) => "CreateOptions",
+        (Operation::Update, _) => "UpdateOptions",
+        (Operation::Delete, _) => "DeleteOptions",
+    };
+    let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+    if request.dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    match request.sent {
+        Sent::Nothing => {}
+        Sent::Write { manager, validation } => {
+            for (key, text) in [("fieldManager", manager), ("fieldValidation", validation)] {
+                if !text.is_empty() {
+                    options[key] = text.into();
+                }
+            }
+        }
+        Sent::Delete(sent) => {
+            if let Some(seconds) = sent.grace_period_seconds {
+                options["gracePeriodSeconds"] = seconds.into();
+            }
+            if let Some(propagation) = sent.propagation {
+                options["propagationPolicy"] = format!("{propagation:?}").into();
+            }
+            for (key, value) in [("uid", &sent.uid), ("resourceVersion", &sent.resource_version)] {
+                if let Some(value) = value {
+                    options["preconditions"][key] = value.as_str().into();
+                }
+            }
+        }
+    }
+    options
+}
+
+/// The answer, its form checked.
+///
+/// # Errors
+/// What is wrong with it, in upstream's words.
+pub(super) fn verdict(version: Version, uid: &str, mutates: bool, review: &Value) -> Result<Verdict, String> {
+    let response = review.get("response").filter(|response| response.is_object());
+    let response = response.ok_or("webhook response was absent")?;
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let patch = match response.get("patch").and_then(Value::as_str) {
+        None => Vec::new(),
+        Some(encoded) => STANDARD.decode(encoded).map_err(|e| format!("response.patch is not base64: {e}"))?,
+    };
+    if version == Version::V1 {
+        check_v1(uid, review, response, (mutates, &patch), text)?;
+    }
+    let list = response.get("warnings").and_then(Value::as_array).into_iter().flatten();
+    Ok(Verdict {
+        allowed: response.get("allowed") == Some(&Value::Bool(true)),
+        patch: if mutates { patch } else { Vec::new() },
+        result: response.get("status").cloned().unwrap_or_default(),
+        warnings: list.filter_map(Value::as_str).map(str::to_owned).collect(),
+        audit_annotations: response.get("auditAnnotations").and_then(Value::as_object).cloned().unwrap_or_default(),
+    })
+}
+
+fn check_v1(
+    uid: &str,
+    review: &Value,
+    response: &Value,
+    (mutates, patch): (bool, &[u8]),
+    text: impl Fn(&Value, &str) -> String,
+) -> Result<(), String> {
+    let answered = text(response, "uid");
+    if answered != uid {
+        return Err(format!("expected response.uid={uid:?}, got {answered:?}"));
+    }
+    let (api_version, kind) = (text(review, "apiVersion"), text(review, "kind"));
+    if api_version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
+        return Err(format!(
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {api_version}, Kind={kind}"
+        ));
+    }
+    let patch_type = response.get("patchType").filter(|patch_type| !patch_type.is_null());
+    let why = match (mutates, patch.is_empty(), patch_type) {
+        (true, false, None) => "webhook returned response.patch but not response.patchType",
+        (true, true, Some(_)) => "webhook returned response.patchType but not response.patch",
+        (true, false, Some(patch_type)) if patch_type == "" => "webhook returned invalid response.patchType of \"\"",
+        (true, false, Some(patch_type)) if patch_type != "JSONPatch" => {
+            return Err(format!("unsupported patch type {patch_type}"));
+        }
+        (false, false, _) => "validating webhook may not return response.patch",
+        (false, true, Some(_)) => "validating webhook may not return response.patchType",
+        (true, ..) | (false, true, None) => return Ok(()),
+    };
+    Err(why.to_owned())
+}
+
+/// The refusal that a client gets.
+pub(super) fn refusal(webhook: &str, result: &Value) -> Status {
+    let text = |key: &str| result.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let denied = format!("admission webhook {webhook:?} denied the request");
+    let message = match text("message").or_else(|| text("reason")) {
+        Some(why) => format!("{denied}: {why}"),
+        None => format!("{denied} without explanation"),
+    };
+    let code = result.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    // A refusal is never a success.
+    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
+    let details = result.get("details").and_then(|details| serde_json::from_value(details.clone()).ok());
+    Status::foreign(code, text("reason").unwrap_or_default(), message, details)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_held_to_their_form() {
+        let v1 = |response: Value| json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+        let patch = STANDARD.encode("[]");
+        for (case, mutates, review, expected) in [
+            ("a yes", true, v1(json!({"uid": "u", "allowed": true})), Ok(true)),
+            ("a no", false, v1(json!({"uid": "u", "allowed": false})), Ok(false)),
+            ("nothing", true, json!({}), Err("webhook response was absent")),
+            ("another's answer", true, v1(json!({"uid": "x"})), Err(r#"expected response.uid="u", got "x""#)),
+            (
+                "another version",
+                true,
+                json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "response": {"uid": "u"}}),
+                Err(
+                    "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1beta1, Kind=AdmissionReview",
+                ),
+            ),
+            (
+                "a patch of no type",
+                true,
+                v1(json!({"uid": "u", "patch": patch})),
+                Err("webhook returned response.patch but not response.patchType"),
+            ),
+            (
+                "a type of no patch",
+                true,
+                v1(json!({"uid": "u", "patchType": "JSONPatch"})),
+                Err("webhook returned response.patchType but not response.patch"),
+            ),
+            (
+                "a patch that validates",
+                false,
+                v1(json!({"uid": "u", "patch": patch, "patchType": "JSONPatch"})),
+                Err("validating webhook may not return response.patch"),
+            ),
+            (
+                "a patch",
+                true,
+                v1(json!({"uid": "u", "allowed": true, "patch": patch, "patchType": "JSONPatch"})),
+                Ok(true),
+            ),
+        ] {
+            let verdict = verdict(Version::V1, "u", mutates, &review).map(|verdict| verdict.allowed);
+            assert_eq!(verdict, expected.map_err(str::to_owned), "{case}");
+        }
+        let old = json!({"response": {"allowed": true, "patch": patch}});
+        assert!(verdict(Version::V1Beta1, "u", true, &old).unwrap().allowed, "v1beta1 is not held to much");
+    }
+
+    #[test]
+    fn refusals_say_who_refused() {
+        for (result, code, reason, message) in [
+            (json!(null), 400, json!(null), r#"admission webhook "w" denied the request without explanation"#),
+            (
+                json!({"message": "no", "code": 403, "reason": "Forbidden"}),
+                403,
+                json!("Forbidden"),
+                r#"admission webhook "w" denied the request: no"#,
+            ),
+            (
+                json!({"reason": "Odd", "code": 418}),
+                418,
+                json!("Odd"),
+                r#"admission webhook "w" denied the request: Odd"#,
+            ),
+            (
+                json!({"message": "no", "code": 200}),
+                400,
+                json!(null),
+                r#"admission webhook "w" denied the request: no"#,
+            ),
+        ] {
+            let status = refusal("w", &result).to_value();
+            assert_eq!(
+                (&status["code"], &status["reason"], &status["message"]),
+                (&json!(code), &reason, &json!(message))
+            );
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Mutating and validating webhooks, against a real one.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_apiserver::admission::WebhookAddresses;
+use serde_json::{Value, json};
+
+use crate::common::{Client, MAPS, Plane, Reply, WebhookServer, config_map};
+
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn plane() -> Plane {
+    Plane::with(|config| config.webhooks = WebhookAddresses { allow_local: true }).await
+}
+
+/// A webhook for ConfigMaps, unless `more` says otherwise.
+fn webhook(name: &str, client: Value, more: Value) -> Value {
+    let mut webhook = json!({
+        "name": format!("{name}.example.com"), "clientConfig": client, "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "timeoutSeconds": 1,
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["configmaps"], "operations": ["*"]}],
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        webhook[key] = value.clone();
+    }
+    webhook
+}
+
+async fn configure(admin: &Client, path: &str, name: &str, webhooks: Vec<Value>) {
+    admin.post(path, json!({"metadata": {"name": name}, "webhooks": webhooks})).await.expect(201);
+}
+
+fn allowed() -> Reply {
+    Reply::Response(json!({"allowed": true}))
+}
+
+fn patch(operations: Value) -> Reply {
+    let patch = STANDARD.encode(operations.to_string());
+    Reply::Response(json!({"allowed": true, "patch": patch, "patchType": "JSONPatch"}))
+}
+
+fn set_label(key: &str, value: &str) -> Reply {
+    patch(json!([
+        {"op": "add", "path": "/metadata/labels", "value": {key: value}},
+    ]))
+}
+
+/// What webhooks do that fail, by path.
+fn failing(path: &str, _: &Value) -> Reply {
+    let redirect = |to: &str| Reply::Raw(302, vec![("location", to.to_owned())], Vec::new());
+    match path {
+        "/error" => Reply::Raw(500, Vec::new(), b"a secret of the network".to_vec()),
+        "/missing" => Reply::Raw(404, Vec::new(), Vec::new()),
+        "/text" => Reply::Raw(200, Vec::new(), b"a secret of the network".to_vec()),
+        "/redirect" => redirect("https://169.254.169.254/latest/meta-data"),
+        "/other" => Reply::Response(json!({"uid": "another", "allowed": true})),
+        "/patches" => patch(json!([])),
+        "/endless" => Reply::Endless,
+        "/drips" => Reply::Drips,
+        "/silence" => Reply::Silence,
+        _ => allowed(),
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_fails_refuses_or_is_ignored_as_its_policy_says() {
+    let (plane, server) = (plane().await, WebhookServer::start(failing).await);
+    let admin = plane.admin();
+    let at = |url: &str| json!({"url": url, "caBundle": server.client("/")["caBundle"]});
+    let service = json!({"service": {"namespace": "default", "name": "hook", "path": "/x"}, "caBundle": server.client("/")["caBundle"]});
+    let mut stranger = server.client("/allow");
+    stranger["caBundle"] = WebhookServer::start(failing).await.client("/")["caBundle"].clone();
+    for (case, client, says) in [
+        (
+            "an error",
+            server.client("/error"),
+            r#"an error on the server ("unknown") has prevented the request from succeeding"#,
+        ),
+        ("nothing there", server.client("/missing"), "the server could not find the requested resource"),
+        ("no review", server.client("/text"), "the response is no AdmissionReview in JSON"),
+        ("a redirect", server.client("/redirect"), "the server responded with the status code 302"),
+        ("another's answer", server.client("/other"), "received invalid webhook response: expected response.uid="),
+        (
+            "a patch",
+            server.client("/patches"),
+            "received invalid webhook response: validating webhook may not return response.patch",
+        ),
+        ("an answer without end", server.client("/endless"), "http: response body too large"),
+        ("an answer by drops", server.client("/drips"), "context deadline exceeded"),
+        ("no answer", server.client("/silence"), "context deadline exceeded"),
+        (
+            "a closed port",
+            at("https://127.0.0.1:1/x"),
+            r#"Post "https://127.0.0.1:1/x?timeout=1s": dial tcp 127.0.0.1:1: connect: connection refused"#,
+        ),
+        ("a metadata service", at("https://169.254.169.254/x"), "169.254.169.254 is a link-local address"),
+        ("a stranger", stranger, "tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+        ("a service", service, r#"Post "https://hook.default.svc:443/x?timeout=1s": service "hook" not found"#),
+    ] {
+        for (policy, code) in [("Fail", 500), ("Ignore", 201)] {
+            let name = policy.to_lowercase();
+            configure(&admin, VALIDATING, &name, vec![webhook("w", client.clone(), json!({"failurePolicy": policy}))])
+                .await;
+            let answer = admin.post(&format!("{MAPS}?dryRun=All"), config_map("m", json!({}))).await;
+            assert_eq!(answer.code, code, "{case}, {policy}: {}", answer.text());
+            assert!(!answer.text().contains("secret"), "{case}: nothing is repeated");
+            if code == 500 {
+                let start = r#"Internal error occurred: failed calling webhook "w.example.com": "#;
+                let message = answer.message();
+                assert!(message.starts_with(start) && message.contains(says), "{case}: {message}");
+            }
+            admin.delete(&format!("{VALIDATING}/{name}")).await.expect(200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn webhooks_are_nowhere_that_the_administrator_does_not_allow() {
+    let server = WebhookServer::start(|_, _| allowed()).await;
+    let admin = Plane::new().await.admin();
+    configure(&admin, VALIDATING, "w", vec![webhook("w", server.client("/"), json!({}))]).await;
+    let refused = admin.post(MAPS, config_map("m", json!({}))).await.expect(500);
+    assert!(
+        refused.message().contains("127.0.0.1 is this machine itself, which has to be allowed"),
+        "{}",
+        refused.message()
+    );
+    assert_eq!(*server.connections.lock(), 0);
+}
+
+#[tokio::test]
+async fn refusals_and_warnings_reach_the_client() {
+    let server = WebhookServer::start(|path, _| match path {
+        "/plain" => Reply::Response(json!({"allowed": false})),
+        "/why" => Reply::Response(
+            json!({"allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": "not on Fridays"}}),
+        ),
+        _ => Reply::Response(json!({"allowed": true, "warnings": ["mind the step"], "auditAnnotations": {"a": "b"}})),
+    })
+    .await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    for (path, code, says) in [
+        ("/plain", 400, r#"admission webhook "w.example.com" denied the request without explanation"#),
+        ("/why", 403, r#"admission webhook "w.example.com" denied the request: not on Fridays"#),
+        ("/warn", 201, ""),
+    ] {
+        for kind in [MUTATING, VALIDATING] {
+            configure(&admin, kind, "w", vec![webhook("w", server.client(path), json!({}))]).await;
+            let answer = admin.post(&format!("{MAPS}?dryRun=All"), config_map("m", json!({}))).await.expect(code);
+            match code {
+                201 => assert_eq!(answer.headers["warning"], r#"299 - "mind the step""#),
+                _ => assert_eq!(answer.message(), says),
+            }
+            admin.delete(&format!("{kind}/w")).await.expect(200);
+        }
+    }
+    assert_eq!(*server.connections.lock(), 1, "connections are used again");
+}
+
+#[tokio::test]
+async fn patches_change_objects_in_turn() {
+    let server = WebhookServer::start(|path, request| match path {
+        "/first" => set_label("a", "1"),
+        "/second" => {
+            assert_eq!(request["object"]["metadata"]["labels"]["a"], "1", "the first was here before");
+            patch(json!([{"op": "add", "path": "/metadata/labels/b", "value": "2"}]))
+        }
+        "/own" => patch(json!([{"op": "add", "path": "/metadata/managedFields", "value": [{"manager": "x", "operation": "Other"}]}])),
+        "/pod" => {
+            patch(json!([{"op": "add", "path": "/spec/containers/-", "value": {"name": "side", "image": "side:1"}}]))
+        }
+        _ => allowed(),
+    })
+    .await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    configure(&admin, MUTATING, "b", vec![webhook("w", server.client("/second"), json!({}))]).await;
+    configure(&admin, MUTATING, "a", vec![webhook("w", server.client("/first"), json!({}))]).await;
+    let made = admin.post(MAPS, config_map("m", json!({}))).await.expect(201).json();
+    assert_eq!(made["metadata"]["labels"], json!({"a": "1", "b": "2"}));
+    assert!(!made["metadata"]["managedFields"].to_string().contains("f:a"), "nobody owns what webhooks add");
+    configure(&admin, MUTATING, "c", vec![webhook("w", server.client("/own"), json!({}))]).await;
+    let made = admin.post(MAPS, config_map("n", json!({}))).await.expect(201);
+    let warning = made.headers["warning"].to_str().unwrap().to_owned();
+    assert!(warning.contains(".metadata.managedFields was in an invalid state after admission"), "{warning}");
+    assert_eq!(made.json()["metadata"]["managedFields"][0]["operation"], "Update");
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]);
+    configure(&admin, MUTATING, "pods", vec![webhook("w", server.client("/pod"), json!({"rules": rules}))]).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let made = admin.post(PODS, pod).await.expect(201).json();
+    let side = &made["spec"]["containers"][1];
+    assert_eq!((&side["name"], &side["imagePullPolicy"]), (&json!("side"), &json!("IfNotPresent")), "it gets defaults");
+    assert_eq!(side["volumeMounts"].as_array().map(Vec::len), Some(1), "Kubernetes' own steps run once more");
+}
+
+#[tokio::test]
+async fn webhooks_are_called_again_when_others_change_the_object_after_them() {
+    let server = WebhookServer::start(|path, request| match path {
+        "/late" if request["object"]["metadata"]["labels"]["late"].is_null() => set_label("late", "1"),
+        _ => allowed(),
+    })
+    .await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    let hooks = [("never", "Never"), ("needed", "IfNeeded"), ("late", "IfNeeded"), ("after", "IfNeeded")];
+    let webhooks = hooks
+        .map(|(name, policy)| webhook(name, server.client(&format!("/{name}")), json!({"reinvocationPolicy": policy})));
+    configure(&admin, MUTATING, "w", webhooks.to_vec()).await;
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
+    let counts = hooks.map(|(name, _)| server.count(&format!("/{name}")));
+    assert_eq!(counts, [1, 2, 1, 1], "only who was called before the change, and wants to");
+}
+
+#[tokio::test]
+async fn rules_and_selectors_choose_whom_to_ask() {
+    let server = WebhookServer::start(|_, _| allowed()).await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    let space = json!({"metadata": {"name": "marked", "labels": {"marked": "yes"}}});
+    admin.post("/api/v1/namespaces", space).await.expect(201);
+    let rule = |groups: &str, versions: &str, resources: &str, operations: &str, scope: &str| json!({"rules": [{"apiGroups": [groups], "apiVersions": [versions], "resources": [resources], "operations": [operations], "scope": scope}]});
+    let (map, in_marked) = (MAPS, "/api/v1/namespaces/marked/configmaps");
+    let selected = |key: &str, label: &str| json!({key: {"matchLabels": {label: "yes"}}});
+    for (case, more, path, object, called) in [
+        ("all of a kind", rule("", "v1", "configmaps", "CREATE", "*"), map, config_map("a", json!({})), true),
+        ("another operation", rule("", "v1", "configmaps", "UPDATE", "*"), map, config_map("a", json!({})), false),
+        ("another group", rule("apps", "v1", "configmaps", "*", "*"), map, config_map("a", json!({})), false),
+        ("another version", rule("", "v2", "configmaps", "*", "*"), map, config_map("a", json!({})), false),
+        ("everything", rule("*", "*", "*/*", "*", "*"), map, config_map("a", json!({})), true),
+        ("subresources", rule("*", "*", "*/status", "*", "*"), map, config_map("a", json!({})), false),
+        ("what is namespaced", rule("*", "*", "*", "*", "Namespaced"), map, config_map("a", json!({})), true),
+        ("what is in no namespace", rule("*", "*", "*", "*", "Cluster"), map, config_map("a", json!({})), false),
+        (
+            "a namespace is in none",
+            rule("*", "*", "*", "*", "Cluster"),
+            "/api/v1/namespaces",
+            json!({"metadata": {"name": "x"}}),
+            true,
+        ),
+        (
+            "a namespace with a label",
+            selected("namespaceSelector", "marked"),
+            in_marked,
+            config_map("a", json!({})),
+            true,
+        ),
+        ("a namespace without it", selected("namespaceSelector", "marked"), map, config_map("a", json!({})), false),
+        ("an object with a label", selected("objectSelector", "l"), map, config_map("a", json!({"l": "yes"})), true),
+        ("an object without it", selected("objectSelector", "l"), map, config_map("a", json!({})), false),
+    ] {
+        configure(&admin, VALIDATING, "w", vec![webhook("w", server.client("/"), more)]).await;
+        let before = server.count("/");
+        admin.post(&format!("{path}?dryRun=All"), object).await.expect(201);
+        assert_eq!(server.count("/") > before, called, "{case}");
+        admin.delete(&format!("{VALIDATING}/w")).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn other_versions_are_converted_for_whom_they_are_equivalent() {
+    let server = WebhookServer::start(|_, request| {
+        assert_eq!(request["object"]["apiVersion"], "autoscaling/v2");
+        patch(json!([{"op": "replace", "path": "/spec/maxReplicas", "value": 7}]))
+    })
+    .await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    let rules = json!([{"apiGroups": ["autoscaling"], "apiVersions": ["v2"], "resources": ["horizontalpodautoscalers"], "operations": ["*"]}]);
+    let scaler = json!({"metadata": {"name": "s"}, "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}});
+    let path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers?dryRun=All";
+    for (policy, replicas) in [("Exact", 3), ("Equivalent", 7)] {
+        configure(
+            &admin,
+            MUTATING,
+            "w",
+            vec![webhook("w", server.client("/"), json!({"rules": rules, "matchPolicy": policy}))],
+        )
+        .await;
+        let made = admin.post(path, scaler.clone()).await.expect(201).json();
+        assert_eq!(
+            (&made["apiVersion"], &made["spec"]["maxReplicas"]),
+            (&json!("autoscaling/v1"), &json!(replicas)),
+            "{policy}"
+        );
+        admin.delete(&format!("{MUTATING}/w")).await.expect(200);
+    }
+    let asked = server.last();
+    assert_eq!((&asked["resource"]["version"], &asked["requestResource"]["version"]), (&json!("v2"), &json!("v1")));
+}
+
+#[tokio::test]
+async fn webhooks_are_asked_about_everything_that_is_done() {
+    let server = WebhookServer::start(|_, _| allowed()).await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}]);
+    configure(&admin, VALIDATING, "w", vec![webhook("w", server.client("/"), json!({"rules": rules}))]).await;
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}}});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let asked = || {
+        let asked = server.last();
+        let text = |pointer: &str| asked.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let states = (!asked["object"].is_null(), !asked["oldObject"].is_null());
+        (text("/operation"), text("/kind/kind"), text("/subResource"), text("/options/kind"), states)
+    };
+    let expected = |operation: &str, kind: &str, subresource: &str, options: &str, states: (bool, bool)| {
+        (operation.to_owned(), kind.to_owned(), subresource.to_owned(), options.to_owned(), states)
+    };
+    admin.post(DEPLOYMENTS, deployment).await.expect(201);
+    assert_eq!(asked(), expected("CREATE", "Deployment", "", "CreateOptions", (true, false)));
+    admin.merge(&format!("{DEPLOYMENTS}/d?dryRun=All"), json!({"spec": {"replicas": 2}})).await.expect(200);
+    assert_eq!(asked(), expected("UPDATE", "Deployment", "", "UpdateOptions", (true, true)));
+    assert_eq!((&server.last()["dryRun"], &server.last()["name"]), (&json!(true), &json!("d")));
+    admin.merge(&format!("{DEPLOYMENTS}/d"), json!({})).await.expect(200);
+    assert_eq!(server.last()["dryRun"], false, "also about what changes nothing");
+    admin.merge(&format!("{DEPLOYMENTS}/d/scale"), json!({"spec": {"replicas": 3}})).await.expect(200);
+    assert_eq!(asked(), expected("UPDATE", "Scale", "scale", "UpdateOptions", (true, true)));
+    assert_eq!(server.last()["object"]["spec"]["replicas"], 3);
+    admin.merge(&format!("{DEPLOYMENTS}/d/status"), json!({"status": {"replicas": 1}})).await.expect(200);
+    assert_eq!(asked(), expected("UPDATE", "Deployment", "status", "UpdateOptions", (true, true)));
+    admin.delete(&format!("{DEPLOYMENTS}/d")).await.expect(200);
+    assert_eq!(asked(), expected("DELETE", "Deployment", "", "DeleteOptions", (false, true)));
+    admin.post(PODS, pod).await.expect(201);
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    admin.post(&format!("{PODS}/p/binding"), binding).await.expect(201);
+    assert_eq!(asked(), expected("CREATE", "Binding", "binding", "CreateOptions", (true, false)));
+    admin.send("POST", &format!("{PODS}/p/exec?command=ls&container=a"), &[], "").await;
+    assert_eq!(asked(), expected("CONNECT", "PodExecOptions", "exec", "", (true, false)));
+    assert_eq!(server.last()["object"]["command"], json!(["ls"]));
+    let before = server.count("/");
+    for name in ["a", "b"] {
+        admin.post(MAPS, config_map(name, json!({}))).await.expect(201);
+    }
+    admin.delete(MAPS).await.expect(200);
+    assert_eq!(server.count("/"), before + 4, "of a collection about each");
+    let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    admin.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review).await.expect(201);
+    assert_eq!(asked(), expected("CREATE", "SelfSubjectAccessReview", "", "CreateOptions", (true, false)));
+}
+
+#[tokio::test]
+async fn webhooks_that_refuse_everything_refuse_it_in_their_logical_cluster_only() {
+    let server = WebhookServer::start(|_, _| Reply::Response(json!({"allowed": false}))).await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    for name in ["a", "b"] {
+        admin.post("/apis/tenancy.kcp.io/v1alpha1/workspaces", json!({"metadata": {"name": name}})).await.expect(201);
+    }
+    let (a, b) = (admin.at("root:a"), admin.at("root:b"));
+    let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}]);
+    for kind in [VALIDATING, MUTATING] {
+        configure(&a, kind, "w", vec![webhook("w", server.client("/"), json!({"rules": rules}))]).await;
+    }
+    a.post(MAPS, config_map("m", json!({}))).await.expect(400);
+    let asked = server.count("/");
+    b.post(MAPS, config_map("m", json!({}))).await.expect(201);
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
+    assert_eq!(server.count("/"), asked, "others are not asked about");
+    for kind in [VALIDATING, MUTATING] {
+        a.delete(&format!("{kind}/w")).await.expect(200);
+    }
+    a.post(MAPS, config_map("m", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
+async fn dry_runs_reach_only_webhooks_without_side_effects() {
+    let server = WebhookServer::start(|_, _| allowed()).await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    // Such ones are refused at the door; they may be older than that.
+    let key = portolan_types::ObjectKey::cluster_scoped(
+        portolan_types::LogicalClusterId::ROOT,
+        portolan_types::GroupResource::new("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        "old".parse().unwrap(),
+    );
+    let old = json!({"metadata": {"name": "old"}, "webhooks": [webhook("w", server.client("/"), json!({"sideEffects": "Some"}))]});
+    let record = Some(portolan_types::Record::of(&old));
+    plane.store.commit(portolan_store::Transaction::one(key, portolan_store::Expect::Absent, record)).await.unwrap();
+    let refused = admin.post(&format!("{MAPS}?dryRun=All"), config_map("m", json!({}))).await;
+    if refused.code == 201 {
+        // The write of others is known a moment later.
+        tokio::task::yield_now().await;
+    }
+    let refused = admin.post(&format!("{MAPS}?dryRun=All"), config_map("m", json!({}))).await.expect(400);
+    assert_eq!(refused.message(), r#"admission webhook "w.example.com" does not support dry run"#);
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
+async fn patches_cannot_move_objects_or_blow_them_up() {
+    let bomb: Vec<Value> = std::iter::once(json!({"op": "add", "path": "/data", "value": {"k": "x".repeat(1000)}}))
+        .chain((0..40).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/k{n}")})))
+        .collect();
+    let server = WebhookServer::start(move |path, _| match path {
+        "/name" => patch(json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
+        "/namespace" => patch(json!([{"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}])),
+        "/uid" => patch(json!([{"op": "replace", "path": "/metadata/uid", "value": "x"}])),
+        "/placed" => {
+            patch(json!([{"op": "add", "path": "/metadata/annotations", "value": {"portolan.dev/clusters": "east"}}]))
+        }
+        "/absent" => patch(json!([{"op": "remove", "path": "/data/none"}])),
+        "/type" => patch(json!([{"op": "replace", "path": "/data", "value": 5}])),
+        "/bomb" => patch(bomb.clone().into()),
+        "/many" => patch((0..20_000).map(|n| json!({"op": "test", "path": "/x", "value": n})).collect()),
+        _ => patch(json!([{"op": "add", "path": "/data/k", "value": "x".repeat(4 << 20)}])),
+    })
+    .await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
+    for (path, codes) in [
+        ("/name", vec![400, 422]),
+        ("/namespace", vec![400]),
+        ("/uid", vec![409]),
+        ("/absent", vec![500]),
+        ("/type", vec![500]),
+        ("/bomb", vec![500]),
+        ("/many", vec![500]),
+        ("/huge", vec![500]),
+        ("/placed", vec![200]),
+    ] {
+        configure(&admin, MUTATING, "w", vec![webhook("w", server.client(path), json!({"timeoutSeconds": 10}))]).await;
+        let answer = admin.merge(&format!("{MAPS}/m"), json!({"data": {"a": path}})).await;
+        assert!(codes.contains(&answer.code), "{path}: {} {}", answer.code, answer.text());
+        if answer.code == 500 {
+            assert!(answer.message().contains("w.example.com"), "{path}: {}", answer.message());
+        }
+        admin.delete(&format!("{MUTATING}/w")).await.expect(200);
+    }
+    let kept = admin.get(&format!("{MAPS}/m")).await.expect(200).json();
+    assert!(kept["metadata"]["annotations"]["portolan.dev/clusters"].is_null(), "{kept}");
+}
+
+#[tokio::test]
+async fn slow_webhooks_leave_places_for_writes_to_others() {
+    let server = WebhookServer::start(|_, _| Reply::Silence).await;
+    let plane = Plane::with(|config| {
+        config.webhooks = WebhookAddresses { allow_local: true };
+        config.limits.webhooks_per_cluster = 4;
+    })
+    .await;
+    let admin = plane.admin();
+    admin.post("/apis/tenancy.kcp.io/v1alpha1/workspaces", json!({"metadata": {"name": "a"}})).await.expect(201);
+    let slow = admin.at("root:a");
+    configure(&slow, VALIDATING, "w", vec![webhook("w", server.client("/"), json!({}))]).await;
+    let writes = (0..3).map(|n| {
+        let slow = slow.clone();
+        async move { slow.post(MAPS, config_map(&format!("m{n}"), json!({}))).await.code }
+    });
+    let mut codes = futures::future::join_all(writes).await;
+    codes.sort_unstable();
+    assert_eq!(codes, [429, 500, 500]);
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
+}
