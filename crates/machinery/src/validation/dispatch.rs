@@ -1,8 +1,8 @@
 //! Which rules hold for which kind: one table per API group.
 
 use super::{
-    admission, apiregistration, apps, autoscaling, batch, certificates, core, discovery, flowcontrol, networking,
-    policy, portolan, rbac, resource, rules::Rules, small, storage,
+    admission, apiextensions, apiregistration, apps, autoscaling, batch, certificates, core, discovery, flowcontrol,
+    networking, policy, portolan, rbac, resource, rules::Rules, small, storage,
 };
 use crate::kinds::Kind;
 
@@ -25,6 +25,7 @@ pub(super) fn rules_of(kind: &Kind) -> &'static Rules {
         "coordination.k8s.io" => small::COORDINATION,
         "node.k8s.io" => small::NODE,
         "admissionregistration.k8s.io" => admission::RULES,
+        "apiextensions.k8s.io" => apiextensions::RULES,
         "apiregistration.k8s.io" => apiregistration::RULES,
         "certificates.k8s.io" => certificates::RULES,
         "flowcontrol.apiserver.k8s.io" => flowcontrol::RULES,

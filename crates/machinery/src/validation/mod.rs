@@ -4,6 +4,7 @@
 //! ([`view::At`]).
 
 mod admission;
+mod apiextensions;
 mod apiregistration;
 mod apps;
 mod autoscaling;
