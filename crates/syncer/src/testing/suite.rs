@@ -265,7 +265,8 @@ async fn life_of_a_copy(connector: Arc<dyn Connector>) -> Verdict {
             s.below("configmaps", "settings").await.unwrap_or_default()["data"]["color"] == "blue"
         })
         .await?;
-    ensure(stage.handle.stats().repairs >= 1, "a repair is counted")?;
+    // What is written below is seen there before the worker hears of it.
+    stage.until("a repair is counted", async |s| s.handle.stats().repairs >= 1).await?;
     let stage = stage.restarted().await;
     stage
         .tamper("configmaps", "settings", &json!({"metadata": {"labels": {(annotations::DOWN_CLUSTER): null}}}))
