@@ -9,6 +9,9 @@ use portolan_types::{
 
 /// Most objects that one transaction may write.
 pub const MAX_TRANSACTION_OBJECTS: usize = 100;
+/// Most conditions of one transaction: its writes, its checks, and the logical clusters that it writes to. What etcd takes at
+/// once holds for every engine, so that none refuses what another one accepts.
+pub const MAX_TRANSACTION_CONDITIONS: usize = 117;
 /// Most bytes that one transaction may write.
 pub const MAX_TRANSACTION_BYTES: usize = 1_572_864;
 
@@ -39,7 +42,7 @@ pub struct Write {
 /// Writes that happen all or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// Keys that are not written but must be as expected.
+    /// Keys that are not written but must be as expected; [`MAX_TRANSACTION_CONDITIONS`] bounds them.
     pub checks: Vec<(ObjectKey, Expect)>,
     /// The writes, in the order of their revisions. No key twice.
     pub writes: Vec<Write>,

@@ -1,13 +1,17 @@
 //! What a batch writes: the pure part of the committer. Every transaction is checked against the state after those before it
 //! in the batch, gets its own revisions, and fails alone.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion, record::RecordHeader};
 
 use crate::{
-    Change, Committed, Event, Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OBJECTS, StoreError, Transaction,
+    Change, Committed, Event, Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS,
+    StoreError, Transaction,
     history::{Entry, What},
     hub::Published,
     keys::{self, Suffix, meta},
@@ -32,11 +36,17 @@ pub(crate) struct PreparedWrite {
 
 impl PreparedTransaction {
     /// # Errors
-    /// `TooLarge` for more objects or bytes than a transaction may have, and for a key that is written twice.
+    /// `TooLarge` for more objects, conditions or bytes than a transaction may have, and for a key that is written twice.
     pub(crate) fn new(txn: Transaction) -> Result<Self, StoreError> {
         let count = txn.writes.len();
         if count > MAX_TRANSACTION_OBJECTS {
             let what = format!("{count} objects, at most {MAX_TRANSACTION_OBJECTS} are possible");
+            return Err(StoreError::TooLarge { what });
+        }
+        let clusters: BTreeSet<LogicalClusterId> = txn.writes.iter().map(|write| write.key.cluster).collect();
+        let conditions = count + txn.checks.len() + clusters.len();
+        if conditions > MAX_TRANSACTION_CONDITIONS {
+            let what = format!("{conditions} conditions, at most {MAX_TRANSACTION_CONDITIONS} are possible");
             return Err(StoreError::TooLarge { what });
         }
         let mut keys: Vec<&ObjectKey> = txn.writes.iter().map(|write| &write.key).collect();

@@ -14,7 +14,7 @@ use super::{
     },
 };
 use crate::{
-    Committed, Expect, StoreError, StoredObject,
+    Committed, Expect, MAX_TRANSACTION_CONDITIONS, StoreError, StoredObject,
     kv::failed,
     plan::{PreparedTransaction, PreparedWrite, check},
     read::{backend, revision},
@@ -27,8 +27,10 @@ const TRIES: usize = 64;
 const OPERATIONS: usize = 128;
 /// Nested transactions that an outer one has at no cost.
 const NESTED: usize = 20;
-/// Conditions of one transaction, which cannot be nested.
-const CONDITIONS: usize = 118;
+/// Conditions of one transaction, which cannot be nested: those of ours, and that this is the store that was opened.
+const CONDITIONS: usize = MAX_TRANSACTION_CONDITIONS + 1;
+// The rest is left for nested operations.
+const _: () = assert!(CONDITIONS < OPERATIONS);
 
 /// A condition: there is no such key.
 pub(super) fn is_absent(key: Vec<u8>) -> Compare {
@@ -106,7 +108,7 @@ pub(super) fn decode_places(mut bytes: &[u8]) -> Option<Vec<(u64, &[u8])>> {
 
 /// Commits a transaction.
 pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Committed, StoreError> {
-    let attempt = Attempt::new(inner, txn)?;
+    let attempt = Attempt::new(inner, txn);
     let mut seen = if attempt.only_creates() { attempt.nothing() } else { attempt.look().await? };
     for _ in 0..TRIES {
         let found = attempt.check(&seen)?;
@@ -121,7 +123,10 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
         let response = written.map_err(|fault| inner.write_fault(fault))?;
         let at = at(&response);
         if response.succeeded {
-            inner.sound(|standing| matches!(standing, super::Standing::Full));
+            // Deletions go on without room.
+            if attempt.puts() {
+                inner.sound(|standing| matches!(standing, super::Standing::Full));
+            }
             // The events are readable before the answer.
             inner.reach(at).await.map_err(|_| StoreError::Unknown)?;
             return inner.committed(at, count);
@@ -175,22 +180,20 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(inner: &'a Inner, txn: PreparedTransaction) -> Result<Self, StoreError> {
+    fn new(inner: &'a Inner, txn: PreparedTransaction) -> Self {
         let PreparedTransaction { checks, writes, .. } = txn;
         let mut clusters: Vec<LogicalClusterId> = writes.iter().map(|write| write.key.cluster).collect();
         clusters.sort_unstable();
         clusters.dedup();
-        let attempt = Self { inner, checks, writes, clusters };
-        let conditions = attempt.conditions();
-        if conditions > CONDITIONS {
-            let what = format!("{conditions} conditions, at most {CONDITIONS} are possible on etcd");
-            return Err(StoreError::TooLarge { what });
-        }
-        Ok(attempt)
+        Self { inner, checks, writes, clusters }
     }
 
     fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.writes.iter().map(|write| &write.key).chain(self.checks.iter().map(|(key, _)| key))
+    }
+
+    fn puts(&self) -> bool {
+        self.writes.iter().any(|write| write.record.is_some())
     }
 
     fn only_creates(&self) -> bool {

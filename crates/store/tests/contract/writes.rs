@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use portolan_store::{
-    Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OBJECTS, Modified, Objects, RangeScope, Step, StoreError,
-    Transaction, WatchScope,
+    Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS, Modified, Objects, RangeScope,
+    Step, StoreError, Transaction, WatchScope,
 };
 use serde_json::json;
 
@@ -157,6 +157,19 @@ pub(crate) async fn a_transaction_has_bounds(scene: Scene) {
     assert_eq!(text(&stored.record).len(), MAX_TRANSACTION_BYTES / 4);
     let twice = Transaction::one(pod(3, "a"), Expect::Anything, None).and(pod(3, "a"), Expect::Anything, None);
     assert_eq!(kind(&scene.commit(twice).await.unwrap_err()), "TooLarge");
+    let checked = |writes: usize, checks: usize| {
+        let checks = (0..checks).map(|n| (role(1, &format!("r{n}")), Expect::Absent)).collect();
+        let renamed = |mut write: portolan_store::Write| {
+            write.expect = Expect::Anything;
+            write
+        };
+        Transaction { checks, writes: many(writes).writes.into_iter().map(renamed).collect() }
+    };
+    for writes in [1, 40, MAX_TRANSACTION_OBJECTS] {
+        let checks = MAX_TRANSACTION_CONDITIONS - writes - 1;
+        assert!(scene.commit(checked(writes, checks)).await.is_ok(), "{writes} writes");
+        assert_eq!(kind(&scene.commit(checked(writes, checks + 1)).await.unwrap_err()), "TooLarge", "{writes} writes");
+    }
     let nothing = scene.commit(Transaction::default()).await.unwrap();
     assert_eq!(nothing.last, scene.store.current());
 }
