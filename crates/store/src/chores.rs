@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::{
     StoreError,
     core::{Answer, Core},
+    gate::Purpose,
     plan::Plan,
     upkeep::Progress,
 };
@@ -78,11 +79,11 @@ impl Chores {
 
 /// Marks a logical cluster as gone, in a batch of its own, and tells whether objects of it are left.
 pub(crate) fn delete_cluster(core: &Core, cluster: LogicalClusterId) -> (Answer, Progress) {
-    let committed = core.commit(|plan| match plan.delete_cluster(&core.resources, cluster) {
+    let delete = |plan: &mut Plan<'_>| match plan.delete_cluster(&core.resources, cluster) {
         Ok((committed, progress)) => (vec![Ok(committed)], progress),
         Err(error) => (vec![Err(error)], Progress::Done),
-    });
-    match committed {
+    };
+    match core.admit(Purpose::MakeRoom).and_then(|admitted| admitted.commit(delete)) {
         Ok((mut answers, progress)) => (answers.pop().unwrap_or_else(|| Err(StoreError::Unknown)), progress),
         Err(error) => (Err(error), Progress::Done),
     }

@@ -21,10 +21,11 @@ use tokio::sync::oneshot;
 use crate::{
     StoreError,
     chores::{Chores, delete_cluster},
-    core::{Answer, Core, closed},
+    core::{Admitted, Answer, Core, closed},
+    gate::Purpose,
     kv::failed,
     open::Held,
-    plan::PreparedTransaction,
+    plan::{Plan, PreparedTransaction},
     read::backend,
     upkeep::Progress,
 };
@@ -87,14 +88,14 @@ impl Committer {
     /// # Errors
     /// `Overloaded` when too much waits already; `Backend` when no write is taken any more. Nothing was written then.
     pub(crate) fn commit(&self, txn: PreparedTransaction) -> Result<oneshot::Receiver<Answer>, StoreError> {
-        let bytes = txn.bytes();
+        let (bytes, purpose) = (txn.bytes(), txn.purpose());
         if self.queued_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > QUEUE_BYTES {
             self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
             self.core.metrics.overloaded.inc();
             return Err(StoreError::Overloaded);
         }
         let (reply, answer) = oneshot::channel();
-        let sent = self.send(Request::Commit(txn, reply));
+        let sent = self.send(Request::Commit(txn, reply), purpose);
         if sent.is_err() {
             self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
         }
@@ -105,8 +106,8 @@ impl Committer {
     ///
     /// # Errors
     /// As for [`Committer::commit`].
-    pub(crate) fn send(&self, request: Request) -> Result<(), StoreError> {
-        self.core.check_open()?;
+    pub(crate) fn send(&self, request: Request, purpose: Purpose) -> Result<(), StoreError> {
+        self.core.check_open(purpose)?;
         let queue = self.queue.as_ref().ok_or_else(closed)?;
         match queue.try_send(request) {
             Ok(()) => {
@@ -182,7 +183,7 @@ impl Worker {
                 Taken::Full => self.guarded(Self::look_for_room),
             }
         };
-        let sound = self.core.check_open().is_ok();
+        let sound = self.core.check_open(Purpose::Any).is_ok();
         self.core.stop(failed("the store is closed"));
         self.chores.answer(Err(closed()));
         match self.core.kv.tidy() {
@@ -205,7 +206,7 @@ impl Worker {
         if catch_unwind(AssertUnwindSafe(|| step(self))).is_err() {
             self.core.stop(failed("the engine panicked: the store is damaged"));
             // The step answered nobody: those of its batch learn it by their dropped replies, those of a chore wait here.
-            self.chores.answer(self.core.check_open());
+            self.chores.answer(self.core.check_open(Purpose::MakeRoom));
         }
         self.untidy = true;
     }
@@ -214,14 +215,14 @@ impl Worker {
         if let Some(request) = self.next.take() {
             return Taken::Request(request);
         }
-        if !self.chores.is_idle() && self.core.check_open().is_ok() {
+        if !self.chores.is_idle() && self.core.check_open(Purpose::MakeRoom).is_ok() {
             return match self.requests.try_recv() {
                 Ok(request) => Taken::Request(request),
                 Err(TryRecvError::Empty) => Taken::Nothing,
                 Err(TryRecvError::Disconnected) => Taken::Over,
             };
         }
-        if self.core.gate.is_full() {
+        if self.core.gate.is_short_of_room() {
             return match self.requests.recv_timeout(LOOK) {
                 Ok(request) => Taken::Request(request),
                 Err(RecvTimeoutError::Timeout) => Taken::Full,
@@ -239,7 +240,7 @@ impl Worker {
     }
 
     fn tidy(&mut self) {
-        if self.core.check_open().is_ok() {
+        if self.core.check_open(Purpose::Any).is_ok() {
             match self.core.kv.tidy() {
                 Ok(()) => self.tell(),
                 Err(error) => self.core.stop(error),
@@ -296,20 +297,41 @@ impl Worker {
         batch
     }
 
-    /// Commits transactions, and a slice of the chores with them.
+    /// Commits transactions, and a slice of the chores with them. Without room for all, those that make room go alone.
     fn batch(&mut self, transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
+        let core = self.core.clone();
+        match core.admit(Purpose::Any) {
+            Ok(admitted) => self.commit(Ok(admitted), transactions),
+            Err(error) => {
+                let (rest, refused): (Vec<_>, Vec<_>) =
+                    transactions.into_iter().partition(|(txn, _)| txn.purpose() == Purpose::MakeRoom);
+                for (_, reply) in refused {
+                    let _ = reply.send(Err(error.clone()));
+                }
+                if !rest.is_empty() || !self.chores.is_idle() {
+                    self.commit(core.admit(Purpose::MakeRoom), rest);
+                }
+            }
+        }
+    }
+
+    fn commit(
+        &mut self,
+        admitted: Result<Admitted<'_>, StoreError>,
+        transactions: Vec<(PreparedTransaction, Reply<Answer>)>,
+    ) {
         let (transactions, replies): (Vec<_>, Vec<_>) = transactions.into_iter().unzip();
         let (core, chores) = (&self.core, &mut self.chores);
-        let committed = core.commit(|plan| {
+        let plan = |plan: &mut Plan<'_>| {
             let answers = transactions.into_iter().map(|txn| plan.transaction(txn)).collect();
             (answers, chores.slice(core, plan))
-        });
-        match committed {
+        };
+        match admitted.and_then(|admitted| admitted.commit(plan)) {
             Ok((answers, upkept)) => {
                 for (reply, answer) in replies.into_iter().zip(answers) {
                     let _ = reply.send(answer);
                 }
-                self.chores.answer(upkept.and(self.core.check_open()));
+                self.chores.answer(upkept.and(self.core.check_open(Purpose::MakeRoom)));
             }
             Err(error) => {
                 for reply in replies {
@@ -349,7 +371,7 @@ fn refuse(request: Request) {
 
 /// The answer of a thread that ended before it answered.
 pub(crate) fn no_answer(core: &Core) -> StoreError {
-    match core.check_open() {
+    match core.check_open(Purpose::MakeRoom) {
         Ok(()) => backend(failed("the store's committer is gone")),
         Err(error) => error,
     }

@@ -5,7 +5,7 @@ use portolan_types::LogicalClusterId;
 
 use crate::{
     BackendError, Committed, Durable, StoreError,
-    gate::{Gate, Room},
+    gate::{Gate, Purpose, Room},
     holds::Holds,
     hub::Hub,
     kv::{KvResult, OrderedKv, View, failed, read},
@@ -37,9 +37,23 @@ impl Core {
     }
 
     /// # Errors
-    /// When no write is taken.
-    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
-        self.gate.check()
+    /// When no write of such a purpose is taken.
+    pub(crate) fn check_open(&self, purpose: Purpose) -> Result<(), StoreError> {
+        self.gate.check(purpose)
+    }
+
+    /// Looks whether there is room for a batch.
+    ///
+    /// # Errors
+    /// As for [`Core::check_open`]; `Full` when there is no room, which is remembered until there is.
+    pub(crate) fn admit(&self, purpose: Purpose) -> Result<Admitted<'_>, StoreError> {
+        self.check_open(purpose)?;
+        match (self.room.check(purpose), purpose) {
+            (Ok(()), _) => return Ok(Admitted(self)),
+            (Err(full), Purpose::Any) => self.gate.narrow_for(&full),
+            (Err(full), Purpose::MakeRoom) => self.gate.close_for(full),
+        }
+        Err(StoreError::Full)
     }
 
     /// Takes no write any more, or none until there is room.
@@ -47,10 +61,12 @@ impl Core {
         self.gate.close_for(why);
     }
 
-    /// Takes writes again when there is room again, and returns the logical clusters whose deletion goes on; `None` when it
-    /// is not so far, or never will be. What was committed without anybody having been told becomes visible now.
+    /// Takes writes again when there is room again, or those that make room, and returns the logical clusters whose deletion
+    /// goes on; `None` when it is not so far, or never will be. What was committed without anybody having been told becomes
+    /// visible now.
     pub(crate) fn recover(&self) -> Option<Vec<LogicalClusterId>> {
-        self.room.check().ok()?;
+        let purposes = if self.gate.is_full() { &[Purpose::Any, Purpose::MakeRoom][..] } else { &[Purpose::Any] };
+        let purpose = *purposes.iter().find(|purpose| self.room.check(**purpose).is_ok())?;
         // Whoever sees a key knows its resource.
         let recovered = self.kv.recover(&mut |view| {
             self.resources.extend(load(view)?.resources);
@@ -61,48 +77,12 @@ impl Core {
             Ok(found) => {
                 self.resources.extend(found.resources);
                 self.hub.jump(found.marks);
-                self.gate.reopen();
+                self.gate.reopen(purpose);
                 Some(found.sweeps)
             }
             Err(error) => {
                 self.stop(error);
                 None
-            }
-        }
-    }
-
-    /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at
-    /// a time. Beside etcd's answers this is the only place where a [`Durable`] is made.
-    ///
-    /// After a failed sync the outcome of what was planned is unknown, and no further write is taken. Without room on the disk
-    /// nothing is planned.
-    pub(crate) fn commit<T>(
-        &self,
-        plan: impl FnOnce(&mut Plan<'_>) -> (Vec<Result<Committed, StoreError>>, T),
-    ) -> Result<(Vec<Answer>, T), StoreError> {
-        self.check_open()?;
-        if let Err(full) = self.room.check() {
-            self.stop(full);
-            return Err(StoreError::Full);
-        }
-        let (planned, answers, more) = self
-            .view(|view| {
-                let mut batch = Plan::new(view, &self.resources)?;
-                let (answers, more) = plan(&mut batch);
-                Ok::<_, StoreError>((batch.finish(), answers, more))
-            })
-            .map_err(backend)??;
-        match self.sync(planned) {
-            Ok(()) => Ok((answers.into_iter().map(|answer| answer.map(Durable::after_sync)).collect(), more)),
-            Err(error) => {
-                match error.is_full() {
-                    true => tracing::error!(error = %error, "a batch may not be durable"),
-                    false => {
-                        tracing::error!(error = %error, "a batch may not be durable, the store takes no write any more")
-                    }
-                }
-                self.stop(error);
-                Ok((answers.into_iter().map(|answer| answer.and(Err(StoreError::Unknown))).collect(), more))
             }
         }
     }
@@ -117,6 +97,42 @@ impl Core {
         }
         self.hub.publish(planned.events, planned.marks, || self.kv.publish());
         Ok(())
+    }
+}
+
+/// There is room for a batch. Without that nothing is planned.
+pub(crate) struct Admitted<'a>(&'a Core);
+
+impl Admitted<'_> {
+    /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at
+    /// a time. Beside etcd's answers this is the only place where a [`Durable`] is made.
+    ///
+    /// After a failed sync the outcome of what was planned is unknown, and no further write is taken.
+    pub(crate) fn commit<T>(
+        self,
+        plan: impl FnOnce(&mut Plan<'_>) -> (Vec<Result<Committed, StoreError>>, T),
+    ) -> Result<(Vec<Answer>, T), StoreError> {
+        let Self(core) = self;
+        let (planned, answers, more) = core
+            .view(|view| {
+                let mut batch = Plan::new(view, &core.resources)?;
+                let (answers, more) = plan(&mut batch);
+                Ok::<_, StoreError>((batch.finish(), answers, more))
+            })
+            .map_err(backend)??;
+        match core.sync(planned) {
+            Ok(()) => Ok((answers.into_iter().map(|answer| answer.map(Durable::after_sync)).collect(), more)),
+            Err(error) => {
+                match error.is_full() {
+                    true => tracing::error!(error = %error, "a batch may not be durable"),
+                    false => {
+                        tracing::error!(error = %error, "a batch may not be durable, the store takes no write any more")
+                    }
+                }
+                core.stop(error);
+                Ok((answers.into_iter().map(|answer| answer.and(Err(StoreError::Unknown))).collect(), more))
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     blocking::{Weight, run},
     committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
+    gate::Purpose,
     hub::Cursor,
     inline::Inline,
     plan::PreparedTransaction,
@@ -106,7 +107,7 @@ impl Store for EmbeddedStore {
     }
 
     fn health(&self) -> Result<(), StoreError> {
-        self.core.gate.check()
+        self.core.check_open(Purpose::Any)
     }
 
     fn oldest(&self) -> ResourceVersion {
@@ -119,7 +120,7 @@ impl Store for EmbeddedStore {
             Writer::Inline(inline) => return Box::pin(std::future::ready(inline.compact(&self.core, upto))),
         };
         let (reply, answer) = oneshot::channel();
-        let sent = committer.send(Request::Compact(upto, reply));
+        let sent = committer.send(Request::Compact(upto, reply), Purpose::MakeRoom);
         Box::pin(async move {
             sent?;
             answer.await.unwrap_or_else(|_| Err(no_answer(&self.core)))
@@ -130,7 +131,9 @@ impl Store for EmbeddedStore {
         let pending = match &self.writer {
             Writer::Thread(committer) => {
                 let (reply, answer) = oneshot::channel();
-                committer.send(Request::DeleteCluster(cluster, reply)).map(|()| Pending::Later(answer))
+                committer
+                    .send(Request::DeleteCluster(cluster, reply), Purpose::MakeRoom)
+                    .map(|()| Pending::Later(answer))
             }
             Writer::Inline(inline) => Ok(Pending::Now(inline.delete_cluster(&self.core, cluster))),
         };

@@ -1,4 +1,4 @@
-//! Whether writes are taken: always, not while the disk is full, or not any more.
+//! Whether writes are taken: all, only those that make room while the disk is nearly full, none, or none any more.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -6,13 +6,25 @@ use parking_lot::RwLock;
 
 use crate::{BackendError, StoreError};
 
+/// What a write does to the room on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It may take some.
+    Any,
+    /// It deletes, goes on with a deletion, or forgets history. The last quarter of the reserve is open to it: what is deleted
+    /// becomes history first, which takes a little room until it is compacted.
+    MakeRoom,
+}
+
 /// Lets writes in, or says why not.
 pub(crate) struct Gate(RwLock<Standing>);
 
 #[derive(Clone)]
 enum Standing {
     Open,
-    /// Until there is room again.
+    /// Only what makes room is let in, until there is enough.
+    Tight,
+    /// Nothing is let in until there is room again.
     Full,
     /// For good.
     Stopped(Arc<BackendError>),
@@ -25,16 +37,31 @@ impl Gate {
 
     /// # Errors
     /// When no write is taken.
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
-        match &*self.0.read() {
-            Standing::Open => Ok(()),
-            Standing::Full => Err(StoreError::Full),
-            Standing::Stopped(why) => Err(StoreError::Backend(why.clone())),
+    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), StoreError> {
+        match (&*self.0.read(), purpose) {
+            (Standing::Open, _) | (Standing::Tight, Purpose::MakeRoom) => Ok(()),
+            (Standing::Tight, Purpose::Any) | (Standing::Full, _) => Err(StoreError::Full),
+            (Standing::Stopped(why), _) => Err(StoreError::Backend(why.clone())),
         }
     }
 
+    /// Whether room is waited for.
+    pub(crate) fn is_short_of_room(&self) -> bool {
+        matches!(*self.0.read(), Standing::Tight | Standing::Full)
+    }
+
+    /// Whether nothing at all is let in until there is room.
     pub(crate) fn is_full(&self) -> bool {
         matches!(*self.0.read(), Standing::Full)
+    }
+
+    /// Lets in only what makes room, unless nothing is let in already.
+    pub(crate) fn narrow_for(&self, why: &BackendError) {
+        let mut standing = self.0.write();
+        if matches!(*standing, Standing::Open) {
+            tracing::error!(error = %why, "the disk is nearly full, only deletions are taken until there is room again");
+            *standing = Standing::Tight;
+        }
     }
 
     /// Takes no write until [`Gate::reopen`] when the disk is full, and none any more after another failure.
@@ -43,21 +70,28 @@ impl Gate {
         match &*standing {
             Standing::Stopped(_) => {}
             Standing::Full if why.is_full() => {}
-            Standing::Open if why.is_full() => {
+            Standing::Open | Standing::Tight if why.is_full() => {
                 tracing::error!(error = %why, "the disk is full, no write is taken until there is room again");
                 *standing = Standing::Full;
             }
-            Standing::Open | Standing::Full => *standing = Standing::Stopped(Arc::new(why)),
+            Standing::Open | Standing::Tight | Standing::Full => *standing = Standing::Stopped(Arc::new(why)),
         }
     }
 
-    /// Takes writes again, unless they were stopped for good.
-    pub(crate) fn reopen(&self) {
+    /// Takes writes again, or those that make room, unless they were stopped for good.
+    pub(crate) fn reopen(&self, purpose: Purpose) {
         let mut standing = self.0.write();
-        if matches!(*standing, Standing::Full) {
-            tracing::info!("the disk has room again, writes are taken");
-            *standing = Standing::Open;
-        }
+        *standing = match (&*standing, purpose) {
+            (Standing::Tight | Standing::Full, Purpose::Any) => {
+                tracing::info!("the disk has room again, writes are taken");
+                Standing::Open
+            }
+            (Standing::Full, Purpose::MakeRoom) => {
+                tracing::info!("the disk has some room again, deletions are taken");
+                Standing::Tight
+            }
+            (Standing::Open | Standing::Tight | Standing::Stopped(_), _) => return,
+        };
     }
 }
 
@@ -88,11 +122,16 @@ impl Room {
     }
 
     /// # Errors
-    /// When less than the reserve is left. A system that cannot tell is taken to have room.
-    pub(crate) fn check(&self) -> Result<(), BackendError> {
+    /// When less than the reserve is left, or than a quarter of it for what makes room. A system that cannot tell is taken to
+    /// have room.
+    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), BackendError> {
+        let kept = match purpose {
+            Purpose::Any => self.reserve,
+            Purpose::MakeRoom => self.reserve / 4,
+        };
         match (self.free)() {
-            Ok(free) if free < self.reserve => Err(BackendError {
-                context: format!("{free} bytes are left on the disk, {} are kept back", self.reserve),
+            Ok(free) if free < kept => Err(BackendError {
+                context: format!("{free} bytes are left on the disk, {kept} are kept back"),
                 source: Some(Box::new(io::Error::from(io::ErrorKind::StorageFull))),
             }),
             Ok(_) | Err(_) => Ok(()),
@@ -106,7 +145,7 @@ mod tests {
     use crate::kv::failed;
 
     fn full() -> BackendError {
-        Room::measured(2, || Ok(1)).check().unwrap_err()
+        Room::measured(2, || Ok(1)).check(Purpose::Any).unwrap_err()
     }
 
     #[test]
@@ -127,19 +166,36 @@ mod tests {
             let gate = Gate::open();
             failures.into_iter().for_each(|why| gate.close_for(why));
             if reopened {
-                gate.reopen();
+                gate.reopen(Purpose::Any);
             }
-            assert_eq!(gate.check().err().map(|why| why.to_string()).as_deref(), refused_after, "{case}");
+            assert_eq!(gate.check(Purpose::Any).err().map(|why| why.to_string()).as_deref(), refused_after, "{case}");
         }
     }
 
     #[test]
     fn room_is_what_the_file_system_has_beyond_the_reserve() {
         let dir = std::env::temp_dir();
-        assert!(Room::in_directory(dir.clone(), 1).check().is_ok());
-        let told = Room::in_directory(dir, u64::MAX).check().unwrap_err();
+        assert!(Room::in_directory(dir.clone(), 1).check(Purpose::Any).is_ok());
+        let told = Room::in_directory(dir, u64::MAX).check(Purpose::MakeRoom).unwrap_err();
         assert!(told.is_full() && told.to_string().contains("left on the disk"), "{told}");
-        assert!(Room::measured(u64::MAX, || Err(io::ErrorKind::Unsupported.into())).check().is_ok());
-        assert!(Room::unlimited().check().is_ok());
+        assert!(Room::measured(u64::MAX, || Err(io::ErrorKind::Unsupported.into())).check(Purpose::Any).is_ok());
+        assert!(Room::unlimited().check(Purpose::Any).is_ok());
+    }
+
+    #[test]
+    fn what_makes_room_may_use_the_last_quarter_but_one_of_the_reserve() {
+        for (free, any, making_room) in [(100, true, true), (99, false, true), (25, false, true), (24, false, false)] {
+            let room = Room::measured(100, move || Ok(free));
+            let found = (room.check(Purpose::Any).is_ok(), room.check(Purpose::MakeRoom).is_ok());
+            assert_eq!(found, (any, making_room), "{free}");
+        }
+        let gate = Gate::open();
+        gate.narrow_for(&full());
+        assert_eq!((gate.check(Purpose::Any).is_ok(), gate.check(Purpose::MakeRoom).is_ok()), (false, true));
+        gate.close_for(full());
+        gate.narrow_for(&full());
+        assert!(gate.check(Purpose::MakeRoom).is_err(), "less room does not let more in");
+        gate.reopen(Purpose::MakeRoom);
+        assert_eq!((gate.check(Purpose::Any).is_ok(), gate.check(Purpose::MakeRoom).is_ok()), (false, true));
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     StoreError,
     chores::delete_cluster,
     core::{Answer, Core},
+    gate::Purpose,
     kv::failed,
     plan::PreparedTransaction,
     upkeep::Progress,
@@ -20,7 +21,7 @@ pub(crate) struct Inline(Mutex<()>);
 impl Inline {
     pub(crate) fn commit(&self, core: &Core, txn: PreparedTransaction) -> Answer {
         let _one = self.0.lock();
-        let (mut answers, ()) = core.commit(|plan| (vec![plan.transaction(txn)], ()))?;
+        let (mut answers, ()) = core.admit(txn.purpose())?.commit(|plan| (vec![plan.transaction(txn)], ()))?;
         answers.pop().unwrap_or_else(|| Err(StoreError::Unknown))
     }
 
@@ -28,7 +29,8 @@ impl Inline {
         let _one = self.0.lock();
         let (answer, mut progress) = delete_cluster(core, cluster);
         while progress == Progress::More {
-            let (_, swept) = core.commit(|plan| (Vec::new(), plan.sweep(&core.resources, cluster)))?;
+            let admitted = core.admit(Purpose::MakeRoom)?;
+            let (_, swept) = admitted.commit(|plan| (Vec::new(), plan.sweep(&core.resources, cluster)))?;
             progress = swept?;
         }
         answer
@@ -38,7 +40,8 @@ impl Inline {
         let _one = self.0.lock();
         core.hub.marks().check_happened(upto.get())?;
         loop {
-            let (_, compacted) = core.commit(|plan| (Vec::new(), plan.compact(core.holds.bound(upto.get()))))?;
+            let admitted = core.admit(Purpose::MakeRoom)?;
+            let (_, compacted) = admitted.commit(|plan| (Vec::new(), plan.compact(core.holds.bound(upto.get()))))?;
             if compacted? == Progress::Done {
                 return Ok(());
             }

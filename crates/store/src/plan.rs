@@ -12,6 +12,7 @@ use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion
 use crate::{
     Change, Committed, Event, Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS,
     StoreError, Transaction,
+    gate::Purpose,
     history::{Entry, What},
     hub::Published,
     keys::{self, Suffix, meta},
@@ -66,6 +67,14 @@ impl PreparedTransaction {
             return Err(StoreError::TooLarge { what });
         }
         Ok(Self { checks: txn.checks, writes, bytes })
+    }
+
+    /// What it does to the room on the disk. Deleting an object often begins with changing it: what is being deleted may be
+    /// changed until it is gone.
+    pub(crate) fn purpose(&self) -> Purpose {
+        let leaves = |record: &Prepared| record.header().is_deleting;
+        let makes_room = self.writes.iter().all(|write| write.record.as_ref().is_none_or(leaves));
+        if makes_room { Purpose::MakeRoom } else { Purpose::Any }
     }
 
     /// Bytes that it takes, about.

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
@@ -108,8 +108,11 @@ impl Scene {
     }
 
     async fn put(&self, name: &str) -> Result<ResourceVersion, StoreError> {
-        let record = Record::of(&json!({"metadata": {"name": name}}));
-        let txn = Transaction::one(pod(name), Expect::Anything, Some(record));
+        self.write(name, Some(json!({"metadata": {"name": name}}))).await
+    }
+
+    async fn write(&self, name: &str, object: Option<Value>) -> Result<ResourceVersion, StoreError> {
+        let txn = Transaction::one(pod(name), Expect::Anything, object.as_ref().map(Record::of));
         soon(self.store.commit(txn)).await.map(|committed| committed.into_inner().last)
     }
 
@@ -160,10 +163,11 @@ async fn a_write_under_way_when_the_engine_panics_is_unknown() {
 #[tokio::test]
 async fn without_room_nothing_is_written_until_there_is_some_again() {
     let scene = Scene::new().await;
-    scene.room.store(4, Ordering::Relaxed);
+    scene.room.store(0, Ordering::Relaxed);
     let before = scene.store.current();
     for _ in 0..3 {
         assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+        assert!(matches!(scene.write("before", None).await, Err(StoreError::Full)));
         let compacted = soon(scene.store.compact(before)).await;
         assert!(matches!(compacted, Err(StoreError::Full)), "{compacted:?}");
     }
@@ -172,6 +176,35 @@ async fn without_room_nothing_is_written_until_there_is_some_again() {
     scene.room.store(5, Ordering::Relaxed);
     scene.until_it_takes_writes().await;
     assert_eq!(scene.put("after").await.unwrap(), before.plus(1), "no revision was used up");
+}
+
+#[tokio::test]
+async fn on_a_nearly_full_disk_deletions_and_compactions_go_on_and_make_room() {
+    let scene = Scene::new().await;
+    scene.put("finalized").await.unwrap();
+    scene.room.store(4, Ordering::Relaxed);
+    assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+    let deleting = json!({"metadata": {"name": "finalized", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    scene.write("finalized", Some(deleting)).await.unwrap();
+    let last = scene.write("finalized", None).await.unwrap();
+    assert!(matches!(scene.store.health(), Err(StoreError::Full)), "deleting makes no room by itself");
+    soon(scene.store.compact(last)).await.unwrap();
+    assert_eq!(scene.store.oldest(), last);
+    let gone = soon(scene.store.delete_cluster(LogicalClusterId::new(7))).await.unwrap().into_inner();
+    scene.room.store(0, Ordering::Relaxed);
+    assert!(matches!(scene.write("before", None).await, Err(StoreError::Full)));
+    // From none at all to some, and then to enough.
+    scene.room.store(4, Ordering::Relaxed);
+    let deleted = loop {
+        match scene.write("before", None).await {
+            Err(StoreError::Full) => tokio::task::yield_now().await,
+            other => break other.unwrap(),
+        }
+    };
+    assert_eq!(deleted, gone.last.plus(1), "no revision was used up");
+    scene.room.store(5, Ordering::Relaxed);
+    scene.until_it_takes_writes().await;
+    assert!(scene.put("after").await.is_ok() && !scene.is_there("before").await);
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use crate::{
     audit::audit,
     chores::delete_cluster,
     core::Core,
-    gate::{Gate, Room},
+    gate::{Gate, Purpose, Room},
     holds::Holds,
     hub::{Hub, RingBudget},
     kv::{View, read},
@@ -238,7 +238,8 @@ fn operate(core: &Core, number: usize, numbers: &mut Numbers) {
         17 => core.kv.tidy().unwrap(),
         33 => {
             let upto = core.hub.marks().last - numbers.below(20).min(core.hub.marks().last - 1);
-            let (_, compacted) = core.commit(|plan| (Vec::new(), plan.compact(upto))).unwrap();
+            let admitted = core.admit(Purpose::Any).unwrap();
+            let (_, compacted) = admitted.commit(|plan| (Vec::new(), plan.compact(upto))).unwrap();
             compacted.unwrap();
         }
         49 if number % 150 == 149 => {
@@ -251,7 +252,7 @@ fn operate(core: &Core, number: usize, numbers: &mut Numbers) {
                 (transactions.into_iter().map(|txn| plan.transaction(txn)).collect(), ())
             };
             // Deleting what is absent and writing to what is gone fail, which is part of it.
-            core.commit(plan).unwrap();
+            core.admit(Purpose::Any).unwrap().commit(plan).unwrap();
         }
     }
 }
