@@ -82,12 +82,18 @@ fn opener(engine: Engine) -> Result<Opener, OpenError> {
     }
 }
 
+/// Makes a directory and those above it that are missing, and syncs their names: the store in it would be lost with them.
 fn make_private(dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)
+    builder.create(dir)?;
+    missing.iter().filter_map(|dir| dir.parent()).try_for_each(|parent| {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        File::open(parent)?.sync_all()
+    })
 }
 
 fn lock(dir: &Path) -> Result<File, OpenError> {

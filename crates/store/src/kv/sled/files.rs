@@ -10,7 +10,8 @@ use std::{
 
 use ::sled::Db;
 
-use crate::kv::{KvResult, failure};
+use super::fault;
+use crate::kv::KvResult;
 
 /// How often, and after which pause, opening is tried again while sled's own lock is held.
 const TRIES: u32 = 100;
@@ -31,7 +32,7 @@ pub(super) fn open(path: &Path, cache_bytes: usize) -> KvResult<Db> {
                 tries += 1;
                 thread::sleep(PAUSE);
             }
-            opened => return opened.map_err(failure("opening the store")),
+            opened => return opened.map_err(fault("opening the store")),
         }
     }
 }

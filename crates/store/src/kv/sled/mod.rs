@@ -6,6 +6,8 @@
 //! - sled has no snapshots. Views hold a lock that a batch needs to be applied; while an applied batch is not yet published,
 //!   they see through it by what it replaced. So no view waits for a sync.
 //! - A snapshot file that a killed process was still writing is removed before opening: sled would refuse to start.
+//! - After a failed write sled answers nothing any more, not even reads. The folder is opened again then: views go on, without
+//!   what failed, and after a full disk so do batches.
 
 mod chunks;
 mod files;
@@ -15,7 +17,7 @@ use std::{
     fs::File,
     ops::Bound,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -24,6 +26,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure};
+use crate::BackendError;
 
 /// What the keys of an unpublished batch were before it.
 type Replaced = BTreeMap<Vec<u8>, Option<IVec>>;
@@ -36,14 +39,28 @@ struct Open {
     file: File,
 }
 
+impl Open {
+    fn at(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+        files::remove_unfinished_snapshots(path).map_err(failure("removing unfinished snapshots"))?;
+        let db = guarded("opening the store", || files::open(path, cache_bytes))?;
+        files::sync(path).map_err(failure("syncing the store's files"))?;
+        let file = File::open(path.join("db")).map_err(failure("opening the store's file"))?;
+        Ok(Self { db, file })
+    }
+}
+
 /// A sled database.
 pub(crate) struct SledKv {
+    path: PathBuf,
+    cache_bytes: usize,
     open: RwLock<Option<Open>>,
     /// Held for writing while a batch is applied, for reading as long as a view lasts.
     replaced: RwLock<Replaced>,
     /// One batch at a time.
     writing: Mutex<()>,
     broken: AtomicBool,
+    /// Whether it broke because there was no room.
+    was_full: AtomicBool,
 }
 
 impl SledKv {
@@ -52,16 +69,28 @@ impl SledKv {
     /// # Errors
     /// When the folder is damaged or cannot be used.
     pub(crate) fn open(path: &Path, cache_bytes: usize) -> KvResult<Self> {
-        files::remove_unfinished_snapshots(path).map_err(failure("removing unfinished snapshots"))?;
-        let db = guarded("opening the store", || files::open(path, cache_bytes))?;
-        files::sync(path).map_err(failure("syncing the store's files"))?;
-        let file = File::open(path.join("db")).map_err(failure("opening the store's file"))?;
         Ok(Self {
-            open: RwLock::new(Some(Open { db, file })),
+            path: path.to_owned(),
+            cache_bytes,
+            open: RwLock::new(Some(Open::at(path, cache_bytes)?)),
             replaced: RwLock::default(),
             writing: Mutex::default(),
             broken: AtomicBool::new(false),
+            was_full: AtomicBool::new(false),
         })
+    }
+
+    /// Opens the folder again. What views see does not change by it: a batch that failed stays hidden.
+    fn reopen(&self) -> KvResult<()> {
+        let mut open = self.open.write();
+        let failed = open.take();
+        // It may say once more that it failed.
+        let _ = guarded("closing the store", move || {
+            drop(failed);
+            Ok(())
+        });
+        *open = Some(Open::at(&self.path, self.cache_bytes)?);
+        Ok(())
     }
 
     fn write(&self, batch: &Batch) -> KvResult<()> {
@@ -77,14 +106,14 @@ impl SledKv {
                 }
                 Ok(())
             })
-            .map_err(failure("reading"))?;
+            .map_err(fault("reading"))?;
         }
         {
             let mut replaced = self.replaced.write();
             *replaced = before;
-            db.apply_batch(raw).map_err(failure("writing"))?;
+            db.apply_batch(raw).map_err(fault("writing"))?;
         }
-        db.flush().map_err(failure("syncing"))?;
+        db.flush().map_err(fault("syncing"))?;
         file.sync_data().map_err(failure("syncing"))
     }
 }
@@ -106,7 +135,13 @@ impl OrderedKv for SledKv {
         }
         let written = guarded("writing the store", || self.write(&batch));
         // What a failed batch replaced stays, so that views never see it.
-        self.broken.store(written.is_err(), Ordering::Release);
+        if let Err(why) = &written {
+            self.was_full.store(why.is_full(), Ordering::Release);
+            self.broken.store(true, Ordering::Release);
+            if let Err(error) = self.reopen() {
+                tracing::error!(%error, "the store cannot be read after a failed write");
+            }
+        }
         written
     }
 
@@ -120,11 +155,24 @@ impl OrderedKv for SledKv {
         Ok(())
     }
 
-    fn recover(&self, _: &mut Before<'_>) -> KvResult<()> {
-        match self.broken.load(Ordering::Acquire) {
-            true => Err(failed("sled ran out of room within a batch and must be started again")),
-            false => Ok(()),
+    fn recover(&self, before: &mut Before<'_>) -> KvResult<()> {
+        let _one = self.writing.lock();
+        if !self.broken.load(Ordering::Acquire) {
+            return Ok(());
         }
+        if !self.was_full.load(Ordering::Acquire) {
+            return Err(failed("the store takes no write after a failure"));
+        }
+        self.reopen()?;
+        {
+            let open = self.open.read();
+            let Open { db, .. } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+            let nothing = RwLock::new(Replaced::new());
+            guarded("reading the store", || before(&SledView { db, replaced: nothing.read() }))?;
+        }
+        self.replaced.write().clear();
+        self.broken.store(false, Ordering::Release);
+        Ok(())
     }
 
     fn close(&self) {
@@ -137,6 +185,14 @@ impl OrderedKv for SledKv {
         {
             self.broken.store(true, Ordering::Release);
         }
+    }
+}
+
+/// A failure of sled's, told as the system's where it is one.
+fn fault(context: &'static str) -> impl FnOnce(::sled::Error) -> BackendError {
+    move |error| match error {
+        ::sled::Error::Io(error) => failure(context)(error),
+        other => failure(context)(other),
     }
 }
 

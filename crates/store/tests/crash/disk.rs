@@ -1,0 +1,203 @@
+//! A disk as a crash could leave it: files, folders, and what of the steps since the last sync survives.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::Path,
+};
+
+use crate::numbers::Numbers;
+
+/// Bytes that a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// A file or folder, whatever its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Inode {
+    number: u64,
+    is_folder: bool,
+}
+
+/// The folder that is recorded.
+const ROOT: Inode = Inode { number: 0, is_folder: true };
+
+/// A name in a folder.
+pub(crate) type Place = (Inode, String);
+
+/// What a process did.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Named(Place, Inode),
+    Removed(Place),
+    Renamed(Place, Place, Inode),
+    Resized(Inode, usize),
+    Wrote(Inode, usize, Vec<u8>),
+    /// What was done before to this file, or to the names in this folder, survives from now on.
+    Synced(Inode),
+}
+
+impl Step {
+    /// Whether syncing `inode` makes this last.
+    fn is_of(&self, inode: Inode) -> bool {
+        match self {
+            Self::Named((dir, _), _) | Self::Removed((dir, _)) => *dir == inode,
+            Self::Renamed((from, _), (to, _), _) => *from == inode || *to == inode,
+            Self::Resized(file, _) | Self::Wrote(file, ..) => *file == inode,
+            Self::Synced(_) => false,
+        }
+    }
+}
+
+/// Files and folders.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    files: HashMap<Inode, Vec<u8>>,
+    names: BTreeMap<Place, Inode>,
+    made: u64,
+}
+
+impl Disk {
+    /// What lies in a folder.
+    pub(crate) fn read(dir: &Path) -> Self {
+        let mut disk = Self::default();
+        disk.read_into(ROOT, dir);
+        disk
+    }
+
+    fn read_into(&mut self, folder: Inode, dir: &Path) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let is_folder = entry.file_type().unwrap().is_dir();
+            let inode = self.make(is_folder);
+            self.names.insert((folder, entry.file_name().into_string().unwrap()), inode);
+            match is_folder {
+                true => self.read_into(inode, &entry.path()),
+                false => drop(self.files.insert(inode, fs::read(entry.path()).unwrap())),
+            }
+        }
+    }
+
+    /// A file or folder that has no name yet.
+    pub(crate) fn make(&mut self, is_folder: bool) -> Inode {
+        self.made += 1;
+        Inode { number: self.made, is_folder }
+    }
+
+    /// The folder and the name of a path.
+    pub(crate) fn place(&self, path: &str) -> Place {
+        match path.rsplit_once('/') {
+            Some((dir, name)) => (self.find(dir).unwrap_or_else(|| panic!("no folder {dir}")), name.to_owned()),
+            None => (ROOT, path.to_owned()),
+        }
+    }
+
+    /// What a path names.
+    pub(crate) fn find(&self, path: &str) -> Option<Inode> {
+        path.split('/')
+            .filter(|name| !name.is_empty())
+            .try_fold(ROOT, |folder, name| self.names.get(&(folder, name.to_owned())).copied())
+    }
+
+    pub(crate) fn apply(&mut self, step: &Step) {
+        self.apply_part(step, || true);
+    }
+
+    /// Does a step as far as `survives` says of each of its sectors.
+    fn apply_part(&mut self, step: &Step, mut survives: impl FnMut() -> bool) {
+        match step {
+            Step::Named(place, inode) if survives() => drop(self.names.insert(place.clone(), *inode)),
+            Step::Removed(place) if survives() => drop(self.names.remove(place)),
+            Step::Renamed(from, to, inode) if survives() => {
+                self.names.remove(from);
+                self.names.insert(to.clone(), *inode);
+            }
+            Step::Resized(file, len) if survives() => self.files.entry(*file).or_default().resize(*len, 0),
+            Step::Wrote(file, at, data) => {
+                let bytes = self.files.entry(*file).or_default();
+                for (number, sector) in sectors(*at, data) {
+                    if survives() {
+                        bytes.resize(bytes.len().max(number + sector.len()), 0);
+                        bytes[number..number + sector.len()].copy_from_slice(sector);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the files in an empty folder.
+    pub(crate) fn write(&self, dir: &Path) {
+        self.write_from(ROOT, dir);
+    }
+
+    fn write_from(&self, folder: Inode, dir: &Path) {
+        for ((_, name), inode) in self.names.iter().filter(|((of, _), _)| *of == folder) {
+            let path = dir.join(name);
+            if inode.is_folder {
+                fs::create_dir(&path).unwrap();
+                self.write_from(*inode, &path);
+            } else {
+                fs::write(&path, self.files.get(inode).map_or(&[][..], Vec::as_slice)).unwrap();
+            }
+        }
+    }
+}
+
+/// The parts of `data`, written at `at`, that a disk writes whole or not at all.
+fn sectors(at: usize, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let first = (SECTOR - at % SECTOR).min(data.len());
+    let (head, rest) = data.split_at(first);
+    let rest = rest.chunks(SECTOR).enumerate().map(move |(number, part)| (at + first + number * SECTOR, part));
+    [(at, head)].into_iter().chain(rest)
+}
+
+/// What of the unsynced steps a crash leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Left {
+    All,
+    Nothing,
+    SomeSteps,
+    SomeSectors,
+}
+
+impl Left {
+    const EACH: [Self; 4] = [Self::All, Self::Nothing, Self::SomeSteps, Self::SomeSectors];
+
+    fn image(self, synced: &Disk, pending: &[Step], numbers: &mut Numbers) -> Disk {
+        let mut disk = synced.clone();
+        for step in pending {
+            let whole = numbers.below(2) == 0;
+            disk.apply_part(step, || match self {
+                Self::All => true,
+                Self::Nothing => false,
+                Self::SomeSteps => whole,
+                Self::SomeSectors => numbers.below(2) == 0,
+            });
+        }
+        disk
+    }
+}
+
+/// The disk as a crash after each `stride`th step could leave it, and after which one that is.
+pub(crate) fn crashes<'a>(
+    start: &Disk,
+    steps: &'a [Step],
+    stride: usize,
+    seed: u64,
+) -> impl Iterator<Item = (usize, Left, Disk)> + 'a {
+    let (mut numbers, mut synced, mut pending) = (Numbers::from(seed), start.clone(), Vec::<Step>::new());
+    steps.iter().enumerate().flat_map(move |(at, step)| {
+        match step {
+            Step::Synced(inode) => {
+                let (lasting, rest) = std::mem::take(&mut pending).into_iter().partition(|step| step.is_of(*inode));
+                pending = rest;
+                let lasting: Vec<Step> = lasting;
+                lasting.iter().for_each(|step| synced.apply(step));
+            }
+            step => pending.push(step.clone()),
+        }
+        let taken = if at % stride == 0 { &Left::EACH[..] } else { &[] };
+        let images = taken.iter().map(|left| (at + 1, *left, left.image(&synced, &pending, &mut numbers)));
+        images.collect::<Vec<_>>()
+    })
+}

@@ -1,0 +1,164 @@
+//! A disk that fails or runs full at a step: a process goes on as long as it may, and is compared with what it said.
+
+use std::{fs::File, path::Path, time::Duration};
+
+use portolan_store::{DynStore, RangeRequest, RangeScope, StoreError, found_in, open};
+use portolan_types::Seams;
+
+use crate::{
+    DIR, ENGINE, folder,
+    numbers::Numbers,
+    runtime,
+    shim::{Fault, SAID, record},
+    whole,
+    workload::{Said, config, digest, transaction},
+};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+/// Operations of the workload.
+const OPERATIONS: usize = 60;
+/// How long is waited for writes to be taken again once there is room.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+/// Not a test of its own: the process whose disk fails.
+#[test]
+fn child_that_suffers() {
+    if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
+        runtime().block_on(suffer(&engine, Path::new(&root)));
+    }
+}
+
+async fn suffer(engine: &str, root: &Path) {
+    let mut said = Said::new(File::create(root.join(SAID)).unwrap());
+    let store = match open(config(engine, root), Seams::system()) {
+        Ok(store) => store,
+        Err(error) => return said.say(&format!("refused {error}")),
+    };
+    said.acknowledged(store.current().get());
+    said.state(&store, store.current()).await;
+    let mut numbers = Numbers::from(5);
+    for _ in 0..OPERATIONS {
+        match store.commit(transaction(&mut numbers)).await {
+            Ok(committed) => {
+                let last = committed.into_inner().last;
+                said.acknowledged(last.get());
+                said.state(&store, last).await;
+            }
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => {
+                said.say(&format!("failed {error}"));
+                // Reads go on; only sled needs room for that, since it must be opened again.
+                let read = || store.range(RangeRequest::all(RangeScope::All));
+                assert!(read().await.is_ok() || engine == "Sled" && matches!(store.health(), Err(StoreError::Full)));
+                File::create(root.with_extension("room")).unwrap();
+                if writes_are_taken_again(&store).await {
+                    said.say("recovered");
+                }
+                read().await.unwrap();
+            }
+        }
+    }
+    store.close().await;
+}
+
+/// Whether a store whose disk has room takes writes again; at once not, when it will never do so.
+async fn writes_are_taken_again(store: &DynStore) -> bool {
+    let taken = async {
+        loop {
+            match store.health() {
+                Ok(()) => return true,
+                Err(StoreError::Backend(_)) => return false,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    tokio::time::timeout(RECOVERED, taken).await.expect("a store with room takes writes or never will")
+}
+
+/// What a process said while its disk failed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Course {
+    failed: bool,
+    recovered: bool,
+}
+
+/// Runs a process with a fault, opens what it left, and compares; `None` when it ended before the fault.
+fn survives(engine: &str, fault: Fault) -> Option<Course> {
+    let dir = folder();
+    let root = dir.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    let recorded = record("faults::child_that_suffers", engine, &root, Some(fault));
+    let errors = String::from_utf8_lossy(&recorded.output.stderr);
+    assert!(recorded.output.status.success(), "{engine}, {fault:?}: {errors}");
+    let (mut course, mut acknowledged, mut state) = (Course::default(), 0, None);
+    for (_, text) in &recorded.said {
+        let words: Vec<&str> = text.split(' ').collect();
+        match words[0] {
+            "acknowledged" => {
+                let lies = course.failed && !course.recovered;
+                assert!(
+                    !lies,
+                    "{engine}, {fault:?}: something was acknowledged after the failure: {:?}",
+                    recorded.said
+                );
+                acknowledged = words[1].parse::<u64>().unwrap();
+            }
+            "state" => state = words[2].parse().ok(),
+            "recovered" => course.recovered = true,
+            _ => course.failed = true,
+        }
+    }
+    runtime().block_on(async {
+        let config = config(engine, &root);
+        if acknowledged == 0 && found_in(&root.join("data")).is_none() {
+            return;
+        }
+        let store =
+            open(config.clone(), Seams::system()).unwrap_or_else(|error| panic!("{engine}, {fault:?}: {error}"));
+        let current = store.current();
+        assert!(current.get() >= acknowledged, "{engine}, {fault:?}: {acknowledged} is lost, it is at {current}");
+        if acknowledged > 0 {
+            let then = digest(&store, portolan_types::ResourceVersion::new(acknowledged)).await;
+            assert_eq!(Some(then), state, "{engine}, {fault:?}: at revision {acknowledged}");
+        }
+        store.close().await;
+        whole(config).await.unwrap_or_else(|what| panic!("{engine}, {fault:?}: {what}"));
+    });
+    (course.failed || recorded.steps.is_empty()).then_some(course)
+}
+
+/// Fails the steps of a kind, some of them, and returns the courses that this took.
+fn each_step(engine: &str, fault: impl Fn(usize) -> Fault) -> Vec<Course> {
+    let thorough = crate::told("PORTOLAN_CRASH_STRIDE").is_some();
+    let steps = (0..).map(|n: usize| 1 + n * if thorough { 1 } else { 1 + n * 4 });
+    steps.map_while(|at| survives(engine, fault(at))).collect()
+}
+
+#[test]
+fn a_failed_sync_at_any_step_ends_writing_and_loses_nothing() {
+    for (engine, kind) in [("Redb", 's'), ("Sled", 's'), ("Sled", 'r')] {
+        let courses = each_step(engine, |at| Fault { kind, at, errno: EIO, once: true });
+        assert!(courses.len() > 3, "{engine}: {courses:?}");
+        assert!(courses.iter().all(|course| !course.recovered), "{engine}: {courses:?}");
+    }
+}
+
+#[test]
+fn a_failed_write_at_any_step_ends_writing_and_loses_nothing() {
+    for engine in ["Redb", "Sled"] {
+        let courses = each_step(engine, |at| Fault { kind: 'w', at, errno: EIO, once: true });
+        assert!(courses.len() > 3, "{engine}: {courses:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_runs_full_at_any_step_loses_nothing_and_goes_on_when_there_is_room() {
+    for engine in ["Redb", "Sled"] {
+        let courses = each_step(engine, |at| Fault { kind: 'w', at, errno: ENOSPC, once: false });
+        assert!(courses.len() > 3, "{engine}: {courses:?}");
+        let recovered = courses.iter().filter(|course| course.recovered).count();
+        println!("{engine}: {} full disks, {recovered} times it went on by itself", courses.len());
+        assert!(recovered > 0, "{courses:?}");
+    }
+}
