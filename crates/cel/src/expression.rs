@@ -11,7 +11,12 @@ use std::sync::Arc;
 pub struct Expression {
     program: Program,
     output: Type,
+    /// Of its text.
+    length: usize,
 }
+
+/// Bytes of a compiled expression for a byte of its text: a node of some hundred bytes for a few characters.
+const BYTES_PER_BYTE: usize = 64;
 
 /// What variables stand for in one evaluation.
 #[derive(Clone, Copy, Default)]
@@ -64,7 +69,13 @@ impl Expression {
         let checked = check::compile(text, environment)?;
         let output = checked.output().clone();
         let program = Program::new(&checked).map_err(|problem| format!("instantiation failed: {problem}"))?;
-        Ok(Self { program, output })
+        Ok(Self { program, output, length: text.len() })
+    }
+
+    /// About how many bytes it takes: as much as its text, many times over, and what its patterns may compile to.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.length * BYTES_PER_BYTE + self.program.weight_of_patterns()
     }
 
     /// What it gives.
@@ -76,7 +87,12 @@ impl Expression {
     /// Evaluates within a limit.
     #[must_use]
     pub fn evaluate<'a>(&'a self, variables: &Variables<'a>, limit: u64) -> Evaluated {
-        self.evaluate_with(variables, limit)
+        let outcome = self.program.evaluate(variables, limit);
+        let answer = outcome.value.map(Answer::from).map_err(|failure| {
+            let over_limit = matches!(failure, Failure::Cancelled(_));
+            EvaluationError { message: failure.message().to_owned(), over_limit }
+        });
+        Evaluated { answer, cost: outcome.cost }
     }
 
     /// The value itself, for other expressions to go on with.
@@ -88,20 +104,16 @@ impl Expression {
         let outcome = self.program.evaluate(activation, limit);
         (outcome.value, outcome.cost)
     }
+}
 
-    pub(crate) fn evaluate_with<'a>(&'a self, activation: &dyn Activation<'a>, limit: u64) -> Evaluated {
-        let outcome = self.program.evaluate(activation, limit);
-        let answer = match outcome.value {
-            Ok(Value::Null) => Ok(Answer::Null),
-            Ok(Value::Bool(value)) => Ok(Answer::Bool(value)),
-            Ok(Value::String(text)) => Ok(Answer::Text(text.to_string())),
-            Ok(_) => Ok(Answer::Other),
-            Err(failure) => {
-                let over_limit = matches!(failure, Failure::Cancelled(_));
-                Err(EvaluationError { message: failure.message().to_owned(), over_limit })
-            }
-        };
-        Evaluated { answer, cost: outcome.cost }
+impl From<Value<'_>> for Answer {
+    fn from(value: Value<'_>) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Bool(value),
+            Value::String(text) => Self::Text(text.to_string()),
+            _ => Self::Other,
+        }
     }
 }
 

@@ -4,6 +4,18 @@ use ::regex::{Regex, RegexBuilder};
 
 /// A pattern may compile to this many bytes.
 const MAX_BYTES: usize = 4 << 20;
+/// Most patterns compile to no more than this.
+const FEW_BYTES: usize = 64 << 10;
+/// Bytes of states that are computed ahead while a pattern is matched; it is slower where they do not do, and no worse.
+const MAX_STATES: usize = 256 << 10;
+
+/// A pattern that compiled.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    pub(crate) regex: Regex,
+    /// Most bytes that it takes.
+    pub(crate) weight: usize,
+}
 /// Go repeats no part more often.
 const MAX_REPEAT: u32 = 1000;
 
@@ -11,9 +23,17 @@ const MAX_REPEAT: u32 = 1000;
 ///
 /// # Errors
 /// What is wrong with it, as Go tells where that is known.
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
+pub(super) fn compile(pattern: &str) -> Result<Pattern, String> {
     let rewritten = rewrite(pattern)?;
-    RegexBuilder::new(&rewritten).size_limit(MAX_BYTES).build().map_err(|error| {
+    let within = |limit: usize| {
+        let regex = RegexBuilder::new(&rewritten).size_limit(limit).dfa_size_limit(MAX_STATES).build();
+        regex.map(|regex| Pattern { regex, weight: limit + MAX_STATES })
+    };
+    let compiled = match within(FEW_BYTES) {
+        Err(::regex::Error::CompiledTooBig(_)) => within(MAX_BYTES),
+        other => other,
+    };
+    compiled.map_err(|error| {
         format!("invalid pattern: `{pattern}`: {}", error.to_string().lines().last().unwrap_or_default())
     })
 }
@@ -172,7 +192,7 @@ mod tests {
             (r"\bfoo\b", "a foo b", true),
             (r"^[^\s]+$", "a b", false),
         ] {
-            assert_eq!(compile(pattern).map(|found| found.is_match(text)), Ok(expected), "{pattern} on {text}");
+            assert_eq!(compile(pattern).map(|found| found.regex.is_match(text)), Ok(expected), "{pattern} on {text}");
         }
         for wrong in ["a{1001}", "(?=a)", "[a", r"\1", "a\\"] {
             assert!(compile(wrong).is_err(), "{wrong}");

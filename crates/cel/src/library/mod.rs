@@ -29,7 +29,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     /// Patterns that the expression has as constants.
-    pub(crate) patterns: &'a HashMap<Arc<str>, ::regex::Regex>,
+    pub(crate) patterns: &'a HashMap<Arc<str>, regex::Pattern>,
     pub(crate) meter: Meter,
 }
 

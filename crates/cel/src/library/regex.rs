@@ -1,8 +1,8 @@
 //! Patterns.
 
+pub(crate) use super::go_regex::Pattern;
 use super::{Context, Function, go_regex, no_overload};
 use crate::program::{Failure, List, Value};
-use ::regex::Regex;
 use std::borrow::Cow;
 
 pub(super) fn function(name: &str) -> Option<Function> {
@@ -15,12 +15,12 @@ pub(super) fn function(name: &str) -> Option<Function> {
 }
 
 /// Compiles a pattern of Go's syntax.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+pub(crate) fn compile(pattern: &str) -> Result<Pattern, String> {
     go_regex::compile(pattern)
 }
 
 /// The pattern, compiled before where it is a constant.
-fn pattern<'c>(text: &str, context: &'c Context<'_>) -> Result<Cow<'c, Regex>, Failure> {
+fn pattern<'c>(text: &str, context: &'c Context<'_>) -> Result<Cow<'c, Pattern>, Failure> {
     if let Some(known) = context.patterns.get(text) {
         return Ok(Cow::Borrowed(known));
     }
@@ -31,7 +31,7 @@ fn pattern<'c>(text: &str, context: &'c Context<'_>) -> Result<Cow<'c, Regex>, F
 fn matches<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
     let [Value::String(text), Value::String(wanted)] = args else { return no_overload() };
     let wanted = pattern(wanted, context).map_err(|failure| prefixed(failure, "error parsing regexp"))?;
-    Ok(Value::Bool(wanted.is_match(text)))
+    Ok(Value::Bool(wanted.regex.is_match(text)))
 }
 
 fn prefixed(failure: Failure, prefix: &str) -> Failure {
@@ -45,7 +45,7 @@ fn find<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Fail
     let [Value::String(text), Value::String(wanted)] = args else { return no_overload() };
     let wanted =
         pattern(wanted, context).map_err(|failure| prefixed(failure, "Illegal regex: error parsing regexp"))?;
-    context.meter.text(wanted.find(text).map_or("", |found| found.as_str()).to_owned())
+    context.meter.text(wanted.regex.find(text).map_or("", |found| found.as_str()).to_owned())
 }
 
 fn find_all<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {
@@ -59,7 +59,7 @@ fn find_all<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, 
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut found = Vec::new();
     let mut end = None;
-    for part in wanted.find_iter(text) {
+    for part in wanted.regex.find_iter(text) {
         if found.len() >= limit {
             break;
         }

@@ -3,12 +3,16 @@
 use super::Compiled;
 use crate::check::Environment;
 use crate::expression::Variables;
-use crate::program::{Activation, Failure, PER_CALL_LIMIT, Value};
+use crate::program::{Activation, Failure, Value};
 use crate::types::Type;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 const VARIABLES: &str = "kubernetes.variables";
+/// The type of an operation of a JSON patch.
+pub(super) const JSON_PATCH: &str = "JSONPatch";
+const AUTHORIZER: &str = "authorizer";
+const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
 fn fields(all: &[(&str, Type)]) -> BTreeMap<Arc<str>, Type> {
     all.iter().map(|(name, one)| ((*name).into(), one.clone())).collect()
@@ -18,8 +22,8 @@ fn object(name: &str) -> Type {
     Type::Struct(name.into())
 }
 
-/// `request`, `object`, `oldObject`, `namespaceObject`, and what else there is.
-pub(super) fn environment(has_params: bool, has_authorizer: bool) -> Environment {
+/// `request`, `object`, `oldObject`, `namespaceObject`, rights, and what else there is.
+pub(super) fn environment(has_params: bool) -> Environment {
     let text = || Type::String;
     let texts = || Type::list(Type::String);
     let text_map = || Type::map(Type::String, Type::String);
@@ -76,21 +80,64 @@ pub(super) fn environment(has_params: bool, has_authorizer: bool) -> Environment
         "kubernetes.Namespace",
         &[("metadata", object(metadata)), ("spec", object(spec)), ("status", object(status))],
     );
-    declare(VARIABLES, &[]);
     let variables = &mut environment.variables;
     variables.insert("object".into(), Type::Dyn);
     variables.insert("oldObject".into(), Type::Dyn);
     variables.insert("request".into(), object("kubernetes.AdmissionRequest"));
     variables.insert("namespaceObject".into(), object("kubernetes.Namespace"));
-    variables.insert("variables".into(), object(VARIABLES));
     if has_params {
         variables.insert("params".into(), Type::Dyn);
     }
-    if has_authorizer {
-        variables.insert("authorizer".into(), object("kubernetes.authorization.Authorizer"));
-        variables.insert("authorizer.requestResource".into(), object("kubernetes.authorization.ResourceCheck"));
-    }
+    variables.insert(AUTHORIZER.into(), object("kubernetes.authorization.Authorizer"));
+    variables.insert(REQUEST_RESOURCE.into(), object("kubernetes.authorization.ResourceCheck"));
     environment
+}
+
+/// Leaves out the questions of who may do what.
+pub(super) fn take_rights(environment: &mut Environment) {
+    environment.variables.remove(AUTHORIZER);
+    environment.variables.remove(REQUEST_RESOURCE);
+}
+
+/// Makes `variables` known, of which there is none yet.
+pub(super) fn declare_variables(environment: &mut Environment) {
+    environment.objects.insert(VARIABLES.into(), BTreeMap::new());
+    environment.variables.insert("variables".into(), object(VARIABLES));
+}
+
+/// The same, with the types that mutations are made of.
+pub(super) fn mutating(environment: &Environment) -> Environment {
+    let mut environment = Environment { open_objects: true, mutation: true, ..environment.clone() };
+    let text = || Type::String;
+    let operation = fields(&[("op", text()), ("path", text()), ("from", text()), ("value", Type::Dyn)]);
+    environment.objects.insert(JSON_PATCH.into(), operation);
+    environment
+}
+
+/// As what an expression's type is known to those that use the variable: texts, numbers, lists and maps as such, all else at run
+/// time only.
+pub(super) fn declared(output: &Type) -> Type {
+    match output {
+        Type::List(element) => Type::list(declared(element)),
+        Type::Map(key, value) => Type::map(declared(key), declared(value)),
+        Type::Any
+        | Type::Null
+        | Type::Bool
+        | Type::Int
+        | Type::Uint
+        | Type::Double
+        | Type::String
+        | Type::Bytes
+        | Type::Duration
+        | Type::Timestamp => output.clone(),
+        Type::Error
+        | Type::Dyn
+        | Type::Struct(_)
+        | Type::Opaque(..)
+        | Type::Type(_)
+        | Type::Param(_)
+        | Type::Var(_) => Type::Dyn,
+    }
 }
 
 /// Makes `variables.name` known to the expressions that follow.
@@ -109,6 +156,8 @@ pub type Given<'a> = Variables<'a>;
 pub(super) struct Scope<'a> {
     given: Given<'a>,
     variables: &'a [(Arc<str>, Compiled)],
+    /// Most that one variable may cost.
+    limit: u64,
     known: Mutex<Known<'a>>,
 }
 
@@ -119,8 +168,8 @@ struct Known<'a> {
 }
 
 impl<'a> Scope<'a> {
-    pub(super) fn new(given: Given<'a>, variables: &'a [(Arc<str>, Compiled)]) -> Self {
-        Self { given, variables, known: Mutex::default() }
+    pub(super) fn new(given: Given<'a>, variables: &'a [(Arc<str>, Compiled)], limit: u64) -> Self {
+        Self { given, variables, limit, known: Mutex::default() }
     }
 
     /// What variables have cost since this was last asked.
@@ -138,7 +187,7 @@ impl<'a> Scope<'a> {
         let value = match &self.variables[index].1 {
             Err(problem) => Err(Failure::Error(format!("composited variable {name:?} fails to compile: {problem}"))),
             Ok(expression) => {
-                let (value, cost) = expression.value(self, PER_CALL_LIMIT);
+                let (value, cost) = expression.value(self, self.limit);
                 if let Ok(mut known) = self.known.lock() {
                     known.cost = known.cost.saturating_add(cost);
                 }

@@ -1,14 +1,18 @@
 //! Admission policies: their expressions, what these can see, and what they decide. Which objects a policy is for is not known here.
 
+mod compile;
 mod environment;
+mod mutate;
+mod purse;
 mod run;
 
+pub use compile::{Compiled, Compiler};
 pub use environment::Given;
+pub use mutate::{Change, MutatingPolicy};
+pub use purse::{Effort, TooLong};
 pub use run::{AuditAnnotation, Matched, PolicyDecision, PolicyVerdict, Review};
 
-use crate::check::Environment;
 use crate::expression::Expression;
-use crate::types::Type;
 use serde_json::Value as Json;
 use std::sync::Arc;
 
@@ -24,9 +28,6 @@ pub enum FailurePolicy {
     /// As if the policy were not there.
     Ignore,
 }
-
-/// An expression of a policy, or what is wrong with it.
-pub(crate) type Compiled = Result<Expression, String>;
 
 /// The match conditions of a webhook or a policy.
 #[derive(Debug)]
@@ -58,7 +59,11 @@ struct Validation {
     message: String,
     reason: String,
     compiled: Compiled,
-    message_expression: Option<Compiled>,
+    message_expression: Option<(String, Compiled)>,
+}
+
+fn weight(compiled: &Compiled) -> usize {
+    compiled.as_ref().map_or_else(String::len, Expression::weight)
 }
 
 fn text<'j>(json: &'j Json, name: &str) -> &'j str {
@@ -73,74 +78,76 @@ fn failure_policy(spec: &Json) -> FailurePolicy {
     if text(spec, "failurePolicy") == "Ignore" { FailurePolicy::Ignore } else { FailurePolicy::Fail }
 }
 
-/// Compiles an expression that has to give one of these types.
-fn compile(text: &str, environment: &Environment, wanted: &[Type]) -> Compiled {
-    let expression =
-        Expression::compile(text, environment).map_err(|problems| format!("compilation failed: {problems}"))?;
-    if wanted.is_empty() || wanted.contains(expression.output()) {
-        return Ok(expression);
-    }
-    match wanted {
-        [one] => Err(format!("must evaluate to {}", one.name())),
-        many => {
-            let names: Vec<&str> = many.iter().map(Type::name).collect();
-            Err(format!("must evaluate to one of [{}]", names.join(" ")))
-        }
-    }
-}
-
 impl MatchConditions {
     /// Compiles `matchConditions` of a webhook, or of a policy whose parameters they see.
     #[must_use]
     pub fn new(spec: &Json, has_params: bool) -> Self {
-        let environment = environment::environment(has_params, true);
+        Self::with(spec, &Compiler::new(has_params))
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.conditions.iter().map(|condition| weight(&condition.compiled)).sum()
+    }
+
+    fn with(spec: &Json, compiler: &Compiler) -> Self {
         let condition = |json: &Json| Condition {
             name: text(json, "name").to_owned(),
             text: text(json, "expression").to_owned(),
-            compiled: compile(text(json, "expression"), &environment, &[Type::Bool]),
+            compiled: compiler.condition(text(json, "expression")),
         };
         let conditions = list(spec, "matchConditions").iter().map(condition).collect();
         Self { conditions, failure_policy: failure_policy(spec) }
     }
 }
 
+/// The variables of a policy, and a compiler that knows them.
+fn variables(spec: &Json) -> (Vec<(Arc<str>, Compiled)>, Compiler) {
+    let mut compiler = Compiler::with_variables(spec.get("paramKind").is_some_and(Json::is_object));
+    let variable = |json: &Json| {
+        let name = text(json, "name");
+        (name.into(), compiler.variable(name, text(json, "expression")))
+    };
+    let variables = list(spec, "variables").iter().map(variable).collect();
+    (variables, compiler)
+}
+
 impl ValidatingPolicy {
     /// Compiles `spec` of a ValidatingAdmissionPolicy.
     #[must_use]
     pub fn new(spec: &Json) -> Self {
-        let has_params = spec.get("paramKind").is_some_and(Json::is_object);
-        let mut with_rights = environment::environment(has_params, true);
-        let mut variables = Vec::new();
-        for variable in list(spec, "variables") {
-            let compiled = compile(text(variable, "expression"), &with_rights, &[]);
-            let one = compiled.as_ref().map_or(Type::Dyn, |expression| expression.output().clone());
-            environment::declare_variable(&mut with_rights, text(variable, "name"), one);
-            variables.push((text(variable, "name").into(), compiled));
-        }
-        let mut without = with_rights.clone();
-        without.variables.remove("authorizer");
-        without.variables.remove("authorizer.requestResource");
+        let (variables, compiler) = variables(spec);
         let validation = |json: &Json| Validation {
             text: text(json, "expression").to_owned(),
             message: text(json, "message").to_owned(),
             reason: text(json, "reason").to_owned(),
-            compiled: compile(text(json, "expression"), &with_rights, &[Type::Bool]),
+            compiled: compiler.condition(text(json, "expression")),
             message_expression: Some(text(json, "messageExpression"))
                 .filter(|text| !text.is_empty())
-                .map(|text| compile(text, &without, &[Type::String])),
+                .map(|text| (text.to_owned(), compiler.message(text))),
         };
         let annotation = |json: &Json| {
             let expression = text(json, "valueExpression");
-            let compiled = compile(expression, &without, &[Type::String, Type::Null]);
-            (text(json, "key").to_owned(), expression.to_owned(), compiled)
+            (text(json, "key").to_owned(), expression.to_owned(), compiler.annotation(expression))
         };
         Self {
             failure_policy: failure_policy(spec),
-            conditions: MatchConditions::new(spec, has_params),
+            conditions: MatchConditions::with(spec, &compiler),
             validations: list(spec, "validations").iter().map(validation).collect(),
             annotations: list(spec, "auditAnnotations").iter().map(annotation).collect(),
             variables,
         }
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let variables = self.variables.iter().map(|(_, compiled)| compiled);
+        let messages = self.validations.iter().filter_map(|one| Some(&one.message_expression.as_ref()?.1));
+        let validations = self.validations.iter().map(|one| &one.compiled).chain(messages);
+        let annotations = self.annotations.iter().map(|(_, _, compiled)| compiled);
+        self.conditions.weight() + variables.chain(validations).chain(annotations).map(weight).sum::<usize>()
     }
 
     /// What is wrong with its expressions, each with its path below `spec`.
@@ -160,7 +167,7 @@ impl ValidatingPolicy {
         }
         for (index, validation) in self.validations.iter().enumerate() {
             note(format!("validations[{index}].expression"), &validation.compiled);
-            if let Some(message) = &validation.message_expression {
+            if let Some((_, message)) = &validation.message_expression {
                 note(format!("validations[{index}].messageExpression"), message);
             }
         }

@@ -1,9 +1,9 @@
 //! What a policy says of one request.
 
 use super::environment::{Given, Scope};
-use super::{Compiled, FailurePolicy, MATCH_BUDGET, MatchConditions, ValidatingPolicy, Validation};
+use super::purse::{OUT_OF_BUDGET, Purse, Refused};
+use super::{Effort, FailurePolicy, MATCH_BUDGET, MatchConditions, TooLong, ValidatingPolicy, Validation};
 use crate::expression::Answer;
-use crate::program::PER_CALL_LIMIT;
 use crate::rules::{BUDGET, MAX_MESSAGE};
 
 /// Whether match conditions hold.
@@ -56,51 +56,37 @@ pub struct PolicyVerdict {
 /// A request as policies see it.
 pub type Review<'a> = Given<'a>;
 
-const OUT_OF_BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
-
-/// Takes costs of expressions from what is left.
-struct Purse(u64);
-
-impl Purse {
-    /// What an expression gives, or what is said instead.
-    fn evaluate<'a>(&mut self, text: &str, compiled: &'a Compiled, scope: &Scope<'a>) -> Result<Answer, Refused> {
-        let expression =
-            compiled.as_ref().map_err(|problem| Refused::Expression(format!("compilation error: {problem}")))?;
-        let evaluated = expression.evaluate_with(scope, PER_CALL_LIMIT);
-        let cost = evaluated.cost.saturating_add(scope.take_cost());
-        self.0 = self.0.checked_sub(cost).ok_or(Refused::Budget)?;
-        evaluated
-            .answer
-            .map_err(|error| Refused::Expression(format!("expression '{text}' resulted in error: {}", error.message)))
-    }
-}
-
-enum Refused {
-    Expression(String),
-    Budget,
-}
-
 impl MatchConditions {
-    /// Whether they hold for a request.
+    /// Whether there are none.
     #[must_use]
-    pub fn matches<'a>(&'a self, review: Review<'a>) -> Matched {
-        let scope = Scope::new(review, &[]);
-        let mut purse = Purse(MATCH_BUDGET);
-        let mut problems = Vec::new();
+    pub fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// Whether they hold for a request. One that does not decides, whatever is wrong with others.
+    ///
+    /// # Errors
+    /// When that takes longer than a brief evaluation.
+    pub fn matches<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<Matched, TooLong> {
+        let scope = Scope::new(review, &[], effort.per_call());
+        let mut purse = Purse::new(effort, MATCH_BUDGET);
+        let (mut problems, mut against) = (Vec::new(), None);
         for condition in &self.conditions {
-            match purse.evaluate(&condition.text, &condition.compiled, &scope) {
-                Ok(Answer::Bool(false)) => return Matched::No(condition.name.clone()),
+            match purse.answer(&condition.text, &condition.compiled, &scope) {
+                Ok(Answer::Bool(false)) => against = against.or(Some(&condition.name)),
                 Ok(_) => {}
+                Err(Refused::Expression(problem)) if problems.contains(&problem) => {}
                 Err(Refused::Expression(problem)) => problems.push(problem),
-                Err(Refused::Budget) => return self.unsure(OUT_OF_BUDGET.to_owned()),
+                Err(Refused::Budget) => return Ok(self.unsure(OUT_OF_BUDGET.to_owned())),
+                Err(Refused::TooLong) => return Err(TooLong),
             }
         }
-        match problems.as_slice() {
-            [] => Matched::Yes,
-            [one] => self.unsure(one.clone()),
-            many => self.unsure(format!("[{}]", many.join(", "))),
-        }
+        Ok(match (against, problems.as_slice()) {
+            (Some(name), _) => Matched::No(name.clone()),
+            (None, []) => Matched::Yes,
+            (None, [one]) => self.unsure(one.clone()),
+            (None, many) => self.unsure(format!("[{}]", many.join(", "))),
+        })
     }
 
     fn unsure(&self, problem: String) -> Matched {
@@ -111,25 +97,40 @@ impl MatchConditions {
     }
 }
 
+/// What the expressions of all validations give, in their order, and what is left of the budget.
+type Evaluated = (Vec<Result<Answer, String>>, Purse);
+
 impl ValidatingPolicy {
     /// What it says of a request that it is for.
-    #[must_use]
-    pub fn validate<'a>(&'a self, review: Review<'a>) -> PolicyVerdict {
-        match self.conditions.matches(review) {
+    ///
+    /// # Errors
+    /// When that takes longer than a brief evaluation.
+    pub fn validate<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<PolicyVerdict, TooLong> {
+        match self.conditions.matches(review, effort)? {
             Matched::Yes => {}
-            Matched::No(_) | Matched::Ignored => return PolicyVerdict::default(),
-            Matched::Failed(problem) => return self.failed(problem),
+            Matched::No(_) | Matched::Ignored => return Ok(PolicyVerdict::default()),
+            Matched::Failed(problem) => return Ok(self.failed(problem)),
         }
-        let scope = Scope::new(review, &self.variables);
-        let mut purse = Purse(BUDGET.unsigned_abs());
-        let mut decisions = Vec::with_capacity(self.validations.len());
-        for validation in &self.validations {
-            match self.decide(validation, &scope, &mut purse) {
-                Ok(decision) => decisions.push(decision),
-                Err(()) => return self.failed(OUT_OF_BUDGET.to_owned()),
+        let Some((answers, mut purse)) = self.evaluate(review, effort)? else {
+            return Ok(self.failed(OUT_OF_BUDGET.to_owned()));
+        };
+        // Neither messages nor annotations can ask for rights.
+        let review = Review { authorizer: None, ..review };
+        let messages = self.messages(review, effort, &mut purse)?;
+        let decide = |(at, answer): (usize, Result<Answer, String>)| {
+            let validation = &self.validations[at];
+            match (answer, &messages) {
+                (Err(problem), _) => self.on_error(problem),
+                (Ok(_), None) => self.on_error(format!("failed messageExpression: {OUT_OF_BUDGET}")),
+                (Ok(Answer::Bool(true)), _) => PolicyDecision::Admit,
+                (Ok(_), Some(messages)) => validation.denial(messages[at].as_deref()),
             }
+        };
+        let decisions = answers.into_iter().enumerate().map(decide).collect();
+        match self.annotate(review, effort)? {
+            Some(annotations) => Ok(PolicyVerdict { decisions, annotations }),
+            None => Ok(self.failed(OUT_OF_BUDGET.to_owned())),
         }
-        PolicyVerdict { decisions, annotations: self.annotate(&scope) }
     }
 
     fn failed(&self, problem: String) -> PolicyVerdict {
@@ -143,57 +144,78 @@ impl ValidatingPolicy {
         }
     }
 
-    fn decide<'a>(
-        &'a self,
-        validation: &'a Validation,
-        scope: &Scope<'a>,
-        purse: &mut Purse,
-    ) -> Result<PolicyDecision, ()> {
-        match purse.evaluate(&validation.text, &validation.compiled, scope) {
-            Err(Refused::Budget) => Err(()),
-            Err(Refused::Expression(problem)) => Ok(self.on_error(problem)),
-            Ok(Answer::Bool(true)) => Ok(PolicyDecision::Admit),
-            Ok(_) => match message(validation, scope, purse) {
-                Ok(message) => {
-                    let reason = if validation.reason.is_empty() { "Invalid" } else { &validation.reason };
-                    Ok(PolicyDecision::Deny { message, reason: reason.to_owned(), is_error: false })
-                }
-                Err(problem) => Ok(self.on_error(problem)),
-            },
+    /// The answers of the validations; `None` where the budget is used up.
+    fn evaluate<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<Option<Evaluated>, TooLong> {
+        let scope = Scope::new(review, &self.variables, effort.per_call());
+        let mut purse = Purse::new(effort, BUDGET.unsigned_abs());
+        let mut answers = Vec::with_capacity(self.validations.len());
+        for validation in &self.validations {
+            match purse.answer(&validation.text, &validation.compiled, &scope) {
+                Ok(answer) => answers.push(Ok(answer)),
+                Err(Refused::Expression(problem)) => answers.push(Err(problem)),
+                Err(Refused::Budget) => return Ok(None),
+                Err(Refused::TooLong) => return Err(TooLong),
+            }
         }
+        Ok(Some((answers, purse)))
     }
 
-    fn annotate<'a>(&'a self, scope: &Scope<'a>) -> Vec<AuditAnnotation> {
-        let mut purse = Purse(BUDGET.unsigned_abs());
+    /// What expressions of messages give, also of validations that hold; `None` where the budget is used up.
+    fn messages<'a>(
+        &'a self,
+        review: Review<'a>,
+        effort: Effort,
+        purse: &mut Purse,
+    ) -> Result<Option<Vec<Option<String>>>, TooLong> {
+        let scope = Scope::new(review, &self.variables, effort.per_call());
+        let mut messages = Vec::with_capacity(self.validations.len());
+        for validation in &self.validations {
+            let Some((text, compiled)) = &validation.message_expression else {
+                messages.push(None);
+                continue;
+            };
+            messages.push(match purse.answer(text, compiled, &scope) {
+                Ok(Answer::Text(text)) => Some(text.trim().to_owned()).filter(|text| is_message(text)),
+                Ok(_) | Err(Refused::Expression(_)) => None,
+                Err(Refused::Budget) => return Ok(None),
+                Err(Refused::TooLong) => return Err(TooLong),
+            });
+        }
+        Ok(Some(messages))
+    }
+
+    /// The annotations; `None` where the budget is used up.
+    fn annotate<'a>(&'a self, review: Review<'a>, effort: Effort) -> Result<Option<Vec<AuditAnnotation>>, TooLong> {
+        let scope = Scope::new(review, &self.variables, effort.per_call());
+        let mut purse = Purse::new(effort, BUDGET.unsigned_abs());
         let mut found = Vec::new();
         for (key, text, compiled) in &self.annotations {
-            let value = match purse.evaluate(text, compiled, scope) {
+            let value = match purse.answer(text, compiled, &scope) {
                 Ok(Answer::Text(text)) if text.trim().is_empty() => continue,
                 Ok(Answer::Text(text)) => Ok(text.trim().to_owned()),
                 Ok(Answer::Null | Answer::Bool(_) | Answer::Other) => continue,
-                Err(_) if self.failure_policy == FailurePolicy::Ignore => continue,
+                Err(Refused::Expression(_)) if self.failure_policy == FailurePolicy::Ignore => continue,
                 Err(Refused::Expression(problem)) => Err(problem),
-                Err(Refused::Budget) => Err(OUT_OF_BUDGET.to_owned()),
+                Err(Refused::Budget) => return Ok(None),
+                Err(Refused::TooLong) => return Err(TooLong),
             };
             found.push(AuditAnnotation { key: key.clone(), value });
         }
-        found
+        Ok(Some(found))
     }
 }
 
-/// The message of a validation that does not hold; an error where the budget is used up.
-fn message<'a>(validation: &'a Validation, scope: &Scope<'a>, purse: &mut Purse) -> Result<String, String> {
-    if let Some(compiled) = &validation.message_expression {
-        match purse.evaluate("", compiled, scope) {
-            Ok(Answer::Text(text)) if is_message(text.trim()) => return Ok(text.trim().to_owned()),
-            Ok(_) | Err(Refused::Expression(_)) => {}
-            Err(Refused::Budget) => return Err(format!("failed messageExpression: {OUT_OF_BUDGET}")),
-        }
+impl Validation {
+    /// The refusal of what it does not hold for.
+    fn denial(&self, by_expression: Option<&str>) -> PolicyDecision {
+        let message = match (by_expression, self.message.trim()) {
+            (Some(message), _) => message.to_owned(),
+            (None, "") => format!("failed expression: {}", self.text.trim()),
+            (None, message) => message.to_owned(),
+        };
+        let reason = if self.reason.is_empty() { "Invalid" } else { &self.reason };
+        PolicyDecision::Deny { message, reason: reason.to_owned(), is_error: false }
     }
-    if validation.message.is_empty() {
-        return Ok(format!("failed expression: {}", validation.text.trim()));
-    }
-    Ok(validation.message.trim().to_owned())
 }
 
 fn is_message(text: &str) -> bool {

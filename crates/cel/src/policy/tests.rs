@@ -24,7 +24,7 @@ fn verdict(spec: &Json) -> PolicyVerdict {
         ("params", &params),
     ];
     let policy = ValidatingPolicy::new(spec);
-    policy.validate(Review { data: &data, ..Review::default() })
+    policy.validate(Review { data: &data, ..Review::default() }, Effort::Full).expect("all the effort that it takes")
 }
 
 #[test]
@@ -138,7 +138,111 @@ fn what_is_wrong_with_expressions_is_told_with_their_paths() {
         "auditAnnotations[0].valueExpression",
     ];
     assert_eq!(paths, expected);
-    assert_eq!(found[1].1, "must evaluate to bool");
+    assert_eq!(found[1].1, "must evaluate to bool but got int");
     assert!(found[3].1.contains("undefined field 'w'"), "{}", found[3].1);
-    assert_eq!(found[4].1, "must evaluate to one of [string null_type]");
+    assert_eq!(found[4].1, "must evaluate to one of [string null_type] but got int");
+}
+
+/// What the first mutation of a policy does to a Deployment with three replicas.
+fn change(kind: &str, expression: &str) -> Result<Option<Change>, String> {
+    let part = if kind == "JSONPatch" { "jsonPatch" } else { "applyConfiguration" };
+    let spec = json!({
+        "variables": [{"name": "more", "expression": "object.spec.replicas + 1"}],
+        "mutations": [{"patchType": kind, part: {"expression": expression}}],
+    });
+    let object = json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "spec": {"replicas": 3}});
+    let data = [("object", &object), ("oldObject", &Json::Null), ("request", &Json::Null)];
+    let policy = MutatingPolicy::new(&spec);
+    policy.change(0, Review { data: &data, ..Review::default() }, Effort::Full).expect("all the effort that it takes")
+}
+
+#[test]
+fn a_mutation_makes_a_configuration_or_a_patch() {
+    for (case, kind, expression, expected) in [
+        (
+            "an object",
+            "ApplyConfiguration",
+            "Object{spec: Object.spec{replicas: variables.more, paused: true}}",
+            Ok(Change::Apply(json!({"spec": {"replicas": 4, "paused": true}}))),
+        ),
+        (
+            "maps and lists",
+            "ApplyConfiguration",
+            r#"Object{metadata: Object.metadata{labels: {"k": "v"}, finalizers: ["a"]}, data: object.metadata.labels}"#,
+            Ok(Change::Apply(json!({"metadata": {"labels": {"k": "v"}, "finalizers": ["a"]}, "data": {"a": "b"}}))),
+        ),
+        (
+            "a field that is there only if there is a value",
+            "ApplyConfiguration",
+            "Object{?spec: optional.none(), ?kind: object.?kind, apiVersion: 'v1'}",
+            Ok(Change::Apply(json!({"apiVersion": "v1"}))),
+        ),
+        (
+            "a name that does not fit its place",
+            "ApplyConfiguration",
+            "Object{spec: Object.status{}}",
+            Err(
+                r#"type mismatch: unexpected type name "Object.status", expected "Object.spec", which matches field name path from root Object type"#,
+            ),
+        ),
+        (
+            "operations",
+            "JSONPatch",
+            r#"[JSONPatch{op: "test", path: "/a", value: 1}, JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("x/y~z"), value: Object.spec{a: [1, 2]}}, JSONPatch{op: "copy", from: "/a", path: "/b"}]"#,
+            Ok(Change::Patch(vec![
+                json!({"op": "test", "path": "/a", "value": 1}),
+                json!({"op": "add", "path": "/metadata/labels/x~1y~0z", "value": {"a": [1, 2]}}),
+                json!({"op": "copy", "from": "/a", "path": "/b"}),
+            ])),
+        ),
+        (
+            "none",
+            "JSONPatch",
+            r#"has(object.none) ? [JSONPatch{op: "remove", path: "/none"}] : []"#,
+            Ok(Change::Patch(Vec::new())),
+        ),
+        ("no object", "ApplyConfiguration", "{'a': 1}", Err("must evaluate to Object but got map(string, int)")),
+        ("no operations", "JSONPatch", "[1]", Err("must evaluate to list(JSONPatch) but got list(int)")),
+        (
+            "an operation of another type",
+            "JSONPatch",
+            "[JSONPatch{op: 1, path: 'a'}]",
+            Err("expected type of field 'op' is 'string' but provided type is 'int'"),
+        ),
+        (
+            "what fails",
+            "JSONPatch",
+            "[JSONPatch{op: 'add', path: object.none}]",
+            Err("expression '[JSONPatch{op: 'add', path: object.none}]' resulted in error: no such key: none"),
+        ),
+    ] {
+        match (change(kind, expression), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, Some(expected), "{case}"),
+            (Err(found), Err(expected)) => assert!(found.contains(expected), "{case}: {found}"),
+            (found, expected) => panic!("{case}: {found:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_stands_in_many_places_does_not_grow_without_bound() {
+    let mut expression = "'x'".to_owned();
+    for _ in 0..6 {
+        expression = format!("cel.bind(a, {expression}, [a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a])");
+    }
+    let found = change("ApplyConfiguration", &format!("Object{{spec: {expression}}}"));
+    assert!(found.is_err_and(|why| why.contains("too large") || why.contains("cel.bind")), "sixteen million texts");
+}
+
+#[test]
+fn a_brief_evaluation_gives_up_where_it_takes_long() {
+    let list = "[1,2,3,4,5,6,7,8,9,10]";
+    let slow =
+        format!("{list}.all(a, {list}.all(b, {list}.all(c, {list}.all(d, {list}.all(e, a + b + c + d + e > 0)))))");
+    for (expression, expected) in [("true", Ok(Matched::Yes)), (slow.as_str(), Err(TooLong))] {
+        let spec = json!({"matchConditions": [{"name": "a", "expression": expression}]});
+        let conditions = MatchConditions::new(&spec, false);
+        assert_eq!(conditions.matches(Review::default(), Effort::Brief), expected, "{expression}");
+        assert!(conditions.matches(Review::default(), Effort::Full).is_ok());
+    }
 }

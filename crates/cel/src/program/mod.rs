@@ -19,8 +19,8 @@ pub(crate) use value::{Amount, Elements, Key, List, ListKind, Map, Text, Value};
 
 use crate::check::Checked;
 use crate::deep;
+use crate::library::regex::Pattern;
 use plan::Node;
-use regex::Regex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct Program {
     root: Node,
     globals: Vec<Arc<str>>,
     locals: usize,
-    patterns: HashMap<Arc<str>, Regex>,
+    patterns: HashMap<Arc<str>, Pattern>,
     deep: bool,
 }
 
@@ -74,6 +74,11 @@ impl Program {
             program.deep = deep;
             program
         })
+    }
+
+    /// Bytes that its constant patterns take at most.
+    pub(crate) fn weight_of_patterns(&self) -> usize {
+        self.patterns.values().map(|pattern| pattern.weight).sum()
     }
 
     /// Evaluates within `limit`.

@@ -3,9 +3,9 @@
 use super::attribute::{Attribute, Base, Qualifier};
 use super::{Key, List, Map, Program, Text, Value};
 use crate::check::Checked;
+use crate::library::regex::Pattern;
 use crate::library::{self, Function};
 use crate::syntax::{Call, Comprehension, Entry, Expr, Kind, ListElement, Literal, operator};
-use regex::Regex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ struct Planner<'c> {
     scopes: Vec<Arc<str>>,
     most: usize,
     globals: Vec<Arc<str>>,
-    patterns: HashMap<Arc<str>, Regex>,
+    patterns: HashMap<Arc<str>, Pattern>,
 }
 
 impl Planner<'_> {
