@@ -16,6 +16,7 @@ mod conflict;
 mod created;
 mod frame;
 mod last_applied;
+mod lay_over;
 mod managers;
 mod merge;
 mod remove;
@@ -39,6 +40,8 @@ use self::{
     set::FieldSet,
 };
 use crate::kinds::{Kind, KindTable};
+
+pub use lay_over::lay_over;
 
 /// An apply patch for one object.
 #[derive(Clone, Debug)]
@@ -116,12 +119,7 @@ fn check_identity(kind: &Kind, request: &ApplyRequest<'_>) -> Result<Value, Stat
 }
 
 fn check_merges(kind: &Kind, frame: &Frame<'_>, applied: &Value) -> Result<(), Status> {
-    let errors = validate::validate(frame.shape, applied);
-    let all = match errors.as_slice() {
-        [] => return Ok(()),
-        [one] => one.clone(),
-        many => format!("errors:\n  {}", many.join("\n  ")),
-    };
+    let Some(all) = validate::complaints(frame.shape, applied) else { return Ok(()) };
     let (namespace, name) = (object::namespace(applied), object::name(applied));
     let gvk = format!("{}/{}, Kind={}", kind.gvk.group, kind.gvk.version, kind.gvk.kind);
     let why = format!("failed to create typed patch object ({namespace}/{name}; {gvk}): {all}");

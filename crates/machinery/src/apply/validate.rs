@@ -17,6 +17,16 @@ pub(super) fn validate(shape: Shape<'_>, value: &Value) -> Vec<String> {
     walk.errors
 }
 
+/// The same in one text; `None` where nothing is wrong.
+pub(super) fn complaints(shape: Shape<'_>, value: &Value) -> Option<String> {
+    let errors = validate(shape, value);
+    match errors.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("errors:\n  {}", many.join("\n  "))),
+    }
+}
+
 #[derive(Default)]
 struct Walk {
     path: Vec<Box<str>>,

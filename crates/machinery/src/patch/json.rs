@@ -35,7 +35,32 @@ pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
         )));
     }
     let operations = patch.iter().map(|operation| read(operation).map_err(bad)).collect::<Result<Vec<_>, _>>()?;
-    apply_all(doc.clone(), &operations).ok_or_else(unprocessable)
+    apply_all(doc.clone(), &operations).map_err(|_| unprocessable())
+}
+
+/// Why operations do not apply to a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// A `test` does not hold.
+    Test,
+    /// One of them cannot be done, as upstream's library tells it.
+    Operation(String),
+}
+
+/// Applies the operations of a JSON patch, all or none, and says why not.
+///
+/// # Errors
+/// As [`json_patch`].
+pub fn apply_operations(doc: &Value, operations: &[Value]) -> Result<Value, Misfit> {
+    if operations.len() > MAX_OPERATIONS {
+        return Err(Misfit::Operation(format!("more than {MAX_OPERATIONS} operations")));
+    }
+    let read = operations.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(Misfit::Operation)?;
+    apply_all(doc.clone(), &read).map_err(|at| match read.get(at) {
+        Some(operation) if operation.name == "test" => Misfit::Test,
+        Some(operation) => Misfit::Operation(operation.complaint()),
+        None => Misfit::Operation("the document becomes too deep".to_owned()),
+    })
 }
 
 /// 422 as upstream has it for all that does not fit the object.
@@ -80,26 +105,27 @@ fn read(operation: &Value) -> Result<Operation<'_>, String> {
     Ok(Operation { name: text("op")?.unwrap_or_default(), path: text("path")?, from: text("from")?, value })
 }
 
-/// `None` when one of them does not apply.
-fn apply_all(mut doc: Value, operations: &[Operation<'_>]) -> Option<Value> {
+/// # Errors
+/// Which of them does not apply.
+fn apply_all(mut doc: Value, operations: &[Operation<'_>]) -> Result<Value, usize> {
     let mut copied = 0;
     // Without a bound, a few copies into their own leaves make a tree that no stack can walk.
     let (mut at_most, mut measured) = (depth(&doc), 0);
-    for operation in operations {
+    for (at, operation) in operations.iter().enumerate() {
         at_most = at_most.max(operation.reach(at_most));
         if at_most > 2 * MAX_DEPTH {
-            return None;
+            return Err(at);
         }
-        operation.apply(&mut doc, &mut copied)?;
+        operation.apply(&mut doc, &mut copied).ok_or(at)?;
         if at_most > MAX_DEPTH {
             // The bound is a guess; the tree is not deeper than twice as much, and can be walked.
             (at_most, measured) = (depth(&doc), measured + 1);
             if at_most > MAX_DEPTH || measured > MAX_MEASURED {
-                return None;
+                return Err(at);
             }
         }
     }
-    Some(doc)
+    Ok(doc)
 }
 
 impl Operation<'_> {
@@ -110,6 +136,25 @@ impl Operation<'_> {
             "add" | "replace" => levels(self.path) + depth(self.value),
             "copy" | "move" => levels(self.path) + deepest.saturating_sub(levels(self.from)),
             _ => 0,
+        }
+    }
+
+    /// Why it could not be done.
+    fn complaint(&self) -> String {
+        let path = self.path.unwrap_or_default();
+        match self.name {
+            "add" | "replace" => {
+                format!("{} operation does not apply: doc is missing path: {path:?}: missing value", self.name)
+            }
+            "remove" => {
+                let key = path.rsplit('/').next().unwrap_or_default();
+                format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value")
+            }
+            "move" | "copy" => {
+                let from = self.from.unwrap_or_default();
+                format!("{} operation does not apply: doc is missing from path: {from}: missing value", self.name)
+            }
+            other => format!("Unexpected kind: {other}"),
         }
     }
 

@@ -1,12 +1,49 @@
 //! Expressions: the one place through which those of admissionregistration.k8s.io and resource.k8s.io go.
-//!
-//! That an expression is there is checked here. Whether it compiles takes a compiler, which this crate knows none of.
+
+use portolan_cel::policy::Compiled;
 
 use super::super::{Errors, view::At};
 
 /// The expression at `name`, which must be there; `why` says so.
 pub(in crate::validation) fn check(at: &At<'_>, name: &str, why: &str, errors: &mut Errors) {
-    if at.text(name).trim().is_empty() {
+    if is_missing(at, name) {
         errors.required(at.path(name), why);
+    }
+}
+
+fn is_missing(at: &At<'_>, name: &str) -> bool {
+    at.text(name).trim().is_empty()
+}
+
+/// The expression at `name`, which must be there and compile, as it was written.
+pub(super) fn compiles(
+    at: &At<'_>,
+    name: &str,
+    why: &str,
+    compile: impl FnOnce(&str) -> Compiled,
+    errors: &mut Errors,
+) {
+    check(at, name, why, errors);
+    if !is_missing(at, name)
+        && let Err(problem) = compile(at.text(name))
+    {
+        errors.invalid(at.path(name), at.get(name), &problem);
+    }
+}
+
+/// The same for an expression that is compiled, and shown, without the space around it.
+pub(super) fn compiles_trimmed(
+    at: &At<'_>,
+    name: &str,
+    why: &str,
+    compile: impl FnOnce(&str) -> Compiled,
+    errors: &mut Errors,
+) {
+    let text = at.text(name).trim();
+    check(at, name, why, errors);
+    if !is_missing(at, name)
+        && let Err(problem) = compile(text)
+    {
+        errors.invalid(at.path(name), &text.into(), &problem);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use portolan_cel::policy::Compiler;
+
 use super::{
     super::{Errors, FieldError, names, selectors, view::At},
     expressions,
@@ -139,15 +141,18 @@ pub(super) fn only_mutable(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The list `matchConditions`.
-pub(super) fn conditions(at: &At<'_>, errors: &mut Errors) {
+/// The list `matchConditions`; with `has_params` they see the parameters of a policy.
+pub(super) fn conditions(at: &At<'_>, has_params: bool, errors: &mut Errors) {
     let count = at.count("matchConditions");
     if count > MAX_CONDITIONS {
         errors.push(FieldError::too_many(at.path("matchConditions"), count, MAX_CONDITIONS));
     }
-    let mut taken = HashSet::new();
+    if count == 0 {
+        return;
+    }
+    let (mut taken, compiler) = (HashSet::new(), Compiler::new(has_params));
     for condition in at.items("matchConditions") {
-        expressions::check(&condition, "expression", "", errors);
+        expressions::compiles_trimmed(&condition, "expression", "", |text| compiler.condition(text), errors);
         let name = condition.text("name");
         condition.needs_to_follow("name", names::qualified_name, errors);
         if name.is_empty() {

@@ -1,5 +1,7 @@
 //! Admission policies.
 
+use portolan_cel::policy::Compiler;
+
 use super::{
     super::{
         Errors, FieldError, internal, metadata, names,
@@ -14,29 +16,35 @@ const PATCHES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 /// Most annotations that a policy writes for auditors, and longest expression of one.
 const MAX_AUDIT: usize = 20;
 const MAX_AUDIT_EXPRESSION: usize = 5 * 1024;
+const UNSPECIFIED: &str = "expression is not specified";
 
 pub(super) fn validating(old: Option<&At<'_>>, new: &At<'_>, errors: &mut Errors) {
     let spec = new.child("spec");
     before_variables(old, &spec, |_, _| {}, errors);
-    spec.items("variables").for_each(|variable| self::variable(&variable, errors));
+    let mut compiler = match spec.count("variables") {
+        0 => Compiler::new(spec.has("paramKind")),
+        _ => Compiler::with_variables(spec.has("paramKind")),
+    };
+    spec.items("variables").for_each(|variable| self::variable(&variable, &mut compiler, errors));
     if spec.count("validations") + spec.count("auditAnnotations") == 0 {
         let why = "validations or auditAnnotations must contain at least one item";
         errors.required(spec.path("validations"), why);
         errors.required(spec.path("auditAnnotations"), why);
         return;
     }
-    spec.items("validations").for_each(|one| validation(&one, errors));
-    audit(new, &spec, errors);
+    spec.items("validations").for_each(|one| validation(&one, &compiler, errors));
+    audit(new, &spec, &compiler, errors);
 }
 
 pub(super) fn mutating(old: Option<&At<'_>>, new: &At<'_>, errors: &mut Errors) {
     let spec = new.child("spec");
     before_variables(old, &spec, matching::only_mutable, errors);
-    spec.items("variables").for_each(|variable| self::variable(&variable, errors));
+    let mut compiler = Compiler::with_variables(spec.has("paramKind"));
+    spec.items("variables").for_each(|variable| self::variable(&variable, &mut compiler, errors));
     if spec.count("mutations") == 0 {
         errors.required(spec.path("mutations"), "mutations must contain at least one item");
     }
-    spec.items("mutations").for_each(|one| mutation(&one, errors));
+    spec.items("mutations").for_each(|one| mutation(&one, &compiler, errors));
     spec.one_of("reinvocationPolicy", &REINVOCATIONS, errors);
 }
 
@@ -69,7 +77,7 @@ fn before_variables(
         ["paramKind", "matchConditions"].iter().all(|name| is_same(before.get(name), spec.get(name)))
     };
     if !old.is_some_and(same) {
-        matching::conditions(spec, errors);
+        matching::conditions(spec, spec.has("paramKind"), errors);
     }
 }
 
@@ -132,24 +140,25 @@ fn is_identifier(text: &str) -> bool {
     begins && text.bytes().all(plain) && !RESERVED.contains(&text) && text != "while"
 }
 
-fn variable(at: &At<'_>, errors: &mut Errors) {
+fn variable(at: &At<'_>, compiler: &mut Compiler, errors: &mut Errors) {
     let name = at.text("name");
     if name.trim().is_empty() {
         errors.required(at.path("name"), "name is not specified");
     } else if !is_identifier(name) {
         errors.invalid(at.path("name"), &name.into(), "must be a valid CEL identifier");
     }
-    expressions::check(at, "expression", "expression is not specified", errors);
+    let compile = |text: &str| compiler.variable(name, text);
+    expressions::compiles(at, "expression", UNSPECIFIED, compile, errors);
 }
 
-fn validation(at: &At<'_>, errors: &mut Errors) {
-    expressions::check(at, "expression", "expression is not specified", errors);
+fn validation(at: &At<'_>, compiler: &Compiler, errors: &mut Errors) {
+    expressions::compiles(at, "expression", UNSPECIFIED, |text| compiler.condition(text), errors);
     let (by_expression, message) = (at.text("messageExpression"), at.text("message"));
     if !by_expression.is_empty() && by_expression.trim().is_empty() {
         let why = "must be non-empty if specified";
         errors.invalid(at.path("messageExpression"), &by_expression.into(), why);
     } else if !by_expression.is_empty() {
-        expressions::check(at, "messageExpression", "", errors);
+        expressions::compiles(at, "messageExpression", "", |text| compiler.message(text), errors);
     }
     if !message.is_empty() && message.trim().is_empty() {
         errors.invalid(at.path("message"), &message.into(), "must be non-empty if specified");
@@ -159,7 +168,7 @@ fn validation(at: &At<'_>, errors: &mut Errors) {
     at.supported_if_present("reason", &REASONS, errors);
 }
 
-fn audit(policy: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
+fn audit(policy: &At<'_>, spec: &At<'_>, compiler: &Compiler, errors: &mut Errors) {
     let list = "auditAnnotations";
     if spec.count(list) > MAX_AUDIT {
         let why = format!("must not have more than {MAX_AUDIT} auditAnnotations");
@@ -175,11 +184,12 @@ fn audit(policy: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
             let full = format!("{name}/{key}");
             errors.invalid_each(one.path("key"), &(*full).into(), names::qualified_name(&full));
         }
-        let length = one.text("valueExpression").trim().len();
-        expressions::check(&one, "valueExpression", "valueExpression is not specified", errors);
-        if length > MAX_AUDIT_EXPRESSION {
+        if one.text("valueExpression").trim().len() > MAX_AUDIT_EXPRESSION {
             let why = format!("must not exceed {MAX_AUDIT_EXPRESSION} bytes in length");
             errors.required(one.path("valueExpression"), &why);
+        } else {
+            let compile = |text: &str| compiler.annotation(text.trim());
+            expressions::compiles(&one, "valueExpression", "valueExpression is not specified", compile, errors);
         }
         if taken.contains(&key) {
             errors.duplicate(one.path("key"), &key.into());
@@ -188,7 +198,7 @@ fn audit(policy: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-fn mutation(at: &At<'_>, errors: &mut Errors) {
+fn mutation(at: &At<'_>, compiler: &Compiler, errors: &mut Errors) {
     let (own, other) = match at.text("patchType") {
         "" => return errors.required(at.path("patchType"), ""),
         "JSONPatch" => ("jsonPatch", "applyConfiguration"),
@@ -198,7 +208,13 @@ fn mutation(at: &At<'_>, errors: &mut Errors) {
     let kind = at.text("patchType");
     match at.present(own) {
         None => errors.required(at.path(own), &format!("must be specified when patchType is {kind}")),
-        Some(patch) => expressions::check(&patch, "expression", "", errors),
+        Some(patch) => {
+            let compile = |text: &str| match own {
+                "jsonPatch" => compiler.json_patch(text),
+                _ => compiler.apply_configuration(text),
+            };
+            expressions::compiles_trimmed(&patch, "expression", "", compile, errors);
+        }
     }
     if at.has(other) {
         let why = format!("must not be specified when patchType is {kind}");

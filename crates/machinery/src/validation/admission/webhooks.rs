@@ -108,7 +108,7 @@ fn webhook(hook: &At<'_>, mutating: bool, lenient: &Leniency, errors: &mut Error
     }
     client(&hook.child("clientConfig"), errors);
     if !lenient.conditions {
-        matching::conditions(hook, errors);
+        matching::conditions(hook, false, errors);
     }
 }
 
