@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
-    admission::{Chain, Configured, WebhookClients, quota::Turns},
+    admission::{Chain, Configured, Expressions, WebhookClients, quota::Turns},
     authn::{Authenticator, Identity, ServiceAccountTokens},
     authz::{Authorizer, RbacAuthorizer, UseGrants},
     directory::{IdAllocator, found_root},
@@ -48,6 +48,7 @@ pub struct ApiServer {
     pub(crate) rbac: Arc<RbacAuthorizer>,
     pub(crate) admission: Chain,
     pub(crate) configured: Arc<Configured>,
+    pub(crate) expressions: Expressions,
     pub(crate) turns: Turns,
     pub(crate) webhooks: WebhookClients,
     pub(crate) admittance: Admittance,
@@ -102,6 +103,7 @@ impl ApiServer {
             rbac,
             admission: Chain::new(&config.hooks.admission),
             configured,
+            expressions: Expressions::new(),
             turns: Turns::default(),
             webhooks: WebhookClients::new(config.webhooks),
             admittance: Admittance::new(&config.limits, metrics.flow("reads"), metrics.flow("writes")),

@@ -14,7 +14,8 @@ use crate::{
 };
 
 use super::{
-    Admission, Operation, Request, builtin, definitions, escalation, namespaces, services, webhooks, workspaces,
+    Admission, Operation, Request, builtin, definitions, escalation, namespaces, policies, services, webhooks,
+    workspaces,
 };
 
 /// Kubernetes' own steps come first, then the binary's.
@@ -57,15 +58,18 @@ impl Chain {
         old: Option<&Value>,
     ) -> Result<(), Status> {
         definitions::check_not_ending(request, object)?;
-        let mut rounds = webhooks::Rounds::default();
+        let (mut by_policies, mut by_webhooks) = (policies::Rounds::default(), webhooks::Rounds::default());
         self.steps(api, request, object, old).await?;
         if request.subresource != "binding" {
-            webhooks::mutate(api, request, Some(object), old, &mut rounds).await?;
+            policies::mutate(api, request, object, old, &mut by_policies).await?;
+            webhooks::mutate(api, request, Some(object), old, &mut by_webhooks).await?;
         }
-        if rounds.changed {
+        if by_policies.changed || by_webhooks.changed {
             self.steps(api, request, object, old).await?;
-            rounds.begin_second(object);
-            webhooks::mutate(api, request, Some(object), old, &mut rounds).await?;
+            by_policies.begin_second(object);
+            policies::mutate(api, request, object, old, &mut by_policies).await?;
+            by_webhooks.begin_second(object);
+            webhooks::mutate(api, request, Some(object), old, &mut by_webhooks).await?;
         }
         if let Some(old) = old.filter(|_| request.is("tenancy.kcp.io", "workspaces")) {
             workspaces::keep(object, old);
@@ -107,8 +111,9 @@ impl Chain {
     ) -> Result<(), Status> {
         let started = Instant::now();
         let admitted = async {
+            policies::mutate(api, request, object, None, &mut policies::Rounds::default()).await?;
             webhooks::mutate(api, request, Some(object), None, &mut webhooks::Rounds::default()).await?;
-            webhooks::validate(api, request, Some(object), None).await
+            by_configuration(api, request, Some(object), None).await
         };
         let outcome = admitted.await;
         api.metrics.admitted("admit", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
@@ -149,7 +154,7 @@ impl Chain {
         // What is bound has been admitted as the binding that it came as.
         match request.subresource {
             "binding" => Ok(()),
-            _ => webhooks::validate(api, request, object, old).await,
+            _ => by_configuration(api, request, object, old).await,
         }
     }
 
@@ -194,4 +199,15 @@ impl Chain {
         }
         Ok(())
     }
+}
+
+/// What the logical cluster has configured itself to be asked: its policies, then its webhooks.
+async fn by_configuration(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    policies::validate(api, request, object, old).await?;
+    webhooks::validate(api, request, object, old).await
 }

@@ -8,13 +8,17 @@ use std::{
 use parking_lot::Mutex;
 use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status};
+use serde_json::Value;
 
 use crate::{
     errors::{damaged, status_for},
     follow::{Follower, follow},
 };
 
-use super::webhooks::{Webhook, webhooks_of};
+use super::{
+    policies::{Policy, policies_of},
+    webhooks::{Webhook, webhooks_of},
+};
 
 /// Logical clusters that are known to have nothing configured.
 const MAX_PLAIN: usize = 16_384;
@@ -23,7 +27,23 @@ const MAX_KEPT: usize = 1024;
 const QUOTAS: (&str, &str) = ("", "resourcequotas");
 const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
 const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
-const FOLLOWED: [(&str, &str); 3] = [QUOTAS, MUTATING, VALIDATING];
+const VALIDATING_POLICIES: [(&str, &str); 2] = [
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+];
+const MUTATING_POLICIES: [(&str, &str); 2] = [
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+];
+const FOLLOWED: [(&str, &str); 7] = [
+    QUOTAS,
+    MUTATING,
+    VALIDATING,
+    VALIDATING_POLICIES[0],
+    VALIDATING_POLICIES[1],
+    MUTATING_POLICIES[0],
+    MUTATING_POLICIES[1],
+];
 
 /// What one logical cluster has configured.
 #[derive(Default)]
@@ -33,11 +53,18 @@ pub(crate) struct Configuration {
     /// In the order in which they are called.
     pub(super) mutating: Vec<Webhook>,
     pub(super) validating: Vec<Webhook>,
+    /// By name; those that are bound.
+    pub(super) mutating_policies: Vec<Policy>,
+    pub(super) validating_policies: Vec<Policy>,
 }
 
 impl Configuration {
     fn is_plain(&self) -> bool {
-        self.with_quotas.is_empty() && self.mutating.is_empty() && self.validating.is_empty()
+        self.with_quotas.is_empty()
+            && self.mutating.is_empty()
+            && self.validating.is_empty()
+            && self.mutating_policies.is_empty()
+            && self.validating_policies.is_empty()
     }
 }
 
@@ -123,11 +150,7 @@ impl Configured {
             }
             kept.epoch
         };
-        let quotas = self.read(cluster, QUOTAS).await?;
-        let with_quotas = quotas.iter().filter_map(|quota| quota.key.namespace()).map(ToString::to_string).collect();
-        let (mutating, validating) =
-            (self.webhooks(cluster, MUTATING).await?, self.webhooks(cluster, VALIDATING).await?);
-        let read = Arc::new(Configuration { with_quotas, mutating, validating });
+        let read = Arc::new(self.configuration(cluster).await?);
         let mut kept = self.kept.lock();
         if kept.epoch == epoch && kept.followed == FOLLOWED.len() {
             kept.keep(cluster, &read);
@@ -135,13 +158,39 @@ impl Configured {
         Ok((!read.is_plain()).then_some(read))
     }
 
+    async fn configuration(&self, cluster: LogicalClusterId) -> Result<Configuration, Status> {
+        let quotas = self.read(cluster, QUOTAS).await?;
+        Ok(Configuration {
+            with_quotas: quotas.iter().filter_map(|quota| quota.key.namespace()).map(ToString::to_string).collect(),
+            mutating: self.webhooks(cluster, MUTATING).await?,
+            validating: self.webhooks(cluster, VALIDATING).await?,
+            mutating_policies: self.policies(cluster, MUTATING_POLICIES).await?,
+            validating_policies: self.policies(cluster, VALIDATING_POLICIES).await?,
+        })
+    }
+
     /// By the names of their configurations, as they are stored.
     async fn webhooks(&self, cluster: LogicalClusterId, resource: (&str, &str)) -> Result<Vec<Webhook>, Status> {
-        let stored = self.read(cluster, resource).await?;
+        Ok(self.trees(cluster, resource).await?.iter().flat_map(webhooks_of).collect())
+    }
+
+    /// The policies that have bindings.
+    async fn policies(
+        &self,
+        cluster: LogicalClusterId,
+        [policies, bindings]: [(&str, &str); 2],
+    ) -> Result<Vec<Policy>, Status> {
+        let bindings = self.trees(cluster, bindings).await?;
+        match bindings.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(policies_of(&self.trees(cluster, policies).await?, &bindings)),
+        }
+    }
+
+    async fn trees(&self, cluster: LogicalClusterId, resource: (&str, &str)) -> Result<Vec<Value>, Status> {
         let tree =
             |stored: &StoredObject| stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e));
-        let configurations = stored.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
-        Ok(configurations.iter().flat_map(webhooks_of).collect())
+        self.read(cluster, resource).await?.iter().map(tree).collect()
     }
 
     async fn read(

@@ -11,6 +11,8 @@ mod custom;
 mod endpoints;
 mod fairness;
 mod hooks;
+mod mutating;
+mod policies;
 mod reads;
 mod serving;
 mod slices;

@@ -455,3 +455,97 @@ async fn slow_webhooks_leave_places_for_writes_to_others() {
     assert_eq!(codes, [429, 500, 500]);
     admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
 }
+
+#[tokio::test]
+async fn conditions_choose_whom_to_ask() {
+    let server = WebhookServer::start(|_, _| allowed()).await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    let one = |expression: &str| vec![("c", expression.to_owned())];
+    let failing = |message: &str| Some(format!(r#"configmaps "m" is forbidden: {message}"#));
+    let missing = "expression 'object.data.none == \"x\"' resulted in error: no such key: none";
+    for (case, conditions, policy, called, refused) in [
+        ("what holds", one("object.data.k == 'v' && oldObject == null"), "Fail", true, None),
+        ("what does not", one("request.operation == 'DELETE'"), "Fail", false, None),
+        ("who asks", one("request.userInfo.username == 'admin' && !has(request.subResource)"), "Fail", true, None),
+        ("by right", one("authorizer.group('').resource('pods').check('get').allowed()"), "Fail", true, None),
+        (
+            "without it",
+            one("authorizer.serviceAccount('a', 'b').path('/x').check('get').allowed()"),
+            "Fail",
+            false,
+            None,
+        ),
+        ("on what is asked for", one("authorizer.requestResource.check('create').reason() == ''"), "Fail", true, None),
+        ("the namespace is not known here", one("namespaceObject == null"), "Fail", true, None),
+        ("what fails", one("object.data.none == \"x\""), "Fail", false, failing(missing)),
+        ("what fails and does not matter", one("object.data.none == \"x\""), "Ignore", false, None),
+        (
+            "one that does not hold decides",
+            vec![("c", "object.data.none == \"x\"".to_owned()), ("d", "false".to_owned())],
+            "Fail",
+            false,
+            None,
+        ),
+        (
+            "all that fails is told",
+            vec![
+                ("c", "object.data.none == \"x\"".to_owned()),
+                ("d", "object.data.none == \"x\"".to_owned()),
+                ("e", "object.data.k == 1 || object.other".to_owned()),
+            ],
+            "Fail",
+            false,
+            failing(&format!(
+                "[{missing}, expression 'object.data.k == 1 || object.other' resulted in error: no such key: other]"
+            )),
+        ),
+        (
+            "what costs too much",
+            one(
+                "[1,2,3,4,5,6,7,8,9,10,11,12].map(a, [1,2,3,4,5,6,7,8,9,10,11,12].map(b, [1,2,3,4,5,6,7,8,9,10,11,12].map(c, [1,2,3,4,5,6,7,8,9,10,11,12].map(d, [1,2,3,4,5,6,7,8,9,10,11,12].all(e, string(a) != string(e) || true))))).size() == 12",
+            ),
+            "Fail",
+            false,
+            Some("operation cancelled: actual cost limit exceeded".to_owned()),
+        ),
+    ] {
+        let conditions: Vec<Value> =
+            conditions.into_iter().map(|(name, text)| json!({"name": name, "expression": text})).collect();
+        let more = json!({"matchConditions": conditions, "failurePolicy": policy});
+        for kind in [MUTATING, VALIDATING] {
+            configure(&admin, kind, "w", vec![webhook("w", server.client("/"), more.clone())]).await;
+            let before = server.count("/");
+            let answer = admin
+                .post(&format!("{MAPS}?dryRun=All"), json!({"metadata": {"name": "m"}, "data": {"k": "v"}}))
+                .await
+                .expect(if refused.is_some() { 403 } else { 201 });
+            assert_eq!(server.count("/") > before, called, "{case}");
+            if let Some(message) = &refused {
+                let found = answer.message();
+                assert!(found.ends_with(message), "{case}: {found}");
+            }
+            admin.delete(&format!("{kind}/w")).await.expect(200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn conditions_must_compile_when_they_are_written() {
+    let admin = plane().await.admin();
+    let client = json!({"url": "https://example.com/x"});
+    for (expression, says) in [
+        ("1", r#"webhooks[0].matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int"#),
+        (
+            " object.x + ",
+            r#"webhooks[0].matchConditions[0].expression: Invalid value: "object.x +": compilation failed: ERROR: <input>:1:11: Syntax error: mismatched input '<EOF>'"#,
+        ),
+        ("params == null", "undeclared reference to 'params' (in container '')"),
+        ("variables.a", "undeclared reference to 'variables' (in container '')"),
+    ] {
+        let more = json!({"matchConditions": [{"name": "c", "expression": expression}]});
+        let object = json!({"metadata": {"name": "w"}, "webhooks": [webhook("w", client.clone(), more)]});
+        let refused = admin.post(VALIDATING, object).await.expect(422);
+        assert!(refused.message().contains(says), "{expression}: {}", refused.message());
+    }
+}

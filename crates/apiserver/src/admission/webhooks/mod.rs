@@ -3,15 +3,15 @@
 //! What a webhook says of one logical cluster's requests counts there only: configurations are read per logical cluster, and so
 //! are connections kept. A webhook that is slow takes a share of the places for writes, not all of them.
 
+mod answer;
 mod client;
 mod config;
-mod matching;
-mod review;
 mod trust;
 
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
+use portolan_cel::policy::Matched;
 use portolan_machinery::{
     apply,
     decode::{self, FieldValidation},
@@ -26,11 +26,16 @@ pub use client::WebhookAddresses;
 pub(super) use config::{Webhook, webhooks_of};
 
 use self::{
+    answer::{Verdict, Version},
     config::Target,
-    matching::{Invocation, Matching, kind_of},
-    review::{Verdict, Version},
 };
-use super::{Request, lookup};
+use super::{
+    Request,
+    expressions::{Rights, Seen, Subject},
+    forbidden, lookup,
+    matching::{Invocation, Matching, kind_of},
+    review,
+};
 use crate::{ApiServer, limits::Place};
 
 /// Kinds that no webhook is asked about: one that refuses everything could never be removed.
@@ -112,7 +117,7 @@ pub(super) async fn mutate(
     let (namespace, mut place) = (OnceCell::new(), None);
     for (at, webhook) in configuration.mutating.iter().enumerate() {
         let matching = Matching { api, request, object: object.as_deref(), old, namespace: &namespace };
-        let Some(invocation) = matching.invocation(webhook).await? else { continue };
+        let Some(invocation) = invocation(&matching, webhook).await? else { continue };
         if rounds.second && !rounds.again.contains(&at) {
             continue;
         }
@@ -129,7 +134,7 @@ pub(super) async fn mutate(
             rounds.invoked.insert(at);
         }
     }
-    if rounds.changed {
+    if rounds.changed || !rounds.invoked.is_empty() {
         rounds.last = object.as_deref().cloned();
     }
     Ok(())
@@ -148,7 +153,7 @@ pub(super) async fn validate(
     let (namespace, mut relevant) = (OnceCell::new(), Vec::new());
     for webhook in &configuration.validating {
         let matching = Matching { api, request, object, old, namespace: &namespace };
-        if let Some(invocation) = matching.invocation(webhook).await? {
+        if let Some(invocation) = invocation(&matching, webhook).await? {
             relevant.push((webhook, invocation));
         }
     }
@@ -162,6 +167,24 @@ pub(super) async fn validate(
         verdict.map(drop).or_else(|trouble| trouble.outcome(request, webhook))
     });
     join_all(calls).await.into_iter().collect()
+}
+
+/// As what the webhook is asked; `None` when it is not.
+async fn invocation(matching: &Matching<'_>, webhook: &Webhook) -> Result<Option<Invocation>, Status> {
+    let Some(invocation) = matching.invocation(&webhook.criteria).await? else { return Ok(None) };
+    let Some(conditions) = &webhook.conditions else { return Ok(Some(invocation)) };
+    let Matching { api, request, object, old, .. } = *matching;
+    let rights = Rights::of(api, request.cluster.id, request.user).await?;
+    let seen = Seen::of(Subject { request, invocation: &invocation, object, old }, None, &rights)?;
+    match api.expressions.matches(conditions, &seen).await? {
+        Matched::Yes => Ok(Some(invocation)),
+        Matched::No(_) | Matched::Ignored => Ok(None),
+        Matched::Failed(why) => {
+            let (cluster, configuration, webhook) = (request.cluster.id, &webhook.configuration, &webhook.name);
+            tracing::warn!(%cluster, configuration, webhook, why, "failed evaluating match conditions, failing closed");
+            Err(forbidden(request, object, why))
+        }
+    }
 }
 
 fn take_place(api: &ApiServer, request: &Request<'_>, place: &mut Option<Place>) -> Result<(), Status> {
@@ -260,10 +283,10 @@ async fn ask(
     let show = |object: Option<&Value>| object.map(|object| review::shown(request, invocation, object)).transpose();
     let states = (show(object).map_err(Trouble::Refused)?, show(old).map_err(Trouble::Refused)?);
     let uid = api.seams.uid().to_string();
-    let question = review::question(version, &uid, request, invocation, states);
+    let question = answer::question(version, &uid, request, invocation, states);
     let answer = post(api, request, webhook, &question).await;
     let answer = answer.map_err(|why| Trouble::Calling(format!("failed to call webhook: {why}")))?;
-    let verdict = review::verdict(version, &uid, mutates, &answer)
+    let verdict = answer::verdict(version, &uid, mutates, &answer)
         .map_err(|why| Trouble::Calling(format!("received invalid webhook response: {why}")))?;
     for (key, text) in &verdict.audit_annotations {
         request.annotate(&format!("{}/{key}", webhook.name), text.as_str().unwrap_or_default());
@@ -271,7 +294,7 @@ async fn ask(
     verdict.warnings.iter().for_each(|warning| request.warn(warning.clone()));
     match verdict.allowed {
         true => Ok(verdict),
-        false => Err(Trouble::Refused(review::refusal(&webhook.name, &verdict.result))),
+        false => Err(Trouble::Refused(answer::refusal(&webhook.name, &verdict.result))),
     }
 }
 

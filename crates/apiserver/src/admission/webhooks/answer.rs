@@ -1,14 +1,12 @@
 //! AdmissionReviews: what webhooks are asked, and what they answer.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use portolan_machinery::{conversion, lifecycle, rbac::User};
-use portolan_types::{GroupVersionKind, GroupVersionResource, Status};
+use portolan_types::Status;
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::{Operation, Request, Sent},
+    super::{Request, matching::Invocation, review},
     config::Webhook,
-    matching::{Invocation, kind_of, namespace_of, resource_of},
 };
 
 const GROUP: &str = "admission.k8s.io";
@@ -49,39 +47,6 @@ pub(super) struct Verdict {
     pub(super) audit_annotations: Map<String, Value>,
 }
 
-/// The object as the webhook sees it: in its version; a scale for what is scaled.
-///
-/// # Errors
-/// When it cannot be scaled.
-pub(super) fn shown(request: &Request<'_>, invocation: &Invocation, object: &Value) -> Result<Value, Status> {
-    if request.subresource == "scale" {
-        return lifecycle::scale_of(request.kind, object);
-    }
-    Ok(match &invocation.other {
-        None => object.clone(),
-        Some(other) => conversion::from_storage(other, conversion::to_storage(request.kind, object.clone())),
-    })
-}
-
-/// The object of the request out of what the webhook made of what it saw.
-///
-/// # Errors
-/// When that is no scale.
-pub(super) fn unshown(
-    request: &Request<'_>,
-    invocation: &Invocation,
-    object: &Value,
-    seen: Value,
-) -> Result<Value, Status> {
-    if request.subresource == "scale" {
-        return lifecycle::with_scale(request.kind, object, seen);
-    }
-    Ok(match &invocation.other {
-        None => seen,
-        Some(other) => conversion::from_storage(request.kind, conversion::to_storage(other, seen)),
-    })
-}
-
 /// The question.
 pub(super) fn question(
     version: Version,
@@ -90,92 +55,12 @@ pub(super) fn question(
     invocation: &Invocation,
     (object, old): (Option<Value>, Option<Value>),
 ) -> Value {
-    let namespace = namespace_of(request, object.as_ref().or(old.as_ref())).to_owned();
-    let mut asked = json!({
-        "uid": uid,
-        "kind": kind(&invocation.kind),
-        "resource": resource(&invocation.resource),
-        "requestKind": kind(&kind_of(request, request.kind)),
-        "requestResource": resource(&resource_of(request.kind)),
-        "operation": request.operation.word(),
-        "userInfo": user(request.user),
-        "object": object,
-        "oldObject": old,
-        "dryRun": request.dry_run,
-        "options": options(request),
-    });
-    let texts = [
-        ("subResource", request.subresource),
-        ("requestSubResource", request.subresource),
-        ("name", request.name),
-        ("namespace", &namespace),
-    ];
-    for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-        asked[key] = text.into();
-    }
+    let mut asked = review::request(request, invocation, object.as_ref().or(old.as_ref()));
+    asked["uid"] = uid.into();
+    asked["object"] = object.into();
+    asked["oldObject"] = old.into();
     let api_version = format!("{GROUP}/{}", version.text());
     json!({"kind": "AdmissionReview", "apiVersion": api_version, "request": asked})
-}
-
-fn kind(kind: &GroupVersionKind) -> Value {
-    json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind})
-}
-
-fn resource(resource: &GroupVersionResource) -> Value {
-    json!({"group": *resource.group, "version": *resource.version, "resource": *resource.resource})
-}
-
-fn user(user: &User) -> Value {
-    let mut info = Map::new();
-    for (key, text) in [("username", &user.name), ("uid", &user.uid)] {
-        if !text.is_empty() {
-            info.insert(key.into(), text.as_str().into());
-        }
-    }
-    if !user.groups.is_empty() {
-        info.insert("groups".into(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        info.insert("extra".into(), json!(user.extra));
-    }
-    Value::Object(info)
-}
-
-fn options(request: &Request<'_>) -> Value {
-    let kind = match (request.operation, request.sent) {
-        (_, Sent::Nothing) | (Operation::Connect, _) => return Value::Null,
-        (Operation::Create, _) => "CreateOptions",
-        (Operation::Update, _) => "UpdateOptions",
-        (Operation::Delete, _) => "DeleteOptions",
-    };
-    let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
-    if request.dry_run {
-        options["dryRun"] = json!(["All"]);
-    }
-    match request.sent {
-        Sent::Nothing => {}
-        Sent::Write { manager, validation } => {
-            for (key, text) in [("fieldManager", manager), ("fieldValidation", validation)] {
-                if !text.is_empty() {
-                    options[key] = text.into();
-                }
-            }
-        }
-        Sent::Delete(sent) => {
-            if let Some(seconds) = sent.grace_period_seconds {
-                options["gracePeriodSeconds"] = seconds.into();
-            }
-            if let Some(propagation) = sent.propagation {
-                options["propagationPolicy"] = format!("{propagation:?}").into();
-            }
-            for (key, value) in [("uid", &sent.uid), ("resourceVersion", &sent.resource_version)] {
-                if let Some(value) = value {
-                    options["preconditions"][key] = value.as_str().into();
-                }
-            }
-        }
-    }
-    options
 }
 
 /// The answer, its form checked.

@@ -1,4 +1,6 @@
-//! Which webhooks a request is put before, and as what.
+//! Which webhooks and policies a request is put before, and as what.
+
+mod criteria;
 
 use std::sync::Arc;
 
@@ -7,13 +9,12 @@ use portolan_types::{GroupResource, GroupVersionKind, GroupVersionResource, Labe
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{
-    super::{Operation, Request, forbidden, lookup},
-    config::{Rule, Webhook},
-};
+use self::criteria::Rule;
+pub(super) use self::criteria::{Criteria, list, selector, text, texts};
+use super::{Operation, Request, lookup};
 use crate::ApiServer;
 
-/// As what a request is put before a webhook.
+/// As what a request is put before a webhook or a policy.
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     pub(super) resource: GroupVersionResource,
@@ -22,13 +23,14 @@ pub(super) struct Invocation {
     pub(super) other: Option<Arc<Kind>>,
 }
 
-/// A request, while webhooks are matched with it.
+/// A request, while it is matched with what webhooks or policies are about.
+#[derive(Clone, Copy)]
 pub(super) struct Matching<'a> {
     pub(super) api: &'a ApiServer,
     pub(super) request: &'a Request<'a>,
     pub(super) object: Option<&'a Value>,
     pub(super) old: Option<&'a Value>,
-    /// The namespace's labels are read at most once.
+    /// The namespace is read at most once.
     pub(super) namespace: &'a OnceCell<Option<Value>>,
 }
 
@@ -56,29 +58,58 @@ fn is_namespaces(request: &Request<'_>) -> bool {
 }
 
 impl Matching<'_> {
-    /// As what the webhook is asked; `None` when it is not.
+    /// As what the request is put before what has these criteria; `None` when it is not.
     ///
     /// # Errors
     /// When it cannot be told and the rules match.
-    pub(super) async fn invocation(&self, webhook: &Webhook) -> Result<Option<Invocation>, Status> {
-        let Some(invocation) = self.by_rules(webhook) else { return Ok(None) };
-        if !self.selects_namespace(webhook).await? || !self.selects_object(webhook)? {
+    pub(super) async fn invocation(&self, criteria: &Criteria) -> Result<Option<Invocation>, Status> {
+        if self.by_rules(&criteria.excluded, criteria).is_some() {
             return Ok(None);
         }
-        match webhook.conditions.is_empty() {
-            true => Ok(Some(invocation)),
-            false => self.by_conditions(webhook).map(|holds| holds.then_some(invocation)),
+        let invocation = match criteria.rules.is_empty() && !criteria.rules_are_needed {
+            true => Some(self.as_it_is()),
+            false => self.by_rules(&criteria.rules, criteria),
+        };
+        let Some(invocation) = invocation else { return Ok(None) };
+        // An object that is not selected decides, whatever is wrong with the other selector.
+        let by_namespace = self.selects_namespace(criteria).await;
+        let by_object = self.selects_object(criteria);
+        match (by_namespace, by_object) {
+            (Ok(false), _) | (_, Ok(false)) => Ok(None),
+            (Ok(true), Ok(true)) => Ok(Some(invocation)),
+            (Err(why), _) | (_, Err(why)) => Err(why),
         }
     }
 
-    fn by_rules(&self, webhook: &Webhook) -> Option<Invocation> {
+    /// The namespace that the request is in, where it is in one.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub(super) async fn own_namespace(&self) -> Result<Option<&Value>, Status> {
+        match is_namespaces(self.request) || self.request.namespace.is_empty() {
+            true => Ok(None),
+            false => self.read_namespace(self.request.namespace).await.map(Some),
+        }
+    }
+
+    async fn read_namespace(&self, name: &str) -> Result<&Value, Status> {
+        let read = || lookup::namespace(self.api, self.request.cluster.id, name);
+        let namespace = self.namespace.get_or_try_init(read).await?;
+        namespace.as_ref().ok_or_else(|| Status::not_found(&GroupResource::new("", "namespaces"), name))
+    }
+
+    fn as_it_is(&self) -> Invocation {
+        let kind = self.request.kind;
+        Invocation { resource: resource_of(kind), kind: kind_of(self.request, kind), other: None }
+    }
+
+    fn by_rules(&self, rules: &[Rule], criteria: &Criteria) -> Option<Invocation> {
         let request = self.request;
         let own = resource_of(request.kind);
-        let matches = |resource: &GroupVersionResource| webhook.rules.iter().any(|rule| self.rule(rule, resource));
-        if matches(&own) {
-            return Some(Invocation { resource: own, kind: kind_of(request, request.kind), other: None });
+        if rules.iter().any(|rule| self.rule(rule, &own)) {
+            return Some(self.as_it_is());
         }
-        if !webhook.matches_equivalent {
+        if !criteria.matches_equivalent || rules.is_empty() {
             return None;
         }
         let same = |kind: &&Arc<Kind>| kind.storage == request.kind.storage && resource_of(kind) != own && kind.served;
@@ -86,8 +117,7 @@ impl Matching<'_> {
         let all = KindTable::builtin().kinds().chain(request.table.kinds());
         let others: Vec<&Arc<Kind>> = all.filter(same).collect();
         // Earlier rules come first.
-        let found =
-            webhook.rules.iter().find_map(|rule| others.iter().find(|kind| self.rule(rule, &resource_of(kind))));
+        let found = rules.iter().find_map(|rule| others.iter().find(|kind| self.rule(rule, &resource_of(kind))));
         found.map(|kind| Invocation {
             resource: resource_of(kind),
             kind: kind_of(request, kind),
@@ -108,6 +138,7 @@ impl Matching<'_> {
             && has(&rule.operations, self.request.operation.word())
             && has(&rule.groups, &resource.group)
             && has(&rule.versions, &resource.version)
+            && (rule.names.is_empty() || rule.names.iter().any(|name| name == self.request.name))
             && rule.resources.iter().any(|item| {
                 let (name, subresource) = item.split_once('/').unwrap_or((item, ""));
                 (name == "*" || name == &*resource.resource)
@@ -116,12 +147,12 @@ impl Matching<'_> {
     }
 
     /// What is in no namespace, and no namespace itself, is always selected.
-    async fn selects_namespace(&self, webhook: &Webhook) -> Result<bool, Status> {
+    async fn selects_namespace(&self, criteria: &Criteria) -> Result<bool, Status> {
         let name = namespace_of(self.request, self.object.or(self.old));
         if name.is_empty() && !is_namespaces(self.request) {
             return Ok(true);
         }
-        let selector = webhook.namespaces.as_ref().map_err(Status::internal)?;
+        let selector = criteria.namespaces.as_ref().map_err(Status::internal)?;
         if selector.is_everything() {
             return Ok(true);
         }
@@ -129,27 +160,13 @@ impl Matching<'_> {
         if is_namespaces(self.request) && self.request.subresource.is_empty() && written {
             return Ok(self.object.is_some_and(|namespace| labels_match(selector, namespace)));
         }
-        let read = || lookup::namespace(self.api, self.request.cluster.id, name);
-        match self.namespace.get_or_try_init(read).await? {
-            Some(namespace) => Ok(labels_match(selector, namespace)),
-            None => Err(Status::not_found(&GroupResource::new("", "namespaces"), name)),
-        }
+        Ok(labels_match(selector, self.read_namespace(name).await?))
     }
 
-    fn selects_object(&self, webhook: &Webhook) -> Result<bool, Status> {
-        let selector = webhook.objects.as_ref().map_err(Status::internal)?;
+    fn selects_object(&self, criteria: &Criteria) -> Result<bool, Status> {
+        let selector = criteria.objects.as_ref().map_err(Status::internal)?;
         let mut states = self.object.into_iter().chain(self.old);
         Ok(selector.is_everything() || states.any(|state| labels_match(selector, state)))
-    }
-
-    /// Expressions are not evaluated here yet: the webhook's policy for failures says what that means.
-    fn by_conditions(&self, webhook: &Webhook) -> Result<bool, Status> {
-        if webhook.fails_open {
-            return Ok(false);
-        }
-        let names: Vec<&str> = webhook.conditions.iter().map(|(name, _)| name.as_str()).collect();
-        let why = format!("matchConditions of webhook {:?} are not evaluated here: {}", webhook.name, names.join(", "));
-        Err(forbidden(self.request, self.object, why))
     }
 }
 

@@ -1,0 +1,101 @@
+//! Expressions of webhooks and policies: compiled once per content, kept within bounds, and evaluated on what a request carries.
+
+mod cache;
+mod given;
+mod rights;
+
+use std::sync::Arc;
+
+use portolan_cel::policy::{
+    Change, Effort, MatchConditions, Matched, MutatingPolicy, PolicyVerdict, TooLong, ValidatingPolicy,
+};
+use portolan_types::Status;
+use serde_json::Value;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Semaphore,
+};
+
+use cache::Cache;
+pub(super) use cache::Source;
+pub(super) use given::{Seen, Subject};
+pub(super) use rights::Rights;
+
+/// What has been compiled, and who may evaluate for long.
+pub(crate) struct Expressions {
+    conditions: Cache<MatchConditions>,
+    validating: Cache<ValidatingPolicy>,
+    mutating: Cache<MutatingPolicy>,
+    /// Evaluations that take longer wait for each other: they leave most of the machine to others.
+    long: Semaphore,
+}
+
+impl Expressions {
+    pub(crate) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            conditions: Cache::new(),
+            validating: Cache::new(),
+            mutating: Cache::new(),
+            long: Semaphore::new((cores / 2).max(1)),
+        }
+    }
+
+    /// Whether match conditions hold for what is seen.
+    pub(super) async fn matches(&self, source: &Source, seen: &Seen<'_>) -> Result<Matched, Status> {
+        let conditions = self.conditions.get(source, |spec| MatchConditions::new(spec, false));
+        self.evaluate(|effort| seen.with(None, |given| conditions.matches(given, effort))).await
+    }
+
+    /// What a validating policy says of what is seen, with parameters.
+    pub(super) async fn validates(
+        &self,
+        source: &Source,
+        seen: &Seen<'_>,
+        params: Option<&Value>,
+    ) -> Result<PolicyVerdict, Status> {
+        let policy = self.validating.get(source, ValidatingPolicy::new);
+        self.evaluate(|effort| seen.with(params, |given| policy.validate(given, effort))).await
+    }
+
+    /// A mutating policy, compiled.
+    pub(super) fn mutating(&self, source: &Source) -> Arc<MutatingPolicy> {
+        self.mutating.get(source, MutatingPolicy::new)
+    }
+
+    /// Whether a mutating policy is for what is seen.
+    pub(super) async fn applies(
+        &self,
+        policy: &MutatingPolicy,
+        seen: &Seen<'_>,
+        params: Option<&Value>,
+    ) -> Result<Matched, Status> {
+        self.evaluate(|effort| seen.with(params, |given| policy.matches(given, effort))).await
+    }
+
+    /// What one of its mutations does, or why it cannot be done.
+    pub(super) async fn change(
+        &self,
+        policy: &MutatingPolicy,
+        at: usize,
+        seen: &Seen<'_>,
+        params: Option<&Value>,
+    ) -> Result<Result<Option<Change>, String>, Status> {
+        self.evaluate(|effort| seen.with(params, |given| policy.change(at, given, effort))).await
+    }
+
+    /// Evaluates: at once what takes a moment, and on a thread that may be held what takes longer.
+    async fn evaluate<T>(&self, run: impl Fn(Effort) -> Result<T, TooLong>) -> Result<T, Status> {
+        if let Ok(found) = run(Effort::Brief) {
+            return Ok(found);
+        }
+        let _turn = self.long.acquire().await.map_err(Status::internal)?;
+        holding(|| run(Effort::Full)).map_err(|TooLong| Status::internal("an evaluation gave up"))
+    }
+}
+
+/// Runs what may take a while; other tasks of this thread go on elsewhere.
+fn holding<T>(run: impl FnOnce() -> T) -> T {
+    let others = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if others { tokio::task::block_in_place(run) } else { run() }
+}

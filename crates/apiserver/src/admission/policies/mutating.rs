@@ -1,0 +1,336 @@
+//! MutatingAdmissionPolicies: what they change.
+
+use std::collections::BTreeSet;
+
+use portolan_cel::policy::{Change, Matched};
+use portolan_machinery::{
+    apply,
+    decode::{self, FieldValidation},
+    defaults,
+    patch::{self, Misfit},
+};
+use portolan_types::{GroupResource, Status, StatusCause, object};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::ApiServer;
+
+use super::{
+    super::{
+        Request,
+        expressions::{Rights, Seen, Subject},
+        forbidden, lookup,
+        matching::{Invocation, Matching, kind_of},
+        review,
+    },
+    config::{Binding, Policy},
+    is_exempt,
+    params::{self, Trouble},
+};
+
+/// A policy, one of its bindings, and one of its parameters by namespace and name.
+type Key = (usize, usize, (String, String));
+
+/// What the two rounds of mutating policies know of each other.
+#[derive(Default)]
+pub(in crate::admission) struct Rounds {
+    /// Something was changed: the whole chain runs once more.
+    pub(in crate::admission) changed: bool,
+    second: bool,
+    /// Those that want to be evaluated again, and have not seen the last change.
+    invoked: BTreeSet<Key>,
+    again: BTreeSet<Key>,
+    last: Option<Value>,
+}
+
+impl Rounds {
+    /// The second round begins, after Kubernetes' own steps have run again.
+    pub(in crate::admission) fn begin_second(&mut self, object: &Value) {
+        self.second = true;
+        if self.last.as_ref() != Some(object) {
+            self.require();
+        }
+    }
+
+    fn require(&mut self) {
+        self.again.append(&mut self.invoked);
+    }
+}
+
+/// Lets the policies of the logical cluster change the object.
+///
+/// # Errors
+/// What the first policy says that cannot be evaluated and must be.
+pub(in crate::admission) async fn mutate(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &mut Value,
+    old: Option<&Value>,
+    rounds: &mut Rounds,
+) -> Result<(), Status> {
+    let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
+        return Ok(());
+    };
+    let policies = &configuration.mutating_policies;
+    if policies.is_empty() {
+        return Ok(());
+    }
+    let mut complaints = Complaints::default();
+    let invocations = invocations(api, request, (object, old), policies, &mut complaints).await?;
+    if !invocations.is_empty() {
+        let namespace = match request.kind.gvk.group.is_empty() && *request.kind.resource == *"namespaces" {
+            true => None,
+            false => namespace_of(api, request).await?,
+        };
+        let rights = Rights::of(api, request.cluster.id, request.user).await?;
+        let mutation = Mutation { api, request, old, namespace: namespace.as_ref(), rights: &rights };
+        for one in &invocations {
+            mutation.run(one, object, rounds, &mut complaints).await?;
+        }
+        rounds.last = (!rounds.second).then(|| object.clone());
+    }
+    complaints.into_result(request, object)
+}
+
+async fn namespace_of(api: &ApiServer, request: &Request<'_>) -> Result<Option<Value>, Status> {
+    if request.namespace.is_empty() {
+        return Ok(None);
+    }
+    let found = lookup::namespace(api, request.cluster.id, request.namespace).await?;
+    found.map(Some).ok_or_else(|| Status::not_found(&GroupResource::new("", "namespaces"), request.namespace))
+}
+
+/// What policies could not do, in the order in which it happened.
+#[derive(Default)]
+struct Complaints(Vec<Complaint>);
+
+struct Complaint {
+    message: String,
+    /// Empty for that of a refusal.
+    reason: &'static str,
+}
+
+impl Complaints {
+    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: &'static str) {
+        if policy.fails_open {
+            return;
+        }
+        let name = &policy.name;
+        let message = match binding {
+            Some(binding) => format!("policy '{name}' with binding '{}' denied request: {why}", binding.name),
+            None => format!("policy {name:?} denied request: {why}"),
+        };
+        self.0.push(Complaint { message, reason });
+    }
+
+    fn configured(&mut self, policy: &Policy, binding: Option<&Binding>, trouble: Trouble) -> Result<(), Status> {
+        match trouble {
+            Trouble::Failed(status) => Err(status),
+            Trouble::Configured(why) => {
+                let which = if binding.is_some() { "binding" } else { "policy" };
+                self.add(policy, binding, &format!("failed to configure {which}: {why}"), "");
+                Ok(())
+            }
+        }
+    }
+
+    fn into_result(self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+        let Some(first) = self.0.first() else { return Ok(()) };
+        let status = forbidden(request, Some(object), "admission request denied by policy");
+        let mut details = status.details().clone();
+        let cause = |one: &Complaint| StatusCause { message: one.message.clone(), ..StatusCause::default() };
+        details.causes.extend(self.0.iter().map(cause));
+        // Whatever the reason, the code is that of a refusal.
+        let reason = if first.reason.is_empty() { "Forbidden" } else { first.reason };
+        Err(Status::foreign(403, reason, first.message.clone(), Some(details)))
+    }
+}
+
+/// A policy to be evaluated for one of its bindings, with one object of parameters.
+struct Bound<'p> {
+    policy: &'p Policy,
+    binding: &'p Binding,
+    invocation: Invocation,
+    params: Option<Value>,
+    key: Key,
+}
+
+/// Which policies are for the request, as it is before any of them changes it.
+async fn invocations<'p>(
+    api: &ApiServer,
+    request: &Request<'_>,
+    (object, old): (&Value, Option<&Value>),
+    policies: &'p [Policy],
+    complaints: &mut Complaints,
+) -> Result<Vec<Bound<'p>>, Status> {
+    let namespace = OnceCell::new();
+    let matching = Matching { api, request, object: Some(object), old, namespace: &namespace };
+    let mut found = Vec::new();
+    for (at, policy) in policies.iter().enumerate() {
+        let invocation = match matching.invocation(&policy.criteria).await {
+            Ok(Some(invocation)) => invocation,
+            Ok(None) => continue,
+            Err(why) => {
+                complaints.configured(policy, None, Trouble::Configured(why.message().to_owned()))?;
+                continue;
+            }
+        };
+        let kind = match params::kind(api, request.cluster.id, policy).await {
+            Ok(kind) => kind,
+            Err(trouble) => {
+                complaints.configured(policy, None, trouble)?;
+                continue;
+            }
+        };
+        for (nth, binding) in policy.bindings.iter().enumerate() {
+            match of_binding(&matching, kind.as_deref(), binding).await {
+                Ok(all) => found.extend(all.into_iter().map(|params| Bound {
+                    policy,
+                    binding,
+                    invocation: invocation.clone(),
+                    key: (at, nth, name_of(params.as_ref())),
+                    params,
+                })),
+                Err(trouble) => complaints.configured(policy, Some(binding), trouble)?,
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn name_of(params: Option<&Value>) -> (String, String) {
+    params.map(|params| (object::namespace(params).to_owned(), object::name(params).to_owned())).unwrap_or_default()
+}
+
+/// The parameters of a binding; none where it is not for the request.
+async fn of_binding(
+    matching: &Matching<'_>,
+    kind: Option<&portolan_machinery::kinds::Kind>,
+    binding: &Binding,
+) -> Result<Vec<Option<Value>>, Trouble> {
+    let Matching { api, request, .. } = *matching;
+    if let Some(criteria) = &binding.criteria {
+        let matched = matching.invocation(criteria).await;
+        if matched.map_err(|why| Trouble::Configured(why.message().to_owned()))?.is_none() {
+            return Ok(Vec::new());
+        }
+    }
+    params::collect(api, request.cluster.id, kind, binding, request.namespace).await
+}
+
+/// A request, while policies change its object.
+struct Mutation<'a> {
+    api: &'a ApiServer,
+    request: &'a Request<'a>,
+    old: Option<&'a Value>,
+    namespace: Option<&'a Value>,
+    rights: &'a Rights,
+}
+
+impl Mutation<'_> {
+    /// Evaluates one policy for one of its bindings, mutation after mutation.
+    async fn run(
+        &self,
+        bound: &Bound<'_>,
+        object: &mut Value,
+        rounds: &mut Rounds,
+        complaints: &mut Complaints,
+    ) -> Result<(), Status> {
+        let Bound { policy, binding, params, .. } = bound;
+        let expressions = &self.api.expressions;
+        let compiled = expressions.mutating(&policy.source);
+        let seen = self.seen(bound, object)?;
+        match expressions.applies(&compiled, &seen, params.as_ref()).await? {
+            Matched::Yes => {}
+            Matched::No(_) | Matched::Ignored => return Ok(()),
+            Matched::Failed(why) => {
+                complaints.add(policy, Some(binding), &why, "Invalid");
+                return Ok(());
+            }
+        }
+        drop(seen);
+        if rounds.second && !rounds.again.contains(&bound.key) {
+            return Ok(());
+        }
+        let mut changed = false;
+        for at in 0..compiled.mutations() {
+            let seen = self.seen(bound, object)?;
+            let made = match expressions.change(&compiled, at, &seen, params.as_ref()).await? {
+                Ok(Some(change)) => self.changed(bound, object, &change),
+                Ok(None) => continue,
+                Err(why) => Err(Failed::Policy(why)),
+            };
+            drop(seen);
+            match made {
+                Ok(made) if made == *object => {}
+                Ok(made) => (*object, changed) = (made, true),
+                Err(Failed::Policy(why)) => complaints.add(policy, Some(binding), &why, "Invalid"),
+                Err(Failed::Request(status)) => return Err(status),
+            }
+        }
+        if changed {
+            rounds.require();
+            rounds.changed = true;
+        }
+        if policy.reinvoked {
+            rounds.invoked.insert(bound.key.clone());
+        }
+        Ok(())
+    }
+
+    fn seen<'s>(&'s self, bound: &'s Bound<'_>, object: &'s Value) -> Result<Seen<'s>, Status> {
+        let subject =
+            Subject { request: self.request, invocation: &bound.invocation, object: Some(object), old: self.old };
+        Seen::of(subject, self.namespace, self.rights)
+    }
+
+    /// The object with a change, in canonical form and complete.
+    fn changed(&self, bound: &Bound<'_>, object: &Value, change: &Change) -> Result<Value, Failed> {
+        let (request, invocation) = (self.request, &bound.invocation);
+        let seen = review::shown(request, invocation, object).map_err(Failed::Request)?;
+        let (changed, validation) = match change {
+            Change::Apply(configuration) => (self.laid_over(bound, &seen, configuration)?, FieldValidation::Ignore),
+            Change::Patch(operations) => match patch::apply_operations(&seen, operations) {
+                Ok(changed) => (changed, FieldValidation::Strict),
+                // A test that does not hold leaves the object as it is.
+                Err(Misfit::Test) => return Ok(object.clone()),
+                Err(Misfit::Operation(why)) => return Err(Failed::Policy(format!("JSON Patch: {why}"))),
+            },
+        };
+        let mut changed = review::unshown(request, invocation, object, changed).map_err(Failed::Request)?;
+        let is_own_kind = kind_of(request, request.kind) == request.kind.gvk || request.subresource == "scale";
+        if is_own_kind {
+            decode::prune_canonical(request.table, request.kind, &mut changed, validation)
+                .map_err(|unfit| Failed::Request(Status::internal(unfit.decoded())))?;
+            defaults::apply(request.table, request.kind, &mut changed);
+        }
+        Ok(changed)
+    }
+
+    fn laid_over(&self, bound: &Bound<'_>, seen: &Value, configuration: &Value) -> Result<Value, Failed> {
+        let kind = &bound.invocation.kind;
+        let Some(schema) = self.request.table.object_type(&kind.group, &kind.version, &kind.kind) else {
+            let (group, version, kind) = (&kind.group, &kind.version, &kind.kind);
+            return Err(Failed::Request(Status::new(
+                portolan_types::Reason::ServiceUnavailable,
+                format!(
+                    "Resource kind {group}/{version}, Kind={kind} not found. There can be a delay between when CustomResourceDefinitions are created and when they are available."
+                ),
+            )));
+        };
+        let mut configuration = configuration.clone();
+        for key in ["apiVersion", "kind"] {
+            configuration[key] = seen.get(key).cloned().unwrap_or_default();
+        }
+        apply::lay_over(self.request.table, schema, seen, &configuration)
+            .map_err(|why| Failed::Policy(format!("error applying patch: {why}")))
+    }
+}
+
+/// Why a change cannot be made.
+enum Failed {
+    /// The policy is wrong, which it may not matter.
+    Policy(String),
+    /// The request fails, whatever the policy says.
+    Request(Status),
+}

@@ -1,0 +1,214 @@
+//! ValidatingAdmissionPolicies: what they refuse, warn of, and write for auditors.
+
+use std::collections::BTreeMap;
+
+use portolan_cel::policy::{AuditAnnotation, PolicyDecision, PolicyVerdict};
+use portolan_types::{Status, StatusCause};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::ApiServer;
+
+use super::{
+    super::{
+        Request, forbidden,
+        matching::{Invocation, Matching},
+    },
+    Asked,
+    config::{Binding, Policy},
+    is_exempt,
+    params::{self, Trouble},
+};
+
+/// The longest value of an annotation, in bytes.
+const MAX_ANNOTATION: usize = 10 * 1024;
+const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// Asks the policies of the logical cluster whether the object may be stored; `None` for deletions.
+///
+/// # Errors
+/// What the first policy that refuses it says, with its reason.
+pub(in crate::admission) async fn validate(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
+        return Ok(());
+    };
+    let (namespace, rights) = (OnceCell::new(), OnceCell::new());
+    let matching = Matching { api, request, object, old, namespace: &namespace };
+    let mut review = Review { asked: Asked { matching, rights: &rights }, denied: None };
+    for policy in &configuration.validating_policies {
+        review.policy(policy).await?;
+    }
+    match review.denied {
+        Some(denied) => Err(denied.into_status(request, object.or(old))),
+        None => Ok(()),
+    }
+}
+
+/// The first refusal, which is the one that is told.
+struct Denied {
+    message: String,
+    reason: String,
+}
+
+impl Denied {
+    fn into_status(self, request: &Request<'_>, object: Option<&Value>) -> Status {
+        let status = forbidden(request, object, &self.message);
+        let mut details = status.details().clone();
+        details.causes.push(StatusCause { message: self.message, ..StatusCause::default() });
+        let code = match self.reason.as_str() {
+            "Forbidden" => 403,
+            "Unauthorized" => 401,
+            "RequestEntityTooLarge" => 413,
+            _ => 422,
+        };
+        Status::foreign(code, &self.reason, status.message(), Some(details))
+    }
+}
+
+/// Annotations of one policy, each with the values that its bindings gave it.
+type Annotations = BTreeMap<String, Vec<String>>;
+
+/// A request under review.
+struct Review<'a> {
+    asked: Asked<'a>,
+    denied: Option<Denied>,
+}
+
+impl Review<'_> {
+    async fn policy(&mut self, policy: &Policy) -> Result<(), Status> {
+        let Matching { api, request, .. } = self.asked.matching;
+        let invocation = match self.asked.matching.invocation(&policy.criteria).await {
+            Ok(Some(invocation)) => invocation,
+            Ok(None) => return Ok(()),
+            Err(why) => return self.trouble(policy, None, Trouble::Configured(why.message().to_owned())),
+        };
+        let kind = match params::kind(api, request.cluster.id, policy).await {
+            Ok(kind) => kind,
+            Err(trouble) => return self.trouble(policy, None, trouble),
+        };
+        let mut annotations = Annotations::new();
+        for binding in &policy.bindings {
+            if !self.is_for(policy, binding).await? {
+                continue;
+            }
+            let namespace = request.namespace;
+            match params::collect(api, request.cluster.id, kind.as_deref(), binding, namespace).await {
+                Ok(params) => self.bound(policy, binding, &invocation, &params, &mut annotations).await?,
+                Err(trouble) => self.trouble(policy, Some(binding), trouble)?,
+            }
+        }
+        for (key, values) in annotations {
+            request.annotate(&format!("{}/{key}", policy.name), &values.join(", "));
+        }
+        Ok(())
+    }
+
+    /// Whether a binding is for the request.
+    async fn is_for(&mut self, policy: &Policy, binding: &Binding) -> Result<bool, Status> {
+        let Some(criteria) = &binding.criteria else { return Ok(true) };
+        match self.asked.matching.invocation(criteria).await {
+            Ok(found) => Ok(found.is_some()),
+            Err(why) => {
+                let trouble = Trouble::Configured(why.message().to_owned());
+                self.trouble(policy, Some(binding), trouble).map(|()| false)
+            }
+        }
+    }
+
+    /// Evaluates a policy for one of its bindings.
+    async fn bound(
+        &mut self,
+        policy: &Policy,
+        binding: &Binding,
+        invocation: &Invocation,
+        params: &[Option<Value>],
+        annotations: &mut Annotations,
+    ) -> Result<(), Status> {
+        if params.is_empty() {
+            return Ok(());
+        }
+        let api = self.asked.matching.api;
+        let mut verdicts = Vec::with_capacity(params.len());
+        let seen = self.asked.seen(invocation).await?;
+        for params in params {
+            verdicts.push(api.expressions.validates(&policy.source, &seen, params.as_ref()).await?);
+        }
+        drop(seen);
+        for PolicyVerdict { decisions, annotations: found } in verdicts {
+            for (at, decision) in decisions.into_iter().enumerate() {
+                if let PolicyDecision::Deny { message, reason, .. } = decision {
+                    self.act(policy, binding, at, (message, reason));
+                }
+            }
+            found.into_iter().for_each(|found| self.collect(policy, binding, found, annotations));
+        }
+        Ok(())
+    }
+
+    /// Does what the binding wants to be done about a validation that does not hold.
+    fn act(&mut self, policy: &Policy, binding: &Binding, at: usize, (message, reason): (String, String)) {
+        let request = self.asked.matching.request;
+        for action in &binding.actions {
+            match action.as_str() {
+                "Deny" => self.deny(policy, Some(binding), &message, &reason),
+                "Warn" => request.warn(format!(
+                    "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
+                    policy.name, binding.name
+                )),
+                "Audit" => {
+                    let failure = json!([{
+                        "message": message, "policy": policy.name, "binding": binding.name, "expressionIndex": at,
+                        "validationActions": binding.actions,
+                    }]);
+                    request.annotate(FAILURE, &failure.to_string());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn collect(
+        &mut self,
+        policy: &Policy,
+        binding: &Binding,
+        AuditAnnotation { key, value }: AuditAnnotation,
+        annotations: &mut Annotations,
+    ) {
+        match value {
+            Ok(mut value) => {
+                value.truncate(value.floor_char_boundary(MAX_ANNOTATION));
+                let values = annotations.entry(key).or_default();
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            Err(why) => self.deny(policy, Some(binding), &why, "Invalid"),
+        }
+    }
+
+    /// The policy cannot be evaluated, which it may not matter.
+    fn trouble(&mut self, policy: &Policy, binding: Option<&Binding>, trouble: Trouble) -> Result<(), Status> {
+        match trouble {
+            Trouble::Failed(status) => return Err(status),
+            Trouble::Configured(_) if policy.fails_open => {}
+            Trouble::Configured(why) => {
+                let which = if binding.is_some() { "binding" } else { "policy" };
+                self.deny(policy, binding, &format!("failed to configure {which}: {why}"), "Invalid");
+            }
+        }
+        Ok(())
+    }
+
+    fn deny(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: &str) {
+        let bound = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
+        self.denied.get_or_insert_with(|| Denied {
+            message: format!("ValidatingAdmissionPolicy '{}'{bound} denied request: {why}", policy.name),
+            reason: reason.to_owned(),
+        });
+    }
+}
