@@ -8,7 +8,7 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Event, RangeScope};
+use portolan_store::{Event, RangeRequest, RangeScope};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
 use serde_json::Value;
 
@@ -19,6 +19,8 @@ use crate::{
 
 /// How soon instances that are left are looked at again.
 const RECHECK: Duration = Duration::from_millis(500);
+/// Instances that one look at a group deletes before other groups have their turn.
+const SHARE: usize = 1000;
 /// How often the definitions of a group are looked at in one go: each may free a name that another waits for.
 const PASSES: usize = 8;
 
@@ -45,20 +47,22 @@ impl Definitions {
         Ok(all)
     }
 
-    /// Looks at every definition that may need it. Whether anything was written, and whether anything is left to be waited for.
-    async fn pass(&self, group: &Group) -> Result<(bool, bool), PlaneError> {
-        let (mut wrote, mut waits) = (false, false);
+    /// Looks at every definition that may need it. Whether anything was written, and how soon what is left is looked at again.
+    async fn pass(&self, group: &Group) -> Result<(bool, Option<Duration>), PlaneError> {
+        let (mut wrote, mut again) = (false, None::<Duration>);
         let waiting = self.of_group(group).await?.into_iter().filter(|definition| definition.needs_look());
         for definition in waiting {
             let key = self.key(group.0, &definition)?;
             if definition.is_deleting {
-                let gone = self.end(&key, &definition).await?;
-                (wrote, waits) = (wrote || gone, waits || !gone);
+                match self.end(&key, &definition).await? {
+                    None => wrote = true,
+                    Some(soon) => again = Some(again.map_or(soon, |before| before.min(soon))),
+                }
             } else {
                 wrote |= self.settle(group, &key, &definition).await?;
             }
         }
-        Ok((wrote, waits))
+        Ok((wrote, again))
     }
 
     fn key(&self, cluster: LogicalClusterId, definition: &Definition) -> Result<ObjectKey, PlaneError> {
@@ -83,11 +87,11 @@ impl Definitions {
         Ok(wrote)
     }
 
-    /// Deletes the instances, then lets the definition go; `false` as long as it stays because of them.
-    async fn end(&self, key: &ObjectKey, definition: &Definition) -> Result<bool, PlaneError> {
-        let instances = match &definition.table {
+    /// Deletes the instances, then lets the definition go. While it stays because of them, how soon they are looked at again.
+    async fn end(&self, key: &ObjectKey, definition: &Definition) -> Result<Option<Duration>, PlaneError> {
+        let (instances, again) = match &definition.table {
             Some(_) => self.delete_instances(key.cluster, &definition.resource).await?,
-            None => Instances::NeverServed,
+            None => (Instances::NeverServed, None),
         };
         let now = self.plane.seams().now_text();
         let write_down = |crd: &mut Value| {
@@ -99,24 +103,43 @@ impl Definitions {
             Step::Write(Some("status"))
         };
         self.plane.change(self.kind, key, write_down).await?;
-        Ok(instances != Instances::Left)
+        Ok(again)
     }
 
+    /// Deletes a share of the instances, a slice of them in memory at a time, and tells how soon to go on.
     async fn delete_instances(
         &self,
         cluster: LogicalClusterId,
         resource: &GroupResource,
-    ) -> Result<Instances, PlaneError> {
-        let scope = RangeScope::Cluster(cluster, resource.clone());
-        let Some(kind) = self.plane.kind_of(cluster, resource).await? else { return Ok(Instances::Left) };
+    ) -> Result<(Instances, Option<Duration>), PlaneError> {
+        let Some(kind) = self.plane.kind_of(cluster, resource).await? else {
+            return Ok((Instances::Left, Some(RECHECK)));
+        };
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-        for instance in self.plane.list(scope.clone()).await? {
-            self.plane.delete(&kind, &instance.key, &options).await?;
+        let mut request = RangeRequest::slices(RangeScope::Cluster(cluster, resource.clone()));
+        let (mut deleted, mut held) = (0, false);
+        loop {
+            let page = self.plane.store().range(request.clone()).await?;
+            request.after = page.objects.last().map(|stored| stored.key.clone());
+            for stored in page.objects {
+                held |= stored.record.header.has_finalizers;
+                if !stored.record.header.is_deleting {
+                    self.plane.delete(&kind, &stored.key, &options).await?;
+                    deleted += 1;
+                }
+            }
+            if page.more && deleted >= SHARE {
+                return Ok((Instances::Left, Some(Duration::ZERO)));
+            }
+            if !page.more {
+                break;
+            }
         }
-        Ok(match self.plane.list(scope).await?.is_empty() {
-            true => Instances::Gone,
-            false => Instances::Left,
-        })
+        // What came before the definition began to end may have come after the page that it belongs to was read.
+        request.after = None;
+        request.limit = Some(1);
+        let is_empty = !held && self.plane.store().range(request).await?.objects.is_empty();
+        Ok(if is_empty { (Instances::Gone, None) } else { (Instances::Left, Some(RECHECK)) })
     }
 }
 
@@ -143,8 +166,8 @@ impl Controller for Definitions {
             for _ in 0..PASSES {
                 match self.pass(group).await? {
                     (true, _) => {}
-                    (false, true) => return Ok(Outcome::CheckAgainIn(RECHECK)),
-                    (false, false) => return Ok(Outcome::Done),
+                    (false, Some(soon)) => return Ok(Outcome::CheckAgainIn(soon)),
+                    (false, None) => return Ok(Outcome::Done),
                 }
             }
             Ok(Outcome::CheckAgainIn(RECHECK))

@@ -510,3 +510,24 @@ async fn custom_resources_are_collected_with_their_owners_namespaces_and_definit
     f.until("then it goes", &crd, |found| found.is_none()).await;
     assert!(f.get(&held).await.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_takes_along_more_instances_than_one_look_deletes() {
+    const INSTANCES: usize = 2_500;
+    let f = Fixture::start();
+    let crd = f.create(definition("widgets", "Widget")).await;
+    f.until("it is established", &crd, |found| {
+        found.is_some_and(|crd| condition(crd, "Established")["status"] == "True")
+    })
+    .await;
+    f.create(namespace("shop")).await;
+    let widgets = GroupResource::new("example.dev", "widgets");
+    let kind = f.plane.kind_of(CLUSTER, &widgets).await.unwrap().unwrap();
+    for n in 0..INSTANCES {
+        f.plane.create(&kind, CLUSTER, widget(&format!("w{n}"), None)).await.unwrap();
+    }
+    f.delete(&crd, Propagation::Background).await;
+    f.until("the definition goes", &crd, |found| found.is_none()).await;
+    let left = f.plane.store().range(RangeRequest::all(RangeScope::Cluster(CLUSTER, widgets))).await.unwrap();
+    assert_eq!(left.objects.len(), 0, "after its instances");
+}

@@ -1,5 +1,7 @@
 //! What all loops share: keys in, one level-based reconcile per key, back-off on failure.
 
+mod defined;
+mod feed;
 mod run;
 
 pub use portolan_types::work::Outcome;
