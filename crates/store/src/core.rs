@@ -95,6 +95,9 @@ impl Core {
         for (resource, id) in planned.new_resources {
             self.resources.add(id, resource);
         }
+        if !planned.retired.is_empty() {
+            self.resources.retire(planned.retired);
+        }
         self.hub.publish(planned.events, planned.marks, || self.kv.publish());
         Ok(())
     }

@@ -83,6 +83,13 @@ pub(crate) fn parts(suffix: &[u8]) -> Option<Parts<'_>> {
     })
 }
 
+/// The logical cluster and the resource in the key of an object, superseded or not.
+pub(crate) fn beginning(key: &[u8]) -> Option<(LogicalClusterId, u32)> {
+    let (cluster, rest) = key.get(1..)?.split_first_chunk::<8>()?;
+    let resource = rest.first_chunk::<4>()?;
+    Some((LogicalClusterId::new(u64::from_be_bytes(*cluster)), u32::from_be_bytes(*resource)))
+}
+
 /// Takes the key of a superseded object apart: suffix and `until`.
 pub(crate) fn version_parts(key: &[u8]) -> Option<(&[u8], u64)> {
     let (suffix, until) = key.get(1..)?.split_last_chunk::<8>()?;

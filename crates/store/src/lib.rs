@@ -40,6 +40,7 @@ mod opening;
 mod plan;
 mod range;
 mod read;
+mod reclaim;
 mod resources;
 mod snapshot;
 mod upkeep;

@@ -86,10 +86,12 @@ impl PreparedTransaction {
 /// A batch in the making.
 pub(crate) struct Plan<'a> {
     pub(super) view: &'a dyn View,
-    resources: &'a Resources,
+    pub(super) resources: &'a Resources,
     pub(super) batch: Batch,
     events: Vec<Published>,
     new_resources: HashMap<GroupResource, u32>,
+    /// Numbers that are taken back.
+    pub(super) retired: Vec<u32>,
     pub(super) before: Marks,
     pub(super) now: Marks,
     gone: HashMap<LogicalClusterId, bool>,
@@ -101,6 +103,7 @@ pub(crate) struct Planned {
     pub(crate) events: Vec<Published>,
     pub(crate) marks: Marks,
     pub(crate) new_resources: HashMap<GroupResource, u32>,
+    pub(crate) retired: Vec<u32>,
 }
 
 /// What a write meets.
@@ -155,6 +158,7 @@ impl<'a> Plan<'a> {
             batch: Batch::new(),
             events: Vec::new(),
             new_resources: HashMap::new(),
+            retired: Vec::new(),
             before,
             now: before,
             gone: HashMap::new(),
@@ -170,7 +174,13 @@ impl<'a> Plan<'a> {
                 self.put(key.to_vec(), now.to_le_bytes().to_vec());
             }
         }
-        Planned { batch: self.batch, events: self.events, marks: self.now, new_resources: self.new_resources }
+        Planned {
+            batch: self.batch,
+            events: self.events,
+            marks: self.now,
+            new_resources: self.new_resources,
+            retired: self.retired,
+        }
     }
 
     /// Adds a transaction, or leaves the batch as it is.

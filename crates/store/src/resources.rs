@@ -1,23 +1,27 @@
-//! Resources as numbers, so that keys are short. A number is given at a resource's first write and never again, also when
-//! nothing of the resource is left: history, watches and pages under way may still name it. What that takes is bounded by
-//! [`MAX_RESOURCES`], about 20 MiB of memory; a plane with so many kinds takes no further one.
+//! Resources as numbers, so that keys are short. A number is given at a resource's first write and never to another one. When
+//! nothing of the resource is left, neither objects nor history, it may be taken back (`crate::reclaim`); a resource that comes
+//! again gets a new one. What numbers take is bounded by [`MAX_RESOURCES`], about 20 MiB of memory; a plane with so many kinds takes
+//! no further one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use parking_lot::RwLock;
 use portolan_types::GroupResource;
 
-/// Most resources that a store ever knows.
+/// Most resources that a store knows.
 pub(crate) const MAX_RESOURCES: usize = 65_536;
 
-/// All resources that were ever written.
+/// All resources that are there, or were not long ago.
 #[derive(Debug, Default)]
 pub(crate) struct Resources(RwLock<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     ids: HashMap<GroupResource, u32>,
+    /// Also of numbers that were taken back: who reads an old state still sees them.
     names: HashMap<u32, GroupResource>,
+    /// Numbers that were taken back the last time.
+    retired: Vec<u32>,
     last: u32,
 }
 
@@ -37,6 +41,29 @@ impl Resources {
     /// Adds what another reading of the disk found.
     pub(crate) fn extend(&self, found: Self) {
         found.0.into_inner().names.into_iter().for_each(|(id, resource)| self.add(id, resource));
+    }
+
+    /// All numbers but the highest, which tells the next one also after a restart.
+    pub(crate) fn reclaimable(&self) -> HashSet<u32> {
+        let inner = self.0.read();
+        inner.ids.values().copied().filter(|id| *id != inner.last).collect()
+    }
+
+    /// Called when numbers are no longer on disk. Their names stay until the next time: history has been forgotten in
+    /// between, and with it the states in which they stand.
+    pub(crate) fn retire(&self, gone: Vec<u32>) {
+        let mut inner = self.0.write();
+        let Inner { ids, names, retired, .. } = &mut *inner;
+        for id in &gone {
+            if let Some(name) = names.get(id)
+                && ids.get(name) == Some(id)
+            {
+                ids.remove(name);
+            }
+        }
+        for id in std::mem::replace(retired, gone) {
+            names.remove(&id);
+        }
     }
 
     /// The number after the highest that was given.

@@ -34,6 +34,7 @@ impl Plan<'_> {
         // Nothing of this batch can be forgotten by it.
         let (from, upto) = (self.now.floor + 1, upto.min(self.before.last));
         if from > upto {
+            self.reclaim_if_many()?;
             return Ok(Progress::Done);
         }
         let (mut removals, mut transaction, mut floor) = (Vec::new(), Vec::new(), self.now.floor);
@@ -58,7 +59,11 @@ impl Plan<'_> {
         drop(cursor);
         removals.into_iter().for_each(|key| self.remove(key));
         self.now.floor = floor;
-        Ok(if more { Progress::More } else { Progress::Done })
+        if more {
+            return Ok(Progress::More);
+        }
+        self.reclaim_if_many()?;
+        Ok(Progress::Done)
     }
 
     /// Marks a logical cluster as gone, and removes the first slice of its objects with it. In a batch of its own.
