@@ -80,6 +80,13 @@ pub struct Limits {
     pub webhooks: usize,
     /// Writes at once that wait for webhooks of one logical cluster.
     pub webhooks_per_cluster: usize,
+    /// Definitions of custom resources in one logical cluster.
+    pub definitions: usize,
+    /// Bytes of all definitions of one logical cluster: what it takes to serve them is a multiple of this. Writes that race each
+    /// other may go over it by what they write.
+    pub definition_bytes: usize,
+    /// Names of resources that a workspace in root and all below it define.
+    pub defined_names: usize,
     /// TLS connections at once.
     pub connections: usize,
     /// Connections at once whose handshake is not done.
@@ -103,6 +110,9 @@ impl Default for Limits {
             streams_per_cluster: 400,
             webhooks: 150,
             webhooks_per_cluster: 50,
+            definitions: 1024,
+            definition_bytes: 64 * 1024 * 1024,
+            defined_names: 2048,
             connections: 10_000,
             handshakes: 512,
             read_timeout: Duration::from_secs(60),

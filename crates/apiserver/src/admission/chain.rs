@@ -170,8 +170,8 @@ impl Chain {
         if request.is("", "services") {
             services::furnish(api, request, object, old, commit).await?;
         }
-        if request.is(custom::GROUP, custom::RESOURCE) && request.operation == Operation::Create {
-            definitions::furnish(api, request, object, commit).await?;
+        if request.is(custom::GROUP, custom::RESOURCE) {
+            definitions::furnish(api, request, object, old, commit).await?;
         }
         if request.is("tenancy.kcp.io", "workspaces") && request.operation == Operation::Create {
             workspaces::furnish(api, request, object, commit).await?;

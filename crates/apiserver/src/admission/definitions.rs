@@ -1,30 +1,15 @@
 //! How much logical clusters may define, and that what is being undefined takes no new objects.
-//!
-//! The store gives each resource that it ever saw a number, which it does not take back. A logical cluster may use up so many and
-//! no more: it remembers each name that it defined once, in a record of its own, beside its objects and gone with them.
 
-use portolan_machinery::custom;
-use portolan_store::{Expect, RangeRequest, RangeScope, Write};
-use portolan_types::{GroupResource, ObjectKey, Record, Status, object};
-use serde_json::{Value, json};
+use portolan_types::{Status, object};
+use serde_json::Value;
 
 use crate::{
     ApiServer,
-    errors::status_for,
+    config::Limits,
     objects::{Commit, CommitError},
 };
 
-use super::{Operation, Request};
-
-/// Definitions of one logical cluster at a time.
-const MAX_DEFINITIONS: usize = 1024;
-/// Names of resources that a logical cluster may define in its life.
-const MAX_NAMES: usize = 2048;
-
-/// Where the names are remembered; no kind is served under it.
-fn names() -> GroupResource {
-    GroupResource::new("internal.portolan.dev", "definednames")
-}
+use super::{Operation, Request, defined_names};
 
 /// # Errors
 /// 403 for new objects of a kind whose definition is being deleted.
@@ -39,41 +24,59 @@ pub(super) fn check_not_ending(request: &Request<'_>, object: &Value) -> Result<
 /// Remembers the name of a new definition in the same transaction.
 ///
 /// # Errors
-/// 403 when the logical cluster has too many definitions, or had too many names.
+/// 403 when the logical cluster has too many definitions or too large ones, or its tenant had too many names.
 pub(super) async fn furnish(
     api: &ApiServer,
     request: &Request<'_>,
     definition: &Value,
+    old: Option<&Value>,
     commit: &mut Commit,
 ) -> Result<(), CommitError> {
-    let (cluster, name) = (request.cluster.id, object::name(definition));
-    let refused = |why: String| Err(CommitError::Failed(Status::forbidden(&request.kind.group_resource(), name, why)));
-    let definitions = GroupResource::new(custom::GROUP, custom::RESOURCE);
-    if count(api, RangeScope::Cluster(cluster, definitions), MAX_DEFINITIONS).await? {
-        return refused(format!("a logical cluster has at most {MAX_DEFINITIONS} definitions"));
+    let Limits { definitions: most, definition_bytes: room, .. } = api.config.limits;
+    let (defined, stored) = api.kinds.defined(request.cluster.id).await?;
+    let why = match old {
+        None if defined >= most => Some(format!("a logical cluster has at most {most} definitions")),
+        _ if is_too_much(stored, definition, old, room) => {
+            Some(format!("the definitions of a logical cluster have at most {room} bytes"))
+        }
+        None => defined_names::remember(api, request, object::name(definition), commit).await?,
+        Some(_) => None,
+    };
+    match why {
+        None => Ok(()),
+        Some(why) => Err(Status::forbidden(&request.kind.group_resource(), object::name(definition), why).into()),
     }
-    let key = ObjectKey { resource: names(), ..commit.key.clone() };
-    if api.store.get(&key).await.map_err(|e| status_for(&e))?.is_some() {
-        return Ok(());
-    }
-    if count(api, RangeScope::Cluster(cluster, names()), MAX_NAMES).await? {
-        return refused(format!("a logical cluster defines at most {MAX_NAMES} different resources in its life"));
-    }
-    let record = Some(Record::of(&json!({"metadata": {"name": name}})));
-    commit.companions.push(Write { key, expect: Expect::Absent, record });
-    Ok(())
 }
 
-/// Whether there are `limit` objects or more.
-async fn count(api: &ApiServer, scope: RangeScope, limit: usize) -> Result<bool, Status> {
-    let (mut request, mut found) = (RangeRequest::slices(scope), 0);
-    loop {
-        let page = api.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
-        found += page.objects.len();
-        match request.next(&page) {
-            _ if found >= limit => return Ok(true),
-            Some(next) => request = next,
-            None => return Ok(false),
+/// Whether a definition grows beyond what there is room for. What is larger already may shrink.
+fn is_too_much(stored: usize, definition: &Value, old: Option<&Value>, room: usize) -> bool {
+    let (new, old) = (bytes(definition), old.map_or(0, bytes));
+    new > old && stored.saturating_sub(old) + new > room
+}
+
+fn bytes(definition: &Value) -> usize {
+    serde_json::to_vec(definition).map_or(0, |text| text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn definitions_have_room_in_common() {
+        const ROOM: usize = 100_000;
+        let of = |bytes: usize| json!({"metadata": {"name": "x".repeat(bytes)}});
+        let (small, large) = (of(1000), of(2000));
+        for (case, stored, new, old, expected) in [
+            ("there is room", 0, &large, None, false),
+            ("there is none left", ROOM - 500, &small, None, true),
+            ("one that grows may take all there is", ROOM - 1100, &large, Some(&small), false),
+            ("but no more", ROOM - 500, &large, Some(&small), true),
+            ("one that shrinks always may", 2 * ROOM, &small, Some(&large), false),
+        ] {
+            assert_eq!(is_too_much(stored, new, old, ROOM), expected, "{case}");
         }
     }
 }

@@ -3,6 +3,7 @@
 mod builtin;
 mod chain;
 mod configured;
+mod defined_names;
 mod definitions;
 mod escalation;
 mod expressions;

@@ -17,7 +17,7 @@ use crate::{
 
 use super::{
     ServedKinds,
-    compiled::Compiled,
+    compiled::{Compiled, Held},
     known::{Missing, State},
 };
 
@@ -34,7 +34,9 @@ struct Inner {
     compiled: Compiled,
 }
 
-type Definitions = BTreeMap<ObjectName, Arc<Definition>>;
+type Definitions = BTreeMap<ObjectName, Arc<Held>>;
+/// What is served, and by which definitions.
+type Read = (Arc<ServedKinds>, Vec<Arc<Held>>);
 
 /// The resource of definitions.
 fn resource() -> GroupResource {
@@ -61,6 +63,15 @@ impl Catalog {
         Ok(self.read(cluster).await?.0)
     }
 
+    /// How many definitions a logical cluster has, and how many bytes of them are stored.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn defined(&self, cluster: LogicalClusterId) -> Result<(usize, usize), Status> {
+        let (_, all) = self.read(cluster).await?;
+        Ok((all.len(), all.iter().map(|held| held.stored).sum()))
+    }
+
     /// What a logical cluster without definitions serves.
     pub(crate) fn builtin(&self) -> Arc<ServedKinds> {
         self.0.compiled.served(Vec::new())
@@ -84,7 +95,7 @@ impl Catalog {
         Changing { catalog: self.clone(), cluster: key.cluster, name: key.name.clone() }
     }
 
-    async fn read(&self, cluster: LogicalClusterId) -> Result<(Arc<ServedKinds>, Vec<Arc<Definition>>), Status> {
+    async fn read(&self, cluster: LogicalClusterId) -> Result<Read, Status> {
         loop {
             let (missing, token) = {
                 let mut state = self.0.state.lock();
@@ -138,39 +149,28 @@ impl Catalog {
     }
 
     /// Keeps what was read; `None` when others have read or written meanwhile, so that it may be older than what is known.
-    fn install(
-        &self,
-        cluster: LogicalClusterId,
-        token: u64,
-        missing: &Missing,
-        fresh: Definitions,
-    ) -> Option<(Arc<ServedKinds>, Vec<Arc<Definition>>)> {
+    fn install(&self, cluster: LogicalClusterId, token: u64, missing: &Missing, fresh: Definitions) -> Option<Read> {
         let mut state = self.0.state.lock();
         let is_followed = state.is_followed;
         let known = state.known(cluster);
         let is_same = known.token == token;
         match missing {
-            Missing::All if is_same && !known.is_whole => {
-                known.definitions = fresh;
-                known.is_whole = true;
-            }
+            Missing::All if is_same && !known.is_whole => state.keep_all(cluster, fresh),
             // Nothing of it can be kept, but it was true when it was read.
             Missing::All if !is_same => return Some(self.0.served(&fresh)),
             Missing::All => return None,
             Missing::Some(names) => {
+                let mut fresh = fresh;
                 let is_last = |(name, write): &(ObjectName, u64)| known.stale.get(name) == Some(write);
                 if !is_same || !names.iter().all(is_last) {
                     return None;
                 }
                 for (name, _) in names {
-                    known.stale.remove(name);
-                    match fresh.get(name) {
-                        Some(definition) => drop(known.definitions.insert(name.clone(), definition.clone())),
-                        None => drop(known.definitions.remove(name)),
-                    }
+                    state.keep(cluster, name, fresh.remove(name));
                 }
             }
         }
+        let known = state.known(cluster);
         let read = self.0.served(&known.definitions);
         known.served = Some(read.0.clone());
         if !is_followed {
@@ -181,16 +181,16 @@ impl Catalog {
 }
 
 impl Inner {
-    fn served(&self, definitions: &Definitions) -> (Arc<ServedKinds>, Vec<Arc<Definition>>) {
-        let tables = definitions.values().filter_map(|definition| definition.table.clone()).collect();
+    fn served(&self, definitions: &Definitions) -> Read {
+        let tables = definitions.values().filter_map(|held| held.definition.table.clone()).collect();
         (self.compiled.served(tables), definitions.values().cloned().collect())
     }
 
     fn understand(&self, stored: Vec<StoredObject>) -> Result<Definitions, Status> {
         let read = |object: StoredObject| {
             let crd = object.record.to_value(object.revision).map_err(|e| damaged(&object.key, &e))?;
-            let definition = Definition::read(&crd, || self.compiled.table(&crd));
-            Ok((object.key.name, Arc::new(definition)))
+            let held = self.compiled.definition(&crd, object.record.body().len());
+            Ok((object.key.name, held))
         };
         stored.into_iter().map(read).collect()
     }
@@ -215,7 +215,7 @@ impl Kinds for Catalog {
     }
 
     fn definitions(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Vec<Arc<Definition>>, Status>> {
-        Box::pin(async move { Ok(self.read(cluster).await?.1) })
+        Box::pin(async move { Ok(self.read(cluster).await?.1.iter().map(|held| held.definition.clone()).collect()) })
     }
 
     fn changing(&self, key: &ObjectKey) -> Box<dyn Send> {

@@ -1,4 +1,4 @@
-//! Tables and surfaces by content, for as long as somebody uses them.
+//! Definitions, tables and surfaces by content, for as long as somebody uses them.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 use portolan_machinery::{
-    custom::{self, Fingerprint},
+    custom::{self, Definition, Fingerprint, Names},
     kinds::{KindTable, Surface},
 };
 use serde_json::Value;
@@ -51,8 +51,49 @@ impl<K: Eq + Hash, V> Shared<K, V> {
     }
 }
 
+/// A definition as it is kept, one for all logical clusters that have the same.
+pub(super) struct Held {
+    pub(super) definition: Arc<Definition>,
+    /// Bytes of what is stored of it.
+    pub(super) stored: usize,
+}
+
+impl Held {
+    /// Bytes that it takes in memory, about: trees and compiled schemas are so much larger than their text.
+    pub(super) fn weight(&self) -> usize {
+        const GROWTH: usize = 4;
+        const LEAST: usize = 2048;
+        self.stored.saturating_mul(GROWTH) + LEAST
+    }
+}
+
+/// What tells definitions apart, to all that know of them no more than that.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
+    name: Arc<str>,
+    claimed: Names,
+    accepted: Names,
+    state: [bool; 3],
+    /// The address of its table, which lives as long as the definition does.
+    table: Option<usize>,
+}
+
+impl Identity {
+    fn of(definition: &Definition) -> Self {
+        let Definition { name, claimed, accepted, is_established, is_deleting, is_settled, table, .. } = definition;
+        Self {
+            name: name.clone(),
+            claimed: claimed.clone(),
+            accepted: accepted.clone(),
+            state: [*is_established, *is_deleting, *is_settled],
+            table: table.as_ref().map(|table| Arc::as_ptr(table) as usize),
+        }
+    }
+}
+
 /// What has been compiled.
 pub(super) struct Compiled {
+    definitions: Shared<Identity, Held>,
     tables: Shared<Fingerprint, KindTable>,
     /// By the addresses of their tables, which live as long as the surface does.
     surfaces: Shared<Vec<usize>, ServedKinds>,
@@ -62,11 +103,21 @@ pub(super) struct Compiled {
 impl Compiled {
     pub(super) fn new() -> Self {
         let builtin = Arc::new(ServedKinds::new(Surface::builtin()));
-        Self { tables: Shared::new(), surfaces: Shared::new(), builtin }
+        Self { definitions: Shared::new(), tables: Shared::new(), surfaces: Shared::new(), builtin }
+    }
+
+    /// A definition of which so many bytes are stored.
+    pub(super) fn definition(&self, crd: &Value, stored: usize) -> Arc<Held> {
+        let definition = Definition::read(crd, || self.table(crd));
+        let identity = Identity::of(&definition);
+        if let Some(known) = self.definitions.get(&identity) {
+            return known;
+        }
+        self.definitions.put(identity, Arc::new(Held { definition: Arc::new(definition), stored }))
     }
 
     /// The kinds of a definition; `None` when it cannot be compiled, which harms nobody but itself.
-    pub(super) fn table(&self, crd: &Value) -> Option<Arc<KindTable>> {
+    fn table(&self, crd: &Value) -> Option<Arc<KindTable>> {
         let fingerprint = custom::fingerprint(crd);
         if let Some(known) = self.tables.get(&fingerprint) {
             return Some(known);

@@ -5,13 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use portolan_machinery::custom::Definition;
 use portolan_types::{LogicalClusterId, ObjectName};
 
-use super::ServedKinds;
+use super::{ServedKinds, compiled::Held, weights::Weights};
 
 /// Logical clusters of each of two ages whose kinds are kept. What was not asked for during a whole age is dropped.
 const MAX_KEPT: usize = 2048;
+/// Bytes of definitions that are kept, counting once what logical clusters share. What is more is read again when it is asked
+/// for.
+const MAX_BYTES: usize = 512 * 1024 * 1024;
 
 /// The definitions of one logical cluster.
 #[derive(Default)]
@@ -20,7 +22,7 @@ pub(super) struct Known {
     pub(super) token: u64,
     /// Whether all have been read; until then `stale` collects what was written meanwhile.
     pub(super) is_whole: bool,
-    pub(super) definitions: BTreeMap<ObjectName, Arc<Definition>>,
+    pub(super) definitions: BTreeMap<ObjectName, Arc<Held>>,
     /// Written since they were read, each with the number of the write.
     pub(super) stale: HashMap<ObjectName, u64>,
     pub(super) served: Option<Arc<ServedKinds>>,
@@ -42,6 +44,7 @@ pub(super) struct State {
     /// Definitions that are being written now: what is read of them may be out of date at once.
     changing: HashMap<LogicalClusterId, HashMap<ObjectName, usize>>,
     writes: u64,
+    weights: Weights,
     /// Whether the writes of other servers are seen. Nothing is kept unless they are.
     pub(super) is_followed: bool,
 }
@@ -54,7 +57,8 @@ impl State {
             let fresh = || Known { token: self.writes, ..Known::default() };
             let known = self.old.remove(&cluster).unwrap_or_else(fresh);
             if self.young.len() >= MAX_KEPT {
-                self.old = std::mem::take(&mut self.young);
+                let dropped = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
+                self.weights.drop_all(dropped);
             }
             self.young.insert(cluster, known);
         }
@@ -103,16 +107,57 @@ impl State {
         }
     }
 
+    /// Keeps what all definitions of a logical cluster are.
+    pub(super) fn keep_all(&mut self, cluster: LogicalClusterId, fresh: BTreeMap<ObjectName, Arc<Held>>) {
+        fresh.values().for_each(|held| self.weights.add(held));
+        let known = self.known(cluster);
+        known.is_whole = true;
+        let before = std::mem::replace(&mut known.definitions, fresh);
+        before.values().for_each(|held| self.weights.remove(held));
+        self.shrink(cluster);
+    }
+
+    /// Keeps what one definition is, or that there is none.
+    pub(super) fn keep(&mut self, cluster: LogicalClusterId, name: &ObjectName, fresh: Option<Arc<Held>>) {
+        if let Some(held) = &fresh {
+            self.weights.add(held);
+        }
+        let known = self.known(cluster);
+        known.stale.remove(name);
+        let before = match fresh {
+            Some(held) => known.definitions.insert(name.clone(), held),
+            None => known.definitions.remove(name),
+        };
+        if let Some(held) = before {
+            self.weights.remove(&held);
+        }
+        self.shrink(cluster);
+    }
+
+    /// Drops logical clusters other than this one when all weigh too much, the old ones first.
+    fn shrink(&mut self, cluster: LogicalClusterId) {
+        if self.weights.total() > MAX_BYTES {
+            self.weights.drop_all(std::mem::take(&mut self.old));
+        }
+        if self.weights.total() > MAX_BYTES {
+            let own = self.young.remove(&cluster);
+            self.weights.drop_all(std::mem::take(&mut self.young));
+            self.young.extend(own.map(|own| (cluster, own)));
+        }
+    }
+
     /// Drops what is known of one logical cluster.
     pub(super) fn forget(&mut self, cluster: LogicalClusterId) {
-        self.young.remove(&cluster);
-        self.old.remove(&cluster);
+        for age in [&mut self.young, &mut self.old] {
+            self.weights.drop_all(age.remove(&cluster).map(|known| (cluster, known)));
+        }
     }
 
     /// Drops everything: anything may have been written.
     pub(super) fn forget_all(&mut self) {
         self.young.clear();
         self.old.clear();
+        self.weights = Weights::default();
     }
 }
 
@@ -151,5 +196,49 @@ mod tests {
         }
         assert!(state.young.len() + state.old.len() <= 2 * MAX_KEPT + 1);
         assert!(matches!(state.missing(LogicalClusterId::new(2)), Some(Missing::All)));
+    }
+
+    /// Keeps `count` definitions of a megabyte each in a logical cluster.
+    fn fill(state: &mut State, cluster: u64, definitions: &[Arc<Held>]) {
+        let named = definitions
+            .iter()
+            .enumerate()
+            .map(|(n, held)| (format!("w{n}.example.dev").parse().unwrap(), held.clone()));
+        state.keep_all(LogicalClusterId::new(cluster), named.collect());
+    }
+
+    fn megabytes(count: usize) -> Vec<Arc<Held>> {
+        let read = |n| {
+            let crd = serde_json::json!({"metadata": {"name": format!("w{n}.example.dev")}});
+            let definition = portolan_machinery::custom::Definition::read(&crd, || None);
+            Arc::new(Held { definition: Arc::new(definition), stored: 1024 * 1024 })
+        };
+        (0..count).map(read).collect()
+    }
+
+    #[test]
+    fn many_large_definitions_are_kept_up_to_a_bound() {
+        let mut state = State::default();
+        for id in 1..=100 {
+            let alive: Vec<_> = megabytes(64);
+            let watched = Arc::downgrade(&alive[0]);
+            fill(&mut state, id, &alive);
+            drop(alive);
+            assert!(state.weights.total() <= MAX_BYTES, "{}", state.weights.total());
+            assert!(watched.upgrade().is_some(), "what was asked for last is kept");
+        }
+        state.forget_all();
+        assert_eq!(state.weights.total(), 0);
+    }
+
+    #[test]
+    fn what_logical_clusters_share_weighs_once() {
+        let (mut state, shared) = (State::default(), megabytes(32));
+        (1..=1000).for_each(|id| fill(&mut state, id, &shared));
+        let once: usize = shared.iter().map(|held| held.weight()).sum();
+        assert_eq!((state.weights.total(), state.young.len()), (once, 1000));
+        state.keep(LogicalClusterId::new(7), &"w0.example.dev".parse().unwrap(), None);
+        (1..=1000).for_each(|id| state.forget(LogicalClusterId::new(id)));
+        assert_eq!(state.weights.total(), 0);
     }
 }

@@ -6,6 +6,7 @@
 mod catalog;
 mod compiled;
 mod known;
+mod weights;
 
 use std::sync::Arc;
 

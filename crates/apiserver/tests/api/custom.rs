@@ -1,6 +1,13 @@
 //! Custom resources, defined by clients who also say that they are established: the loop that does it is not here.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+
 use crate::common::{Client, Plane};
+use jiff::Timestamp;
+use portolan_types::{Clock, Seams};
 use serde_json::{Value, json};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -97,4 +104,83 @@ async fn a_resource_that_is_being_undefined_takes_no_new_objects() {
     admin.patch(&format!("{WIDGETS}/a"), merge, json!({"metadata": {"finalizers": null}})).await.expect(200);
     let verbs = admin.get("/apis/example.dev/v1").await.json()["resources"][0]["verbs"].clone();
     assert_eq!(verbs, json!(["delete", "deletecollection", "get", "list", "watch"]));
+}
+
+/// A definition of another resource, small.
+fn other(plural: &str) -> Value {
+    let mut crd = widgets();
+    crd["metadata"]["name"] = format!("{plural}.example.dev").into();
+    let kind = plural.to_uppercase().replace('-', "");
+    crd["spec"]["names"] =
+        json!({"plural": plural, "singular": plural, "kind": kind, "listKind": format!("{kind}List")});
+    crd
+}
+
+/// A clock whose hands are moved.
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.0.load(Ordering::Relaxed)).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_defines_a_bounded_number_of_resources_wherever_below_root_it_is() {
+    let hands = Arc::new(Hands(AtomicI64::new(Timestamp::now().as_second())));
+    let clock: Arc<dyn Clock> = hands.clone();
+    let plane = Plane::with(|config| {
+        config.seams = Seams { clock, ..Seams::system() };
+        (config.limits.definitions, config.limits.defined_names) = (4, 8);
+    })
+    .await;
+    let admin = plane.admin();
+    let workspaces = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    let workspace =
+        |name: &str| json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}});
+    admin.post(workspaces, workspace("shop")).await.expect(201);
+    let shop = admin.at("root:shop");
+    for name in ["a", "b", "c"] {
+        shop.post(workspaces, workspace(name)).await.expect(201);
+    }
+    let inside = ["a", "b", "c"].map(|name| admin.at(&format!("root:shop:{name}")));
+    // Each may have half of what the tenant may have.
+    for (n, client) in [(0, &inside[0]), (1, &inside[1])] {
+        for m in 0..4 {
+            client.post(CRDS, other(&format!("w{n}-{m}"))).await.expect(201);
+        }
+    }
+    let refused = inside[0].post(CRDS, other("more")).await.expect(403);
+    assert!(refused.message().ends_with("a logical cluster has at most 4 definitions"), "{}", refused.message());
+    let refused = inside[2].post(CRDS, other("more")).await.expect(403);
+    let expected = "a workspace in root and all below it define at most 8 different resources";
+    assert!(refused.message().ends_with(expected), "{}", refused.message());
+    inside[2].post(CRDS, other("w0-1")).await.expect(201);
+    admin.post(CRDS, other("more")).await.expect(201);
+
+    let gone = format!("{CRDS}/w1-3.example.dev");
+    inside[1].delete(&gone).await.expect(200);
+    inside[1].merge(&gone, json!({"metadata": {"finalizers": null}})).await.expect(200);
+    inside[2].post(CRDS, other("more")).await.expect(403);
+    hands.0.fetch_add(2 * 3600, Ordering::Relaxed);
+    inside[2].post(CRDS, other("more")).await.expect(201);
+    inside[2].post(CRDS, other("again")).await.expect(403);
+}
+
+#[tokio::test]
+async fn the_definitions_of_a_logical_cluster_have_a_bounded_size() {
+    let admin = Plane::with(|config| config.limits.definition_bytes = 40_000).await.admin();
+    let long = |plural: &str, bytes: usize| {
+        let mut crd = other(plural);
+        crd["metadata"]["annotations"] = json!({"a": "x".repeat(bytes)});
+        crd
+    };
+    admin.post(CRDS, long("a", 20_000)).await.expect(201);
+    let refused = admin.post(CRDS, long("b", 20_000)).await.expect(403);
+    let expected = "the definitions of a logical cluster have at most 40000 bytes";
+    assert!(refused.message().ends_with(expected), "{}", refused.message());
+    admin.post(CRDS, long("b", 10_000)).await.expect(201);
+    let path = format!("{CRDS}/b.example.dev");
+    admin.merge(&path, json!({"metadata": {"annotations": {"a": "x".repeat(20_000)}}})).await.expect(403);
+    admin.merge(&path, json!({"metadata": {"annotations": {"a": "x"}}})).await.expect(200);
 }
