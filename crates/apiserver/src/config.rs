@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use portolan_types::Seams;
 
-use crate::{admission::WebhookAddresses, authn::StaticToken, hooks::Hooks};
+use crate::{authn::StaticToken, hooks::Hooks, webhooks::WebhookAddresses};
 
 /// Configuration of an [`crate::ApiServer`].
 #[derive(Clone)]
@@ -80,6 +80,8 @@ pub struct Limits {
     pub webhooks: usize,
     /// Writes at once that wait for webhooks of one logical cluster.
     pub webhooks_per_cluster: usize,
+    /// Time for a webhook that converts custom resources.
+    pub conversion: Duration,
     /// Definitions of custom resources in one logical cluster.
     pub definitions: usize,
     /// Bytes of all definitions of one logical cluster: what it takes to serve them is a multiple of this. Writes that race each
@@ -110,6 +112,7 @@ impl Default for Limits {
             streams_per_cluster: 400,
             webhooks: 150,
             webhooks_per_cluster: 50,
+            conversion: Duration::from_secs(30),
             definitions: 1024,
             definition_bytes: 64 * 1024 * 1024,
             defined_names: 2048,

@@ -12,6 +12,7 @@ mod bootstrap;
 mod call;
 pub mod config;
 mod continue_token;
+mod conversion;
 pub mod directory;
 mod encode;
 mod errors;
@@ -33,6 +34,7 @@ mod routes;
 pub mod serve;
 mod server;
 mod watch;
+pub mod webhooks;
 
 pub use config::{ApiServerConfig, ConfigError};
 pub use directory::{Directory, LogicalCluster};

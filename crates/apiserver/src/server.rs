@@ -11,15 +11,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
-    admission::{Chain, Configured, Expressions, WebhookClients, quota::Turns},
+    admission::{Chain, Configured, Expressions, quota::Turns},
     authn::{Authenticator, Identity, ServiceAccountTokens},
     authz::{Authorizer, RbacAuthorizer, UseGrants},
+    conversion::ConvertedEvents,
     directory::{IdAllocator, found_root},
     kinds::Catalog,
     limits::Admittance,
     metrics::Metrics,
     pki::Pki,
     watch::FrameCache,
+    webhooks,
 };
 use portolan_machinery::{kinds::Kinds, rbac::User};
 use portolan_types::LogicalClusterId;
@@ -50,7 +52,8 @@ pub struct ApiServer {
     pub(crate) configured: Arc<Configured>,
     pub(crate) expressions: Expressions,
     pub(crate) turns: Turns,
-    pub(crate) webhooks: WebhookClients,
+    pub(crate) webhooks: webhooks::Clients,
+    pub(crate) conversions: ConvertedEvents,
     pub(crate) admittance: Admittance,
     pub(crate) metrics: Metrics,
     pub(crate) frames: FrameCache,
@@ -105,7 +108,8 @@ impl ApiServer {
             configured,
             expressions: Expressions::new(),
             turns: Turns::default(),
-            webhooks: WebhookClients::new(config.webhooks),
+            webhooks: webhooks::Clients::new(config.webhooks),
+            conversions: ConvertedEvents::default(),
             admittance: Admittance::new(&config.limits, metrics.flow("reads"), metrics.flow("writes")),
             metrics,
             frames: FrameCache::new(),

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use portolan_apiserver::{ApiServer, ApiServerConfig, admission::WebhookAddresses, serve::serve_starting};
+use portolan_apiserver::{ApiServer, ApiServerConfig, serve::serve_starting, webhooks::WebhookAddresses};
 use portolan_controllers::{Loops, Plane, workspaces};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Engine, EtcdConfig, OpenError, Roles, StoreConfig, StoreError, open_etcd};

@@ -22,8 +22,6 @@ mod workspaces;
 pub(crate) use chain::Chain;
 pub(crate) use configured::Configured;
 pub(crate) use expressions::Expressions;
-pub(crate) use webhooks::Clients as WebhookClients;
-pub use webhooks::WebhookAddresses;
 pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
 
 use parking_lot::Mutex;

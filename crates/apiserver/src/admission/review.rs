@@ -1,6 +1,6 @@
 //! A request as webhooks and policies see it.
 
-use portolan_machinery::{conversion, lifecycle, rbac::User};
+use portolan_machinery::{lifecycle, rbac::User};
 use portolan_types::{GroupVersionKind, GroupVersionResource, Status};
 use serde_json::{Map, Value, json};
 
@@ -8,26 +8,33 @@ use super::{
     Operation, Request, Sent,
     matching::{Invocation, kind_of, namespace_of, resource_of},
 };
+use crate::ApiServer;
 
 /// The object as a webhook or a policy sees it: in its version; a scale for what is scaled.
 ///
 /// # Errors
-/// When it cannot be scaled.
-pub(super) fn shown(request: &Request<'_>, invocation: &Invocation, object: &Value) -> Result<Value, Status> {
+/// When it cannot be scaled, or not be converted.
+pub(super) async fn shown(
+    api: &ApiServer,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    object: &Value,
+) -> Result<Value, Status> {
     if request.subresource == "scale" {
         return lifecycle::scale_of(request.kind, object);
     }
-    Ok(match &invocation.other {
-        None => object.clone(),
-        Some(other) => conversion::from_storage(other, conversion::to_storage(request.kind, object.clone())),
-    })
+    match &invocation.other {
+        None => Ok(object.clone()),
+        Some(other) => api.as_kind(request.cluster.id, request.table, (request.kind, other), object.clone()).await,
+    }
 }
 
 /// The object of the request out of what was made of what was seen.
 ///
 /// # Errors
-/// When that is no scale.
-pub(super) fn unshown(
+/// When that is no scale, or cannot be converted.
+pub(super) async fn unshown(
+    api: &ApiServer,
     request: &Request<'_>,
     invocation: &Invocation,
     object: &Value,
@@ -36,10 +43,10 @@ pub(super) fn unshown(
     if request.subresource == "scale" {
         return lifecycle::with_scale(request.kind, object, seen);
     }
-    Ok(match &invocation.other {
-        None => seen,
-        Some(other) => conversion::from_storage(request.kind, conversion::to_storage(other, seen)),
-    })
+    match &invocation.other {
+        None => Ok(seen),
+        Some(other) => api.as_kind(request.cluster.id, request.table, (other, request.kind), seen).await,
+    }
 }
 
 /// The request of an AdmissionReview, without its objects; `object` is the one that it is about.

@@ -72,7 +72,7 @@ impl Shape {
     /// Whether stored bytes, with the resourceVersion spliced in, are the answer.
     pub(crate) fn is_stored_form(&self) -> bool {
         let plain = self.accepted.media == Media::Json && self.accepted.form == Form::Object;
-        plain && !self.pretty && self.target.is_storage_version()
+        plain && !self.pretty && self.target.is_read_as_served()
     }
 
     /// A stored object as a tree, in the served version.
@@ -172,7 +172,7 @@ fn routed(call: &Call, target: &Target) -> &'static [&'static str] {
 /// A stored object as a tree, in the version of the target.
 pub(crate) fn tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> {
     let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
-    Ok(if target.is_storage_version() { value } else { conversion::from_storage(&target.kind, value) })
+    Ok(if target.is_read_as_served() { value } else { conversion::from_storage(&target.kind, value) })
 }
 
 /// The metadata of a list is a list, that of an object is none.

@@ -6,12 +6,11 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::Response;
 use portolan_machinery::{
-    conversion,
     decode::{self},
     lifecycle::{self, DeleteOptions, Deletion, WriteContext},
 };
-use portolan_store::StoredObject;
-use portolan_types::{ObjectKey, ReadAt, Record, ResourceVersion, Status, object};
+use portolan_store::{Expect, StoredObject};
+use portolan_types::{ObjectKey, ReadAt, ResourceVersion, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -182,7 +181,7 @@ async fn delete_once(
     match deletion {
         Deletion::Mark(object) if options.dry_run => Ok(Deleted::Marked(object)),
         Deletion::Mark(object) => {
-            commit.record = Some(record(target, &object));
+            commit.record = Some(api.stored_form(call.cluster.id, target, &object).await?);
             api.admission.doom(api, &request, &object, &mut commit);
             let stored = commit.run(api, Some(&found.stored)).await?;
             Ok(Deleted::Marked(encode::with_revision(object, stored.revision)))
@@ -195,13 +194,6 @@ async fn delete_once(
             }
             Ok(Deleted::Gone(last, None))
         }
-    }
-}
-
-fn record(target: &Target, object: &Value) -> Record {
-    match target.is_storage_version() {
-        true => Record::of(object),
-        false => Record::of(&conversion::to_storage(&target.kind, object.clone())),
     }
 }
 
@@ -254,9 +246,10 @@ async fn delete_listed(
     }
     let key = stored.key.clone();
     let own = Target { namespace: key.namespace().cloned(), ..target.clone() };
-    let Some(found) = api.find(call, &own, &key).await? else { return Ok(None) };
     // Upstream answers with the objects as it listed them.
-    let listed = tree(&own, &found.stored)?;
+    let listed = tree(&own, &stored)?;
+    let expect = Expect::At(stored.revision);
+    let found = Found::current(stored, expect);
     match delete(api, call, &own, &key, found, options).await {
         Ok(Deleted::Gone(..) | Deleted::Marked(_)) => Ok(Some(listed)),
         Err(failure) if failure.code() == 404 => Ok(None),

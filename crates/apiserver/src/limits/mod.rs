@@ -26,6 +26,7 @@ pub(crate) struct Admittance {
     watches: Places,
     streams: Places,
     webhooks: Places,
+    conversions: Places,
 }
 
 /// Requests of one sort that are answered at once.
@@ -50,6 +51,7 @@ impl Admittance {
             watches: places(limits.watches, limits.watches_per_cluster),
             streams: places(limits.streams, limits.streams_per_cluster),
             webhooks: places(limits.webhooks, limits.webhooks_per_cluster),
+            conversions: places(limits.webhooks, limits.webhooks_per_cluster),
         }
     }
 
@@ -90,6 +92,16 @@ impl Admittance {
     pub(crate) fn webhook(&self, cluster: LogicalClusterId, user: &User) -> Result<Place, Status> {
         self.webhooks.take(flow(cluster, user)).ok_or_else(too_many)
     }
+
+    /// A place for a call that converts objects.
+    pub(crate) fn conversion(&self, cluster: LogicalClusterId) -> Result<Place, Status> {
+        self.conversions.take(whole(cluster)).ok_or_else(too_many)
+    }
+}
+
+/// All that is done in a logical cluster, by whomever.
+fn whole(cluster: LogicalClusterId) -> Flow {
+    Flow { cluster, user: 0 }
 }
 
 fn flow(cluster: LogicalClusterId, user: &User) -> Flow {

@@ -5,31 +5,55 @@ use std::sync::Arc;
 use portolan_store::{Expect, StoredObject};
 use portolan_types::{ObjectKey, Status};
 
-use crate::{ApiServer, bootstrap, call::Call, call::Target, errors::status_for};
+use crate::{ApiServer, bootstrap, call::Call, call::Target, conversion::is_in, errors::status_for};
 
 /// An object with what a write of it must expect.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) stored: StoredObject,
     pub(crate) expect: Expect,
+    /// It is not stored in the version that it would be stored in now.
+    pub(crate) is_outdated: bool,
+}
+
+impl Found {
+    /// One that is stored as it would be now.
+    pub(crate) fn current(stored: StoredObject, expect: Expect) -> Self {
+        Self { stored, expect, is_outdated: false }
+    }
 }
 
 impl ApiServer {
     /// The latest state of an object.
     pub(crate) async fn find(&self, call: &Call, target: &Target, key: &ObjectKey) -> Result<Option<Found>, Status> {
         if let Some(own) = super::own::objects(&call.cluster, target, Some(&key.name)) {
-            return Ok(own.into_iter().next().map(|stored| Found { expect: Expect::At(stored.revision), stored }));
+            return Ok(own
+                .into_iter()
+                .next()
+                .map(|stored| Found::current(stored.clone(), Expect::At(stored.revision))));
         }
         let stored = self.store.get(key).await.map_err(|e| status_for(&e))?;
         if let Some(stored) = stored {
-            return Ok(Some(Found { expect: Expect::At(stored.revision), stored }));
+            return self.understood(target, stored).await;
         }
         if !bootstrap::is_shared(&key.resource, &key.name) {
             return Ok(None);
         }
         let roles = self.rbac.roles(call.cluster.id).await?;
         let shared = bootstrap::one(&call.cluster, &key.resource, &key.name, &roles);
-        Ok(shared.map(|stored| Found { stored, expect: Expect::Absent }))
+        Ok(shared.map(|stored| Found::current(stored, Expect::Absent)))
+    }
+
+    /// A stored object in the version that is asked for.
+    async fn understood(&self, target: &Target, stored: StoredObject) -> Result<Option<Found>, Status> {
+        let expect = Expect::At(stored.revision);
+        if target.table.conversion().is_none() {
+            return Ok(Some(Found::current(stored, expect)));
+        }
+        let storage = &target.kind.storage;
+        let is_outdated = !is_in(&stored.record, &format!("{}/{}", storage.group, storage.version));
+        let stored = self.in_version(target, vec![stored]).await?.pop();
+        Ok(stored.map(|stored| Found { stored, expect, is_outdated }))
     }
 
     /// The latest state of an object that the request names.

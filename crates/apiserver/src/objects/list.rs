@@ -235,7 +235,7 @@ impl Selection {
             return Ok(true);
         }
         let value = record.to_value(revision)?;
-        let value = if target.is_storage_version() { value } else { conversion::from_storage(&target.kind, value) };
+        let value = if target.is_read_as_served() { value } else { conversion::from_storage(&target.kind, value) };
         Ok(self.fields.matches(&value))
     }
 }

@@ -149,7 +149,7 @@ impl Slices {
         if left == Some(0) && self.next.take().is_some() {
             self.cut = Some(page.remaining);
         }
-        self.ready = page.objects;
+        self.ready = self.api.in_version(&self.target, page.objects).await?;
         Ok(())
     }
 

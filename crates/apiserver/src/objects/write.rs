@@ -1,7 +1,7 @@
 //! Creating and changing one object: admission, life cycle, field ownership, commit.
 
 use portolan_machinery::{
-    apply, conversion, decode, defaults,
+    apply, decode, defaults,
     lifecycle::{self, Update, WriteContext},
     warnings,
 };
@@ -110,8 +110,9 @@ impl<'a> Writer<'a> {
             quota::check(self.api, &request, &object, None).await?;
             return self.would_create(&commit.key, object).await;
         }
-        commit.record = Some(self.record(&object)?);
-        Ok(Changed::Stored(quota::commit(self.api, &request, (&object, None), commit, None).await?, object))
+        commit.record = Some(self.record(&object).await?);
+        let stored = quota::commit(self.api, &request, (&object, None), commit, None).await?;
+        Ok(self.stored(stored, object).await?)
     }
 
     async fn would_create(&self, key: &ObjectKey, object: Value) -> Result<Changed, CommitError> {
@@ -168,9 +169,11 @@ impl<'a> Writer<'a> {
         let isolated = subresource.filter(|name| *name != "scale");
         let update = lifecycle::prepare_update(&self.context(), &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
-            Update::Unchanged => return self.unchanged(&request, found, old).await,
+            Update::Unchanged if !found.is_outdated => return self.unchanged(&request, found, old).await,
+            // Clients bring objects to the present storage version by writing them as they are.
+            Update::Unchanged => (old.clone(), false),
             Update::Changed(mut object) => {
-                if self.applied && apply::keep_times(&old, &mut object) {
+                if self.applied && apply::keep_times(&old, &mut object) && !found.is_outdated {
                     return self.unchanged(&request, found, old).await;
                 }
                 (object, false)
@@ -195,9 +198,9 @@ impl<'a> Writer<'a> {
             let gone = commit.run(self.api, Some(&found.stored)).await?;
             return Ok(Changed::Removed(with_revision(object, gone.revision)));
         }
-        commit.record = Some(self.record(&object)?);
-        let last = Some(&found.stored);
-        Ok(Changed::Stored(quota::commit(self.api, &request, (&object, Some(&old)), commit, last).await?, object))
+        commit.record = Some(self.record(&object).await?);
+        let stored = quota::commit(self.api, &request, (&object, Some(&old)), commit, Some(&found.stored)).await?;
+        Ok(self.stored(stored, object).await?)
     }
 
     /// A write without effect must be allowed, too.
@@ -224,16 +227,24 @@ impl<'a> Writer<'a> {
         apply::track_update(table, kind, old, new, &self.options.manager, subresource, &now);
     }
 
+    /// What was stored, as the version that was asked for shows it, there and back.
+    async fn stored(&self, stored: StoredObject, object: Value) -> Result<Changed, Status> {
+        if self.target.is_storage_version() || self.target.table.conversion().is_none() {
+            return Ok(Changed::Stored(stored, object));
+        }
+        let stored = self.api.in_version(self.target, vec![stored]).await?.pop();
+        let stored = stored.ok_or_else(|| Status::internal("nothing was converted"))?;
+        let object = tree(self.target, &stored)?;
+        Ok(Changed::Stored(stored, object))
+    }
+
     /// # Errors
-    /// 400 for what could not be read back.
-    fn record(&self, object: &Value) -> Result<Record, Status> {
+    /// 400 for what could not be read back, 500 for what cannot be converted.
+    async fn record(&self, object: &Value) -> Result<Record, Status> {
         if decode::depth(object) > decode::MAX_DEPTH {
             return Err(Status::bad_request(format!("the object is deeper than {} levels", decode::MAX_DEPTH)));
         }
-        Ok(match self.target.is_storage_version() {
-            true => Record::of(object),
-            false => Record::of(&conversion::to_storage(&self.target.kind, object.clone())),
-        })
+        self.api.stored_form(self.call.cluster.id, self.target, object).await
     }
 }
 

@@ -42,12 +42,19 @@ impl Filter {
         Self { target, all: selection.is_everything(), selection }
     }
 
-    /// How a write is told and which state is shown; `None` when it is none of the watcher's business.
-    pub(super) fn sees<'e>(&self, event: &'e Event) -> Result<Option<(Seen, &'e Arc<Record>)>, Status> {
+    /// Whether an object is where the watcher looks.
+    pub(super) fn is_in_scope(&self, event: &Event) -> bool {
         let wanted = self.target.namespace.as_ref();
-        if wanted.is_some() && event.key.namespace() != wanted {
-            return Ok(None);
-        }
+        wanted.is_none() || event.key.namespace() == wanted
+    }
+
+    /// Whether it depends on the state of an object if the watcher sees it.
+    pub(super) fn selects(&self) -> bool {
+        !self.all
+    }
+
+    /// How a write to an object in scope is told and which state is shown; `None` when it is none of the watcher's business.
+    pub(super) fn sees<'e>(&self, event: &'e Event) -> Result<Option<(Seen, &'e Arc<Record>)>, Status> {
         // A shared object that becomes an own one was in view before.
         let shared = event.change == Change::Created && bootstrap::is_shared(&event.key.resource, &event.key.name);
         let now = event.change != Change::Deleted && self.matches(event, &event.record)?;

@@ -117,7 +117,7 @@ impl Encoder {
             Status::internal("a stored object is damaged")
         })?;
         let target = &self.shape.target;
-        let object = if target.is_storage_version() { object } else { conversion::from_storage(&target.kind, object) };
+        let object = if target.is_read_as_served() { object } else { conversion::from_storage(&target.kind, object) };
         self.object(seen.word(), object)
     }
 

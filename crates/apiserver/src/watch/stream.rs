@@ -168,7 +168,7 @@ impl Watch {
             match turn {
                 Turn::Stop => return Ok((None, Phase::Over)),
                 Turn::Batch(batch) => {
-                    let frames = self.frames(&batch.map_err(|e| gone(&e))?)?;
+                    let frames = self.frames(&batch.map_err(|e| gone(&e))?).await?;
                     if !frames.is_empty() {
                         return Ok((Some(frames), Phase::Live));
                     }
@@ -184,10 +184,11 @@ impl Watch {
         }
     }
 
-    fn frames(&mut self, batch: &EventBatch) -> Result<Bytes, Status> {
+    async fn frames(&mut self, batch: &EventBatch) -> Result<Bytes, Status> {
         let mut frames: Vec<Bytes> = Vec::new();
-        for event in &batch.events {
-            if let Some((seen, record)) = self.filter.sees(event)? {
+        for event in batch.events.iter().filter(|event| self.filter.is_in_scope(event)) {
+            let event = self.api.event_in_version(&self.filter.target, event, self.filter.selects()).await?;
+            if let Some((seen, record)) = self.filter.sees(&event)? {
                 let frame = self.encoder.frame(&self.api.frames, seen, record, event.revision)?;
                 self.metrics.sizes.observe(frame.len() as f64);
                 frames.push(frame);

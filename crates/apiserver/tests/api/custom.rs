@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use portolan_types::{Clock, Seams};
 use serde_json::{Value, json};
 
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const WIDGETS: &str = "/apis/example.dev/v1/namespaces/default/widgets";
+pub const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub const WIDGETS: &str = "/apis/example.dev/v1/namespaces/default/widgets";
 
-fn widgets() -> Value {
+pub fn widgets() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.dev"},
@@ -33,7 +33,7 @@ fn widgets() -> Value {
 }
 
 /// Defines a resource and says that it is established.
-async fn define(client: &Client, crd: Value) -> Value {
+pub async fn define(client: &Client, crd: Value) -> Value {
     let mut made = client.post(CRDS, crd).await.expect(201).json();
     assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
     made["status"]["acceptedNames"] = made["spec"]["names"].clone();

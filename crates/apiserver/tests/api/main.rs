@@ -7,6 +7,7 @@ mod access;
 mod admission;
 mod bad_input;
 mod common;
+mod conversion;
 mod custom;
 mod endpoints;
 mod fairness;

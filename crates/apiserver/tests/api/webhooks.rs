@@ -1,7 +1,7 @@
 //! Mutating and validating webhooks, against a real one.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use portolan_apiserver::admission::WebhookAddresses;
+use portolan_apiserver::webhooks::WebhookAddresses;
 use serde_json::{Value, json};
 
 use crate::common::{Client, MAPS, Plane, Reply, WebhookServer, config_map};

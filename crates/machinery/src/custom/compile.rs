@@ -6,7 +6,7 @@ use portolan_types::{GroupVersion, GroupVersionKind, GroupVersionResource, objec
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{Names, status};
+use super::{Conversion, Names, status};
 use crate::kinds::{Field, FieldKind, Kind, KindTable, Scalar, Subresource, TableBuilder, TableError, Type, TypeId};
 
 /// What a table is kept by: definitions with the same have the same kinds.
@@ -55,7 +55,7 @@ pub fn compile(crd: &Value) -> Result<KindTable, TableError> {
     for version in versions {
         compiler.version(version)?;
     }
-    Ok(compiler.builder.finish())
+    Ok(compiler.builder.finish().of_definition(Conversion::of(crd)))
 }
 
 struct Compiler {

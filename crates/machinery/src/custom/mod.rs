@@ -4,6 +4,7 @@
 //! apart ([`compile`]), because what it gives is the same for the same content, in whatever logical cluster it is.
 
 mod compile;
+mod conversion;
 mod definition;
 mod names;
 mod status;
@@ -11,6 +12,7 @@ mod status;
 mod tests;
 
 pub use compile::{Fingerprint, compile, fingerprint};
+pub use conversion::{Conversion, ConversionWebhook, Review};
 pub use definition::{Definition, resource_named};
 pub use names::{Names, Taken};
 pub use status::{CLEANUP_FINALIZER, Instances, deletion_begins, settled, with_instances};

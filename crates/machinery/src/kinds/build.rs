@@ -117,6 +117,7 @@ impl TableBuilder {
             by_kind,
             by_resource,
             objects: self.objects.into(),
+            conversion: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use portolan_types::{GroupResource, GroupVersionKind};
 
 use super::{Kind, TableBuilder, Type, TypeId};
+use crate::custom::Conversion;
 
 /// All types and kinds of one API surface. Immutable; shared by whoever serves that surface.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct KindTable {
     pub(super) by_resource: Box<[u32]>,
     /// Kinds that are no resources (lists, options, reviews), sorted.
     pub(super) objects: Box<[(GroupVersionKind, TypeId)]>,
+    /// How versions are converted, where the kinds are those of a definition.
+    pub(super) conversion: Option<Conversion>,
 }
 
 const KUBERNETES: &str = include_str!("../../data/kinds.json");
@@ -33,6 +36,16 @@ const OPTIONS: [&str; 6] =
     ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions"];
 
 impl KindTable {
+    /// The kinds of a definition, whose versions are converted like this.
+    pub(crate) fn of_definition(self, conversion: Conversion) -> Self {
+        Self { conversion: Some(conversion), ..self }
+    }
+
+    /// How versions of the kinds are converted; `None` for built-in ones.
+    pub fn conversion(&self) -> Option<&Conversion> {
+        self.conversion.as_ref()
+    }
+
     /// Kubernetes' and Portolan's own kinds. Built at the first call.
     pub fn builtin() -> &'static KindTable {
         Self::shared_builtin()

@@ -63,7 +63,7 @@ fn namespace(kind: &Kind, namespace: &str, errors: &mut Errors) {
 }
 
 /// Labels, also those of templates.
-pub(super) fn labels(path: &Path, labels: Option<&Value>, errors: &mut Errors) {
+pub(crate) fn labels(path: &Path, labels: Option<&Value>, errors: &mut Errors) {
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         for detail in names::qualified_name(key) {
             errors.invalid(path, &key.as_str().into(), &detail);
@@ -75,7 +75,7 @@ pub(super) fn labels(path: &Path, labels: Option<&Value>, errors: &mut Errors) {
 }
 
 /// Annotations, also those of templates.
-pub(super) fn annotations_at(path: &Path, annotations: Option<&Value>, errors: &mut Errors) {
+pub(crate) fn annotations_at(path: &Path, annotations: Option<&Value>, errors: &mut Errors) {
     for key in annotations.and_then(Value::as_object).into_iter().flat_map(|map| map.keys()) {
         let lower = key.bytes().any(|b| b.is_ascii_uppercase()).then(|| key.to_ascii_lowercase());
         errors.invalid_each(path, &key.as_str().into(), names::qualified_name(lower.as_deref().unwrap_or(key)));

@@ -38,6 +38,7 @@ use serde_json::Value;
 
 pub use certificates::requested_organizations;
 pub use error::{Errors, FieldError, Path};
+pub(crate) use metadata::{annotations_at, labels as labels_at};
 
 use crate::kinds::{Kind, KindTable};
 use rules::Subject;

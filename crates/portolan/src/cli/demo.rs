@@ -105,7 +105,7 @@ impl Demo {
             storage: Storage::Embedded(Engine::Redb),
             tls_sans: Vec::new(),
             addresses: portolan_syncer::Addresses::default(),
-            webhooks: portolan_apiserver::admission::WebhookAddresses::default(),
+            webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
             history: HISTORY,
         };
         let opened = control_plane::open(config).await?;

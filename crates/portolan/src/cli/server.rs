@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use portolan_apiserver::admission::WebhookAddresses;
+use portolan_apiserver::webhooks::WebhookAddresses;
 use portolan_store::Engine;
 use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};

@@ -30,7 +30,7 @@ async fn start() -> (ControlPlane, tempfile::TempDir) {
         storage: Storage::Embedded(Engine::Memory),
         tls_sans: Vec::new(),
         addresses: portolan_syncer::Addresses::default(),
-        webhooks: portolan_apiserver::admission::WebhookAddresses::default(),
+        webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
         history: control_plane::HISTORY,
     };
     (control_plane::open(config).await.unwrap().start().await.unwrap(), folder)

@@ -10,6 +10,7 @@ use super::{
     super::{Request, matching::Invocation, review},
     Rights,
 };
+use crate::ApiServer;
 
 /// Metadata of a namespace that expressions see.
 const METADATA: [&str; 12] = [
@@ -53,20 +54,21 @@ impl<'a> Seen<'a> {
     ///
     /// # Errors
     /// When the object cannot be shown as the invocation wants it.
-    pub(in crate::admission) fn of(
+    pub(in crate::admission) async fn of(
+        api: &ApiServer,
         subject: Subject<'a>,
         namespace: Option<&Value>,
         rights: &'a Rights,
     ) -> Result<Self, Status> {
         let Subject { request, invocation, object, old } = subject;
-        let shown = |state: Option<&'a Value>| match state {
+        let shown = async |state: Option<&'a Value>| match state {
             None => Ok(Cow::Borrowed(NOTHING)),
             Some(state) if invocation.other.is_none() && request.subresource != "scale" => Ok(Cow::Borrowed(state)),
-            Some(state) => review::shown(request, invocation, state).map(Cow::Owned),
+            Some(state) => review::shown(api, request, invocation, state).await.map(Cow::Owned),
         };
         Ok(Self {
-            object: shown(object)?,
-            old: shown(old)?,
+            object: shown(object).await?,
+            old: shown(old).await?,
             request: review::request(request, invocation, object.or(old)),
             namespace: namespace.map_or(Value::Null, shown_namespace),
             resource: ResourceCheck {

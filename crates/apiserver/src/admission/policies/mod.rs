@@ -57,6 +57,6 @@ impl Asked<'_> {
         let Matching { api, request, object, old, .. } = self.matching;
         let rights = self.rights.get_or_try_init(|| Rights::of(api, request.cluster.id, request.user)).await?;
         let namespace = self.matching.own_namespace().await?;
-        Seen::of(Subject { request, invocation, object, old }, namespace, rights)
+        Seen::of(api, Subject { request, invocation, object, old }, namespace, rights).await
     }
 }

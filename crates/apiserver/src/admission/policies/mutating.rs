@@ -239,7 +239,7 @@ impl Mutation<'_> {
         let Bound { policy, binding, params, .. } = bound;
         let expressions = &self.api.expressions;
         let compiled = expressions.mutating(&policy.source);
-        let seen = self.seen(bound, object)?;
+        let seen = self.seen(bound, object).await?;
         match expressions.applies(&compiled, &seen, params.as_ref()).await? {
             Matched::Yes => {}
             Matched::No(_) | Matched::Ignored => return Ok(()),
@@ -254,9 +254,9 @@ impl Mutation<'_> {
         }
         let mut changed = false;
         for at in 0..compiled.mutations() {
-            let seen = self.seen(bound, object)?;
+            let seen = self.seen(bound, object).await?;
             let made = match expressions.change(&compiled, at, &seen, params.as_ref()).await? {
-                Ok(Some(change)) => self.changed(bound, object, &change),
+                Ok(Some(change)) => self.changed(bound, object, &change).await,
                 Ok(None) => continue,
                 Err(why) => Err(Failed::Policy(why)),
             };
@@ -278,16 +278,16 @@ impl Mutation<'_> {
         Ok(())
     }
 
-    fn seen<'s>(&'s self, bound: &'s Bound<'_>, object: &'s Value) -> Result<Seen<'s>, Status> {
+    async fn seen<'s>(&'s self, bound: &'s Bound<'_>, object: &'s Value) -> Result<Seen<'s>, Status> {
         let subject =
             Subject { request: self.request, invocation: &bound.invocation, object: Some(object), old: self.old };
-        Seen::of(subject, self.namespace, self.rights)
+        Seen::of(self.api, subject, self.namespace, self.rights).await
     }
 
     /// The object with a change, in canonical form and complete.
-    fn changed(&self, bound: &Bound<'_>, object: &Value, change: &Change) -> Result<Value, Failed> {
+    async fn changed(&self, bound: &Bound<'_>, object: &Value, change: &Change) -> Result<Value, Failed> {
         let (request, invocation) = (self.request, &bound.invocation);
-        let seen = review::shown(request, invocation, object).map_err(Failed::Request)?;
+        let seen = review::shown(self.api, request, invocation, object).await.map_err(Failed::Request)?;
         let (changed, validation) = match change {
             Change::Apply(configuration) => (self.laid_over(bound, &seen, configuration)?, FieldValidation::Ignore),
             Change::Patch(operations) => match patch::apply_operations(&seen, operations) {
@@ -297,7 +297,8 @@ impl Mutation<'_> {
                 Err(Misfit::Operation(why)) => return Err(Failed::Policy(format!("JSON Patch: {why}"))),
             },
         };
-        let mut changed = review::unshown(request, invocation, object, changed).map_err(Failed::Request)?;
+        let changed = review::unshown(self.api, request, invocation, object, changed).await;
+        let mut changed = changed.map_err(Failed::Request)?;
         let is_own_kind = kind_of(request, request.kind) == request.kind.gvk || request.subresource == "scale";
         if is_own_kind {
             decode::prune_canonical(request.table, request.kind, &mut changed, validation)

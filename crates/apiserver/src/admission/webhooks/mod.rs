@@ -4,9 +4,7 @@
 //! are connections kept. A webhook that is slow takes a share of the places for writes, not all of them.
 
 mod answer;
-mod client;
 mod config;
-mod trust;
 
 use std::collections::BTreeSet;
 
@@ -21,18 +19,13 @@ use portolan_types::{Status, object};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-pub(crate) use client::Clients;
-pub use client::WebhookAddresses;
 pub(super) use config::{Webhook, webhooks_of};
 
-use self::{
-    answer::{Verdict, Version},
-    config::Target,
-};
+use self::answer::{Verdict, Version};
 use super::{
     Request,
     expressions::{Rights, Seen, Subject},
-    forbidden, lookup,
+    forbidden,
     matching::{Invocation, Matching, kind_of},
     review,
 };
@@ -175,7 +168,7 @@ async fn invocation(matching: &Matching<'_>, webhook: &Webhook) -> Result<Option
     let Some(conditions) = &webhook.conditions else { return Ok(Some(invocation)) };
     let Matching { api, request, object, old, .. } = *matching;
     let rights = Rights::of(api, request.cluster.id, request.user).await?;
-    let seen = Seen::of(Subject { request, invocation: &invocation, object, old }, None, &rights)?;
+    let seen = Seen::of(api, Subject { request, invocation: &invocation, object, old }, None, &rights).await?;
     match api.expressions.matches(conditions, &seen).await? {
         Matched::Yes => Ok(Some(invocation)),
         Matched::No(_) | Matched::Ignored => Ok(None),
@@ -217,7 +210,7 @@ async fn call_mutating(
             )))),
         };
     };
-    let patched = patched(request, webhook, invocation, object, &verdict.patch)?;
+    let patched = patched(api, request, webhook, invocation, (object, &verdict.patch)).await?;
     if patched == *object {
         return Ok(false);
     }
@@ -228,20 +221,21 @@ async fn call_mutating(
 }
 
 /// The object with a webhook's patch, in canonical form and complete.
-fn patched(
+async fn patched(
+    api: &ApiServer,
     request: &Request<'_>,
     webhook: &Webhook,
     invocation: &Invocation,
-    object: &Value,
-    patch: &[u8],
+    (object, patch): (&Value, &[u8]),
 ) -> Result<Value, Trouble> {
     let broken = |why: &str| Trouble::Refused(Status::internal(format!("admission webhook {:?}: {why}", webhook.name)));
-    let seen = review::shown(request, invocation, object).map_err(Trouble::Refused)?;
+    let seen = review::shown(api, request, invocation, object).await.map_err(Trouble::Refused)?;
     let changed = patch::json_patch(&seen, patch).map_err(|status| match status.code() {
         400 => Trouble::Calling(format!("received undecodable patch in webhook response: {}", status.message())),
         _ => broken("the patch does not apply to the object"),
     })?;
-    let mut changed = review::unshown(request, invocation, object, changed).map_err(Trouble::Refused)?;
+    let changed = review::unshown(api, request, invocation, object, changed).await;
+    let mut changed = changed.map_err(Trouble::Refused)?;
     let is_own_kind = kind_of(request, request.kind) == request.kind.gvk || request.subresource == "scale";
     if is_own_kind {
         decode::prune_canonical(request.table, request.kind, &mut changed, FieldValidation::Ignore)
@@ -280,11 +274,15 @@ async fn ask(
     let versions = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
     let version = Version::of(webhook)
         .ok_or_else(|| Trouble::Calling(format!("could not create admission objects: {versions}")))?;
-    let show = |object: Option<&Value>| object.map(|object| review::shown(request, invocation, object)).transpose();
-    let states = (show(object).map_err(Trouble::Refused)?, show(old).map_err(Trouble::Refused)?);
+    let show = async |object: Option<&Value>| match object {
+        Some(object) => review::shown(api, request, invocation, object).await.map(Some).map_err(Trouble::Refused),
+        None => Ok(None),
+    };
+    let states = (show(object).await?, show(old).await?);
     let uid = api.seams.uid().to_string();
     let question = answer::question(version, &uid, request, invocation, states);
-    let answer = post(api, request, webhook, &question).await;
+    let sent = (question.to_string().into_bytes(), "AdmissionReview");
+    let answer = webhook.endpoint.ask(api, request.cluster.id, webhook.timeout, sent).await;
     let answer = answer.map_err(|why| Trouble::Calling(format!("failed to call webhook: {why}")))?;
     let verdict = answer::verdict(version, &uid, mutates, &answer)
         .map_err(|why| Trouble::Calling(format!("received invalid webhook response: {why}")))?;
@@ -295,30 +293,5 @@ async fn ask(
     match verdict.allowed {
         true => Ok(verdict),
         false => Err(Trouble::Refused(answer::refusal(&webhook.name, &verdict.result))),
-    }
-}
-
-async fn post(api: &ApiServer, request: &Request<'_>, webhook: &Webhook, question: &Value) -> Result<Value, String> {
-    let url = match &webhook.target {
-        Target::Url(url) => url,
-        Target::Service { namespace, name, path, port } => {
-            let slash = if path.starts_with('/') { "" } else { "/" };
-            let url = format!("https://{name}.{namespace}.svc:{port}{slash}{path}");
-            let shown = client::with_timeout(&url, webhook.timeout);
-            return Err(format!("Post {shown:?}: {}", unreachable(api, request, namespace, name).await));
-        }
-    };
-    let sent = question.to_string().into_bytes();
-    let answer = api.webhooks.post(request.cluster.id, &webhook.ca_bundle, url, webhook.timeout, sent).await?;
-    // What was answered is not repeated: the client may be somebody who must not see it.
-    serde_json::from_slice(&answer).map_err(|_| "the response is no AdmissionReview in JSON".to_owned())
-}
-
-/// No pod of a logical cluster can be reached from here: Services lead nowhere.
-async fn unreachable(api: &ApiServer, request: &Request<'_>, namespace: &str, name: &str) -> String {
-    match lookup::namespaced(api, request.cluster.id, ("", "services"), namespace, name).await {
-        Ok(Some(_)) => format!("no endpoints available for service {name:?}"),
-        Ok(None) => format!("service {name:?} not found"),
-        Err(status) => status.message().to_owned(),
     }
 }

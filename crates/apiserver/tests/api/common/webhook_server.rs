@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// What a webhook does.
 pub enum Reply {
-    /// A response in an AdmissionReview; `uid` is filled in.
+    /// A response in a review as it was asked; `uid` is filled in.
     Response(Value),
     /// Any answer.
     Raw(u16, Vec<(&'static str, String)>, Vec<u8>),
@@ -113,7 +113,7 @@ async fn answer(
             if response.get("uid").is_none() {
                 response["uid"] = review["request"]["uid"].clone();
             }
-            let review = json!({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response});
+            let review = json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response});
             Response::new(full(review.to_string().into_bytes()))
         }
         Reply::Raw(code, headers, body) => {

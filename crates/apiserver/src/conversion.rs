@@ -1,0 +1,276 @@
+//! Custom resources in the version that is asked for, and in the one that they are stored in.
+//!
+//! Objects are converted where they come from the store and where they go to it, so that in between nobody has to know in which
+//! version they lie there: after the storage version of a definition has changed, old objects stay as they are until they
+//! are written. Those of one page are converted by one call, each event once for all who watch in a version. Calls are bounded
+//! in time, bytes and number.
+
+use std::{borrow::Cow, collections::VecDeque, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use portolan_machinery::{
+    conversion,
+    custom::{Conversion, ConversionWebhook, Review},
+    kinds::{Kind, KindTable},
+};
+use portolan_store::{Event, StoredObject};
+use portolan_types::{LogicalClusterId, Reason, Record, ResourceVersion, Status, object};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::{ApiServer, call::Target, errors::damaged, webhooks::Endpoint};
+
+/// Events that are kept converted, and their bytes.
+const MAX_EVENTS: usize = 256;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// How soon a watch asks again when all places for calls are taken.
+const AGAIN: Duration = Duration::from_millis(200);
+
+impl ApiServer {
+    /// Stored objects of one logical cluster in the version of the target; those that are in it are as they were.
+    ///
+    /// # Errors
+    /// 500 when they cannot be converted, 429 when too many are being converted.
+    pub(crate) async fn in_version(
+        &self,
+        target: &Target,
+        mut stored: Vec<StoredObject>,
+    ) -> Result<Vec<StoredObject>, Status> {
+        let Some(conversion) = target.table.conversion() else { return Ok(stored) };
+        let desired = target.kind.group_version().to_string();
+        let (mut places, mut objects, mut cluster) = (Vec::new(), Vec::new(), LogicalClusterId::ROOT);
+        for (at, own) in stored.iter().enumerate().filter(|(_, own)| !is_in(&own.record, &desired)) {
+            objects.push(body(own)?);
+            places.push(at);
+            cluster = own.key.cluster;
+        }
+        let converted = self.convert(cluster, conversion, &desired, objects).await?;
+        for (at, object) in places.into_iter().zip(converted) {
+            stored[at].record = Arc::new(Record::of(&object));
+        }
+        Ok(stored)
+    }
+
+    /// An object of the target's version as it is to be stored.
+    ///
+    /// # Errors
+    /// As [`ApiServer::in_version`].
+    pub(crate) async fn stored_form(
+        &self,
+        cluster: LogicalClusterId,
+        target: &Target,
+        object: &Value,
+    ) -> Result<Record, Status> {
+        if target.is_storage_version() {
+            return Ok(Record::of(object));
+        }
+        let to = &target.kind.storage;
+        let to = format!("{}/{}", to.group, to.version);
+        let stored = self.converted(cluster, (&target.table, &target.kind), object.clone(), &to);
+        Ok(Record::of(&stored.await?))
+    }
+
+    /// An object of one kind as another version of it shows it.
+    ///
+    /// # Errors
+    /// As [`ApiServer::in_version`].
+    pub(crate) async fn as_kind(
+        &self,
+        cluster: LogicalClusterId,
+        table: &KindTable,
+        (from, to): (&Kind, &Kind),
+        object: Value,
+    ) -> Result<Value, Status> {
+        match table.conversion() {
+            None => Ok(conversion::from_storage(to, conversion::to_storage(from, object))),
+            Some(_) => self.converted(cluster, (table, from), object, &to.group_version().to_string()).await,
+        }
+    }
+
+    async fn converted(
+        &self,
+        cluster: LogicalClusterId,
+        (table, kind): (&KindTable, &Kind),
+        mut object: Value,
+        to: &str,
+    ) -> Result<Value, Status> {
+        let Some(conversion) = table.conversion() else { return Ok(conversion::to_storage(kind, object)) };
+        // Of what is stored nothing tells its revision.
+        let revision = object::metadata_mut(&mut object).remove("resourceVersion");
+        let mut converted = self.convert(cluster, conversion, to, vec![object]).await?;
+        let mut converted = converted.pop().ok_or_else(|| Status::internal("nothing was converted"))?;
+        object::metadata_mut(&mut converted).extend(revision.map(|own| ("resourceVersion".to_owned(), own)));
+        Ok(converted)
+    }
+
+    /// Objects of one definition, none of which is in the desired version.
+    async fn convert(
+        &self,
+        cluster: LogicalClusterId,
+        conversion: &Conversion,
+        desired: &str,
+        mut objects: Vec<Value>,
+    ) -> Result<Vec<Value>, Status> {
+        if objects.is_empty() {
+            return Ok(objects);
+        }
+        for object in &objects {
+            let from = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+            conversion.check(from, desired).map_err(failure)?;
+        }
+        let Some(webhook) = conversion.webhook() else {
+            objects.iter_mut().for_each(|object| object["apiVersion"] = desired.into());
+            return Ok(objects);
+        };
+        let _place = self.admittance.conversion(cluster)?;
+        self.call(cluster, webhook, desired, objects).await.map_err(failure)
+    }
+
+    async fn call(
+        &self,
+        cluster: LogicalClusterId,
+        webhook: &ConversionWebhook,
+        desired: &str,
+        objects: Vec<Value>,
+    ) -> Result<Vec<Value>, String> {
+        let review = Review::new(webhook, self.seams.uid().to_string(), desired, objects)?;
+        let question = (review.question().to_string().into_bytes(), "ConversionReview");
+        let answer =
+            Endpoint::of(&webhook.client_config).ask(self, cluster, self.config.limits.conversion, question).await;
+        let mut answer = answer.map_err(|why| review.failed(&why))?;
+        review.answered(&mut answer)
+    }
+
+    /// An event in the version of the target. What was there before it is converted only `with_previous`.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted.
+    pub(crate) async fn event_in_version(
+        &self,
+        target: &Target,
+        event: &Arc<Event>,
+        with_previous: bool,
+    ) -> Result<Arc<Event>, Status> {
+        if target.table.conversion().is_none() {
+            return Ok(event.clone());
+        }
+        let desired = target.kind.group_version().to_string();
+        let previous = event.previous.as_ref().filter(|_| with_previous);
+        if is_in(&event.record, &desired) && previous.is_none_or(|previous| is_in(previous, &desired)) {
+            return Ok(event.clone());
+        }
+        let key = EventKey { revision: event.revision, version: desired, with_previous };
+        let make = || async {
+            let state = |record: &Arc<Record>| StoredObject {
+                key: event.key.clone(),
+                revision: event.revision,
+                created: event.revision,
+                record: record.clone(),
+            };
+            let states: Vec<StoredObject> = [Some(&event.record), previous].into_iter().flatten().map(state).collect();
+            let mut converted = loop {
+                match self.in_version(target, states.clone()).await {
+                    Err(busy) if busy.code() == 429 => tokio::time::sleep(AGAIN).await,
+                    converted => break converted?.into_iter().map(|state| state.record),
+                }
+            };
+            let record = converted.next().ok_or_else(|| Status::internal("nothing was converted"))?;
+            Ok(Arc::new(Event { record, previous: converted.next(), ..Event::clone(event) }))
+        };
+        self.conversions.get(key, make).await
+    }
+}
+
+/// As upstream: an error of the server without a reason.
+fn failure(why: String) -> Status {
+    Status::new(Reason::Unknown, why)
+}
+
+fn body(stored: &StoredObject) -> Result<Value, Status> {
+    serde_json::from_slice(stored.record.body()).map_err(|e| damaged(&stored.key, &e))
+}
+
+/// Whether a record is in a version, which is told without reading all of it where it begins with it.
+pub(crate) fn is_in(record: &Record, api_version: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Head<'a> {
+        #[serde(rename = "apiVersion", borrow, default)]
+        api_version: Cow<'a, str>,
+    }
+    let body = record.body();
+    match body.strip_prefix(b"{\"apiVersion\":\"") {
+        Some(rest) => rest.strip_prefix(api_version.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"')),
+        None => serde_json::from_slice::<Head<'_>>(body).is_ok_and(|head| head.api_version == api_version),
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct EventKey {
+    revision: ResourceVersion,
+    version: String,
+    with_previous: bool,
+}
+
+type Cell = Arc<OnceCell<Arc<Event>>>;
+
+/// The latest events that were converted, the oldest first: of all who watch in a version one converts.
+#[derive(Default)]
+pub(crate) struct ConvertedEvents(Mutex<VecDeque<(EventKey, Cell)>>);
+
+impl ConvertedEvents {
+    async fn get<F>(&self, key: EventKey, make: impl FnOnce() -> F) -> Result<Arc<Event>, Status>
+    where
+        F: Future<Output = Result<Arc<Event>, Status>>,
+    {
+        let cell = self.cell(key);
+        let event = cell.get_or_try_init(make).await?.clone();
+        self.trim();
+        Ok(event)
+    }
+
+    fn cell(&self, key: EventKey) -> Cell {
+        let mut kept = self.0.lock();
+        match kept.iter().rev().find(|(own, _)| *own == key) {
+            Some((_, cell)) => cell.clone(),
+            None => {
+                let cell = Cell::default();
+                kept.push_back((key, cell.clone()));
+                cell
+            }
+        }
+    }
+
+    fn trim(&self) {
+        let mut kept = self.0.lock();
+        let size = |cell: &Cell| cell.get().map_or(0, |event| bytes(event));
+        let mut total: usize = kept.iter().map(|(_, cell)| size(cell)).sum();
+        while kept.len() > MAX_EVENTS || total > MAX_BYTES {
+            let Some((_, oldest)) = kept.pop_front() else { return };
+            total -= size(&oldest).min(total);
+        }
+    }
+}
+
+fn bytes(event: &Event) -> usize {
+    event.record.body().len() + event.previous.as_ref().map_or(0, |previous| previous.body().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_told_from_bytes() {
+        for (case, object, expected) in [
+            ("the version", json!({"apiVersion": "example.dev/v1", "kind": "Widget"}), true),
+            ("one that begins like it", json!({"apiVersion": "example.dev/v1beta1"}), false),
+            ("another field is first", json!({"aa": 1, "apiVersion": "example.dev/v1"}), true),
+            ("there is none", json!({"kind": "Widget"}), false),
+        ] {
+            assert_eq!(is_in(&Record::of(&object), "example.dev/v1"), expected, "{case}");
+        }
+    }
+}

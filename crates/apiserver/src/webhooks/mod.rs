@@ -1,0 +1,9 @@
+//! Webhooks, whatever they are asked about: where they are, and how they are called. No two logical clusters share connections.
+
+mod client;
+mod endpoint;
+mod trust;
+
+pub(crate) use client::Clients;
+pub use client::WebhookAddresses;
+pub(crate) use endpoint::Endpoint;

@@ -1,0 +1,262 @@
+//! Versions of custom resources, and the webhooks that convert them.
+
+use std::time::Duration;
+
+use portolan_apiserver::webhooks::WebhookAddresses;
+use serde_json::{Value, json};
+
+use crate::{
+    common::{Client, Plane, Reply, WebhookServer},
+    custom::{CRDS, WIDGETS, define, widgets},
+};
+
+const OLD: &str = "/apis/example.dev/v1beta1/namespaces/default/widgets";
+const MERGE: &str = "application/merge-patch+json";
+
+async fn plane() -> Plane {
+    Plane::with(|config| {
+        config.webhooks = WebhookAddresses { allow_local: true };
+        config.limits.conversion = Duration::from_secs(2);
+    })
+    .await
+}
+
+/// `spec.size` of v1 is the length of `spec.line` in v1beta1.
+fn converted(mut object: Value, to: &str) -> Value {
+    let spec = match to {
+        "example.dev/v1" => json!({"size": object["spec"]["line"].as_str().map_or(0, str::len)}),
+        _ => json!({"line": "-".repeat(object["spec"]["size"].as_u64().unwrap_or_default() as usize)}),
+    };
+    object["spec"] = spec;
+    object["apiVersion"] = to.into();
+    object
+}
+
+fn convert(_: &str, request: &Value) -> Reply {
+    let to = request["desiredAPIVersion"].as_str().unwrap();
+    let objects = request["objects"].as_array().unwrap().iter().map(|object| converted(object.clone(), to));
+    Reply::Response(json!({"result": {"status": "Success"}, "convertedObjects": objects.collect::<Vec<_>>()}))
+}
+
+fn definition(client: Value) -> Value {
+    let mut crd = widgets();
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        version["subresources"] = json!({"status": {}});
+        version["schema"] =
+            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    }
+    crd["spec"]["conversion"] = json!({"strategy": "Webhook",
+        "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}});
+    crd
+}
+
+fn new(name: &str, size: u32) -> Value {
+    json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
+fn old(name: &str, line: &str) -> Value {
+    json!({"apiVersion": "example.dev/v1beta1", "kind": "Widget", "metadata": {"name": name}, "spec": {"line": line}})
+}
+
+/// Version and spec of the objects of a list.
+fn shown(list: &Value) -> Vec<(&Value, &Value)> {
+    list["items"].as_array().unwrap().iter().map(|item| (&item["apiVersion"], &item["spec"])).collect()
+}
+
+async fn store_as(admin: &Client, storage: &str) {
+    let path = format!("{CRDS}/widgets.example.dev");
+    let mut crd = admin.get(&path).await.expect(200).json();
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        version["storage"] = (version["name"] == storage).into();
+    }
+    admin.put(&path, crd).await.expect(200);
+}
+
+#[tokio::test]
+async fn objects_are_shown_in_the_version_that_is_asked_for() {
+    let (plane, server) = (plane().await, WebhookServer::start(convert).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    let made = admin.post(OLD, old("a", "---")).await.expect(201).json();
+    assert_eq!((&made["apiVersion"], &made["spec"]), (&json!("example.dev/v1beta1"), &json!({"line": "---"})));
+    assert_eq!(server.count("/convert"), 2, "there, and back again");
+    let read = admin.get(&format!("{WIDGETS}/a")).await.expect(200).json();
+    assert_eq!((&read["apiVersion"], &read["spec"]), (&json!("example.dev/v1"), &json!({"size": 3})));
+    assert_eq!(server.count("/convert"), 2, "it is stored like this");
+    assert_eq!(read["metadata"]["uid"], made["metadata"]["uid"]);
+
+    for n in 0..4 {
+        admin.post(WIDGETS, new(&format!("b{n}"), n)).await.expect(201);
+    }
+    let before = server.count("/convert");
+    let list = admin.get(OLD).await.expect(200).json();
+    assert_eq!(list["apiVersion"], "example.dev/v1beta1");
+    assert_eq!(shown(&list)[3], (&json!("example.dev/v1beta1"), &json!({"line": "--"})));
+    assert_eq!(server.count("/convert"), before + 1, "one review for a list");
+    assert_eq!(server.last()["objects"].as_array().unwrap().len(), 5);
+
+    let merged = admin.patch(&format!("{OLD}/a"), MERGE, json!({"spec": {"line": "-----"}})).await.expect(200).json();
+    assert_eq!((&merged["spec"], &merged["metadata"]["generation"]), (&json!({"line": "-----"}), &json!(2)));
+    let apply = format!("{OLD}/c?fieldManager=me");
+    let applied = admin.patch(&apply, "application/apply-patch+yaml", old("c", "--")).await.expect(201).json();
+    assert_eq!(applied["spec"], json!({"line": "--"}));
+    let mut status = applied.clone();
+    status["status"] = json!({"ready": true});
+    let status = admin.put(&format!("{OLD}/c/status"), status).await.expect(200).json();
+    assert_eq!((&status["spec"], &status["status"]), (&json!({"line": "--"}), &json!({"ready": true})));
+    let all = admin.get(WIDGETS).await.expect(200).json();
+    assert!(shown(&all).iter().all(|(version, _)| *version == "example.dev/v1"));
+    let gone = admin.send("DELETE", OLD, &[], "").await.expect(200).json();
+    assert_eq!(shown(&gone)[0], (&json!("example.dev/v1beta1"), &json!({"line": "-----"})));
+    assert!(shown(&admin.get(WIDGETS).await.expect(200).json()).is_empty());
+}
+
+#[tokio::test]
+async fn events_are_converted_once_for_all_who_watch_a_version() {
+    let (plane, server) = (plane().await, WebhookServer::start(convert).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        let mut watch = admin.watch(&format!("{OLD}?watch=1"), &[]).await;
+        let first = watch.next().await.unwrap();
+        assert_eq!((&first["type"], &first["object"]["spec"]), (&json!("ADDED"), &json!({"line": "-"})));
+        watches.push(watch);
+    }
+    let before = server.count("/convert");
+    admin.merge(&format!("{WIDGETS}/a"), json!({"spec": {"size": 2}})).await.expect(200);
+    for watch in &mut watches {
+        let event = watch.next().await.unwrap();
+        assert_eq!((&event["type"], &event["object"]["spec"]), (&json!("MODIFIED"), &json!({"line": "--"})));
+        assert_eq!(event["object"]["apiVersion"], "example.dev/v1beta1");
+    }
+    assert_eq!(server.count("/convert"), before + 1);
+}
+
+#[tokio::test]
+async fn objects_stay_in_their_version_until_they_are_written() {
+    let (plane, server) = (plane().await, WebhookServer::start(convert).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    store_as(&admin, "v1beta1").await;
+    let crd = admin.get(&format!("{CRDS}/widgets.example.dev")).await.expect(200).json();
+    assert_eq!(crd["status"]["storedVersions"], json!(["v1", "v1beta1"]));
+    admin.post(OLD, old("b", "--")).await.expect(201);
+
+    let before = server.count("/convert");
+    let list = admin.get(WIDGETS).await.expect(200).json();
+    let version = json!("example.dev/v1");
+    assert_eq!(shown(&list), [(&version, &json!({"size": 1})), (&version, &json!({"size": 2}))]);
+    assert_eq!(server.count("/convert"), before + 1);
+    assert_eq!(server.last()["objects"].as_array().unwrap().len(), 1, "what is in the version is not asked about");
+
+    let read = admin.get(&format!("{OLD}/a")).await.expect(200).json();
+    let written = admin.put(&format!("{OLD}/a"), read.clone()).await.expect(200).json();
+    assert_ne!(written["metadata"]["resourceVersion"], read["metadata"]["resourceVersion"], "it is stored anew");
+    assert_eq!(written["metadata"]["generation"], read["metadata"]["generation"]);
+    let again = admin.put(&format!("{OLD}/a"), written.clone()).await.expect(200).json();
+    assert_eq!(again["metadata"]["resourceVersion"], written["metadata"]["resourceVersion"], "once");
+    let before = server.count("/convert");
+    admin.get(&format!("{OLD}/a")).await.expect(200);
+    assert_eq!(server.count("/convert"), before);
+}
+
+#[tokio::test]
+async fn without_a_webhook_only_the_version_changes() {
+    let admin = plane().await.admin();
+    let mut crd = definition(Value::Null);
+    crd["spec"]["conversion"] = json!({"strategy": "None"});
+    define(&admin, crd).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    let mut watch = admin.watch(&format!("{WIDGETS}?watch=1"), &[]).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["apiVersion"], "example.dev/v1");
+    store_as(&admin, "v1beta1").await;
+    admin.post(WIDGETS, new("b", 2)).await.expect(201);
+    assert_eq!(watch.next().await.unwrap()["object"]["apiVersion"], "example.dev/v1");
+    for (path, version) in [(WIDGETS, json!("example.dev/v1")), (OLD, json!("example.dev/v1beta1"))] {
+        let list = admin.get(path).await.expect(200).json();
+        assert_eq!(shown(&list), [(&version, &json!({"size": 1})), (&version, &json!({"size": 2}))]);
+        assert_eq!(admin.get(&format!("{path}/a")).await.expect(200).json()["apiVersion"], version);
+    }
+}
+
+/// What webhooks do that fail, by path.
+fn failing(path: &str, request: &Value) -> Reply {
+    let to = request["desiredAPIVersion"].as_str().unwrap();
+    let answer = |change: &dyn Fn(&mut Value)| {
+        let mut object = converted(request["objects"][0].clone(), to);
+        change(&mut object);
+        Reply::Response(json!({"result": {"status": "Success"}, "convertedObjects": [object]}))
+    };
+    match path {
+        "/error" => Reply::Raw(500, Vec::new(), b"a secret of the network".to_vec()),
+        "/text" => Reply::Raw(200, Vec::new(), b"a secret of the network".to_vec()),
+        "/redirect" => Reply::Raw(302, vec![("location", "https://169.254.169.254/".to_owned())], Vec::new()),
+        "/refuses" => Reply::Response(json!({"result": {"status": "Failure", "message": "no such thing"}})),
+        "/nothing" => Reply::Response(json!({"result": {"status": "Success"}})),
+        "/renames" => answer(&|object| object["metadata"]["name"] = "other".into()),
+        "/steals" => answer(&|object| object["metadata"]["uid"] = "other".into()),
+        "/keeps" => answer(&|object| object["apiVersion"] = request["objects"][0]["apiVersion"].clone()),
+        "/labels" => answer(&|object| object["metadata"]["labels"] = json!({"a": "b c"})),
+        "/endless" => Reply::Endless,
+        "/drips" => Reply::Drips,
+        _ => convert(path, request),
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_fails_harms_only_what_it_would_have_to_convert() {
+    let (plane, server) = (plane().await, WebhookServer::start(failing).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    let at = |url: &str| json!({"url": url, "caBundle": server.client("/")["caBundle"]});
+    let failed = "conversion webhook for example.dev/v1, Kind=Widget ";
+    for (client, says) in [
+        (
+            server.client("/error"),
+            r#"failed: an error on the server ("unknown") has prevented the request from succeeding"#,
+        ),
+        (server.client("/text"), "failed: the response is no ConversionReview in JSON"),
+        (server.client("/redirect"), "failed: the server responded with the status code 302"),
+        (server.client("/refuses"), "failed: no such thing"),
+        (server.client("/nothing"), "returned 0 objects, expected 1"),
+        (server.client("/renames"), "returned invalid object: must have the same name: a != other"),
+        (server.client("/steals"), "returned invalid object: must have the same UID: "),
+        (
+            server.client("/keeps"),
+            "returned invalid object at index 0: invalid groupVersion (expected example.dev/v1beta1, received example.dev/v1)",
+        ),
+        (server.client("/labels"), r#"returned invalid metadata: metadata.labels: Invalid value: "b c": "#),
+        (server.client("/endless"), "failed: Post "),
+        (server.client("/drips"), "failed: Post "),
+        (
+            at("https://127.0.0.1:1/x"),
+            r#"failed: Post "https://127.0.0.1:1/x?timeout=2s": dial tcp 127.0.0.1:1: connect: "#,
+        ),
+        (at("https://169.254.169.254/x"), "failed: Post "),
+    ] {
+        let path = format!("{CRDS}/widgets.example.dev");
+        let conversion = json!({"spec": {"conversion": {"webhook": {"clientConfig": client}}}});
+        admin.merge(&path, conversion).await.expect(200);
+        for read in [format!("{OLD}/a"), OLD.to_owned()] {
+            let refused = admin.get(&read).await.expect(500);
+            let message = refused.message();
+            assert!(message.starts_with(&format!("{failed}{says}")), "{message}");
+            assert!(!message.contains("secret"), "nothing is repeated: {message}");
+        }
+        admin.merge(&format!("{WIDGETS}/a"), json!({"spec": {"size": 1}})).await.expect(200);
+        let written = admin.post(OLD, old("b", "-")).await.expect(500).message();
+        assert!(written.starts_with("conversion webhook for example.dev/v1beta1, Kind=Widget "), "{written}");
+        assert_eq!(admin.get(&format!("{WIDGETS}/b")).await.code, 404, "what cannot be converted is not stored");
+        admin.get(&format!("{OLD}?watch=1")).await.expect(500);
+    }
+    let now = admin.get(WIDGETS).await.expect(200).json()["metadata"]["resourceVersion"].clone();
+    let mut watch = admin.watch(&format!("{OLD}?watch=1&resourceVersion={}", now.as_str().unwrap()), &[]).await;
+    admin.merge(&format!("{WIDGETS}/a"), json!({"spec": {"size": 2}})).await.expect(200);
+    let event = watch.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(500)));
+    assert!(watch.next().await.is_none(), "a watch that missed something ends");
+}
