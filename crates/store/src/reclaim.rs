@@ -67,7 +67,7 @@ mod tests {
     use crate::{
         Expect, Transaction,
         core::Core,
-        gate::{Gate, Room},
+        gate::{Gate, Purpose, Room},
         holds::Holds,
         hub::{Hub, RingBudget},
         kv::{MemoryKv, read},
@@ -100,12 +100,13 @@ mod tests {
         );
         let record = is_there.then(|| Record::of(&json!({"metadata": {}})));
         let txn = PreparedTransaction::new(Transaction::one(key, Expect::Anything, record)).unwrap();
-        let (answers, ()) = core.commit(|plan| (vec![plan.transaction(txn)], ())).unwrap();
-        answers.into_iter().for_each(|answer| drop(answer.unwrap()));
+        let (answers, ()) =
+            core.admit(Purpose::MakeRoom).unwrap().commit(|plan| (vec![plan.transaction(txn)], ())).unwrap();
+        assert!(answers.iter().all(Result::is_ok));
     }
 
     fn reclaim(core: &Core) {
-        core.commit(|plan| (Vec::new(), plan.reclaim())).unwrap().1.unwrap();
+        core.admit(Purpose::MakeRoom).unwrap().commit(|plan| (Vec::new(), plan.reclaim())).unwrap().1.unwrap();
     }
 
     fn number(core: &Core, resource: &str) -> Option<u32> {
@@ -123,7 +124,7 @@ mod tests {
         reclaim(&core);
         assert!(number(&core, "gone").is_some(), "its history is there");
         let upto = core.hub.marks().last;
-        core.commit(|plan| (Vec::new(), plan.compact(upto))).unwrap().1.unwrap();
+        core.admit(Purpose::MakeRoom).unwrap().commit(|plan| (Vec::new(), plan.compact(upto))).unwrap().1.unwrap();
         reclaim(&core);
         let after = ["kept", "gone", "elsewhere", "last"].map(|resource| number(&core, resource));
         assert_eq!(after, [before[0], None, before[2], before[3]]);
@@ -133,7 +134,7 @@ mod tests {
 
         write(&core, 1, "last", false);
         let upto = core.hub.marks().last;
-        core.commit(|plan| (Vec::new(), plan.compact(upto))).unwrap().1.unwrap();
+        core.admit(Purpose::MakeRoom).unwrap().commit(|plan| (Vec::new(), plan.compact(upto))).unwrap().1.unwrap();
         reclaim(&core);
         assert_eq!(number(&core, "last"), before[3], "the highest number stays, so that none is given twice");
         write(&core, 1, "gone", true);
