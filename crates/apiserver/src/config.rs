@@ -60,9 +60,9 @@ impl ApiServerConfig {
 /// Bounds on what clients may take.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Reads under way at once; one logical cluster may have three quarters of them.
+    /// Reads under way at once; one tenant, a workspace below `root`, may have three quarters of them.
     pub reads: usize,
-    /// Writes under way at once; one logical cluster may have three quarters of them.
+    /// Writes under way at once, and as many whose bodies are being sent; one tenant may have three quarters of each.
     pub writes: usize,
     /// Reads, and as many writes, that wait for their turn; the longest line is cut when they are full.
     pub waiting: usize,
@@ -97,6 +97,8 @@ pub struct Limits {
     pub read_timeout: Duration,
     /// Time for a write.
     pub write_timeout: Duration,
+    /// Time in which a body must be sent.
+    pub body_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -120,6 +122,7 @@ impl Default for Limits {
             handshakes: 512,
             read_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(34),
+            body_timeout: Duration::from_secs(10),
         }
     }
 }

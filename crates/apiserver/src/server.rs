@@ -110,7 +110,7 @@ impl ApiServer {
             turns: Turns::default(),
             webhooks: webhooks::Clients::new(config.webhooks),
             conversions: ConvertedEvents::default(),
-            admittance: Admittance::new(&config.limits, metrics.flow("reads"), metrics.flow("writes")),
+            admittance: Admittance::new(&config.limits, &metrics),
             metrics,
             frames: FrameCache::new(),
             kinds,

@@ -129,6 +129,17 @@ impl Directory {
         self.known.read().by_id.get(&id).cloned()
     }
 
+    /// The workspace below `root` that a logical cluster is, or is in; `root` for itself.
+    pub(crate) fn tenant(&self, cluster: &LogicalCluster) -> LogicalClusterId {
+        let known = self.known.read();
+        let (mut tenant, mut parent) = (cluster.id, cluster.parent);
+        while let Some(above) = parent.filter(|above| *above != LogicalClusterId::ROOT) {
+            tenant = above;
+            parent = known.by_id.get(&above).and_then(|above| above.parent);
+        }
+        tenant
+    }
+
     pub(crate) fn resolve(&self, named: &Named, home: Option<LogicalClusterId>) -> Option<Arc<LogicalCluster>> {
         match named {
             Named::Nothing => self.by_id(home.unwrap_or(LogicalClusterId::ROOT)),

@@ -11,7 +11,11 @@ use std::{
 
 use portolan_types::{LogicalClusterId, Status};
 
-use crate::{User, config::Limits, metrics::FlowMetrics};
+use crate::{
+    User,
+    config::Limits,
+    metrics::{FlowMetrics, Metrics},
+};
 
 use fair::{Bounds, Fair, Flow, NoSeat};
 use places::Places;
@@ -23,6 +27,8 @@ pub(crate) use places::Place;
 pub(crate) struct Admittance {
     reads: Requests,
     writes: Requests,
+    /// Bodies that are being sent. Who sends one slowly holds no seat meanwhile.
+    bodies: Requests,
     watches: Places,
     streams: Places,
     webhooks: Places,
@@ -36,7 +42,7 @@ struct Requests {
 }
 
 impl Admittance {
-    pub(crate) fn new(limits: &Limits, reads: FlowMetrics, writes: FlowMetrics) -> Self {
+    pub(crate) fn new(limits: &Limits, metrics: &Metrics) -> Self {
         let requests = |seats, metrics| {
             let bounds = Bounds { seats, waiting: limits.waiting, patience: limits.patience };
             Requests { seats: Fair::new(bounds), metrics }
@@ -46,8 +52,9 @@ impl Admittance {
             Places::new(places::Bounds { total, each_cluster, each_user: (each_cluster / 2).max(1) })
         };
         Self {
-            reads: requests(limits.reads, reads),
-            writes: requests(limits.writes, writes),
+            reads: requests(limits.reads, metrics.flow("reads")),
+            writes: requests(limits.writes, metrics.flow("writes")),
+            bodies: requests(limits.writes, metrics.flow("bodies")),
             watches: places(limits.watches, limits.watches_per_cluster),
             streams: places(limits.streams, limits.streams_per_cluster),
             webhooks: places(limits.webhooks, limits.webhooks_per_cluster),
@@ -59,23 +66,17 @@ impl Admittance {
     ///
     /// # Errors
     /// 429 when too many wait, or it waited for `patience`.
-    pub(crate) async fn enter(
-        &self,
-        cluster: LogicalClusterId,
-        user: &User,
-        is_write: bool,
-        patience: Duration,
-    ) -> Result<Seat, Status> {
+    pub(crate) async fn enter(&self, whose: &Whose<'_>, is_write: bool, patience: Duration) -> Result<Seat, Status> {
         let requests = if is_write { &self.writes } else { &self.reads };
-        let _waiting = requests.metrics.waiting();
-        let entered = requests.seats.enter(flow(cluster, user), patience).await;
-        entered.map_err(|why| {
-            requests.metrics.rejected(match why {
-                NoSeat::Full => "queue-full",
-                NoSeat::TimeOut => "time-out",
-            });
-            too_many()
-        })
+        requests.enter(whose, patience).await
+    }
+
+    /// A seat for as long as a body is sent.
+    ///
+    /// # Errors
+    /// As [`Self::enter`].
+    pub(crate) async fn send(&self, whose: &Whose<'_>, patience: Duration) -> Result<Seat, Status> {
+        self.bodies.enter(whose, patience).await
     }
 
     /// A place for a watch.
@@ -102,6 +103,38 @@ impl Admittance {
 /// All that is done in a logical cluster, by whomever.
 fn whole(cluster: LogicalClusterId) -> Flow {
     Flow { cluster, user: 0 }
+}
+
+impl Requests {
+    async fn enter(&self, whose: &Whose<'_>, patience: Duration) -> Result<Seat, Status> {
+        let _waiting = self.metrics.waiting();
+        let entered = self.seats.enter(whose.flow(), patience).await;
+        entered.map_err(|why| {
+            self.metrics.rejected(match why {
+                NoSeat::Full => "queue-full",
+                NoSeat::TimeOut => "time-out",
+            });
+            too_many()
+        })
+    }
+}
+
+/// Who asks for a seat. Seats are shared out between tenants: somebody who makes many workspaces has no more of them for that.
+/// Within a tenant, each user has a line in each workspace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whose<'a> {
+    /// The workspace below `root` that all of it happens in.
+    pub(crate) tenant: LogicalClusterId,
+    pub(crate) cluster: LogicalClusterId,
+    pub(crate) user: &'a User,
+}
+
+impl Whose<'_> {
+    fn flow(&self) -> Flow {
+        let mut hasher = DefaultHasher::new();
+        (self.cluster, &self.user.name).hash(&mut hasher);
+        Flow { cluster: self.tenant, user: hasher.finish() }
+    }
 }
 
 fn flow(cluster: LogicalClusterId, user: &User) -> Flow {
@@ -131,24 +164,26 @@ mod tests {
             ..Limits::default()
         };
         let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
-        let places = Admittance::new(&limits, metrics.flow("reads"), metrics.flow("writes"));
+        let places = &Admittance::new(&limits, &metrics);
         let (one, two) = (LogicalClusterId::new(5), LogicalClusterId::new(6));
-        let [ann, bob] = ["ann", "bob"].map(|name| User { name: name.into(), ..User::default() });
-        let enter = |is_write| places.enter(one, &ann, is_write, Duration::from_secs(1));
+        let [ann, bob] = &["ann", "bob"].map(|name| User { name: name.into(), ..User::default() });
+        let enter = |is_write| async move {
+            places.enter(&Whose { tenant: one, cluster: one, user: ann }, is_write, Duration::from_secs(1)).await
+        };
         let first = enter(false).await.unwrap();
         assert_eq!(enter(false).await.err().map(|s| s.code()), Some(429));
         assert!(enter(true).await.is_ok());
         drop(first);
         assert!(enter(false).await.is_ok());
 
-        let held = [places.watch(one, &ann).unwrap(), places.watch(one, &ann).unwrap()];
-        assert!(places.watch(one, &ann).is_err(), "one user cannot take all of a logical cluster");
-        let bobs = [places.watch(one, &bob).unwrap(), places.watch(one, &bob).unwrap()];
+        let held = [places.watch(one, ann).unwrap(), places.watch(one, ann).unwrap()];
+        assert!(places.watch(one, ann).is_err(), "one user cannot take all of a logical cluster");
+        let bobs = [places.watch(one, bob).unwrap(), places.watch(one, bob).unwrap()];
         assert!(places.watch(one, &User::default()).is_err(), "one logical cluster cannot take all");
-        assert!(places.watch(two, &ann).is_ok());
-        let stream = places.stream(one, &ann).unwrap();
+        assert!(places.watch(two, ann).is_ok());
+        let stream = places.stream(one, ann).unwrap();
         assert_eq!(
-            places.stream(two, &ann).err().map(|s| s.code()),
+            places.stream(two, ann).err().map(|s| s.code()),
             Some(429),
             "streams are bounded apart from watches"
         );

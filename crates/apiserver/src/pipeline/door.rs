@@ -15,6 +15,7 @@ use crate::{
     authz::{Authorizer as _, Verdict},
     call::{Call, method_not_allowed},
     directory::LogicalCluster,
+    limits::Whose,
     metrics::Labels,
     path::{MAX_TARGET, Named, Target},
     query::Query,
@@ -252,6 +253,11 @@ impl Admitted {
 
     pub(super) fn entry(&self) -> &Entry {
         &self.entry
+    }
+
+    /// Whose seats it takes.
+    pub(super) fn whose(&self, api: &ApiServer) -> Whose<'_> {
+        Whose { tenant: api.directory.tenant(&self.cluster), cluster: self.cluster.id, user: self.user() }
     }
 
     pub(super) fn into_call(self, parts: Parts, body: Bytes, labels: Labels) -> Call {

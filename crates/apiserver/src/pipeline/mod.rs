@@ -22,7 +22,7 @@ use crate::{
     authn::{Peer, strip_proxy_headers},
     call::Call,
     encode, handlers,
-    limits::{Place, Seat},
+    limits::{Place, Seat, Whose},
 };
 
 pub(crate) use door::is_long_running;
@@ -72,8 +72,9 @@ where
     outcome.admitted(&admitted);
     let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;
-    let Room { place, short } = room(api, &admitted, limit / WAITING_PART).await?;
-    let body = tokio::time::timeout_at(deadline, read::body(&parts.headers, body)).await.map_err(|_| timed_out())??;
+    let whose = admitted.whose(api);
+    let body = sent(api, &parts, body, &whose, limit).await?;
+    let Room { place, short } = room(api, &admitted, &whose, limit / WAITING_PART).await?;
     // A backup takes as long as it takes; all else that is sent must be read in time.
     let read_by = (!admitted.is_backup()).then_some(deadline);
     let call = admitted.into_call(parts, body, outcome.labels().clone());
@@ -88,6 +89,20 @@ where
     Ok(answered.map(|body| encode::held(body, short, read_by, size)))
 }
 
+/// The body, which must be sent before the request takes a seat: who sends it slowly would hold one for nothing.
+async fn sent<B>(api: &ApiServer, parts: &Parts, body: B, whose: &Whose<'_>, limit: Duration) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let _seat = api.admittance.send(whose, limit / WAITING_PART).await?;
+    let limit = limit.min(api.config.limits.body_timeout);
+    tokio::time::timeout(limit, read::body(&parts.headers, body)).await.map_err(|_| timed_out())?
+}
+
 /// What a request takes up while it is under way.
 struct Room {
     /// A place among what may last.
@@ -96,14 +111,14 @@ struct Room {
     short: Option<(Seat, Counted)>,
 }
 
-async fn room(api: &ApiServer, admitted: &Admitted, patience: Duration) -> Result<Room, Status> {
+async fn room(api: &ApiServer, admitted: &Admitted, whose: &Whose<'_>, patience: Duration) -> Result<Room, Status> {
     let (cluster, user) = (admitted.cluster.id, admitted.user());
     Ok(match (admitted.is_long_running(), admitted.is_watch()) {
         (true, true) => Room { place: Some(api.admittance.watch(cluster, user)?), short: None },
         (true, false) => Room { place: Some(api.admittance.stream(cluster, user)?), short: None },
         (false, _) if admitted.is_health() => Room { place: None, short: None },
         (false, _) => {
-            let seat = api.admittance.enter(cluster, user, admitted.is_write(), patience).await?;
+            let seat = api.admittance.enter(whose, admitted.is_write(), patience).await?;
             let counted = Counted::new(api.metrics.inflight(admitted.is_write()));
             Room { place: None, short: Some((seat, counted)) }
         }

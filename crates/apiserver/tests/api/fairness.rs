@@ -37,6 +37,7 @@ async fn a_flood_of_slow_writes_leaves_others_their_share() {
         (config.limits.writes, config.limits.waiting) = (WRITES, WAITING);
         config.limits.patience = Duration::from_secs(3600);
         config.limits.write_timeout = Duration::from_secs(3600);
+        config.limits.body_timeout = Duration::from_secs(3600);
     })
     .await;
     let admin = plane.admin();
@@ -63,9 +64,56 @@ async fn a_flood_of_slow_writes_leaves_others_their_share() {
         noisy.get(MAPS).await.expect(200);
     }
     let metrics = admin.get("/metrics").await.expect(200).text();
-    let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"logical-clusters\",priority_level=\"writes\",\
+    let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"logical-clusters\",priority_level=\"bodies\",\
                     reason=\"queue-full\"}";
     assert!(metrics.contains(&format!("{rejected} {turned_away}")), "{metrics}");
     flood.shutdown().await;
     noisy.post(MAPS, config_map("after", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_tenant_has_no_more_seats_for_having_more_workspaces() {
+    let plane = Plane::with(|config| {
+        (config.limits.writes, config.limits.waiting) = (WRITES, 200);
+        config.limits.patience = Duration::from_secs(3600);
+        config.limits.write_timeout = Duration::from_secs(3600);
+        config.limits.body_timeout = Duration::from_secs(3600);
+    })
+    .await;
+    let admin = plane.admin();
+    let workspaces = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    for name in ["flood", "calm"] {
+        admin.post(workspaces, json!({"metadata": {"name": name}})).await.expect(201);
+    }
+    let (noisy, calm) = (admin.at("root:flood"), admin.at("root:calm"));
+    for n in 0..6 {
+        noisy.post(workspaces, json!({"metadata": {"name": format!("w{n}")}})).await.expect(201);
+    }
+    let mut flood = JoinSet::new();
+    for n in (0..6).cycle().take(60) {
+        hang(&admin.at(&format!("root:flood:w{n}")), &mut flood);
+    }
+    settle().await;
+    assert_eq!(flood.len(), 60, "they have seats or wait");
+    for n in 0..3 {
+        calm.post(MAPS, config_map(&format!("m{n}"), json!({}))).await.expect(201);
+    }
+    flood.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_ends_soon_and_holds_no_seat() {
+    let plane = Plane::with(|config| config.limits.writes = WRITES).await;
+    let admin = plane.admin();
+    let mut flood = JoinSet::new();
+    for _ in 0..WRITES / 2 {
+        hang(&admin, &mut flood);
+    }
+    settle().await;
+    admin.delete(&format!("{MAPS}/none")).await.expect(404);
+    let started = tokio::time::Instant::now();
+    while let Some(answer) = flood.join_next().await {
+        assert_eq!(answer.unwrap().status(), 504);
+    }
+    assert_eq!(started.elapsed().as_secs(), 10);
 }
