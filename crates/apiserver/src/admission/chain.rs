@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::{
-    Admission, Operation, Request, builtin, definitions, escalation, namespaces, policies, services, webhooks,
+    Admission, Operation, Request, builtin, definitions, escalation, namespaces, policies, quota, services, webhooks,
     workspaces,
 };
 
@@ -145,6 +145,11 @@ impl Chain {
         }
         for step in &self.steps {
             step.validate(request, object, old).await?;
+        }
+        if let Some(quota) =
+            object.filter(|_| request.is("", "resourcequotas") && request.operation == Operation::Create)
+        {
+            quota::check_count(api, request, quota).await?;
         }
         let is_workspace = *request.kind.gvk.group == *"tenancy.kcp.io" && *request.kind.resource == *"workspaces";
         if let (true, Some(object), Some(old)) = (is_workspace, object, old) {

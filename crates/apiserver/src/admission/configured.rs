@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status, object};
 use serde_json::Value;
 
 use crate::{
@@ -35,8 +35,12 @@ const MUTATING_POLICIES: [(&str, &str); 2] = [
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
 ];
-const FOLLOWED: [(&str, &str); 7] = [
+const LIMITS: (&str, &str) = ("", "limitranges");
+const PRIORITIES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
+const FOLLOWED: [(&str, &str); 9] = [
     QUOTAS,
+    LIMITS,
+    PRIORITIES,
     MUTATING,
     VALIDATING,
     VALIDATING_POLICIES[0],
@@ -50,6 +54,10 @@ const FOLLOWED: [(&str, &str); 7] = [
 pub(crate) struct Configuration {
     /// Namespaces that have quotas.
     pub(super) with_quotas: HashSet<String>,
+    /// LimitRanges by their namespaces.
+    pub(super) limits: HashMap<String, Vec<Value>>,
+    /// PriorityClasses by name.
+    pub(super) priorities: Vec<Value>,
     /// In the order in which they are called.
     pub(super) mutating: Vec<Webhook>,
     pub(super) validating: Vec<Webhook>,
@@ -61,6 +69,8 @@ pub(crate) struct Configuration {
 impl Configuration {
     fn is_plain(&self) -> bool {
         self.with_quotas.is_empty()
+            && self.limits.is_empty()
+            && self.priorities.is_empty()
             && self.mutating.is_empty()
             && self.validating.is_empty()
             && self.mutating_policies.is_empty()
@@ -162,11 +172,21 @@ impl Configured {
         let quotas = self.read(cluster, QUOTAS).await?;
         Ok(Configuration {
             with_quotas: quotas.iter().filter_map(|quota| quota.key.namespace()).map(ToString::to_string).collect(),
+            limits: self.limits(cluster).await?,
+            priorities: self.trees(cluster, PRIORITIES).await?,
             mutating: self.webhooks(cluster, MUTATING).await?,
             validating: self.webhooks(cluster, VALIDATING).await?,
             mutating_policies: self.policies(cluster, MUTATING_POLICIES).await?,
             validating_policies: self.policies(cluster, VALIDATING_POLICIES).await?,
         })
+    }
+
+    async fn limits(&self, cluster: LogicalClusterId) -> Result<HashMap<String, Vec<Value>>, Status> {
+        let mut limits: HashMap<String, Vec<Value>> = HashMap::new();
+        for range in self.trees(cluster, LIMITS).await? {
+            limits.entry(object::namespace(&range).to_owned()).or_default().push(range);
+        }
+        Ok(limits)
     }
 
     /// By the names of their configurations, as they are stored.

@@ -14,7 +14,8 @@ async fn get(api: &ApiServer, key: &ObjectKey) -> Result<Option<Value>, Status> 
     stored.as_ref().map(tree).transpose()
 }
 
-fn tree(stored: &StoredObject) -> Result<Value, Status> {
+/// A stored object as a tree.
+pub(super) fn tree(stored: &StoredObject) -> Result<Value, Status> {
     stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))
 }
 
@@ -46,17 +47,7 @@ pub(super) async fn namespaced(
     get(api, &ObjectKey::namespaced(cluster, GroupResource::new(group, resource), namespace, name)).await
 }
 
-/// The objects of a resource in a namespace, by name.
-pub(super) async fn in_namespace(
-    api: &ApiServer,
-    cluster: LogicalClusterId,
-    resource: (&str, &str),
-    namespace: &str,
-) -> Result<Vec<Value>, Status> {
-    stored_in_namespace(api, cluster, resource, namespace).await?.iter().map(tree).collect()
-}
-
-/// As [`in_namespace`], with keys and revisions.
+/// The objects of a resource in a namespace, by name, with keys and revisions.
 pub(super) async fn stored_in_namespace(
     api: &ApiServer,
     cluster: LogicalClusterId,

@@ -5,13 +5,13 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::Mutex;
 use portolan_machinery::quota::{Ask, charge};
 use portolan_store::{Expect, StoredObject, Write};
-use portolan_types::{LogicalClusterId, Record, Status};
+use portolan_types::{GroupResource, LogicalClusterId, Record, Status};
 use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
     ApiServer,
-    errors::damaged,
+    errors::{damaged, status_for},
     objects::{Commit, CommitError},
 };
 
@@ -19,6 +19,10 @@ use super::{Operation, Request, forbidden, lookup};
 
 /// How often a charge is tried when others, such as the loop that counts anew, write the same quota.
 const ATTEMPTS: usize = 16;
+/// Quotas of one namespace: a write is charged to all of them in one transaction, which has room for no more than 100 objects.
+const MAX_QUOTAS: usize = 64;
+
+const QUOTAS: (&str, &str) = ("", "resourcequotas");
 
 type Namespace = (LogicalClusterId, String);
 type Line = Arc<tokio::sync::Mutex<()>>;
@@ -56,14 +60,44 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Whether the write is of a kind that quotas count, where there are quotas.
-async fn has_quotas(api: &ApiServer, request: &Request<'_>) -> Result<bool, Status> {
+/// Whether quotas might be charged for the write.
+async fn may_charge(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<bool, Status> {
     let counts = matches!(request.operation, Operation::Create | Operation::Update) && !request.namespace.is_empty();
-    if !counts {
+    if !counts || !ask(api, request, &request.kind.storage.group_resource(), object, old).may_charge() {
         return Ok(false);
     }
     let configured = api.configured.of(request.cluster.id).await?;
     Ok(configured.is_some_and(|configured| configured.with_quotas.contains(request.namespace)))
+}
+
+fn ask<'a>(
+    api: &ApiServer,
+    request: &Request<'a>,
+    resource: &'a GroupResource,
+    object: &'a Value,
+    old: Option<&'a Value>,
+) -> Ask<'a> {
+    Ask { resource, subresource: request.subresource, object, old, now: api.seams.clock.now() }
+}
+
+/// A namespace has only so many quotas.
+///
+/// # Errors
+/// 403 for one more.
+pub(super) async fn check_count(api: &ApiServer, request: &Request<'_>, quota: &Value) -> Result<(), Status> {
+    let stored = lookup::stored_in_namespace(api, request.cluster.id, QUOTAS, request.namespace).await?;
+    match stored.len() < MAX_QUOTAS {
+        true => Ok(()),
+        false => {
+            let why = format!("a namespace has at most {MAX_QUOTAS} resource quotas");
+            Err(forbidden(request, Some(quota), why))
+        }
+    }
 }
 
 /// The quotas as they would be written with the object.
@@ -73,13 +107,11 @@ async fn charged(
     object: &Value,
     old: Option<&Value>,
 ) -> Result<Vec<Write>, Status> {
-    let stored =
-        lookup::stored_in_namespace(api, request.cluster.id, ("", "resourcequotas"), request.namespace).await?;
+    let stored = lookup::stored_in_namespace(api, request.cluster.id, QUOTAS, request.namespace).await?;
     let tree = |stored: &StoredObject| stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e));
     let quotas = stored.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
     let resource = request.kind.storage.group_resource();
-    let now = api.seams.clock.now();
-    let ask = Ask { resource: &resource, subresource: request.subresource, object, old, now };
+    let ask = ask(api, request, &resource, object, old);
     let charged = charge(&quotas, &ask).map_err(|refusal| forbidden(request, Some(object), refusal.0))?;
     let write = |(at, used): (usize, Value)| {
         let mut quota = quotas[at].clone();
@@ -88,6 +120,17 @@ async fn charged(
         Write { key: key.clone(), expect: Expect::At(*revision), record: Some(Record::of(&quota)) }
     };
     Ok(charged.into_iter().map(write).collect())
+}
+
+/// Whether others have written one of the quotas.
+async fn any_moved(api: &ApiServer, charges: &[Write]) -> Result<bool, Status> {
+    for charge in charges {
+        let stored = api.store.get(&charge.key).await.map_err(|e| status_for(&e))?;
+        if stored.map(|stored| Expect::At(stored.revision)) != Some(charge.expect) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the write fits; nothing is charged.
@@ -100,7 +143,7 @@ pub(crate) async fn check(
     object: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    if has_quotas(api, request).await? {
+    if may_charge(api, request, object, old).await? {
         charged(api, request, object, old).await?;
     }
     Ok(())
@@ -117,7 +160,7 @@ pub(crate) async fn commit(
     commit: Commit,
     last: Option<&StoredObject>,
 ) -> Result<StoredObject, CommitError> {
-    if !has_quotas(api, request).await? {
+    if !may_charge(api, request, object, old).await? {
         return commit.run(api, last).await;
     }
     let turn = api.turns.wait((request.cluster.id, request.namespace.to_owned())).await;
@@ -128,9 +171,10 @@ pub(crate) async fn commit(
             return commit.run(api, last).await;
         }
         let mut with_charges = commit.clone();
-        with_charges.companions.extend(charges);
+        with_charges.companions.extend(charges.iter().cloned());
         match with_charges.run(api, last).await {
-            Err(CommitError::Raced(_)) if attempt < ATTEMPTS => {}
+            // Where it is not a quota that others have written, the whole write has to be decided on again.
+            Err(CommitError::Raced(_)) if attempt < ATTEMPTS && any_moved(api, &charges).await? => {}
             other => return other,
         }
     }

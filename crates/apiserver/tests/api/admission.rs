@@ -254,3 +254,71 @@ async fn claims_grow_when_they_are_bound_and_their_class_lets_them() {
         assert_eq!(answer.code, code, "{name}: {}", answer.text());
     }
 }
+
+#[tokio::test]
+async fn of_many_pods_only_some_are_looked_at_when_a_namespace_gets_stricter() {
+    let plane = Plane::new().await;
+    let names: Vec<String> = (0..3_010).map(|n| format!("p{n:05}")).collect();
+    for names in names.chunks(100) {
+        let mut transaction = portolan_store::Transaction::default();
+        for name in names {
+            let pod = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"hostNetwork": true}});
+            let key = portolan_types::ObjectKey::namespaced(
+                portolan_types::LogicalClusterId::ROOT,
+                portolan_types::GroupResource::new("", "pods"),
+                "default".parse().unwrap(),
+                name.parse().unwrap(),
+            );
+            let record = Some(portolan_types::Record::of(&pod));
+            transaction = transaction.and(key, portolan_store::Expect::Absent, record);
+        }
+        plane.store.commit(transaction).await.unwrap();
+    }
+    let labels = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
+    let answer = plane.admin().merge("/api/v1/namespaces/default", labels).await.expect(200);
+    let warnings: Vec<_> = answer.headers.get_all("warning").iter().map(|text| text.to_str().unwrap()).collect();
+    // How many there is time for is the machine's matter; no more than 3,000 it is in any case.
+    let start = r#"299 - "new PodSecurity enforce level only checked against the first "#;
+    let checked = warnings[0].strip_prefix(start).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
+    assert!(checked.is_some_and(|checked| checked <= 3_000), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_namespace_has_no_more_quotas_than_one_write_can_be_charged_to() {
+    let admin = Plane::new().await.admin();
+    for n in 0..64 {
+        let spec = json!({"hard": {"configmaps": "100"}});
+        quota(&admin, &format!("q{n}"), spec, json!({"configmaps": "0"})).await;
+    }
+    let one_more = json!({"metadata": {"name": "more"}, "spec": {"hard": {"configmaps": "100"}}});
+    let refused = admin.post(QUOTAS, one_more).await.expect(403);
+    assert!(refused.message().ends_with("a namespace has at most 64 resource quotas"), "{}", refused.message());
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
+    assert_eq!(used(&admin, "q63").await["configmaps"], "1");
+}
+
+#[tokio::test]
+async fn limits_and_classes_have_an_effect_at_once() {
+    let admin = Plane::new().await.admin();
+    let ranges = "/api/v1/namespaces/default/limitranges";
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let asked = |name: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let made = |name: &'static str| {
+        let admin = &admin;
+        async move {
+            let pod = admin.post(&format!("{PODS}?dryRun=All"), asked(name)).await.expect(201).json();
+            (pod["spec"]["containers"][0]["resources"]["limits"]["cpu"].clone(), pod["spec"]["priority"].clone())
+        }
+    };
+    assert_eq!(made("a").await, (json!(null), json!(0)));
+    let range = |cpu: &str| json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "default": {"cpu": cpu}}]}});
+    admin.post(ranges, range("1")).await.expect(201);
+    let class = json!({"metadata": {"name": "c"}, "value": 7, "globalDefault": true});
+    admin.post(classes, class).await.expect(201);
+    assert_eq!(made("b").await, (json!("1"), json!(7)));
+    admin.put(&format!("{ranges}/r"), range("2")).await.expect(200);
+    assert_eq!(made("c").await, (json!("2"), json!(7)));
+    admin.delete(&format!("{ranges}/r")).await.expect(200);
+    admin.delete(&format!("{classes}/c")).await.expect(200);
+    assert_eq!(made("d").await, (json!(null), json!(0)));
+}

@@ -30,6 +30,15 @@ pub struct Ask<'a> {
 pub struct Refusal(pub String);
 
 impl Ask<'_> {
+    /// Whether any quota could be charged for it. What an object uses that is not told from what it used before is charged
+    /// nowhere; of pods and claims also matters which scopes they are in.
+    #[must_use]
+    pub fn may_charge(&self) -> bool {
+        let is_same =
+            |old: &Value| *self.resource.resource == *"services" && self.usage_of(old) == self.usage_of(self.object);
+        usage::is_counted(self.resource) && self.counts() && !self.old.is_some_and(is_same)
+    }
+
     /// Whether such a write can change what is used: the number of objects only when one is made.
     fn counts(&self) -> bool {
         let is_core = self.resource.group.is_empty();

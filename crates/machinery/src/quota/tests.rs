@@ -209,3 +209,30 @@ fn usage_is_counted_anew_from_what_is_there() {
     assert!(!tally.wants(&resource("secrets")));
     assert_eq!(list(&tally.used()), json!({"pods": "2", "requests.cpu": "500m", "count/widgets.example.com": "1"}));
 }
+
+#[test]
+fn what_charges_nothing_is_known_without_the_quotas() {
+    let service = |kind: &str, port: u16| json!({"spec": {"type": kind, "ports": [{"port": port}]}});
+    for (case, of, old, object, subresource, expected) in [
+        ("what is made", "configmaps", None, json!({}), "", true),
+        ("what is changed", "configmaps", Some(json!({})), json!({"data": {}}), "", false),
+        ("an event", "events", None, json!({}), "", false),
+        ("a pod that changes", "pods", Some(pod(json!({}))), pod(json!({"hostname": "a"})), "", false),
+        (
+            "a pod that comes to have an end",
+            "pods",
+            Some(pod(json!({}))),
+            pod(json!({"activeDeadlineSeconds": 5})),
+            "",
+            true,
+        ),
+        ("a pod that grows", "pods", Some(pod(json!({}))), pod(json!({})), "resize", true),
+        ("a service with another port", "services", Some(service("ClusterIP", 1)), service("ClusterIP", 2), "", false),
+        ("a service of another type", "services", Some(service("ClusterIP", 1)), service("NodePort", 1), "", true),
+        ("a status", "services", Some(service("ClusterIP", 1)), service("NodePort", 1), "status", false),
+    ] {
+        let resource = resource(of);
+        let ask = Ask { resource: &resource, subresource, object: &object, old: old.as_ref(), now: now() };
+        assert_eq!(ask.may_charge(), expected, "{case}");
+    }
+}

@@ -10,7 +10,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::super::{Request, forbidden, lookup};
+use super::super::{Request, configured::Configuration, forbidden};
 use crate::ApiServer;
 
 /// Says what has been filled in.
@@ -18,8 +18,8 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Fills in what containers do not say.
 pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
-    for range in ranges(api, request).await? {
-        fill(&range, pod);
+    if let Some(configured) = api.configured.of(request.cluster.id).await? {
+        ranges(&configured, request).iter().for_each(|range| fill(range, pod));
     }
     Ok(())
 }
@@ -34,10 +34,11 @@ pub(super) async fn validate(
     if old.is_some_and(object::is_deleting) {
         return Ok(());
     }
-    for range in ranges(api, request).await? {
+    let Some(configured) = api.configured.of(request.cluster.id).await? else { return Ok(()) };
+    for range in ranges(&configured, request) {
         let errors = match &*request.kind.resource {
-            "pods" => pod_errors(&range, object),
-            _ => claim_errors(&range, object),
+            "pods" => pod_errors(range, object),
+            _ => claim_errors(range, object),
         };
         match errors.as_slice() {
             [] => {}
@@ -48,8 +49,8 @@ pub(super) async fn validate(
     Ok(())
 }
 
-async fn ranges(api: &ApiServer, request: &Request<'_>) -> Result<Vec<Value>, Status> {
-    lookup::in_namespace(api, request.cluster.id, ("", "limitranges"), request.namespace).await
+fn ranges<'a>(configured: &'a Configuration, request: &Request<'_>) -> &'a [Value] {
+    configured.limits.get(request.namespace).map_or(&[], Vec::as_slice)
 }
 
 fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {

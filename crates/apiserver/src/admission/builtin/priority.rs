@@ -6,10 +6,9 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use super::super::{Operation, Request, forbidden, lookup};
+use super::super::{Operation, Request, forbidden};
 use crate::ApiServer;
 
-const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 /// The classes that every cluster has.
 const OF_THE_SYSTEM: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
@@ -74,20 +73,23 @@ async fn resolve(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Res
     Ok(())
 }
 
+/// A class by its name, of the logical cluster or of those that every one has.
 async fn class(api: &ApiServer, request: &Request<'_>, name: &str) -> Result<Option<Value>, Status> {
-    let stored = lookup::cluster_scoped(api, request.cluster.id, CLASSES, name).await?;
-    let own = || OF_THE_SYSTEM.iter().find(|(own, _)| *own == name);
+    let configured = api.configured.of(request.cluster.id).await?;
+    let own = configured.iter().flat_map(|all| &all.priorities).find(|class| object::name(class) == name);
     let made = || {
-        own().map(|(name, value)| json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}))
+        let (name, value) = OF_THE_SYSTEM.iter().find(|(own, _)| *own == name)?;
+        Some(json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}))
     };
-    Ok(stored.or_else(made))
+    Ok(own.cloned().or_else(made))
 }
 
 /// The class for pods that name none: of several the one that gives least.
 async fn default_class(api: &ApiServer, request: &Request<'_>) -> Result<Option<Value>, Status> {
-    let all = lookup::in_cluster(api, request.cluster.id, CLASSES).await?;
-    let defaults = all.into_iter().filter(|class| class.get("globalDefault") == Some(&Value::Bool(true)));
-    Ok(defaults.min_by_key(|class| class.get("value").and_then(Value::as_i64)))
+    let configured = api.configured.of(request.cluster.id).await?;
+    let all = configured.iter().flat_map(|all| &all.priorities);
+    let defaults = all.filter(|class| class.get("globalDefault") == Some(&Value::Bool(true)));
+    Ok(defaults.min_by_key(|class| class.get("value").and_then(Value::as_i64)).cloned())
 }
 
 /// There is one default at most.

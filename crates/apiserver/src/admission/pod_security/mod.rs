@@ -5,9 +5,10 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use portolan_types::{Status, object};
+use portolan_store::{RangeRequest, RangeScope};
+use portolan_types::{GroupResource, Status, object};
 use serde_json::Value;
 
 use self::{
@@ -15,10 +16,12 @@ use self::{
     policy::{Level, Policy, Standard},
 };
 use super::{Operation, Request, forbidden, lookup};
-use crate::ApiServer;
+use crate::{ApiServer, errors::status_for};
 
 /// Existing pods that are looked at when a namespace gets stricter.
 const MAX_PODS: usize = 3000;
+/// How long existing pods are looked at.
+const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// Checks pods, warns of templates that could make none, and checks the labels of namespaces.
 pub(super) async fn validate(
@@ -124,38 +127,88 @@ async fn existing(
     namespace: &str,
     enforce: Standard,
 ) -> Result<Vec<String>, Status> {
-    let pods = lookup::in_namespace(api, request.cluster.id, ("", "pods"), namespace).await?;
-    let mut warnings = Vec::new();
-    if pods.len() > MAX_PODS {
-        let total = pods.len();
+    let mut found = Existing::default();
+    let is_whole = tokio::time::timeout(MAX_TIME, found.read(api, request, namespace, enforce)).await;
+    let (mut warnings, is_whole) = (Vec::new(), is_whole.unwrap_or(Ok(false))?);
+    let Existing { checked, by_reason } = found;
+    if !is_whole {
         warnings.push(format!(
-            "new PodSecurity enforce level only checked against the first {MAX_PODS} of {total} existing pods"
+            "new PodSecurity enforce level only checked against the first {checked} of the existing pods"
         ));
-    }
-    let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for pod in pods.iter().take(MAX_PODS) {
-        let spec = pod.get("spec").unwrap_or(&Value::Null);
-        let found = violations(enforce, object::metadata(pod).get("annotations"), spec);
-        if !found.is_empty() {
-            by_reason.entry(reasons(&found)).or_default().push(object::name(pod));
-        }
     }
     if !by_reason.is_empty() {
         let text = "violate the new PodSecurity enforce level";
         warnings.push(format!("existing pods in namespace {namespace:?} {text} \"{enforce}\""));
     }
-    let mut lines: Vec<String> = by_reason.iter().map(|(reason, names)| counted(names, reason)).collect();
+    let mut lines: Vec<String> = by_reason.iter().map(|(reason, alike)| alike.told(reason)).collect();
     lines.sort();
     warnings.append(&mut lines);
     Ok(warnings)
 }
 
-fn counted(names: &[&str], reason: &str) -> String {
-    let first = names.iter().min().copied().unwrap_or_default();
-    match names.len() {
-        0 | 1 => format!("{first}: {reason}"),
-        2 => format!("{first} (and 1 other pod): {reason}"),
-        n => format!("{first} (and {} other pods): {reason}", n - 1),
+/// What was found out about the pods of a namespace.
+#[derive(Default)]
+struct Existing {
+    checked: usize,
+    by_reason: BTreeMap<String, Alike>,
+}
+
+/// Pods that would be refused for the same reason.
+#[derive(Default)]
+struct Alike {
+    first: String,
+    count: usize,
+}
+
+impl Existing {
+    /// Reads pods, as many as may be looked at; whether these were all.
+    async fn read(
+        &mut self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        namespace: &str,
+        enforce: Standard,
+    ) -> Result<bool, Status> {
+        let Ok(namespace) = namespace.parse() else { return Ok(true) };
+        let scope = RangeScope::Namespace(request.cluster.id, GroupResource::new("", "pods"), namespace);
+        let mut next = Some(RangeRequest::slices(scope));
+        while let Some(slice) = next {
+            let page = api.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+            for pod in &page.objects {
+                if self.checked == MAX_PODS {
+                    return Ok(false);
+                }
+                self.check(&lookup::tree(pod)?, enforce);
+            }
+            next = slice.next(&page);
+        }
+        Ok(true)
+    }
+
+    fn check(&mut self, pod: &Value, enforce: Standard) {
+        self.checked += 1;
+        let spec = pod.get("spec").unwrap_or(&Value::Null);
+        let found = violations(enforce, object::metadata(pod).get("annotations"), spec);
+        if found.is_empty() {
+            return;
+        }
+        let alike = self.by_reason.entry(reasons(&found)).or_default();
+        // They come by name.
+        if alike.count == 0 {
+            object::name(pod).clone_into(&mut alike.first);
+        }
+        alike.count += 1;
+    }
+}
+
+impl Alike {
+    fn told(&self, reason: &str) -> String {
+        let first = &self.first;
+        match self.count {
+            0 | 1 => format!("{first}: {reason}"),
+            2 => format!("{first} (and 1 other pod): {reason}"),
+            n => format!("{first} (and {} other pods): {reason}", n - 1),
+        }
     }
 }
 
