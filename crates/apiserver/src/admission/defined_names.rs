@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer,
-    directory::{Directory, LogicalCluster},
+    directory::LogicalCluster,
     errors::{damaged, status_for},
     objects::Commit,
 };
@@ -42,7 +42,7 @@ pub(super) async fn remember(
     name: &str,
     commit: &mut Commit,
 ) -> Result<Option<String>, Status> {
-    let tenant = tenant_of(&api.directory, request.cluster);
+    let tenant = api.directory.tenant(request.cluster);
     let key = ObjectKey { cluster: tenant, resource: names(), ..commit.key.clone() };
     if api.store.get(&key).await.map_err(|e| status_for(&e))?.is_some() {
         return Ok(None);
@@ -57,16 +57,6 @@ pub(super) async fn remember(
     let record = json!({"metadata": {"name": name, "creationTimestamp": api.seams.now_text()}});
     commit.companions.push(Write { key, expect: Expect::Absent, record: Some(Record::of(&record)) });
     Ok(None)
-}
-
-/// The uppermost logical cluster below root that a logical cluster is in, or root itself.
-fn tenant_of(directory: &Directory, cluster: &LogicalCluster) -> LogicalClusterId {
-    let (mut tenant, mut parent) = (cluster.id, cluster.parent);
-    while let Some(above) = parent.filter(|above| *above != LogicalClusterId::ROOT) {
-        tenant = above;
-        parent = directory.by_id(above).and_then(|above| above.parent);
-    }
-    tenant
 }
 
 async fn known(api: &ApiServer, tenant: LogicalClusterId) -> Result<Vec<StoredObject>, Status> {
@@ -90,7 +80,7 @@ async fn unused<'a>(
     known: &'a [StoredObject],
 ) -> Result<Option<&'a StoredObject>, Status> {
     let clusters: Vec<Arc<LogicalCluster>> =
-        api.directory.all().into_iter().filter(|cluster| tenant_of(&api.directory, cluster) == tenant).collect();
+        api.directory.all().into_iter().filter(|cluster| api.directory.tenant(cluster) == tenant).collect();
     let mut start = [0; 2];
     api.seams.entropy.fill(&mut start);
     let (start, looks) = (usize::from(u16::from_be_bytes(start)), (MAX_LOOKS / clusters.len().max(1)).max(1));

@@ -96,7 +96,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     if body.is_end_stream() {
-        return Ok(Bytes::new());
+        return read::body(&parts.headers, body).await;
     }
     let _seat = api.admittance.send(whose, limit / WAITING_PART).await?;
     let limit = limit.min(api.config.limits.body_timeout);

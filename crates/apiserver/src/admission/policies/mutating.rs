@@ -13,7 +13,7 @@ use portolan_types::{GroupResource, Status, StatusCause, object};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::ApiServer;
+use crate::{ApiServer, call::Target};
 
 use super::{
     super::{
@@ -183,7 +183,7 @@ async fn invocations<'p>(
             }
         };
         for (nth, binding) in policy.bindings.iter().enumerate() {
-            match of_binding(&matching, kind.as_deref(), binding).await {
+            match of_binding(&matching, kind.as_ref(), binding).await {
                 Ok(all) => found.extend(all.into_iter().map(|params| Bound {
                     policy,
                     binding,
@@ -205,7 +205,7 @@ fn name_of(params: Option<&Value>) -> (String, String) {
 /// The parameters of a binding; none where it is not for the request.
 async fn of_binding(
     matching: &Matching<'_>,
-    kind: Option<&portolan_machinery::kinds::Kind>,
+    kind: Option<&Target>,
     binding: &Binding,
 ) -> Result<Vec<Option<Value>>, Trouble> {
     let Matching { api, request, .. } = *matching;

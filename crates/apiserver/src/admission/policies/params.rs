@@ -1,12 +1,13 @@
 //! The parameters of a binding, as they are stored now.
 
-use portolan_machinery::{conversion, kinds::Kind};
+use portolan_machinery::conversion;
 use portolan_store::{RangeRequest, RangeScope};
 use portolan_types::{LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Status};
 use serde_json::Value;
 
 use crate::{
     ApiServer,
+    call::Target,
     errors::{damaged, status_for},
 };
 
@@ -38,11 +39,11 @@ pub(super) async fn kind(
     api: &ApiServer,
     cluster: LogicalClusterId,
     policy: &Policy,
-) -> Result<Option<std::sync::Arc<Kind>>, Trouble> {
+) -> Result<Option<Target>, Trouble> {
     let Some(gvk) = &policy.params else { return Ok(None) };
     let served = api.kinds.served(cluster).await?.surface.kind(gvk);
     match served.filter(|served| served.kind.served) {
-        Some(served) => Ok(Some(served.kind)),
+        Some(served) => Ok(Some(Target { table: served.table, kind: served.kind, namespace: None })),
         None => {
             let (group, version, kind) = (&gvk.group, &gvk.version, &gvk.kind);
             wrong(format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"))
@@ -54,12 +55,12 @@ pub(super) async fn kind(
 pub(super) async fn collect(
     api: &ApiServer,
     cluster: LogicalClusterId,
-    kind: Option<&Kind>,
+    target: Option<&Target>,
     binding: &Binding,
     namespace: &str,
 ) -> Result<Vec<Option<Value>>, Trouble> {
-    let (Some(kind), Some(reference)) = (kind, &binding.params) else { return Ok(vec![None]) };
-    let namespace = match (kind.namespaced, reference.namespace.as_str(), namespace) {
+    let (Some(target), Some(reference)) = (target, &binding.params) else { return Ok(vec![None]) };
+    let namespace = match (target.kind.namespaced, reference.namespace.as_str(), namespace) {
         (false, "", _) => None,
         (false, ..) => return wrong("paramRef.namespace must not be provided for a cluster-scoped `paramKind`"),
         (true, "", "") => {
@@ -68,7 +69,7 @@ pub(super) async fn collect(
         (true, "", own) => Some(own),
         (true, named, _) => Some(named),
     };
-    let found = read(api, cluster, kind, reference, namespace).await?;
+    let found = read(api, cluster, target, reference, namespace).await?;
     if found.is_empty() && reference.denies_without {
         return wrong("no params found for policy binding with `Deny` parameterNotFoundAction");
     }
@@ -78,11 +79,11 @@ pub(super) async fn collect(
 async fn read(
     api: &ApiServer,
     cluster: LogicalClusterId,
-    kind: &Kind,
+    target: &Target,
     reference: &ParamRef,
     namespace: Option<&str>,
 ) -> Result<Vec<Value>, Trouble> {
-    let resource = kind.storage.group_resource();
+    let resource = target.stored_as();
     let namespace: Option<NamespaceName> = match namespace.map(str::parse).transpose() {
         Ok(namespace) => namespace,
         // What is no name is nothing's name.
@@ -105,8 +106,9 @@ async fn read(
     };
     let shown = |stored: portolan_store::StoredObject| {
         let tree = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
-        Ok(conversion::from_storage(kind, tree))
+        Ok(if target.is_read_as_served() { tree } else { conversion::from_storage(&target.kind, tree) })
     };
+    let stored = api.in_version(target, stored).await?;
     stored.into_iter().map(shown).collect::<Result<_, Status>>().map_err(Trouble::Failed)
 }
 

@@ -97,7 +97,7 @@ impl Review<'_> {
                 continue;
             }
             let namespace = request.namespace;
-            match params::collect(api, request.cluster.id, kind.as_deref(), binding, namespace).await {
+            match params::collect(api, request.cluster.id, kind.as_ref(), binding, namespace).await {
                 Ok(params) => self.bound(policy, binding, &invocation, &params, &mut annotations).await?,
                 Err(trouble) => self.trouble(policy, Some(binding), trouble)?,
             }
