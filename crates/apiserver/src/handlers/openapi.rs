@@ -23,7 +23,6 @@ use crate::{
     call::Call,
     encode::{self, empty, finish, full},
     hooks::TextSource,
-    kinds::ServedKinds,
 };
 
 struct Document {
@@ -84,18 +83,36 @@ impl Swagger {
     }
 }
 
-/// Making the documents takes a moment, which must not hold up other requests.
-async fn prepared(api: &Arc<ApiServer>, call: &Call) -> Result<(Arc<ServedKinds>, ByVersion), Status> {
-    let served = api.kinds.served(call.cluster.id).await?;
-    if let Some(known) = served.documents.by_version.get() {
-        return Ok((served.clone(), known.clone()));
+impl ApiDocuments {
+    /// Bytes that they take, those left out that are shared with others.
+    pub(crate) fn bytes(&self) -> usize {
+        let own =
+            self.by_version.get().into_iter().flat_map(BTreeMap::values).filter(|own| Arc::strong_count(own) == 1);
+        let swagger = self.swagger.get().map_or(0, |swagger| swagger.json.bytes.len() + swagger.protobuf.bytes.len());
+        own.map(|own| own.bytes.len()).sum::<usize>() + swagger
     }
-    let (own, builtin, texts) = (served.clone(), api.kinds.builtin(), api.config.hooks.texts.clone());
+
+    #[cfg(test)]
+    pub(crate) fn of_size(bytes: usize) -> Self {
+        let swagger = || Document::new(vec![0; bytes / 2]);
+        Self { swagger: OnceLock::from(Swagger { json: swagger(), protobuf: swagger() }), ..Self::default() }
+    }
+}
+
+/// Making the documents takes a moment, which must not hold up other requests.
+async fn prepared(api: &Arc<ApiServer>, call: &Call) -> Result<(Arc<ApiDocuments>, ByVersion), Status> {
+    let served = api.kinds.served(call.cluster.id).await?;
+    let documents = api.kinds.documents(&served);
+    if let Some(known) = documents.by_version.get() {
+        return Ok((documents.clone(), known.clone()));
+    }
+    let (own, builtin, texts) = (documents.clone(), api.kinds.builtin(), api.config.hooks.texts.clone());
+    let shared = api.kinds.documents(&builtin);
     let making = tokio::task::spawn_blocking(move || {
-        let all = builtin.documents.by_version.get_or_init(|| made(&builtin.surface, None, &*texts));
-        own.documents.by_version.get_or_init(|| made(&own.surface, Some(all), &*texts)).clone()
+        let all = shared.by_version.get_or_init(|| made(&builtin.surface, None, &*texts));
+        own.by_version.get_or_init(|| made(&served.surface, Some(all), &*texts)).clone()
     });
-    Ok((served, making.await.map_err(Status::internal)?))
+    Ok((documents, making.await.map_err(Status::internal)?))
 }
 
 /// `/openapi/v3`.
@@ -140,15 +157,15 @@ pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Respon
 
 /// `/openapi/v2`: protobuf for those who ask for it, else JSON.
 pub(super) async fn swagger(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
-    let (served, documents) = prepared(api, call).await?;
-    if served.documents.swagger.get().is_none() {
-        let (own, all) = (served.clone(), documents.clone());
+    let (own, documents) = prepared(api, call).await?;
+    if own.swagger.get().is_none() {
+        let (own, all) = (own.clone(), documents.clone());
         let making = tokio::task::spawn_blocking(move || {
-            own.documents.swagger.get_or_init(|| Swagger::of(&all));
+            own.swagger.get_or_init(|| Swagger::of(&all));
         });
         making.await.map_err(Status::internal)?;
     }
-    let swagger = served.documents.swagger.get_or_init(|| Swagger::of(&documents));
+    let swagger = own.swagger.get_or_init(|| Swagger::of(&documents));
     let accept = call.header(http::header::ACCEPT);
     let known = ["application/json", "*/*", "application/*", "proto-openapi.spec.v2"];
     if !accept.is_empty() && !known.iter().any(|media| accept.contains(media)) {

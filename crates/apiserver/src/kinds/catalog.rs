@@ -13,11 +13,13 @@ use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Obje
 use crate::{
     errors::{damaged, status_for},
     follow::{Follower, follow},
+    handlers::ApiDocuments,
 };
 
 use super::{
     ServedKinds,
     compiled::{Compiled, Held},
+    documents::Recent,
     known::{Missing, State},
 };
 
@@ -31,6 +33,9 @@ pub(crate) struct Catalog(Arc<Inner>);
 struct Inner {
     store: DynStore,
     state: Mutex<State>,
+    documents: Mutex<Recent>,
+    /// The documents of the built-in kinds, which most others share.
+    builtin: Arc<ApiDocuments>,
     compiled: Compiled,
 }
 
@@ -46,7 +51,9 @@ fn resource() -> GroupResource {
 impl Catalog {
     /// Over a store.
     pub(crate) fn new(store: DynStore) -> Self {
-        Self(Arc::new(Inner { store, state: Mutex::default(), compiled: Compiled::new() }))
+        let compiled = Compiled::new();
+        let builtin = compiled.served(Vec::new()).documents();
+        Self(Arc::new(Inner { store, state: Mutex::default(), documents: Mutex::default(), builtin, compiled }))
     }
 
     /// Follows the writes of others, for ever.
@@ -75,6 +82,15 @@ impl Catalog {
     /// What a logical cluster without definitions serves.
     pub(crate) fn builtin(&self) -> Arc<ServedKinds> {
         self.0.compiled.served(Vec::new())
+    }
+
+    /// The OpenAPI documents of what is served.
+    pub(crate) fn documents(&self, served: &ServedKinds) -> Arc<ApiDocuments> {
+        let documents = served.documents();
+        if !Arc::ptr_eq(&documents, &self.0.builtin) {
+            self.0.documents.lock().keep(&documents);
+        }
+        documents
     }
 
     /// Reads a definition again: another server may have written it.

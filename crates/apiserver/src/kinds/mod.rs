@@ -5,11 +5,13 @@
 
 mod catalog;
 mod compiled;
+mod documents;
 mod known;
 mod weights;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use portolan_machinery::kinds::{Kind, Surface};
 
 use crate::handlers::{ApiDocuments, DiscoveryDocuments};
@@ -20,12 +22,23 @@ pub(crate) use catalog::{Catalog, Changing};
 pub(crate) struct ServedKinds {
     pub(crate) surface: Arc<Surface>,
     pub(crate) discovery: DiscoveryDocuments,
-    pub(crate) documents: ApiDocuments,
+    /// For as long as somebody uses them, see [`documents`].
+    documents: Mutex<Weak<ApiDocuments>>,
 }
 
 impl ServedKinds {
     fn new(surface: Arc<Surface>) -> Self {
-        Self { surface, discovery: DiscoveryDocuments::default(), documents: ApiDocuments::default() }
+        Self { surface, discovery: DiscoveryDocuments::default(), documents: Mutex::default() }
+    }
+
+    /// The documents that describe it, made when they are first asked for.
+    fn documents(&self) -> Arc<ApiDocuments> {
+        let mut known = self.documents.lock();
+        known.upgrade().unwrap_or_else(|| {
+            let made = Arc::<ApiDocuments>::default();
+            *known = Arc::downgrade(&made);
+            made
+        })
     }
 
     /// The kinds that are served, in the order of discovery.

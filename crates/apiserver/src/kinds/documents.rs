@@ -1,0 +1,43 @@
+//! OpenAPI documents of surfaces: some megabytes each, so that only those that were asked for last are kept.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::handlers::ApiDocuments;
+
+/// Bytes of documents that are kept besides those of the built-in kinds.
+const MAX_BYTES: usize = 128 * 1024 * 1024;
+
+/// Documents, those that were asked for last at the end.
+#[derive(Default)]
+pub(super) struct Recent(VecDeque<Arc<ApiDocuments>>);
+
+impl Recent {
+    /// Keeps documents that have been asked for.
+    pub(super) fn keep(&mut self, documents: &Arc<ApiDocuments>) {
+        self.0.retain(|own| !Arc::ptr_eq(own, documents));
+        self.0.push_back(documents.clone());
+        let mut bytes: usize = self.0.iter().map(|own| own.bytes()).sum();
+        while bytes > MAX_BYTES && self.0.len() > 1 {
+            let Some(oldest) = self.0.pop_front() else { return };
+            bytes -= oldest.bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_that_were_not_asked_for_lately_are_dropped() {
+        let mut recent = Recent::default();
+        let all: Vec<_> = (0..100).map(|_| Arc::new(ApiDocuments::of_size(8 * 1024 * 1024))).collect();
+        for documents in &all {
+            recent.keep(&all[0]);
+            recent.keep(documents);
+        }
+        let is_kept = |documents: &Arc<ApiDocuments>| recent.0.iter().any(|own| Arc::ptr_eq(own, documents));
+        assert_eq!(all.iter().filter(|documents| is_kept(documents)).count(), 16);
+        assert!(is_kept(&all[0]) && is_kept(&all[99]) && !is_kept(&all[50]));
+    }
+}
