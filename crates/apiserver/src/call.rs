@@ -141,15 +141,10 @@ impl Target {
         self.kind.storage.group_resource()
     }
 
-    /// Whether objects are stored in the version that is served.
-    pub(crate) fn is_storage_version(&self) -> bool {
-        !portolan_machinery::conversion::is_needed(&self.kind)
-    }
-
-    /// Whether objects as they are read are in the version that is served, so that their bytes are answers. Custom resources
-    /// are converted while they are read.
+    /// Whether objects as they are read are as they are served, so that their bytes are answers. Custom resources are converted
+    /// while they are read.
     pub(crate) fn is_read_as_served(&self) -> bool {
-        self.table.conversion().is_some() || self.is_storage_version()
+        self.table.conversion().is_some() || !portolan_machinery::conversion::is_needed(&self.kind)
     }
 
     /// Whether its objects are computed and not stored.

@@ -28,7 +28,7 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl ApiServer {
-    /// Stored objects of one logical cluster in the version of the target; those that are in it are as they were.
+    /// Stored objects of one logical cluster as the version of the target serves them.
     ///
     /// # Errors
     /// 500 when they cannot be converted, 429 when too many are being converted.
@@ -39,15 +39,16 @@ impl ApiServer {
     ) -> Result<Vec<StoredObject>, Status> {
         let Some(conversion) = target.table.conversion() else { return Ok(stored) };
         let desired = target.kind.group_version().to_string();
+        let is_as_served = |own: &StoredObject| is_in(&own.record, &desired) && !conversion::is_needed(&target.kind);
         let (mut places, mut objects, mut cluster) = (Vec::new(), Vec::new(), LogicalClusterId::ROOT);
-        for (at, own) in stored.iter().enumerate().filter(|(_, own)| !is_in(&own.record, &desired)) {
+        for (at, own) in stored.iter().enumerate().filter(|(_, own)| !is_as_served(own)) {
             objects.push(body(own)?);
             places.push(at);
             cluster = own.key.cluster;
         }
         let converted = self.convert(cluster, conversion, &desired, objects).await?;
         for (at, object) in places.into_iter().zip(converted) {
-            stored[at].record = Arc::new(Record::of(&object));
+            stored[at].record = Arc::new(Record::of(&conversion::from_storage(&target.kind, object)));
         }
         Ok(stored)
     }
@@ -62,13 +63,16 @@ impl ApiServer {
         target: &Target,
         object: &Value,
     ) -> Result<Record, Status> {
-        if target.is_storage_version() {
+        if !conversion::is_needed(&target.kind) {
             return Ok(Record::of(object));
         }
         let to = &target.kind.storage;
         let to = format!("{}/{}", to.group, to.version);
-        let stored = self.converted(cluster, (&target.table, &target.kind), object.clone(), &to);
-        Ok(Record::of(&stored.await?))
+        let converted = match target.table.conversion() {
+            Some(conversion) => self.converted(cluster, conversion, object.clone(), &to).await?,
+            None => object.clone(),
+        };
+        Ok(Record::of(&conversion::to_storage(&target.kind, converted)))
     }
 
     /// An object of one kind as another version of it shows it.
@@ -84,18 +88,17 @@ impl ApiServer {
     ) -> Result<Value, Status> {
         match table.conversion() {
             None => Ok(conversion::from_storage(to, conversion::to_storage(from, object))),
-            Some(_) => self.converted(cluster, (table, from), object, &to.group_version().to_string()).await,
+            Some(conversion) => self.converted(cluster, conversion, object, &to.group_version().to_string()).await,
         }
     }
 
     async fn converted(
         &self,
         cluster: LogicalClusterId,
-        (table, kind): (&KindTable, &Kind),
+        conversion: &Conversion,
         mut object: Value,
         to: &str,
     ) -> Result<Value, Status> {
-        let Some(conversion) = table.conversion() else { return Ok(conversion::to_storage(kind, object)) };
         // Of what is stored nothing tells its revision.
         let revision = object::metadata_mut(&mut object).remove("resourceVersion");
         let mut converted = self.convert(cluster, conversion, to, vec![object]).await?;
@@ -104,7 +107,7 @@ impl ApiServer {
         Ok(converted)
     }
 
-    /// Objects of one definition, none of which is in the desired version.
+    /// Objects of one definition in the desired version, in their order. Those that are in it are as they were.
     async fn convert(
         &self,
         cluster: LogicalClusterId,
@@ -112,19 +115,22 @@ impl ApiServer {
         desired: &str,
         mut objects: Vec<Value>,
     ) -> Result<Vec<Value>, Status> {
-        if objects.is_empty() {
-            return Ok(objects);
+        let others: Vec<usize> = (0..objects.len()).filter(|at| api_version(&objects[*at]) != desired).collect();
+        for at in &others {
+            conversion.check(api_version(&objects[*at]), desired).map_err(failure)?;
         }
-        for object in &objects {
-            let from = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-            conversion.check(from, desired).map_err(failure)?;
-        }
-        let Some(webhook) = conversion.webhook() else {
-            objects.iter_mut().for_each(|object| object["apiVersion"] = desired.into());
+        let Some(webhook) = conversion.webhook().filter(|_| !others.is_empty()) else {
+            others.iter().for_each(|at| objects[*at]["apiVersion"] = desired.into());
             return Ok(objects);
         };
         let _place = self.admittance.conversion(cluster)?;
-        self.call(cluster, webhook, desired, objects).await.map_err(failure)
+        let asked = others.iter().map(|at| objects[*at].take()).collect();
+        // Few requests wait for a webhook, and all would have to have room for it.
+        let converted = Box::pin(self.call(cluster, webhook, desired, asked)).await.map_err(failure)?;
+        for (at, object) in others.into_iter().zip(converted) {
+            objects[at] = object;
+        }
+        Ok(objects)
     }
 
     async fn call(
@@ -157,7 +163,8 @@ impl ApiServer {
         }
         let desired = target.kind.group_version().to_string();
         let previous = event.previous.as_ref().filter(|_| with_previous);
-        if is_in(&event.record, &desired) && previous.is_none_or(|previous| is_in(previous, &desired)) {
+        let is_as_served = |record: &Record| is_in(record, &desired) && !conversion::is_needed(&target.kind);
+        if is_as_served(&event.record) && previous.is_none_or(|previous| is_as_served(previous)) {
             return Ok(event.clone());
         }
         let key = EventKey { revision: event.revision, version: desired, with_previous };
@@ -185,6 +192,10 @@ impl ApiServer {
 /// As upstream: an error of the server without a reason.
 fn failure(why: String) -> Status {
     Status::new(Reason::Unknown, why)
+}
+
+fn api_version(object: &Value) -> &str {
+    object.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
 }
 
 fn body(stored: &StoredObject) -> Result<Value, Status> {

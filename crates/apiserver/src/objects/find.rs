@@ -34,7 +34,7 @@ impl ApiServer {
         }
         let stored = self.store.get(key).await.map_err(|e| status_for(&e))?;
         if let Some(stored) = stored {
-            return self.understood(target, stored).await;
+            return Box::pin(self.understood(target, stored)).await;
         }
         if !bootstrap::is_shared(&key.resource, &key.name) {
             return Ok(None);

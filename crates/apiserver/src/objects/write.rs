@@ -1,7 +1,7 @@
 //! Creating and changing one object: admission, life cycle, field ownership, commit.
 
 use portolan_machinery::{
-    apply, decode, defaults,
+    apply, conversion, decode, defaults,
     lifecycle::{self, Update, WriteContext},
     warnings,
 };
@@ -229,7 +229,7 @@ impl<'a> Writer<'a> {
 
     /// What was stored, as the version that was asked for shows it, there and back.
     async fn stored(&self, stored: StoredObject, object: Value) -> Result<Changed, Status> {
-        if self.target.is_storage_version() || self.target.table.conversion().is_none() {
+        if self.target.table.conversion().is_none() || !conversion::is_needed(&self.target.kind) {
             return Ok(Changed::Stored(stored, object));
         }
         let stored = self.api.in_version(self.target, vec![stored]).await?.pop();
