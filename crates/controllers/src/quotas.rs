@@ -12,7 +12,7 @@ use portolan_machinery::{
     quota::{Tally, amounts, count_name, is_counted, is_plain, list},
 };
 use portolan_store::{Change, Event, RangeRequest, RangeScope};
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, object};
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, Record, object};
 use serde_json::Value;
 
 use crate::{
@@ -20,9 +20,13 @@ use crate::{
     runtime::{Controller, Outcome},
 };
 
-/// How long other events wait for more of them.
+/// How long other events wait for more of them. What is made through the API has been charged already: what loops make is seldom and
+/// can wait.
 const AFTER_DELETION: Duration = Duration::from_millis(100);
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
+const AFTER_CREATION: Duration = Duration::from_secs(2);
+/// Core resources whose objects use more or less as they change; all others are counted while they are there.
+const CHANGING: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
 /// For what nobody tells: pods that should have been gone, kinds whose events do not come here.
 const RESYNC: Duration = Duration::from_secs(300);
 const RESYNC_UNTOLD: Duration = Duration::from_secs(10);
@@ -58,6 +62,19 @@ impl Quotas {
         let names = quotas.iter().filter_map(|quota| quota.object.pointer("/spec/hard")?.as_object()).flatten();
         let custom = names.filter_map(|(name, _)| custom(name));
         self.counted.iter().cloned().chain(custom).collect()
+    }
+
+    /// Whether an update can make a difference. A quota is written with everything that is charged to it, which does not.
+    fn matters(&self, event: &Event) -> bool {
+        let resource = &event.key.resource;
+        if *resource != self.kind.group_resource() {
+            return resource.group.is_empty() && CHANGING.contains(&&*resource.resource);
+        }
+        let tree = |record: &Record| record.to_value(event.revision).ok();
+        let (new, old) = (tree(&event.record), event.previous.as_deref().and_then(tree));
+        let part =
+            |quota: &Option<Value>, pointer: &str| quota.as_ref().and_then(|quota| quota.pointer(pointer).cloned());
+        ["/spec", "/status/hard"].iter().any(|pointer| part(&new, pointer) != part(&old, pointer))
     }
 
     async fn count(
@@ -132,7 +149,8 @@ impl Controller for Quotas {
         if is_quota && event.change != Change::Deleted {
             guarded.insert(key.clone());
         }
-        if guarded.contains(&key) { vec![key] } else { Vec::new() }
+        let counts = event.change != Change::Updated || self.matters(event);
+        if counts && guarded.contains(&key) { vec![key] } else { Vec::new() }
     }
 
     fn linger(&self, event: &Event) -> Duration {
@@ -140,7 +158,8 @@ impl Controller for Quotas {
         match event.change {
             Change::Created if is_quota => Duration::ZERO,
             Change::Deleted => AFTER_DELETION,
-            Change::Created | Change::Updated => AFTER_CHANGE,
+            Change::Updated => AFTER_CHANGE,
+            Change::Created => AFTER_CREATION,
         }
     }
 
