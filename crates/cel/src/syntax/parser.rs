@@ -414,7 +414,7 @@ impl Parser<'_> {
         let open = self.next();
         let mut fields = Vec::new();
         while self.peek().token != Token::Fixed("}") {
-            fields.push(self.field()?);
+            fields.push(self.field(fields.is_empty())?);
             if self.accept(",").is_none() {
                 break;
             }
@@ -423,11 +423,15 @@ impl Parser<'_> {
         Ok(Some(self.node(open.start, Kind::Struct { name: name.into(), fields })))
     }
 
-    fn field(&mut self) -> Result<Field, Stop> {
+    fn field(&mut self, is_first: bool) -> Result<Field, Stop> {
         let optional = self.accept("?").is_some();
         let name = self.peek();
         if name.token != Token::Ident {
-            return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}"));
+            return Err(self.unexpected(match (optional, is_first) {
+                (true, _) => "{IDENTIFIER, ESC_IDENTIFIER}",
+                (false, true) => "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}",
+                (false, false) => "{'}', '?', IDENTIFIER, ESC_IDENTIFIER}",
+            }));
         }
         self.next();
         let colon = self.expect(":", "':'")?;
