@@ -24,6 +24,9 @@ use super::{
 const MAX_PLAIN: usize = 16_384;
 /// Logical clusters whose configuration is kept in memory.
 const MAX_KEPT: usize = 1024;
+/// Bytes of what they have stored for it, in all, and in one of them: more than that is read again with each request.
+const MAX_BYTES: usize = 32 << 20;
+const MAX_OWN_BYTES: usize = MAX_BYTES / 8;
 const QUOTAS: (&str, &str) = ("", "resourcequotas");
 const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
 const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
@@ -52,6 +55,8 @@ const FOLLOWED: [(&str, &str); 9] = [
 /// What one logical cluster has configured.
 #[derive(Default)]
 pub(crate) struct Configuration {
+    /// What it was read from.
+    bytes: usize,
     /// Namespaces that have quotas.
     pub(super) with_quotas: HashSet<String>,
     /// LimitRanges by their namespaces.
@@ -88,6 +93,8 @@ pub(crate) struct Configured {
 struct Kept {
     plain: HashSet<LogicalClusterId>,
     others: HashMap<LogicalClusterId, Arc<Configuration>>,
+    /// Of those others.
+    bytes: usize,
     /// Counts invalidations: what was read before one must not be kept after it.
     epoch: u64,
     /// How many of the resources are followed. Nothing is kept unless all are: it could be outdated for ever.
@@ -98,7 +105,20 @@ impl Kept {
     fn forget_all(&mut self) {
         self.epoch += 1;
         self.plain.clear();
+        self.drop_others();
+    }
+
+    fn drop_others(&mut self) {
         self.others.clear();
+        self.bytes = 0;
+    }
+
+    fn forget(&mut self, cluster: LogicalClusterId) {
+        self.epoch += 1;
+        self.plain.remove(&cluster);
+        if let Some(known) = self.others.remove(&cluster) {
+            self.bytes -= known.bytes;
+        }
     }
 
     fn keep(&mut self, cluster: LogicalClusterId, read: &Arc<Configuration>) {
@@ -107,11 +127,14 @@ impl Kept {
                 self.plain.clear();
             }
             self.plain.insert(cluster);
-        } else {
-            if self.others.len() >= MAX_KEPT {
-                self.others.clear();
+        } else if read.bytes <= MAX_OWN_BYTES {
+            if self.others.len() >= MAX_KEPT || self.bytes + read.bytes > MAX_BYTES {
+                self.drop_others();
             }
-            self.others.insert(cluster, read.clone());
+            self.bytes += read.bytes;
+            if let Some(before) = self.others.insert(cluster, read.clone()) {
+                self.bytes -= before.bytes;
+            }
         }
     }
 }
@@ -139,10 +162,7 @@ impl Configured {
 
     /// Forgets what is known of a logical cluster, because it was written.
     pub(crate) fn forget(&self, cluster: LogicalClusterId) {
-        let mut kept = self.kept.lock();
-        kept.epoch += 1;
-        kept.plain.remove(&cluster);
-        kept.others.remove(&cluster);
+        self.kept.lock().forget(cluster);
     }
 
     /// What a logical cluster has configured; `None` for nothing.
@@ -170,47 +190,17 @@ impl Configured {
 
     async fn configuration(&self, cluster: LogicalClusterId) -> Result<Configuration, Status> {
         let quotas = self.read(cluster, QUOTAS).await?;
+        let mut reading = Reading { configured: self, cluster, bytes: 0 };
         Ok(Configuration {
             with_quotas: quotas.iter().filter_map(|quota| quota.key.namespace()).map(ToString::to_string).collect(),
-            limits: self.limits(cluster).await?,
-            priorities: self.trees(cluster, PRIORITIES).await?,
-            mutating: self.webhooks(cluster, MUTATING).await?,
-            validating: self.webhooks(cluster, VALIDATING).await?,
-            mutating_policies: self.policies(cluster, MUTATING_POLICIES).await?,
-            validating_policies: self.policies(cluster, VALIDATING_POLICIES).await?,
+            limits: reading.limits().await?,
+            priorities: reading.trees(PRIORITIES).await?,
+            mutating: reading.webhooks(MUTATING).await?,
+            validating: reading.webhooks(VALIDATING).await?,
+            mutating_policies: reading.policies(MUTATING_POLICIES).await?,
+            validating_policies: reading.policies(VALIDATING_POLICIES).await?,
+            bytes: reading.bytes,
         })
-    }
-
-    async fn limits(&self, cluster: LogicalClusterId) -> Result<HashMap<String, Vec<Value>>, Status> {
-        let mut limits: HashMap<String, Vec<Value>> = HashMap::new();
-        for range in self.trees(cluster, LIMITS).await? {
-            limits.entry(object::namespace(&range).to_owned()).or_default().push(range);
-        }
-        Ok(limits)
-    }
-
-    /// By the names of their configurations, as they are stored.
-    async fn webhooks(&self, cluster: LogicalClusterId, resource: (&str, &str)) -> Result<Vec<Webhook>, Status> {
-        Ok(self.trees(cluster, resource).await?.iter().flat_map(webhooks_of).collect())
-    }
-
-    /// The policies that have bindings.
-    async fn policies(
-        &self,
-        cluster: LogicalClusterId,
-        [policies, bindings]: [(&str, &str); 2],
-    ) -> Result<Vec<Policy>, Status> {
-        let bindings = self.trees(cluster, bindings).await?;
-        match bindings.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(policies_of(&self.trees(cluster, policies).await?, &bindings)),
-        }
-    }
-
-    async fn trees(&self, cluster: LogicalClusterId, resource: (&str, &str)) -> Result<Vec<Value>, Status> {
-        let tree =
-            |stored: &StoredObject| stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e));
-        self.read(cluster, resource).await?.iter().map(tree).collect()
     }
 
     async fn read(
@@ -220,6 +210,45 @@ impl Configured {
     ) -> Result<Vec<StoredObject>, Status> {
         let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
         Ok(self.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?.objects)
+    }
+}
+
+/// The configuration of a logical cluster, while it is read.
+struct Reading<'a> {
+    configured: &'a Configured,
+    cluster: LogicalClusterId,
+    bytes: usize,
+}
+
+impl Reading<'_> {
+    async fn limits(&mut self) -> Result<HashMap<String, Vec<Value>>, Status> {
+        let mut limits: HashMap<String, Vec<Value>> = HashMap::new();
+        for range in self.trees(LIMITS).await? {
+            limits.entry(object::namespace(&range).to_owned()).or_default().push(range);
+        }
+        Ok(limits)
+    }
+
+    /// By the names of their configurations, as they are stored.
+    async fn webhooks(&mut self, resource: (&str, &str)) -> Result<Vec<Webhook>, Status> {
+        Ok(self.trees(resource).await?.iter().flat_map(webhooks_of).collect())
+    }
+
+    /// The policies that have bindings.
+    async fn policies(&mut self, [policies, bindings]: [(&str, &str); 2]) -> Result<Vec<Policy>, Status> {
+        let bindings = self.trees(bindings).await?;
+        match bindings.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(policies_of(&self.trees(policies).await?, &bindings)),
+        }
+    }
+
+    async fn trees(&mut self, resource: (&str, &str)) -> Result<Vec<Value>, Status> {
+        let stored = self.configured.read(self.cluster, resource).await?;
+        self.bytes += stored.iter().map(|stored| stored.record.body().len()).sum::<usize>();
+        let tree =
+            |stored: &StoredObject| stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e));
+        stored.iter().map(tree).collect()
     }
 }
 
@@ -247,5 +276,29 @@ impl Follower for Configured {
         let mut kept = self.kept.lock();
         kept.forget_all();
         kept.followed -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded_in_bytes() {
+        let configuration = |bytes| {
+            Arc::new(Configuration { bytes, with_quotas: HashSet::from(["a".to_owned()]), ..Configuration::default() })
+        };
+        let mut kept = Kept::default();
+        for n in 1..100 {
+            kept.keep(LogicalClusterId::new(n), &configuration(MAX_OWN_BYTES));
+            kept.keep(LogicalClusterId::new(n), &configuration(MAX_OWN_BYTES));
+            assert!(kept.bytes <= MAX_BYTES);
+            assert_eq!(kept.bytes, kept.others.len() * MAX_OWN_BYTES);
+        }
+        kept.keep(LogicalClusterId::new(200), &configuration(MAX_OWN_BYTES + 1));
+        assert!(!kept.others.contains_key(&LogicalClusterId::new(200)), "one does not drive all others out");
+        let all: Vec<LogicalClusterId> = kept.others.keys().copied().collect();
+        all.into_iter().for_each(|cluster| kept.forget(cluster));
+        assert_eq!(kept.bytes, 0);
     }
 }

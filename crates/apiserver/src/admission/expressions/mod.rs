@@ -4,7 +4,7 @@ mod cache;
 mod given;
 mod rights;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use portolan_cel::policy::{
     Change, Effort, MatchConditions, Matched, MutatingPolicy, PolicyVerdict, TooLong, ValidatingPolicy,
@@ -14,12 +14,16 @@ use serde_json::Value;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::Semaphore,
+    time::Instant,
 };
 
 use cache::Cache;
 pub(super) use cache::Source;
 pub(super) use given::{Seen, Subject};
 pub(super) use rights::Rights;
+
+/// After an evaluation of so long others have their turn.
+const A_MOMENT: Duration = Duration::from_micros(500);
 
 /// What has been compiled, and who may evaluate for long.
 pub(crate) struct Expressions {
@@ -86,11 +90,19 @@ impl Expressions {
 
     /// Evaluates: at once what takes a moment, and on a thread that may be held what takes longer.
     async fn evaluate<T>(&self, run: impl Fn(Effort) -> Result<T, TooLong>) -> Result<T, Status> {
-        if let Ok(found) = run(Effort::Brief) {
+        let started = Instant::now();
+        let brief = run(Effort::Brief);
+        if started.elapsed() > A_MOMENT {
+            // Of many evaluations in one request others have a part between, and so has its deadline.
+            tokio::task::yield_now().await;
+        }
+        if let Ok(found) = brief {
             return Ok(found);
         }
         let _turn = self.long.acquire().await.map_err(Status::internal)?;
-        holding(|| run(Effort::Full)).map_err(|TooLong| Status::internal("an evaluation gave up"))
+        let found = holding(|| run(Effort::Full));
+        tokio::task::yield_now().await;
+        found.map_err(|TooLong| Status::internal("an evaluation gave up"))
     }
 }
 
