@@ -1,5 +1,7 @@
 //! Go's patterns for Rust's engine, which matches in linear time like Go's: what the two write differently is rewritten.
 
+use std::fmt;
+
 use ::regex::{Regex, RegexBuilder};
 
 /// A pattern may compile to this many bytes.
@@ -24,17 +26,44 @@ const MAX_REPEAT: u32 = 1000;
 /// # Errors
 /// What is wrong with it, as Go tells where that is known.
 pub(super) fn compile(pattern: &str) -> Result<Pattern, String> {
-    let rewritten = rewrite(pattern)?;
-    let within = |limit: usize| {
-        let regex = RegexBuilder::new(&rewritten).size_limit(limit).dfa_size_limit(MAX_STATES).build();
-        regex.map(|regex| Pattern { regex, weight: limit + MAX_STATES })
-    };
-    let compiled = match within(FEW_BYTES) {
-        Err(::regex::Error::CompiledTooBig(_)) => within(MAX_BYTES),
+    let compiled = |limit| within(pattern, limit).map(|regex| Pattern { regex, weight: limit + MAX_STATES });
+    let found = match compiled(FEW_BYTES) {
+        Err(BadPattern::TooLarge(_)) => compiled(MAX_BYTES),
         other => other,
     };
-    compiled.map_err(|error| {
-        format!("invalid pattern: `{pattern}`: {}", error.to_string().lines().last().unwrap_or_default())
+    found.map_err(|fault| fault.to_string())
+}
+
+/// Why a pattern cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadPattern {
+    /// It is none.
+    Syntax(String),
+    /// It compiles to more bytes than it may.
+    TooLarge(usize),
+}
+
+impl fmt::Display for BadPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(text) => f.write_str(text),
+            Self::TooLarge(most) => write!(f, "expression compiles to more than {most} bytes"),
+        }
+    }
+}
+
+/// Compiles a pattern that may take `most` bytes.
+///
+/// # Errors
+/// What is wrong with it, as Go tells where that is known.
+pub fn within(pattern: &str, most: usize) -> Result<Regex, BadPattern> {
+    let rewritten = rewrite(pattern).map_err(BadPattern::Syntax)?;
+    RegexBuilder::new(&rewritten).size_limit(most).dfa_size_limit(MAX_STATES).build().map_err(|error| match error {
+        ::regex::Error::CompiledTooBig(most) => BadPattern::TooLarge(most),
+        other => {
+            let why = other.to_string().lines().last().unwrap_or_default().to_owned();
+            BadPattern::Syntax(format!("invalid pattern: `{pattern}`: {why}"))
+        }
     })
 }
 
@@ -115,6 +144,7 @@ impl Writer<'_> {
 
     /// In Rust's classes `[`, `&&`, `--` and `~~` mean something more.
     fn class(&mut self) -> Result<(), String> {
+        let whole = self.rest;
         self.keep('[');
         if self.rest.starts_with('^') {
             self.keep('^');
@@ -124,7 +154,7 @@ impl Writer<'_> {
         }
         let mut first = true;
         loop {
-            let next = self.rest.chars().next().ok_or_else(|| "missing closing ]".to_owned())?;
+            let next = self.rest.chars().next().ok_or_else(|| format!("missing closing ]: `{whole}`"))?;
             match next {
                 ']' => {
                     self.keep(']');

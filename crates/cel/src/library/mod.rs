@@ -19,7 +19,9 @@ mod urls;
 
 pub(crate) use convert::convert_constant;
 pub(crate) use formats::Format;
+pub use go_regex::{BadPattern, within as go_pattern};
 pub(crate) use urls::Url;
+pub use urls::is_request_uri;
 
 use crate::program::{Failure, Meter, Value};
 use std::collections::HashMap;

@@ -45,6 +45,12 @@ fn part<'a>(args: &[Value<'a>], part: fn(&Url) -> String) -> Result<Value<'a>, F
     }
 }
 
+/// Whether a text is what Go takes for the URI of a request.
+#[must_use]
+pub fn is_request_uri(text: &str) -> bool {
+    parse(text).is_ok()
+}
+
 /// Reads a URL.
 pub(super) fn parse(text: &str) -> Result<Url, String> {
     let wrong = |reason: String| format!("parse {}: {reason}", format_string::go_quote(text));

@@ -16,8 +16,9 @@ const UNITS: [(&[&str], i64); 8] = [
     (&["w", "wk", "week"], 604_800 * SECOND),
 ];
 
-/// Reads a duration: as Go does, or as numbers with units up to weeks.
-pub(crate) fn parse_duration(text: &str) -> Option<i64> {
+/// Reads a duration: as Go does, or as numbers with units up to weeks. In nanoseconds.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<i64> {
     if let Some(nanos) = time::parse_duration(text) {
         return Some(nanos);
     }

@@ -8,7 +8,8 @@ mod read;
 pub use declare::DeclaredType;
 pub(crate) use declare::Shape;
 pub use escape::{escape, unescape};
-pub(crate) use formats::{parse_date_time, parse_duration};
+pub(crate) use formats::parse_date_time;
+pub use formats::parse_duration;
 
 use std::collections::BTreeMap;
 
