@@ -437,7 +437,8 @@ fn definition(plural: &str, kind: &str) -> Value {
         "spec": {
             "group": "example.dev", "scope": "Namespaced",
             "names": {"plural": plural, "singular": plural, "kind": kind, "listKind": format!("{kind}List")},
-            "versions": [{"name": "v1", "served": true, "storage": true}],
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
         },
     })
 }

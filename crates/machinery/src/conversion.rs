@@ -15,19 +15,31 @@ use crate::kinds::Kind;
 /// The fields of an object.
 type Fields = Map<String, Value>;
 
-/// Whether objects of `kind` are stored in another form than they are served in.
+/// Whether objects of `kind` are stored in another form than they are served in, or may have been stored by another definition.
 pub fn is_needed(kind: &Kind) -> bool {
+    is_other_version(kind) || !kind.is_typed()
+}
+
+fn is_other_version(kind: &Kind) -> bool {
     kind.storage.group != kind.gvk.group || kind.storage.version != kind.gvk.version
 }
 
 /// The stored form of an object of `kind`.
 pub fn to_storage(kind: &Kind, object: Value) -> Value {
-    convert(kind, object, events::to_core, scaling::to_v2, storage_version(kind))
+    let mut object = convert(kind, object, events::to_core, scaling::to_v2, storage_version(kind));
+    if let Some(content) = &kind.content {
+        content.store(&mut object);
+    }
+    object
 }
 
 /// The form that `kind` serves, of a stored object.
 pub fn from_storage(kind: &Kind, object: Value) -> Value {
-    convert(kind, object, events::from_core, scaling::from_v2, kind.group_version().to_string())
+    let mut object = convert(kind, object, events::from_core, scaling::from_v2, kind.group_version().to_string());
+    if let Some(content) = &kind.content {
+        content.serve(&mut object);
+    }
+    object
 }
 
 fn storage_version(kind: &Kind) -> String {
@@ -38,7 +50,7 @@ fn storage_version(kind: &Kind) -> String {
 }
 
 fn convert(kind: &Kind, object: Value, event: fn(&mut Fields), scaler: fn(&mut Fields), version: String) -> Value {
-    if !is_needed(kind) {
+    if !is_other_version(kind) {
         return object;
     }
     let Value::Object(mut fields) = object else { return object };

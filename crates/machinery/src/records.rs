@@ -87,7 +87,7 @@ fn every_default_is_that_of_the_real_types() {
     compare(include_str!("../testdata/defaults.txt"), 0, |_, kind, object| {
         let before = canonical(kind, &object).unwrap();
         let mut after = before.clone();
-        defaults::apply(KindTable::builtin(), kind, &mut after);
+        defaults::apply(KindTable::builtin(), kind, &mut after).unwrap();
         let mut out = Vec::new();
         filled(&before, &after, "", &mut out);
         out
@@ -99,7 +99,7 @@ fn every_row_is_that_of_the_real_printers() {
     // What is left are objects that are refused: selectors of no sense, ports below zero.
     compare(include_str!("../testdata/rows.txt"), 68, |_, kind, object| {
         let mut object = canonical(kind, &object).unwrap();
-        defaults::apply(KindTable::builtin(), kind, &mut object);
+        defaults::apply(KindTable::builtin(), kind, &mut object).unwrap();
         let now = "2026-11-21T04:00:00Z".parse().unwrap();
         let table = table(kind, vec![object], Value::Null, IncludeObject::None, true, now);
         let columns = table["columnDefinitions"].as_array().unwrap().iter();

@@ -31,17 +31,21 @@ pub(super) enum PatchKind {
 }
 
 impl PatchKind {
-    /// From the content type.
+    /// From the content type. There is nothing that a strategic merge of custom resources could go by.
     ///
     /// # Errors
     /// 415 for anything else.
-    pub(super) fn of(call: &Call) -> Result<Self, Status> {
+    pub(super) fn of(call: &Call, target: &Target) -> Result<Self, Status> {
         let text = call.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         match text.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ if !target.kind.is_typed() => Err(Status::new(
+                Reason::UnsupportedMediaType,
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             // The router refuses it, before anything of ours sees it.
             _ => Err(Status::generic(Reason::UnsupportedMediaType, "415: Unsupported Media Type")),
         }
@@ -54,7 +58,7 @@ pub(super) async fn patch(
     target: &Target,
     subresource: Option<&str>,
 ) -> Result<Response<Body>, Status> {
-    let kind = PatchKind::of(call)?;
+    let kind = PatchKind::of(call, target)?;
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = WriteOptions::of(call)?;
     let writer = Writer { api, call, target, options: &options, applied: kind == PatchKind::Apply };

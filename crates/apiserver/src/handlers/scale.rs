@@ -23,12 +23,13 @@ use super::patch::{Patch, PatchKind};
 pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let (key, found) = api.found(call, target).await?;
     if call.attributes.verb == "get" {
-        return answer(api, call, target, &tree(target, &found.stored)?);
+        let object = tree(target, &found.stored)?;
+        return answer(api, call, target, lifecycle::read_scale(&target.kind, &object)?);
     }
     let options = WriteOptions::of(call)?;
     let kind = match call.attributes.verb.as_str() {
         "update" => None,
-        "patch" => Some(PatchKind::of(call)?),
+        "patch" => Some(PatchKind::of(call, target)?),
         _ => return Err(method_not_allowed()),
     };
     let applied = kind == Some(PatchKind::Apply);
@@ -45,8 +46,13 @@ pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
         }
     };
     match changed {
-        Changed::Stored(stored, _) => answer(api, call, target, &tree(target, &stored)?),
-        Changed::Dry(object) | Changed::Removed(object) => answer(api, call, target, &object),
+        Changed::Stored(stored, _) => {
+            let scale = lifecycle::scale_of(&target.kind, &tree(target, &stored)?)?;
+            answer(api, call, target, scale)
+        }
+        Changed::Dry(object) | Changed::Removed(object) => {
+            answer(api, call, target, lifecycle::scale_of(&target.kind, &object)?)
+        }
     }
 }
 
@@ -90,10 +96,9 @@ fn decode_scale(call: &Call, target: &Target) -> Result<Value, Status> {
     Ok(decoded.object)
 }
 
-fn answer(api: &ApiServer, call: &Call, target: &Target, scaled: &Value) -> Result<Response<Body>, Status> {
+fn answer(api: &ApiServer, call: &Call, target: &Target, scale: Value) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let media = shape.accepted.media;
-    let scale = lifecycle::scale_of(&target.kind, scaled)?;
     let scale = match shape.accepted.form {
         Form::Object => scale,
         Form::Metadata(_) => shape.metadata_only(scale),

@@ -91,7 +91,7 @@ impl<'a> Writer<'a> {
         lifecycle::match_namespace(&self.target.kind, &mut object, namespace)?;
         // Upstream looks at it only when it stores the object.
         let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
-        self.track(None, &mut object, None);
+        self.track(None, &mut object, None)?;
         self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         if &*self.target.kind.gvk.kind == "CertificateSigningRequest" {
             lifecycle::asked_by(&mut object, &user_info(&self.call.identity.user));
@@ -163,7 +163,7 @@ impl<'a> Writer<'a> {
         check_revision(&new)?;
         let request = self.request(Operation::Update, &key.name, subresource);
         lifecycle::match_namespace(&self.target.kind, &mut new, Some(object::namespace(&old)))?;
-        self.track(Some(&old), &mut new, subresource);
+        self.track(Some(&old), &mut new, subresource)?;
         self.api.admission.mutate(self.api, &request, &mut new, Some(&old)).await?;
         // A scale is a change of the object itself, owned under the subresource's name.
         let isolated = subresource.filter(|name| *name != "scale");
@@ -211,20 +211,21 @@ impl<'a> Writer<'a> {
 
     /// Ownership is recorded of what the client wrote and of defaults, not of what admission and the server fill in
     /// afterwards.
-    fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) {
+    ///
+    /// # Errors
+    /// Whatever there is against the defaults.
+    fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) -> Result<(), Status> {
         let now = self.api.seams.now_text();
         let (table, kind) = (&self.target.table, &self.target.kind);
-        defaults::apply(table, kind, new);
+        defaults::apply(table, kind, new)?;
         // Upstream binds pods past those who keep the record.
         if subresource == Some("binding") {
             let before = old.and_then(|old| object::metadata(old).get("managedFields")).cloned();
             object::metadata_mut(new).extend(before.map(|before| ("managedFields".to_owned(), before)));
-            return;
+        } else if !self.applied {
+            apply::track_update(table, kind, old, new, &self.options.manager, subresource, &now);
         }
-        if self.applied {
-            return;
-        }
-        apply::track_update(table, kind, old, new, &self.options.manager, subresource, &now);
+        Ok(())
     }
 
     /// What was stored, as the version that was asked for shows it, there and back.

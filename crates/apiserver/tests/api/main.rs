@@ -15,6 +15,7 @@ mod hooks;
 mod mutating;
 mod policies;
 mod reads;
+mod schemas;
 mod serving;
 mod slices;
 mod webhooks;

@@ -28,7 +28,7 @@ fn collect_object(shape: Shape<'_>, value: &Value) -> FieldSet {
     for (name, value) in value.as_object().into_iter().flatten() {
         let child = shape.child(name);
         let is_empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-        let member = is_leaf(child, value) || is_empty || shape.field(name).is_none();
+        let member = is_leaf(child, value) || is_empty || !shape.declares(name);
         set.put(field_element(name), member, collect(child, value));
     }
     set
@@ -51,7 +51,7 @@ pub(super) fn with_declared(set: &FieldSet, shape: Shape<'_>) -> FieldSet {
     let mut all = FieldSet::default();
     for (element, node) in set.nodes() {
         let (declared, child) = match element.strip_prefix("f:") {
-            Some(name) => (shape.field(name).is_some(), shape.child(name)),
+            Some(name) => (shape.declares(name), shape.child(name)),
             None => (false, shape.element()),
         };
         all.put(element.into(), node.is_member() || declared, with_declared(node.below(), child));

@@ -39,11 +39,11 @@ static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
 });
 
 impl<'t> Frame<'t> {
-    pub(super) fn new(table: &'t KindTable, kind: &Kind, subresource: Option<&'t str>) -> Self {
+    pub(super) fn new(table: &'t KindTable, kind: &'t Kind, subresource: Option<&'t str>) -> Self {
         let subresource = subresource.unwrap_or_default();
         Self {
             table,
-            shape: Shape::of_type(table, kind.schema),
+            shape: Shape::of_object(table, kind),
             api_version: kind.group_version().to_string(),
             subresource,
             reset: reset_by(kind, subresource),

@@ -39,7 +39,10 @@ use self::{
     managers::{BEFORE_FIRST_APPLY, Entry, ManagerId, Managers, but},
     set::FieldSet,
 };
-use crate::kinds::{Kind, KindTable};
+use crate::{
+    kinds::{Kind, KindTable},
+    lifecycle,
+};
 
 pub use lay_over::lay_over;
 
@@ -113,7 +116,7 @@ fn check_identity(kind: &Kind, request: &ApplyRequest<'_>) -> Result<Value, Stat
     let identity = ["name", "namespace", "uid", "resourceVersion", "managedFields"];
     metadata.extend(given.filter(|(key, _)| identity.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
     if let Some(replicas) = request.applied.pointer("/spec/replicas") {
-        part["spec"] = json!({"replicas": replicas});
+        lifecycle::put_replicas(kind, &mut part, replicas.clone());
     }
     Ok(part)
 }

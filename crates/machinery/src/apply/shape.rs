@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::set::{key_element, value_element};
-use crate::kinds::{Field, FieldKind, KindTable, ListType, MapType, Scalar, Special, Type, TypeId};
+use crate::{
+    custom::{Additional, ListKind, META_FIELDS, Schema, ValueKind},
+    kinds::{Field, FieldKind, Kind, KindTable, ListType, MapType, Scalar, Special, Type, TypeId},
+};
 
 /// How a value is owned.
 #[derive(Clone, Copy)]
@@ -16,13 +19,72 @@ pub(super) enum Shape<'t> {
     Fields(&'t KindTable, &'t Type),
     /// An object, entry by entry.
     Entries(&'t KindTable, &'t FieldKind),
-    /// A list of scalars, each for itself.
-    Set,
+    /// A list of scalars, each for itself; what they are, where a definition says it.
+    Set(Option<Scalar>),
     /// A list of objects, told apart by keys.
-    Keyed(&'t KindTable, &'t [Arc<str>], TypeId),
+    Keyed(&'t [Arc<str>], Elements<'t>),
+    /// An object as a definition describes it, field by field.
+    Custom(Custom<'t>),
     /// Nothing is known: objects entry by entry, everything else as a whole.
     Free,
 }
+
+/// What the elements of a list are.
+#[derive(Clone, Copy)]
+pub(super) enum Elements<'t> {
+    Typed(&'t KindTable, TypeId),
+    Custom(&'t KindTable, &'t Schema),
+}
+
+impl<'t> Elements<'t> {
+    fn shape(self) -> Shape<'t> {
+        match self {
+            Self::Typed(table, id) => Shape::of_type(table, id),
+            Self::Custom(table, schema) => Shape::of_schema(table, schema),
+        }
+    }
+
+    /// What a missing key counts as.
+    fn default_of(self, key: &str) -> Option<Value> {
+        match self {
+            Self::Typed(table, id) => default_of(table.get(id).field(key)?),
+            Self::Custom(_, schema) => Some(schema.property(key)?.default.as_ref()?.value.clone()),
+        }
+    }
+}
+
+/// An object as a definition describes it.
+#[derive(Clone, Copy)]
+pub(super) struct Custom<'t> {
+    table: &'t KindTable,
+    schema: &'t Schema,
+    /// The fields of any object, at the root of one.
+    root: Option<&'t Type>,
+}
+
+impl<'t> Custom<'t> {
+    fn is_meta(self, name: &str) -> bool {
+        (self.root.is_some() || self.schema.is_resource) && META_FIELDS.contains(&name)
+    }
+
+    fn child(self, name: &str) -> Shape<'t> {
+        if self.is_meta(name) {
+            let metadata = self.table.type_named(OBJECT_META).filter(|_| name == "metadata");
+            return metadata.map_or(Shape::Whole, |id| Shape::of_type(self.table, id));
+        }
+        self.schema.at_key(name).map_or(Shape::Free, |schema| Shape::of_schema(self.table, schema))
+    }
+
+    fn declares(self, name: &str) -> bool {
+        self.is_meta(name) || self.schema.property(name).is_some()
+    }
+
+    fn allows(self, name: &str) -> bool {
+        self.declares(name) || self.schema.preserves_unknown || !matches!(self.schema.additional, Additional::Unsaid)
+    }
+}
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// How a certain value is walked through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +114,35 @@ pub(super) enum InvalidElement {
 }
 
 impl<'t> Shape<'t> {
+    /// The shape of an object of a kind.
+    pub(super) fn of_object(table: &'t KindTable, kind: &'t Kind) -> Self {
+        match &kind.content {
+            Some(content) => {
+                Self::Custom(Custom { table, schema: content.schema(), root: Some(table.get(kind.schema)) })
+            }
+            None => Self::of_type(table, kind.schema),
+        }
+    }
+
+    /// The shape of a value that a definition describes.
+    fn of_schema(table: &'t KindTable, schema: &'t Schema) -> Self {
+        match (schema.kind, &schema.list) {
+            (ValueKind::Object, _) if schema.is_atomic => Self::Whole,
+            (ValueKind::Object, _) => Self::Custom(Custom { table, schema, root: None }),
+            (ValueKind::Array, ListKind::Set) => {
+                Self::Set(schema.items.as_deref().and_then(|items| scalar_of(items.kind)))
+            }
+            (ValueKind::Array, ListKind::Map(keys)) => {
+                let items = schema.items.as_deref();
+                items.map_or(Self::Whole, |items| Self::Keyed(keys, Elements::Custom(table, items)))
+            }
+            (ValueKind::Any, _) if schema.preserves_unknown => Self::Free,
+            (ValueKind::Any | ValueKind::Array, _) => Self::Whole,
+            (ValueKind::String | ValueKind::Integer | ValueKind::Number, _) => Self::Whole,
+            (ValueKind::Boolean | ValueKind::IntOrString, _) => Self::Whole,
+        }
+    }
+
     pub(super) fn of_type(table: &'t KindTable, id: TypeId) -> Self {
         let message = table.get(id);
         match message.special {
@@ -88,9 +179,9 @@ impl<'t> Shape<'t> {
                 message => Self::Fields(table, message),
             },
             (FieldKind::List(_), _, ListType::Atomic) => Self::Whole,
-            (FieldKind::List(_), _, ListType::Set) => Self::Set,
+            (FieldKind::List(_), _, ListType::Set) => Self::Set(None),
             (FieldKind::List(element), _, ListType::Map(keys)) => match **element {
-                FieldKind::Message(id) => Self::Keyed(table, keys, id),
+                FieldKind::Message(id) => Self::Keyed(keys, Elements::Typed(table, id)),
                 _ => Self::Whole,
             },
             (kind, ..) => Self::of_kind(table, kind),
@@ -113,7 +204,8 @@ impl<'t> Shape<'t> {
                 message.field(name).map_or(Self::Free, |field| Self::of_field(table, field))
             }
             Self::Entries(table, entries) => Self::of_kind(table, entries),
-            Self::Whole | Self::Set | Self::Keyed(..) | Self::Free => Self::Free,
+            Self::Custom(custom) => custom.child(name),
+            Self::Whole | Self::Set(_) | Self::Keyed(..) | Self::Free => Self::Free,
         }
     }
 
@@ -122,7 +214,8 @@ impl<'t> Shape<'t> {
         let kind = match self {
             Self::Fields(_, message) => &message.field(name)?.kind,
             Self::Entries(_, entries) => entries,
-            Self::Whole | Self::Set | Self::Keyed(..) | Self::Free => return None,
+            Self::Custom(custom) => return scalar_of(custom.schema.at_key(name)?.kind),
+            Self::Whole | Self::Set(_) | Self::Keyed(..) | Self::Free => return None,
         };
         match kind {
             FieldKind::Scalar(scalar) => Some(*scalar),
@@ -133,8 +226,18 @@ impl<'t> Shape<'t> {
     /// The shape of the elements of a list of this shape.
     pub(super) fn element(self) -> Self {
         match self {
-            Self::Keyed(table, _, id) => Self::of_type(table, id),
-            Self::Whole | Self::Fields(..) | Self::Entries(..) | Self::Set | Self::Free => Self::Whole,
+            Self::Keyed(_, elements) => elements.shape(),
+            Self::Whole | Self::Fields(..) | Self::Entries(..) | Self::Custom(_) | Self::Set(_) | Self::Free => {
+                Self::Whole
+            }
+        }
+    }
+
+    /// What the elements of a list of this shape are, where they are plain values.
+    pub(super) fn element_scalar(self) -> Option<Scalar> {
+        match self {
+            Self::Set(scalar) => scalar,
+            _ => None,
         }
     }
 
@@ -142,7 +245,16 @@ impl<'t> Shape<'t> {
     pub(super) fn field(self, name: &str) -> Option<&'t Field> {
         match self {
             Self::Fields(_, message) => message.field(name),
+            Self::Custom(custom) => custom.root?.field(name),
             _ => None,
+        }
+    }
+
+    /// Whether the shape declares a field of this name.
+    pub(super) fn declares(self, name: &str) -> bool {
+        match self {
+            Self::Custom(custom) => custom.declares(name),
+            other => other.field(name).is_some(),
         }
     }
 
@@ -150,6 +262,7 @@ impl<'t> Shape<'t> {
     pub(super) fn allows(self, name: &str) -> bool {
         match self {
             Self::Fields(_, message) => message.preserve_unknown || message.field(name).is_some(),
+            Self::Custom(custom) => custom.allows(name),
             _ => true,
         }
     }
@@ -157,8 +270,8 @@ impl<'t> Shape<'t> {
     pub(super) fn form(self, value: Option<&Value>) -> Form {
         match self {
             Self::Whole => Form::Whole,
-            Self::Fields(..) | Self::Entries(..) => Form::Object,
-            Self::Set | Self::Keyed(..) => Form::List,
+            Self::Fields(..) | Self::Entries(..) | Self::Custom(_) => Form::Object,
+            Self::Set(_) | Self::Keyed(..) => Form::List,
             Self::Free if value.is_some_and(Value::is_object) => Form::Object,
             Self::Free => Form::Whole,
         }
@@ -167,9 +280,8 @@ impl<'t> Shape<'t> {
     /// The path element of an element of a list of this shape.
     pub(super) fn identify(self, element: &Value) -> Result<Box<str>, InvalidElement> {
         match (self, element) {
-            (Self::Keyed(table, keys, id), Value::Object(object)) => {
-                let message = table.get(id);
-                let value = |key: &str| object.get(key).cloned().or_else(|| default_of(message.field(key)?));
+            (Self::Keyed(keys, elements), Value::Object(object)) => {
+                let value = |key: &str| object.get(key).cloned().or_else(|| elements.default_of(key));
                 let found = keys.iter().filter_map(|key| Some((key.to_string(), value(key)?))).collect::<Vec<_>>();
                 match found.is_empty() {
                     true => Err(InvalidElement::NoKey(keys.iter().map(ToString::to_string).collect())),
@@ -188,6 +300,17 @@ impl<'t> Shape<'t> {
     /// The elements of a list with their path elements. Elements without one, which validation refuses, are left out.
     pub(super) fn identified(self, list: &[Value]) -> Vec<(Box<str>, &Value)> {
         list.iter().filter_map(|element| Some((self.identify(element).ok()?, element))).collect()
+    }
+}
+
+/// What a value of a schema is, where it is a plain one.
+fn scalar_of(kind: ValueKind) -> Option<Scalar> {
+    match kind {
+        ValueKind::String => Some(Scalar::String),
+        ValueKind::Integer => Some(Scalar::Int64),
+        ValueKind::Number => Some(Scalar::Double),
+        ValueKind::Boolean => Some(Scalar::Bool),
+        ValueKind::Any | ValueKind::Object | ValueKind::Array | ValueKind::IntOrString => None,
     }
 }
 

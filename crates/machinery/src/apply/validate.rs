@@ -94,7 +94,10 @@ impl Walk {
                         one.insert(std::slice::from_ref(&id));
                         self.report(&format!("duplicate entries for key {}", one.paths().concat()));
                     }
-                    self.at(id, |walk| walk.value(shape.element(), element));
+                    self.at(id, |walk| {
+                        walk.scalar(shape.element_scalar(), element);
+                        walk.value(shape.element(), element);
+                    });
                 }
             }
         }

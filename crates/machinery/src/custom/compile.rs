@@ -6,7 +6,11 @@ use portolan_types::{GroupVersion, GroupVersionKind, GroupVersionResource, objec
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{Conversion, Names, status};
+use super::{
+    Content, Conversion, Names, publish,
+    schema::{MAX_NODES, TooLarge},
+    status,
+};
 use crate::kinds::{Field, FieldKind, Kind, KindTable, Scalar, Subresource, TableBuilder, TableError, Type, TypeId};
 
 /// What a table is kept by: definitions with the same have the same kinds.
@@ -35,15 +39,28 @@ const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const VERBS_OF_PARTS: [&str; 3] = ["get", "patch", "update"];
 
+/// Why a definition cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// Two of its versions have one name, which validation refuses.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// Its schemas take too much room, which validation refuses.
+    #[error(transparent)]
+    Schema(#[from] TooLarge),
+}
+
 /// The kinds of a definition, one per version.
 ///
 /// # Errors
-/// When two of its versions have one name, which validation refuses.
-pub fn compile(crd: &Value) -> Result<KindTable, TableError> {
+/// For a definition that validation would refuse.
+pub fn compile(crd: &Value) -> Result<KindTable, CompileError> {
     let builder = TableBuilder::over(KindTable::builtin());
     let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
     let versions = part("/spec/versions").as_array().map_or(&[][..], Vec::as_slice);
     let storage = versions.iter().find(|own| own.get("storage") == Some(&Value::Bool(true)));
+    let mut left = MAX_NODES;
+    let stored = storage.map(|version| Content::read(version, &mut left)).transpose()?.map(Arc::new);
     let mut compiler = Compiler {
         builder,
         names: Names::of(part("/status/acceptedNames")),
@@ -53,7 +70,11 @@ pub fn compile(crd: &Value) -> Result<KindTable, TableError> {
         is_ending: is_terminating(crd),
     };
     for version in versions {
-        compiler.version(version)?;
+        let content = match &stored {
+            Some(stored) if storage.is_some_and(|storage| std::ptr::eq(storage, version)) => stored.clone(),
+            other => Arc::new(Content { stored: other.clone(), ..Content::read(version, &mut left)? }),
+        };
+        compiler.version(version, content)?;
     }
     Ok(compiler.builder.finish().of_definition(Conversion::of(crd)))
 }
@@ -68,13 +89,14 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn version(&mut self, version: &Value) -> Result<(), TableError> {
+    fn version(&mut self, version: &Value, content: Arc<Content>) -> Result<(), TableError> {
         let name: Arc<str> = version.get("name").and_then(Value::as_str).unwrap_or_default().into();
         let group_version = GroupVersion::new(self.group.clone(), name.clone());
         let gvk = group_version.kind(self.names.kind.clone());
-        let schema = self.object_type(&gvk)?;
+        let schema = self.object_type(&gvk, content.published().clone())?;
         let list_kind = self.names.list_kind.clone();
-        let list = self.list_type(&group_version.kind(list_kind.clone()), schema)?;
+        let published = publish::list(&self.names, &type_name(&gvk), content.selectable());
+        let list = self.list_type(&group_version.kind(list_kind.clone()), schema, published.to_string().into())?;
         self.builder.add_object(group_version.kind(list_kind.clone()), list);
         let kind = Kind {
             subresources: self.subresources(version, &gvk),
@@ -89,7 +111,7 @@ impl Compiler {
             verbs: VERBS.iter().map(|verb| Arc::from(*verb)).collect(),
             schema,
             decoded_as: schema,
-            is_typed: false,
+            content: Some(content),
             generation: true,
             unconditional_update: false,
             create_on_update: false,
@@ -105,17 +127,23 @@ impl Compiler {
         Ok(())
     }
 
-    fn object_type(&mut self, gvk: &GroupVersionKind) -> Result<TypeId, TableError> {
+    fn object_type(&mut self, gvk: &GroupVersionKind, published: Arc<str>) -> Result<TypeId, TableError> {
         let fields = [text("apiVersion"), text("kind"), self.message("metadata", OBJECT_META)];
-        let own = Type { preserve_unknown: true, ..Type::new(type_name(gvk), fields) };
+        let published = Some(published);
+        let own = Type { preserve_unknown: true, published, ..Type::new(type_name(gvk), fields) };
         self.builder.add_type(own)
     }
 
-    fn list_type(&mut self, gvk: &GroupVersionKind, element: TypeId) -> Result<TypeId, TableError> {
+    fn list_type(
+        &mut self,
+        gvk: &GroupVersionKind,
+        element: TypeId,
+        published: Arc<str>,
+    ) -> Result<TypeId, TableError> {
         let items =
             Field { required: true, ..Field::new("items", FieldKind::List(Box::new(FieldKind::Message(element)))) };
         let fields = [text("apiVersion"), text("kind"), self.message("metadata", LIST_META), items];
-        self.builder.add_type(Type::new(type_name(gvk), fields))
+        self.builder.add_type(Type { published: Some(published), ..Type::new(type_name(gvk), fields) })
     }
 
     fn message(&self, name: &str, schema: &str) -> Field {

@@ -3,18 +3,38 @@
 //! A [`Definition`] is what the other definitions of a logical cluster and whoever serves it need to know of one. Compiling is
 //! apart ([`compile`]), because what it gives is the same for the same content, in whatever logical cluster it is.
 
+mod approval;
+mod columns;
 mod compile;
+mod content;
 mod conversion;
+mod defaults;
 mod definition;
+mod jsonpath;
 mod names;
+mod publish;
+mod rules;
+mod scale;
+mod schema;
 mod status;
 #[cfg(test)]
 mod tests;
+mod values;
 
-pub use compile::{Fingerprint, compile, fingerprint};
+pub(crate) use approval::{APPROVAL, approval, approval_in_any_group};
+pub use columns::Columns;
+pub use compile::{CompileError, Fingerprint, compile, fingerprint};
+pub use content::Content;
+pub(crate) use content::check;
 pub use conversion::{Conversion, ConversionWebhook, Review};
+pub(crate) use defaults::check_defaults;
 pub use definition::{Definition, resource_named};
 pub use names::{Names, Taken};
+pub(crate) use rules::check_rules;
+pub use scale::{JsonPath, ScalePaths};
+pub use schema::{
+    Additional, Bound, Checks, Default, Format, ListKind, Pattern, Properties, Schema, TooLarge, ValueKind,
+};
 pub use status::{CLEANUP_FINALIZER, Instances, deletion_begins, settled, with_instances};
 pub(crate) use status::{fresh_status, stored_versions};
 
@@ -22,3 +42,5 @@ pub(crate) use status::{fresh_status, stored_versions};
 pub const GROUP: &str = "apiextensions.k8s.io";
 /// Its plural.
 pub const RESOURCE: &str = "customresourcedefinitions";
+pub(crate) use schema::{MAX_NODES, META_FIELDS, is_known_format};
+pub(crate) use values::{PatternBudget, go_float};

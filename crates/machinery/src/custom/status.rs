@@ -8,9 +8,6 @@ use super::{Names, Taken};
 /// Holds a definition until its instances are gone.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-const APPROVAL: &str = "api-approved.kubernetes.io";
-const APPROVAL_RULES: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
-
 /// A condition without its time.
 struct Condition {
     kind: &'static str,
@@ -70,38 +67,10 @@ fn set(status: &mut Object, wanted: &Condition, now: &str) {
     }
 }
 
-/// What the groups of the Kubernetes community ask for.
+/// What the groups of the Kubernetes community ask for, of a definition in one of them.
 fn approval(crd: &Value) -> Option<Condition> {
-    let group = crd.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
-    let is_protected =
-        ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
-    if !is_protected {
-        return None;
-    }
-    let text = object::annotation(crd, APPROVAL).unwrap_or_default();
-    let made = |holds, reason, message: String| {
-        Some(Condition::new("KubernetesAPIApprovalPolicyConformant", holds, reason, message))
-    };
-    if text.is_empty() {
-        let message = format!("protected groups must have approval annotation {APPROVAL:?}, {APPROVAL_RULES}");
-        return made(false, "MissingAnnotation", message);
-    }
-    if text.starts_with("unapproved") {
-        return made(false, "UnapprovedAnnotation", format!("not approved: {text:?}"));
-    }
-    let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
-        !scheme.is_empty()
-            && scheme.bytes().all(|b| b.is_ascii_alphanumeric())
-            && !rest.starts_with('/')
-            && !rest.is_empty()
-    });
-    if is_url {
-        return made(true, "ApprovedAnnotation", format!("approved in {text}"));
-    }
-    let message = format!(
-        "protected groups must have approval annotation {APPROVAL:?} with either a URL or a reason starting with \"unapproved\", {APPROVAL_RULES}"
-    );
-    made(false, "InvalidAnnotation", message)
+    let state = super::approval(crd)?;
+    Some(Condition::new("KubernetesAPIApprovalPolicyConformant", state.is_given(), state.reason, state.message))
 }
 
 /// Whether nothing in the status is out of date that does not depend on other definitions.
@@ -186,7 +155,10 @@ pub fn with_instances(crd: &mut Value, instances: &Instances, now: &str) {
 
 /// The status of a definition that nobody has looked at yet.
 pub(crate) fn fresh_status(crd: &Value) -> Value {
-    json!({"acceptedNames": Names::default().to_value(), "storedVersions": stored_versions(crd, &Value::Null)})
+    json!({
+        "acceptedNames": Names::default().to_value(), "conditions": null,
+        "storedVersions": stored_versions(crd, &Value::Null),
+    })
 }
 
 /// The versions in which objects may be stored: those of before and the one that is stored from now on.

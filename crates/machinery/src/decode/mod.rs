@@ -25,7 +25,7 @@ use crate::{
 use errors::Fault;
 pub use errors::{other_type, patched as unfit_patch};
 pub use print::go_print;
-use tree::{Repeated, Tree};
+use tree::{PLAIN, Repeated};
 pub(crate) use walk::zero;
 use walk::{Note, Walk};
 
@@ -109,8 +109,10 @@ pub fn decode(
             return Err(errors::explain(table, kind, media, body, &fault.unwrap_or(Fault::Syntax(syntax))));
         }
     };
-    let object = check_type(table, kind, object, body)?;
-    let notes = walk.notes();
+    let mut object = check_type(table, kind, object, body)?;
+    let mut notes = walk.notes();
+    let unhandled = |why: String| errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &why);
+    notes.extend(unknown(kind, &mut object).map_err(unhandled)?);
     if validation == FieldValidation::Ignore || notes.is_empty() {
         return Ok(Decoded { object, warnings: Vec::new() });
     }
@@ -119,6 +121,15 @@ pub fn decode(
         true => Ok(Decoded { object, warnings: notes.repeated.into_iter().chain(notes.others).collect() }),
         false => Err(errors::strict(kind, &notes.into_errors())),
     }
+}
+
+/// Takes off what the definition of a custom kind does not declare. It is noted behind what stands twice.
+///
+/// # Errors
+/// What is no metadata in an object inside of it.
+fn unknown(kind: &Kind, object: &mut Value) -> Result<Vec<Note>, String> {
+    let Some(content) = &kind.content else { return Ok(Vec::new()) };
+    Ok(content.clean(object)?.into_iter().map(Note::unknown).collect())
 }
 
 /// Unknown and duplicate fields, as they are told.
@@ -183,8 +194,8 @@ pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[
 /// What is wrong with it, in Go's words, when it is no JSON or YAML.
 pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, String> {
     match media.in_fact(body) {
-        MediaType::Json => read_json(body, |json| Tree.deserialize(json)),
-        MediaType::Yaml => on_a_large_stack(|| read_yaml(body, |yaml| Tree.deserialize(yaml))),
+        MediaType::Json => read_json(body, |json| PLAIN.deserialize(json)),
+        MediaType::Yaml => on_a_large_stack(|| read_yaml(body, |yaml| PLAIN.deserialize(yaml))),
         MediaType::Protobuf => protobuf::decode(body, KindTable::builtin()).map_err(|error| error.to_string()),
     }
 }
@@ -204,14 +215,28 @@ pub fn prune_canonical(
     let walked = walk.seed(&root).deserialize(object.take());
     let clean = walked.map_err(|error| Unfit(walk.fault().unwrap_or(Fault::Value(error.to_string()))))?;
     *object = clean.unwrap_or_else(|| zero(table, &root));
+    let undeclared = unknown(kind, object).map_err(|why| Unfit(Fault::Value(why)))?;
     if validation == FieldValidation::Ignore {
         return Ok(Vec::new());
     }
-    let notes: Vec<String> = walk.notes().iter().map(ToString::to_string).collect();
+    let notes: Vec<String> = walk.notes().iter().chain(&undeclared).map(ToString::to_string).collect();
     match validation == FieldValidation::Strict && !notes.is_empty() {
         true => Err(Unfit(Fault::Value(errors::strict_text(&notes)))),
         false => Ok(notes),
     }
+}
+
+/// The same walk on a part of an object, which is of a type of its own. Tells the paths of unknown fields.
+///
+/// # Errors
+/// What does not fit.
+pub(crate) fn canonical(table: &KindTable, schema: TypeId, value: Value) -> Result<(Value, Vec<String>), Unfit> {
+    let walk = Walk::new(table);
+    let root = FieldKind::Message(schema);
+    let walked = walk.seed(&root).deserialize(value);
+    let clean = walked.map_err(|error| Unfit(walk.fault().unwrap_or(Fault::Value(error.to_string()))))?;
+    let names = walk.notes().into_iter().map(Note::into_path).collect();
+    Ok((clean.unwrap_or_else(|| zero(table, &root)), names))
 }
 
 /// Why a tree is no object of its kind.

@@ -6,6 +6,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
+use super::walk::{Step, Walk};
+
 /// Most repeated keys that are told, and most bytes shown of one.
 const MAX_REPEATED: usize = 100;
 const MAX_SHOWN: usize = 1024;
@@ -14,10 +16,31 @@ fn shown(key: &str) -> &str {
     &key[..key.floor_char_boundary(MAX_SHOWN)]
 }
 
-/// Reads any value. The last of duplicate keys wins.
-pub(super) struct Tree;
+/// Reads any value. The last of duplicate keys wins; a walk notes that they are there twice.
+#[derive(Clone, Copy)]
+pub(super) struct Tree<'w, 't>(Option<&'w Walk<'t>>);
 
-impl<'de> DeserializeSeed<'de> for Tree {
+/// Reads any value, and notes nothing.
+pub(super) const PLAIN: Tree<'static, 'static> = Tree(None);
+
+impl<'w, 't> Tree<'w, 't> {
+    /// Reads what a walk comes to that knows no more of it.
+    pub(super) fn of(walk: &'w Walk<'t>) -> Self {
+        Self(Some(walk))
+    }
+
+    fn mark(self) -> usize {
+        self.0.map_or(0, Walk::mark)
+    }
+
+    fn prefix(self, mark: usize, step: impl FnOnce() -> Step) {
+        if let Some(walk) = self.0 {
+            walk.prefix(mark, step);
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -25,7 +48,7 @@ impl<'de> DeserializeSeed<'de> for Tree {
     }
 }
 
-impl<'de> Visitor<'de> for Tree {
+impl<'de> Visitor<'de> for Tree<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,16 +93,24 @@ impl<'de> Visitor<'de> for Tree {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Tree)? {
+        loop {
+            let mark = self.mark();
+            let Some(item) = items.next_element_seed(self)? else { return Ok(Value::Array(list)) };
+            self.prefix(mark, || Step::Index(list.len()));
             list.push(item);
         }
-        Ok(Value::Array(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            map.insert(key, entries.next_value_seed(Tree)?);
+            let mark = self.mark();
+            let value = entries.next_value_seed(self)?;
+            self.prefix(mark, || Step::Name(key.clone()));
+            if let Some(walk) = self.0.filter(|_| map.contains_key(&key)) {
+                walk.duplicate(&key);
+            }
+            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }

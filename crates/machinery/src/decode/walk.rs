@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     errors::Fault,
     scalar::{Misfit, Token},
-    tree::Tree,
+    tree::{PLAIN, Tree},
 };
 use crate::{
     kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId},
@@ -41,10 +41,21 @@ pub(super) struct Note {
 
 /// What is said of fields that stand twice.
 const DUPLICATE: &str = "duplicate";
+/// What is said of fields that are not known.
+const UNKNOWN: &str = "unknown";
 
 impl Note {
     pub(super) fn is_duplicate(&self) -> bool {
         self.word == DUPLICATE
+    }
+
+    /// Of a field that is not known.
+    pub(super) fn unknown(path: String) -> Self {
+        Self { word: UNKNOWN, path }
+    }
+
+    pub(super) fn into_path(self) -> String {
+        self.path
     }
 }
 
@@ -74,6 +85,16 @@ impl<'t> Walk<'t> {
         self.fault.take()
     }
 
+    /// How many notes there are.
+    pub(super) fn mark(&self) -> usize {
+        self.noted.get()
+    }
+
+    /// Notes that a key stands twice.
+    pub(super) fn duplicate(&self, name: &str) {
+        self.note(DUPLICATE, name);
+    }
+
     fn note(&self, word: &'static str, name: &str) {
         let mut notes = self.notes.borrow_mut();
         if notes.len() < MAX_NOTES {
@@ -83,7 +104,7 @@ impl<'t> Walk<'t> {
     }
 
     /// Puts a step in front of the paths of all notes since `mark`.
-    fn prefix(&self, mark: usize, step: impl FnOnce() -> Step) {
+    pub(super) fn prefix(&self, mark: usize, step: impl FnOnce() -> Step) {
         if self.noted.get() == mark {
             return;
         }
@@ -104,6 +125,10 @@ impl<'t> Walk<'t> {
 
     /// Notes the field in a type fault that is on its way up.
     fn in_field(&self, owner: &Type, name: &str) {
+        // Go reads the metadata of custom resources by itself.
+        if owner.preserve_unknown {
+            return;
+        }
         let mut fault = self.fault.take();
         if let Some(Fault::Type { owner: innermost, fields, .. }) = &mut fault {
             if innermost.is_empty() {
@@ -120,7 +145,8 @@ fn shown(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_PATH)]
 }
 
-enum Step {
+/// A step of a path.
+pub(super) enum Step {
     Name(String),
     Index(usize),
 }
@@ -198,7 +224,9 @@ impl<'w> Node<'w, '_> {
                     }
                 }
                 FieldName::Unknown(name) if schema.preserve_unknown => {
-                    let value = entries.next_value_seed(Tree)?;
+                    let mark = self.walk.noted.get();
+                    let value = entries.next_value_seed(Tree::of(self.walk))?;
+                    self.walk.prefix(mark, || Step::Name(name.clone()));
                     if map.contains_key(&name) {
                         self.walk.note(DUPLICATE, &name);
                     }
@@ -206,7 +234,7 @@ impl<'w> Node<'w, '_> {
                 }
                 FieldName::Unknown(name) => {
                     entries.next_value::<IgnoredAny>()?;
-                    self.walk.note("unknown", &name);
+                    self.walk.note(UNKNOWN, &name);
                 }
             }
         }
@@ -368,7 +396,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::RawExtension
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
-            ) => Tree.visit_seq(items).map(Some),
+            ) => PLAIN.visit_seq(items).map(Some),
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::Message(_) | FieldKind::Map(_) => {
                 Err(self.misfit("array".into()))
             }
@@ -387,7 +415,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::SchemaOrBool
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
-            ) => Tree.visit_map(entries).map(Some),
+            ) => PLAIN.visit_map(entries).map(Some),
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::List(_) => Err(self.misfit("object".into())),
         }
     }

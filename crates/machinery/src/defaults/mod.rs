@@ -13,6 +13,7 @@ use std::{
     sync::OnceLock,
 };
 
+use portolan_types::Status;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -26,10 +27,17 @@ type Fields = Map<String, Value>;
 type Function = fn(&mut Fields);
 
 /// Fills in all defaults of `object`, in place. Idempotent.
-pub fn apply(table: &KindTable, kind: &Kind, object: &mut Value) {
-    if let (true, Some(fields)) = (kind.is_typed, object.as_object_mut()) {
+///
+/// # Errors
+/// 413 when those of a definition take more room than any object that is sent.
+pub fn apply(table: &KindTable, kind: &Kind, object: &mut Value) -> Result<(), Status> {
+    if let Some(content) = &kind.content {
+        return content.fill(object);
+    }
+    if let Some(fields) = object.as_object_mut() {
         Defaulting { table, known: Known::get() }.message(kind.schema, fields);
     }
+    Ok(())
 }
 
 struct Defaulting<'t> {

@@ -8,9 +8,9 @@ fn defaulted(group: &str, version: &str, name: &str, object: Value) -> Value {
     let kind = table.kind_named(group, version, name).unwrap();
     let mut object = object;
     prune_canonical(table, kind, &mut object, FieldValidation::Strict).unwrap();
-    apply(table, kind, &mut object);
+    apply(table, kind, &mut object).unwrap();
     let once = object.clone();
-    apply(table, kind, &mut object);
+    apply(table, kind, &mut object).unwrap();
     assert_eq!(object, once, "defaults are idempotent");
     prune_canonical(table, kind, &mut object, FieldValidation::Strict).unwrap();
     assert_eq!(object, once, "defaults are canonical");

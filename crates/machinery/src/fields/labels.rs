@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use portolan_types::object;
 use serde_json::Value;
 
-use crate::kinds::Kind;
+use crate::{decode::go_print, kinds::Kind};
 
 /// A field that the kind cannot be selected by.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub(super) enum UnknownField {
 }
 
 /// Where the value of a field stands.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Label {
     /// `metadata.name`.
     Name,
@@ -35,10 +35,12 @@ pub(super) enum Label {
     Flag(&'static str),
     /// A number; `0` where it is missing.
     Number(&'static str),
+    /// What is at these names of fields, as text.
+    Custom(Box<str>),
 }
 
 impl Label {
-    pub(super) fn value(self, object: &Value) -> Cow<'_, str> {
+    pub(super) fn value<'v>(&self, object: &'v Value) -> Cow<'v, str> {
         let at = |pointer: &str| object.pointer(pointer);
         match self {
             Self::Name => object::name(object).into(),
@@ -52,6 +54,11 @@ impl Label {
                 if set { "true".into() } else { "false".into() }
             }
             Self::Number(pointer) => at(pointer).and_then(Value::as_i64).unwrap_or(0).to_string().into(),
+            Self::Custom(path) => match path.split('.').try_fold(object, |at, name| at.get(name)) {
+                None | Some(Value::Null) => "".into(),
+                Some(Value::String(text)) => text.into(),
+                Some(other) => go_print(other).into(),
+            },
         }
     }
 }
@@ -143,9 +150,17 @@ pub(super) fn lookup(kind: &Kind, field: &str) -> Result<Label, UnknownField> {
         "metadata.namespace" => return Ok(Label::Namespace),
         _ => {}
     }
+    if let Some(content) = &kind.content {
+        let own = content.selectable();
+        return match own.iter().find(|own| ***own == *field) {
+            Some(own) => Ok(Label::Custom(own.clone())),
+            // Those of a definition are told by what upstream makes for each.
+            None => Err(UnknownField::NotSupported(field.into())),
+        };
+    }
     let labels = labels_of(kind).ok_or_else(|| UnknownField::OnlyMetadata(field.into()))?;
     let found = labels.iter().find(|(name, _)| *name == field);
-    found.map(|(_, label)| *label).ok_or_else(|| match &*kind.gvk.kind {
+    found.map(|(_, label)| label.clone()).ok_or_else(|| match &*kind.gvk.kind {
         "Job" => UnknownField::OfJob(field.into()),
         "ResourceSlice" => UnknownField::OfSlice(field.into()),
         _ => UnknownField::NotSupported(field.into()),

@@ -282,7 +282,7 @@ impl TableBuilder {
             namespaced: entry.namespaced,
             served: entry.served,
             verbs: self.words(&entry.verbs),
-            is_typed: true,
+            content: None,
             is_ending: false,
             schema: self.known(entry.kind, entry.schema)?,
             decoded_as: self.known(entry.kind, entry.schema)?,

@@ -6,6 +6,7 @@ use portolan_types::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, G
 use serde_json::Value;
 
 use super::TypeId;
+use crate::custom::Content;
 
 /// A resource in one version.
 #[derive(Clone, Debug)]
@@ -36,8 +37,8 @@ pub struct Kind {
     pub schema: TypeId,
     /// The type by which bodies are read.
     pub decoded_as: TypeId,
-    /// Its type says all that is filled in and checked. Otherwise a schema of its own does.
-    pub is_typed: bool,
+    /// What its definition says of its objects, where it has one. Otherwise its type says what is filled in and checked.
+    pub content: Option<Arc<Content>>,
     /// `metadata.generation` is kept.
     pub generation: bool,
     /// An update without resourceVersion is allowed.
@@ -73,7 +74,12 @@ impl Kind {
 
     /// Whether it is one of Kubernetes' own kinds, by its group.
     pub fn is_kubernetes(&self) -> bool {
-        self.is_typed && (!self.gvk.group.contains('.') || self.gvk.group.ends_with(".k8s.io"))
+        self.is_typed() && (!self.gvk.group.contains('.') || self.gvk.group.ends_with(".k8s.io"))
+    }
+
+    /// Whether its type says all that is filled in and checked.
+    pub fn is_typed(&self) -> bool {
+        self.content.is_none()
     }
 
     /// What failures call it: one kind under several groups has one name inside of upstream.

@@ -27,7 +27,7 @@ pub struct Type {
     pub wire: Box<[Wire]>,
     /// The schema to publish in OpenAPI documents instead of the one that follows from the fields: it may say more than
     /// fields can (patterns, bounds, rules). References in it have to be to types of the fields.
-    pub published: Option<Arc<Value>>,
+    pub published: Option<Arc<str>>,
 }
 
 impl Type {

@@ -34,7 +34,7 @@ pub fn prepare_create(
     fill_system_fields(ctx, &mut object);
     keep_server_keys(&mut object, None);
     strategy::before_create(ctx, kind, &mut object);
-    defaults::apply(ctx.table, kind, &mut object);
+    defaults::apply(ctx.table, kind, &mut object)?;
     strategy::after_defaults(ctx, kind, &mut object);
     let causes = validation::validate_create(ctx.table, kind, &object);
     match causes.is_empty() {

@@ -27,7 +27,8 @@ pub use binding::{bind, check_binding};
 pub use create::{match_namespace, prepare_create, wipe_system_fields};
 pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
 pub(crate) use qos::class_of as qos_class;
-pub use scale::{scale_of, with_scale};
+pub(crate) use scale::put_replicas;
+pub use scale::{read_scale, scale_of, with_scale};
 pub use signing::asked_by;
 pub(crate) use strategy::status_keeps_metadata;
 pub use update::{Update, other_uid, prepare_update};
@@ -38,7 +39,7 @@ use crate::kinds::KindTable;
 #[cfg(test)]
 pub(crate) fn as_created(ctx: &WriteContext<'_>, kind: &crate::kinds::Kind, mut object: Value) -> Value {
     strategy::before_create(ctx, kind, &mut object);
-    crate::defaults::apply(ctx.table, kind, &mut object);
+    crate::defaults::apply(ctx.table, kind, &mut object).expect("built-in kinds have room");
     strategy::after_defaults(ctx, kind, &mut object);
     object
 }
@@ -52,7 +53,7 @@ pub(crate) fn as_updated(
     old: &Value,
     mut new: Value,
 ) -> Value {
-    crate::defaults::apply(ctx.table, kind, &mut new);
+    crate::defaults::apply(ctx.table, kind, &mut new).expect("built-in kinds have room");
     update::keep_system_fields(old, &mut new);
     strategy::before_update(ctx, kind, subresource, old, &mut new);
     new

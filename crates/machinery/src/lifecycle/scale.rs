@@ -1,7 +1,7 @@
 //! The scale subresource (autoscaling/v1 `Scale`).
 
 use portolan_types::{
-    GroupKind, Status, StatusCause,
+    GroupKind, Reason, Status, StatusCause,
     object::{self, child_mut},
 };
 use serde_json::{Map, Value, json};
@@ -19,20 +19,60 @@ pub fn scale_of(kind: &Kind, object: &Value) -> Result<Value, Status> {
     let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
     let kept: Map<String, Value> =
         kept.iter().filter_map(|key| Some(((*key).to_owned(), metadata.get(*key)?.clone()))).collect();
-    let count = |pointer| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let numbers = Numbers::of(kind, object).map_err(|why| Status::new(Reason::Unknown, why))?;
     let mut spec = Map::new();
-    if count("/spec/replicas") != 0 {
-        spec.insert("replicas".into(), count("/spec/replicas").into());
+    if let Some(count) = numbers.wanted.filter(|count| *count != 0) {
+        spec.insert("replicas".into(), count.into());
     }
-    let mut status = json!({"replicas": count("/status/replicas")});
-    let selector = selector_text(object.pointer("/spec/selector"));
-    if !selector.is_empty() {
-        status["selector"] = selector.into();
+    let mut status = json!({"replicas": numbers.there});
+    if !numbers.selector.is_empty() {
+        status["selector"] = numbers.selector.into();
     }
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": kept, "spec": spec, "status": status,
     }))
+}
+
+/// What a scale tells.
+struct Numbers {
+    wanted: Option<i64>,
+    there: i64,
+    selector: String,
+}
+
+impl Numbers {
+    /// Read from where the kind, or its definition, has them.
+    fn of(kind: &Kind, object: &Value) -> Result<Self, String> {
+        let Some(paths) = kind.content.as_ref().and_then(|content| content.scale()) else {
+            let count = |pointer| object.pointer(pointer).and_then(Value::as_i64);
+            return Ok(Self {
+                wanted: count("/spec/replicas"),
+                there: count("/status/replicas").unwrap_or(0),
+                selector: selector_text(object.pointer("/spec/selector")),
+            });
+        };
+        let selector = paths.selector.as_ref().map(|path| path.text(object)).transpose()?.flatten();
+        Ok(Self {
+            wanted: paths.spec.integer(object)?,
+            there: paths.status.integer(object)?.unwrap_or(0),
+            selector: selector.unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// The scale of an object that is read: a custom one must say how many it wants.
+///
+/// # Errors
+/// 404 for kinds without one, 500, as upstream, for objects that do not say it.
+pub fn read_scale(kind: &Kind, object: &Value) -> Result<Value, Status> {
+    let scale = scale_of(kind, object)?;
+    match kind.content.as_ref().and_then(|content| content.scale()) {
+        Some(paths) if paths.spec.find(object).is_ok_and(|found| found.is_none()) => {
+            Err(Status::internal(format!("the spec replicas field {:?} does not exist", paths.spec.written())))
+        }
+        _ => Ok(scale),
+    }
 }
 
 /// The object as a scale asks for it. The caller goes on with [`super::prepare_update`].
@@ -62,10 +102,19 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
         Status::invalid(&kind, object::name(old), vec![cause])
     })?;
     let mut new = old.clone();
-    if let Some(fields) = new.as_object_mut() {
-        child_mut(fields, "spec").insert("replicas".into(), replicas.into());
-    }
+    put_replicas(kind, &mut new, replicas.into());
     Ok(new)
+}
+
+/// Writes a number of replicas where the kind, or its definition, has it.
+pub(crate) fn put_replicas(kind: &Kind, object: &mut Value, replicas: Value) {
+    let path = kind.content.as_ref().and_then(|content| content.scale()).map(|paths| &paths.spec);
+    let names: Vec<&str> = path.map_or_else(|| vec!["spec", "replicas"], |path| path.names().collect());
+    let (Some((last, way)), Some(mut fields)) = (names.split_last(), object.as_object_mut()) else { return };
+    for name in way {
+        fields = child_mut(fields, name);
+    }
+    fields.insert((*last).to_owned(), replicas);
 }
 
 /// What a scale asks for: nothing is 0. What is no number must never be read as one, least of all as 0.

@@ -367,7 +367,7 @@ fn resized(old: &Value, new: &mut Value) {
 
 /// Whether anything but metadata and status changed; for deployments also annotations count, for slices labels.
 fn is_spec_changed(kind: &Kind, old: &Value, new: &Value) -> bool {
-    let apart: &[&str] = match kind.is_typed || kind.subresource("status").is_some() {
+    let apart: &[&str] = match kind.is_typed() || kind.subresource("status").is_some() {
         true => &["metadata", "apiVersion", "kind", "status"],
         false => &["metadata", "apiVersion", "kind"],
     };

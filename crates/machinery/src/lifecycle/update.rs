@@ -45,7 +45,7 @@ pub fn prepare_update(
     match_namespace(kind, &mut new, Some(object::namespace(old)))?;
     match_name(&mut new, Some(object::name(old)))?;
     check_preconditions(kind, old, &new)?;
-    defaults::apply(ctx.table, kind, &mut new);
+    defaults::apply(ctx.table, kind, &mut new)?;
     let has_version = !matches!(object::meta_text(&new, "resourceVersion"), "" | "0");
     keep_system_fields(old, &mut new);
     strategy::before_update(ctx, kind, subresource, old, &mut new);

@@ -33,7 +33,9 @@ pub fn hash(document: &[u8]) -> String {
 pub fn document(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &dyn Texts) -> Value {
     let kinds: Vec<_> = kinds.iter().filter(|(_, kind)| kind.group_version() == *version).collect();
     let mut schemas = BTreeMap::new();
-    let mut paths = paths::of_version(version);
+    // Of a version that definitions make nothing is told but its kinds.
+    let is_own = kinds.is_empty() || kinds.iter().any(|(_, kind)| kind.is_typed());
+    let mut paths = if is_own { paths::of_version(version) } else { Map::new() };
     for (table, kind) in kinds {
         paths::add(&mut paths, table, kind);
         let named = GroupKinds::new(table, version);
@@ -70,7 +72,8 @@ pub(super) fn release() -> String {
 fn roots(table: &KindTable, kind: &Kind) -> Vec<TypeId> {
     let lists = kind.list_kind.iter().map(|list| kind.group_version().kind(list.clone()));
     let subresources = kind.subresources.iter().map(|sub| sub.gvk.clone());
-    let common = COMMON.map(|(group, version, kind)| GroupVersionKind::new(group, version, kind));
+    let common = COMMON.iter().filter(|(.., name)| kind.is_typed() || *name != "APIResourceList");
+    let common = common.map(|(group, version, kind)| GroupVersionKind::new(*group, *version, *kind));
     let named = lists.chain(subresources).chain(common);
     let ids = named.filter_map(|gvk| table.object_type(&gvk.group, &gvk.version, &gvk.kind));
     [kind.schema].into_iter().chain(ids).collect()

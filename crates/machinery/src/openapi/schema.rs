@@ -8,7 +8,7 @@ use crate::kinds::{Field, FieldKind, KindTable, ListType, MapType, PatchStrategy
 /// The schema of a type, without `x-kubernetes-group-version-kind`.
 pub(super) fn of_type(table: &KindTable, own: &Type, texts: &dyn Texts) -> Value {
     if let Some(published) = &own.published {
-        return Value::clone(published);
+        return serde_json::from_str(published).unwrap_or_else(|_| json!({"type": "object"}));
     }
     let mut schema = match own.special {
         Some(special) => definition(special),

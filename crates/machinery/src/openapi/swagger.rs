@@ -134,7 +134,9 @@ fn schema_of(from: &Value) -> Value {
         match key.as_str() {
             "default" | "nullable" | "anyOf" | "not" => {}
             // Numbers are strings to v2's readers as well.
-            "oneOf" => drop(out.insert("type".to_owned(), "string".into())),
+            "oneOf" if !says_more(from) => drop(out.insert("type".to_owned(), "string".into())),
+            "oneOf" => {}
+            "allOf" if !has_reference(value) => {}
             "$ref" => drop(out.insert(key.clone(), reference(value))),
             "allOf" => match value.as_array().map(Vec::as_slice) {
                 Some([only]) => out.extend(entries(&schema_of(only)).map(|(key, value)| (key.clone(), value.clone()))),
@@ -148,13 +150,42 @@ fn schema_of(from: &Value) -> Value {
             _ => drop(out.insert(key.clone(), value.clone())),
         }
     }
-    // Readers take what a schema leaves out for unknown, and null for a wrong type.
+    trim(from, &mut out);
+    Value::Object(out)
+}
+
+/// Readers take what a schema leaves out for unknown, null for a wrong type, and stumble over lists of nothing.
+fn trim(from: &Value, out: &mut Map<String, Value>) {
+    let keeps = from["x-kubernetes-preserve-unknown-fields"] == true;
+    if keeps && from.get(GVK).is_some() {
+        out.retain(|key, _| matches!(key.as_str(), GVK | "type"));
+        return;
+    }
     if from["nullable"] == true {
-        out.retain(|key, _| !matches!(key.as_str(), "type" | "properties" | "items" | "additionalProperties"));
-    } else if from["x-kubernetes-preserve-unknown-fields"] == true {
+        out.retain(|key, _| !matches!(key.as_str(), "type" | "properties" | "items"));
+    } else if keeps {
         out.retain(|key, _| !matches!(key.as_str(), "properties" | "items"));
     }
-    Value::Object(out)
+    let is_open = keeps && from["type"] == "object";
+    if is_open || (from["type"] == "array" && !out.contains_key("items")) {
+        out.remove("type");
+    }
+    let is_nullable = |name: &Value| name.as_str().is_some_and(|name| from["properties"][name]["nullable"] == true);
+    if let Some(required) = out.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| !is_nullable(name));
+        if required.is_empty() {
+            out.remove("required");
+        }
+    }
+}
+
+/// Whether a schema says by other words what values are.
+fn says_more(schema: &Value) -> bool {
+    entries(schema).any(|(key, _)| key == "type" || key.starts_with("x-kubernetes-"))
+}
+
+fn has_reference(schemas: &Value) -> bool {
+    schemas.as_array().into_iter().flatten().any(|schema| schema.get("$ref").is_some())
 }
 
 fn each(schemas: &Value) -> Value {

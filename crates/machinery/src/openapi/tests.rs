@@ -166,7 +166,7 @@ fn kinds_made_at_run_time_are_published_alike() {
     let mut builder = TableBuilder::over(KindTable::builtin());
     let meta = builder.type_named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap();
     let published = json!({"type": "object", "properties": {"size": {"type": "integer", "maximum": 3}}});
-    let spec = Type { published: Some(published.clone().into()), ..Type::new("dev.example.v1.WidgetSpec", []) };
+    let spec = Type { published: Some(published.to_string().into()), ..Type::new("dev.example.v1.WidgetSpec", []) };
     let spec = builder.add_type(spec).unwrap();
     let fields = [
         Field::new("metadata", FieldKind::Message(meta)),

@@ -19,11 +19,14 @@ mod tests;
 mod workloads;
 
 use jiff::Timestamp;
-use portolan_types::{GroupVersionKind, object::Object};
+use portolan_types::{
+    GroupVersionKind,
+    object::{self, Object},
+};
 use serde_json::{Value, json};
 
-use self::column::{AGE, CREATED_AT, Column, NAME, Row};
-use crate::kinds::{Kind, KindTable};
+use self::column::{CREATED_AT, Column, NAME, Row};
+use crate::kinds::Kind;
 
 /// What a row holds besides its cells (`includeObject` of `TableOptions`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +63,23 @@ pub fn table(
     with_columns: bool,
     now: Timestamp,
 ) -> Value {
-    table_of(&kind.gvk, objects, list_metadata, include, with_columns, now)
+    let Some(content) = &kind.content else {
+        return table_of(&kind.gvk, objects, list_metadata, include, with_columns, now);
+    };
+    let columns = content.columns();
+    let definitions = with_columns.then(|| {
+        let definitions = [NAME.definition()].into_iter().chain(columns.definitions().cloned());
+        definitions.collect::<Value>()
+    });
+    let rows = objects.into_iter().map(|object| {
+        let name = object::name(&object).into();
+        let cells: Value = std::iter::once(name).chain(columns.cells(&object, now)).collect();
+        json!({"cells": cells, "object": included(object, include)})
+    });
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
+        "columnDefinitions": definitions, "rows": rows.collect::<Value>(),
+    })
 }
 
 /// Like [`table`], for what is no resource of its own, such as an `autoscaling/v1` `Scale`.
@@ -116,7 +135,6 @@ pub fn partial(mut object: Value) -> Value {
 }
 
 const DEFAULT: &[Column] = &[NAME, CREATED_AT];
-const DEFAULT_OF_CUSTOM: &[Column] = &[NAME, AGE];
 
 fn columns(gvk: &GroupVersionKind) -> &'static [Column] {
     let own = match &*gvk.group {
@@ -127,10 +145,7 @@ fn columns(gvk: &GroupVersionKind) -> &'static [Column] {
         "portolan.dev" | "tenancy.kcp.io" | "core.kcp.io" => portolan_columns(&gvk.kind),
         group => other_columns(group, &gvk.kind),
     };
-    own.unwrap_or_else(|| match KindTable::builtin().kind(gvk) {
-        Some(_) => DEFAULT,
-        None => DEFAULT_OF_CUSTOM,
-    })
+    own.unwrap_or(DEFAULT)
 }
 
 fn core_columns(kind: &str) -> Option<&'static [Column]> {
@@ -228,4 +243,9 @@ fn other_columns(group: &str, kind: &str) -> Option<&'static [Column]> {
         ("scheduling.k8s.io", "PriorityClass") => nodes::PRIORITY_CLASS,
         _ => return None,
     })
+}
+
+/// The time from an RFC 3339 timestamp to `now`, as columns show it.
+pub(crate) fn age_of(timestamp: &str, now: Timestamp) -> String {
+    age::since(timestamp, now)
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::kinds::KindTable;
 
 const NOW: &str = "2026-11-21T04:00:00Z";
 
@@ -332,7 +333,6 @@ fn configuration_and_access() {
         ("v1 Secret", json!({"type": "Opaque", "data": {"a": ""}}), "x | Opaque | 1 | 60m || <none>"),
         ("v1 LimitRange", json!({}), "x | 2026-11-21T03:00:00Z"),
         ("rbac.authorization.k8s.io/v1 Role", json!({}), "x | 2026-11-21T03:00:00Z"),
-        ("example.dev/v1 Widget", json!({}), "x | 60m"),
         (
             "rbac.authorization.k8s.io/v1 RoleBinding",
             json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": subjects}),

@@ -7,9 +7,13 @@ use super::{
 use crate::kinds::Kind;
 
 static PLAIN: Rules = Rules::PLAIN;
+static CUSTOM: Rules = Rules::CUSTOM;
 
 /// The rules of a kind.
 pub(super) fn rules_of(kind: &Kind) -> &'static Rules {
+    if !kind.is_typed() {
+        return &CUSTOM;
+    }
     let group: &'static [(&str, Rules)] = match &*kind.gvk.group {
         "" => core::RULES,
         "apps" => apps::RULES,

@@ -5,6 +5,8 @@ use std::{collections::HashSet, fmt};
 use portolan_types::StatusCause;
 use serde_json::Value;
 
+use crate::custom::go_float;
+
 /// Where a field is: names joined by dots, `[n]` for elements, `[key]` for entries of maps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path(String);
@@ -60,13 +62,14 @@ pub struct FieldError {
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match value {
+        Value::Number(number) if number.is_f64() => number.as_f64().map_or(text, go_float),
         Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => text,
         Value::Array(_) | Value::Object(_) => escaped(&text),
     }
 }
 
 /// JSON with `<`, `>` and `&` escaped.
-pub(super) fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
@@ -96,6 +99,11 @@ impl FieldError {
     /// A value that is shown in another form than JSON's own is not acceptable.
     pub fn invalid_shown(field: impl fmt::Display, value: &str, detail: &str) -> Self {
         Self::new(field, "FieldValueInvalid", with_detail(format!("Invalid value: {value}"), detail))
+    }
+
+    /// A value is of another type.
+    pub fn type_invalid(field: impl fmt::Display, value: &Value, detail: &str) -> Self {
+        Self { reason: "FieldValueTypeInvalid", ..Self::invalid(field, value, detail) }
     }
 
     /// A value that is better not shown is not acceptable.
@@ -128,6 +136,11 @@ impl FieldError {
     /// A value that is shown in another form than JSON's own occurs twice.
     pub fn duplicate_shown(field: impl fmt::Display, value: &str, detail: &str) -> Self {
         Self::new(field, "FieldValueDuplicate", with_detail(format!("Duplicate value: {value}"), detail))
+    }
+
+    /// A value that is better not shown occurs twice.
+    pub fn duplicate_hidden(field: impl fmt::Display) -> Self {
+        Self::new(field, "FieldValueDuplicate", "Duplicate value".into())
     }
 
     /// Something that is named does not exist.
@@ -221,9 +234,35 @@ impl Errors {
         }
     }
 
+    /// Whether something is wrong that makes other rules pointless: values that are missing, of a wrong type, or too many.
+    pub(crate) fn is_blocking(&self) -> bool {
+        const BLOCKING: [&str; 5] = [
+            "FieldValueNotSupported",
+            "FieldValueRequired",
+            "FieldValueTooLong",
+            "FieldValueTooMany",
+            "FieldValueTypeInvalid",
+        ];
+        self.0.iter().any(|error| BLOCKING.contains(&error.reason))
+    }
+
     /// Whether nothing is wrong so far.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// All of it as one text, as Go joins errors.
+    pub fn aggregate(&self) -> String {
+        let texts: Vec<String> = self.0.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        }
+    }
+
+    /// Puts them into the order of their texts.
+    pub fn sort(&mut self) {
+        self.0.sort_by_cached_key(|error| format!("{}: {}", error.field, error.message));
     }
 
     /// How many things are wrong so far.

@@ -30,6 +30,22 @@ pub(super) fn validate_any(kind: &Kind, object: &Value, errors: &mut Errors) {
     checked(kind, object, names::path_segment, errors);
 }
 
+/// Metadata of an object inside of another, at its path. It need have no name.
+pub(super) fn embedded(path: &Path, metadata: &Value, errors: &mut Errors) {
+    let metadata = At { value: metadata, path: path.clone() };
+    let (prefix, name) = (metadata.text("generateName"), metadata.text("name"));
+    if !prefix.is_empty() {
+        errors.invalid_each(metadata.path("generateName"), &prefix.into(), names::path_segment_prefix(prefix));
+    }
+    if !name.is_empty() {
+        metadata.follows("name", names::path_segment, errors);
+    }
+    metadata.follows_if_set("namespace", names::dns_label, errors);
+    metadata.nonnegative("generation", errors);
+    parts(&metadata, errors);
+    finalizers(&metadata, errors);
+}
+
 fn checked(kind: &Kind, object: &Value, rule: fn(&str) -> names::Complaints, errors: &mut Errors) {
     let metadata = At::root(object).child("metadata");
     let prefix = metadata.text("generateName");
@@ -42,7 +58,7 @@ fn checked(kind: &Kind, object: &Value, rule: fn(&str) -> names::Complaints, err
     namespace(kind, metadata.text("namespace"), errors);
     metadata.nonnegative("generation", errors);
     parts(&metadata, errors);
-    finalizers(object, errors);
+    finalizers(&metadata, errors);
 }
 
 /// What is checked of metadata as it stands and as it changes.
@@ -143,17 +159,14 @@ fn system_finalizers(kind: &Kind, object: &Value, errors: &mut Errors) {
     }
 }
 
-fn finalizers(object: &Value, errors: &mut Errors) {
-    let path = "metadata.finalizers";
-    let (mut orphan, mut foreground) = (false, false);
-    for name in object::finalizers(object) {
-        errors.invalid_each(path, &name.into(), names::qualified_name(name));
-        orphan |= name == "orphan";
-        foreground |= name == "foregroundDeletion";
+fn finalizers(metadata: &At<'_>, errors: &mut Errors) {
+    let path = metadata.path("finalizers");
+    let all: Vec<&str> = metadata.items("finalizers").map(|name| name.value.as_str().unwrap_or_default()).collect();
+    for name in &all {
+        errors.invalid_each(&path, &(*name).into(), names::qualified_name(name));
     }
-    if orphan && foreground {
-        let all: Vec<&str> = object::finalizers(object).collect();
-        errors.invalid(path, &json!(all), "finalizer orphan and foregroundDeletion cannot be both set");
+    if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
+        errors.invalid(&path, &json!(all), "finalizer orphan and foregroundDeletion cannot be both set");
     }
 }
 

@@ -37,10 +37,14 @@ use portolan_types::StatusCause;
 use serde_json::Value;
 
 pub use certificates::requested_organizations;
+pub(crate) use error::escaped;
 pub use error::{Errors, FieldError, Path};
 pub(crate) use metadata::{annotations_at, labels as labels_at};
 
-use crate::kinds::{Kind, KindTable};
+use crate::{
+    custom,
+    kinds::{Kind, KindTable},
+};
 use rules::Subject;
 
 /// What is wrong with a new object; empty when nothing is. Defaults have been applied.
@@ -48,6 +52,7 @@ pub fn validate_create(table: &KindTable, kind: &Kind, object: &Value) -> Vec<St
     let mut errors = Errors::default();
     let subject = Subject { table, kind, old: None, new: object };
     subject.check(dispatch::rules_of(kind).create, &mut errors);
+    custom::check(kind, (None, object), None, &mut errors);
     if errors.is_empty() {
         // What holds for any kind, where the rules of this one do not look.
         metadata::validate_any(kind, object, &mut errors);
@@ -69,7 +74,13 @@ pub fn validate_update(
     metadata::validate_update_any(old, new, &mut errors);
     let subject = Subject { table, kind, old: Some(old), new };
     subject.check(dispatch::rules_of(kind).of_update(subresource), &mut errors);
+    custom::check(kind, (Some(old), new), subresource, &mut errors);
     errors.into_causes()
+}
+
+/// What is wrong with the metadata of an object inside of another.
+pub(crate) fn embedded_metadata(path: &Path, value: &Value, errors: &mut Errors) {
+    metadata::embedded(path, value, errors);
 }
 
 /// An update must name the resourceVersion it is based on.

@@ -33,6 +33,10 @@ impl Rules {
     pub(super) const PLAIN: Self =
         Self { create: &[Step::Metadata], update: &[Step::MetadataChange, Step::Metadata], subresources: &[] };
 
+    /// A custom kind: its definition says the rest.
+    pub(super) const CUSTOM: Self =
+        Self { create: &[Step::Metadata], update: &[Step::MetadataChange], subresources: &[] };
+
     /// The steps for a change through `subresource`.
     pub(super) fn of_update(&self, subresource: Option<&str>) -> &'static [Step] {
         let Some(name) = subresource else { return self.update };

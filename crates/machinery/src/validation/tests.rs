@@ -29,7 +29,7 @@ fn complete(kind: &Kind, mut object: Value) -> Value {
         object["metadata"]["namespace"] = "ns".into();
     }
     prune_canonical(table, kind, &mut object, FieldValidation::Strict).unwrap();
-    defaults::apply(table, kind, &mut object);
+    defaults::apply(table, kind, &mut object).unwrap();
     if &*kind.gvk.kind == "Service" {
         crate::lifecycle::allocation::normalize(&mut object);
     }

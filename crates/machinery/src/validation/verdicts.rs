@@ -138,7 +138,7 @@ fn every_verdict_is_that_of_the_real_registries() {
 /// The base as it is stored: with its status, as it was given.
 fn as_created_before(ctx: &WriteContext<'_>, kind: &Kind, object: &Value) -> Value {
     let mut object = canonical(kind, object).unwrap();
-    crate::defaults::apply(ctx.table, kind, &mut object);
+    crate::defaults::apply(ctx.table, kind, &mut object).unwrap();
     object["metadata"]["resourceVersion"] = "1".into();
     object
 }

@@ -2,12 +2,16 @@
 
 mod paths;
 mod pods;
+mod schemas;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
+use portolan_types::{labels::key_faults, object};
 use serde_json::Value;
 
-use crate::kinds::Kind;
+use crate::{custom, kinds::Kind};
 
 /// The warnings about a new object. Defaults have been applied.
 pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
@@ -35,7 +39,13 @@ pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
                 warnings.add(TOKENS_IN_VIEW);
             }
         }
+        (custom::GROUP, "CustomResourceDefinition") => {
+            schemas::formats(object).into_iter().for_each(|format| warnings.add(schemas::unrecognized(&format)));
+        }
         _ => {}
+    }
+    if !kind.is_typed() {
+        finalizers(None, object, &mut warnings);
     }
     template(kind, object, &mut warnings);
     warnings.0
@@ -50,7 +60,15 @@ pub fn on_update(kind: &Kind, old: &Value, new: &Value) -> Vec<String> {
         ("", "PersistentVolume") => volume(new, &mut warnings),
         ("", "PersistentVolumeClaim") => claim(new, &mut warnings),
         ("apps", "StatefulSet") => history(new, &mut warnings),
+        (custom::GROUP, "CustomResourceDefinition") => {
+            let before = schemas::formats(old);
+            let fresh = schemas::formats(new).into_iter().filter(|format| !before.contains(format));
+            fresh.for_each(|format| warnings.add(schemas::unrecognized(&format)));
+        }
         _ => {}
+    }
+    if !kind.is_typed() {
+        finalizers(Some(old), new, &mut warnings);
     }
     if generation(old) != generation(new) {
         template(kind, new, &mut warnings);
@@ -170,6 +188,21 @@ fn volume(volume: &Value, warnings: &mut Warnings) {
     for plugin in ["cephfs", "photonPersistentDisk", "scaleIO", "storageOS", "glusterfs", "rbd"] {
         if volume.pointer(&format!("/spec/{plugin}")).is_some() {
             warnings.add(format!("spec.{plugin}: {}", pods::end_of(plugin)));
+        }
+    }
+}
+
+/// Finalizers that a custom object has come to have, and whose names others may choose, too.
+fn finalizers(old: Option<&Value>, new: &Value, warnings: &mut Warnings) {
+    let had = |name: &&str| old.is_some_and(|old| object::finalizers(old).any(|own| own == *name));
+    let added: BTreeSet<&str> = object::finalizers(new).filter(|name| !had(name)).collect();
+    for name in added {
+        let mut warn = |why: &str| warnings.add(format!("metadata.finalizers: {name:?}: {why}"));
+        key_faults(name).iter().for_each(|why| warn(why));
+        if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
+            let path = if name.contains('.') { " including a path (/)" } else { "" };
+            let why = "to avoid accidental conflicts with other finalizer writers";
+            warn(&format!("prefer a domain-qualified finalizer name{path} {why}"));
         }
     }
 }

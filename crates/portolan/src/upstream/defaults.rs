@@ -18,7 +18,7 @@ pub(super) fn is_default(plane: &Plane, object: &UpstreamObject, pointer: &str) 
     if let Some(parent) = without.pointer_mut(parent).and_then(Value::as_object_mut) {
         parent.remove(&field.replace("~1", "/").replace("~0", "~"));
     }
-    defaults::apply(plane.table(), kind, &mut without);
+    drop(defaults::apply(plane.table(), kind, &mut without));
     without.pointer(pointer) == Some(said)
 }
 

@@ -303,7 +303,7 @@ impl Mutation<'_> {
         if is_own_kind {
             decode::prune_canonical(request.table, request.kind, &mut changed, validation)
                 .map_err(|unfit| Failed::Request(Status::internal(unfit.decoded())))?;
-            defaults::apply(request.table, request.kind, &mut changed);
+            defaults::apply(request.table, request.kind, &mut changed).map_err(Failed::Request)?;
         }
         Ok(changed)
     }

@@ -240,7 +240,7 @@ async fn patched(
     if is_own_kind {
         decode::prune_canonical(request.table, request.kind, &mut changed, FieldValidation::Ignore)
             .map_err(|unfit| broken(&unfit.decoded()))?;
-        defaults::apply(request.table, request.kind, &mut changed);
+        defaults::apply(request.table, request.kind, &mut changed).map_err(Trouble::Refused)?;
     }
     Ok(changed)
 }

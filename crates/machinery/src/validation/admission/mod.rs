@@ -13,6 +13,7 @@ use super::rules::{
 };
 
 pub(super) use expressions::check as expression;
+pub(super) use webhooks::client as webhook_client;
 
 pub(super) static RULES: &[(&str, Rules)] = &[
     (

@@ -127,7 +127,8 @@ fn full_name(hook: &At<'_>, errors: &mut Errors) {
     }
 }
 
-fn client(at: &At<'_>, errors: &mut Errors) {
+/// Where a webhook is.
+pub(in crate::validation) fn client(at: &At<'_>, errors: &mut Errors) {
     match (at.present("url"), at.present("service")) {
         (Some(url), None) => address(&url, errors),
         (None, Some(service)) => self::service(&service, errors),

@@ -1,0 +1,126 @@
+//! Defaults in a schema: whether they are good values themselves (apiextensions `schema/defaulting`).
+
+use serde_json::{Map, Value};
+
+use super::{
+    schema::{META_FIELDS, Schema},
+    values,
+};
+use crate::validation::{Errors, Path};
+
+/// What is wrong with the defaults of the schema of an object, which is at `path`.
+pub(crate) fn check_defaults(path: &Path, json: &Value, schema: &Schema, errors: &mut Errors) {
+    Walk { root: schema, steps: Vec::new(), errors }.node(
+        path,
+        json,
+        Place { schema, is_resource: true, in_meta: false },
+    );
+}
+
+/// A step from a whole object to a part of it.
+#[derive(Clone)]
+enum Step {
+    Name(String),
+    Element,
+}
+
+/// What a node is.
+#[derive(Clone, Copy)]
+struct Place<'s> {
+    schema: &'s Schema,
+    /// It is a whole object.
+    is_resource: bool,
+    /// It is a part of the metadata of one, or says what kind of object it is.
+    in_meta: bool,
+}
+
+struct Walk<'s, 'e> {
+    /// The innermost whole object.
+    root: &'s Schema,
+    /// The way from there.
+    steps: Vec<Step>,
+    errors: &'e mut Errors,
+}
+
+impl<'s> Walk<'s, '_> {
+    fn node(&mut self, path: &Path, json: &Value, place: Place<'s>) {
+        let outer = place.is_resource.then(|| {
+            let outer = (self.root, std::mem::take(&mut self.steps));
+            self.root = place.schema;
+            outer
+        });
+        let in_meta = place.in_meta && !place.is_resource;
+        if let Some(default) = &place.schema.default {
+            let at = path.child("default");
+            match in_meta {
+                true => self.in_meta(&at, &default.value, place.schema),
+                false => self.plain(&at, &default.value, place.schema),
+            }
+        }
+        self.below(path, json, Place { in_meta, ..place });
+        if let Some((root, steps)) = outer {
+            (self.root, self.steps) = (root, steps);
+        }
+    }
+
+    /// Defaults in entries of maps are not looked at, as upstream has it.
+    fn below(&mut self, path: &Path, json: &Value, place: Place<'s>) {
+        if let (Some(schema), Some(json)) = (place.schema.items.as_deref(), json.get("items")) {
+            self.steps.push(Step::Element);
+            let inner = Place { schema, is_resource: schema.is_resource, in_meta: place.in_meta };
+            self.node(&path.child("items"), json, inner);
+            self.steps.pop();
+        }
+        for (name, schema) in &place.schema.properties {
+            let Some(json) = json.get("properties").and_then(|all| all.get(&**name)) else { continue };
+            let in_meta = place.in_meta || (place.is_resource && META_FIELDS.contains(&&**name));
+            self.steps.push(Step::Name(name.to_string()));
+            let inner = Place { schema, is_resource: schema.is_resource, in_meta };
+            self.node(&path.child("properties").key(name), json, inner);
+            self.steps.pop();
+        }
+    }
+
+    fn plain(&mut self, at: &Path, default: &Value, schema: &Schema) {
+        let mut pruned = default.clone();
+        values::prune_part(&mut pruned, schema);
+        if pruned != *default {
+            self.errors.invalid(at, default, "must not have unknown fields");
+        }
+        if let Err(why) = values::coerce_at(at, &mut default.clone(), schema, &mut Vec::new()) {
+            return self.errors.invalid(at, default, &why);
+        }
+        let mut wrong = Errors::default();
+        values::check_embedded(at, default, schema, &mut wrong);
+        if wrong.is_empty() {
+            values::validate(at, default, None, schema, &mut wrong);
+        }
+        self.errors.append(wrong);
+    }
+
+    /// A default within metadata: what an object looks like that has it.
+    fn in_meta(&mut self, at: &Path, default: &Value, schema: &Schema) {
+        let mut object = default.clone();
+        for step in self.steps.iter().rev() {
+            object = match step {
+                Step::Name(name) => Value::Object(Map::from_iter([(name.clone(), object)])),
+                Step::Element => Value::Array(vec![object]),
+            };
+        }
+        let Some(fields) = object.as_object_mut() else { return };
+        fields.entry("kind").or_insert_with(|| "Validation".into());
+        fields.entry("apiVersion").or_insert_with(|| "validation/v1".into());
+        let invalid = |errors: &mut Errors, why: &str| {
+            errors.invalid(at, default, &format!("must result in valid metadata: {why}"));
+        };
+        if let Err(why) = values::coerce_resource(&Path::default(), fields, &mut Vec::new()) {
+            return invalid(self.errors, &why);
+        }
+        let mut wrong = Errors::default();
+        values::check_resource(&Path::default(), fields, &mut wrong);
+        if !wrong.is_empty() {
+            return invalid(self.errors, &wrong.aggregate());
+        }
+        values::validate(at, default, None, schema, self.errors);
+    }
+}

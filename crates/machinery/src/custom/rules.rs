@@ -1,0 +1,122 @@
+//! Rules of a schema (`x-kubernetes-validations`): when a definition is written, and when an object is.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use portolan_cel::{
+    Schema,
+    rules::{BadValue, ErrorKind, RuleError, Validator, check_definition},
+};
+use serde_json::Value;
+
+use crate::validation::{Errors, FieldError, Path, escaped};
+
+/// Where rules stand in a schema.
+const KEY: &str = "x-kubernetes-validations";
+/// What the rules of one definition may take together, in bytes of text, and what each counts for beside its text.
+const MAX_TEXT: usize = 1 << 20;
+const RULE_BYTES: usize = 512;
+
+/// Costs that are too high may stay so.
+const OLD_COSTS: &str = "estimated costs of rules";
+
+/// The rules of one version. They are compiled when the first object is written.
+#[derive(Default)]
+pub(super) struct Rules {
+    /// The schema, as it is published.
+    schema: Arc<str>,
+    compiled: OnceLock<Option<Validator>>,
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rules")
+    }
+}
+
+impl Rules {
+    pub(super) fn of(schema: Arc<str>) -> Self {
+        Self { schema, compiled: OnceLock::new() }
+    }
+
+    /// The schema that they are of, as JSON.
+    pub(super) fn schema(&self) -> &Arc<str> {
+        &self.schema
+    }
+
+    fn compiled(&self) -> Option<&Validator> {
+        let compile = || {
+            let has_rules = self.schema.contains(KEY);
+            let schema: Value = serde_json::from_str(&self.schema).ok().filter(|_| has_rules)?;
+            Validator::new(&Schema::from_json(&schema))
+        };
+        self.compiled.get_or_init(compile).as_ref()
+    }
+
+    /// Runs them on an object. Where it is not what it should be in the first place, they would say nothing of use.
+    pub(super) fn check(&self, new: &Value, old: Option<&Value>, errors: &mut Errors) {
+        let Some(rules) = self.compiled() else { return };
+        if errors.is_blocking() {
+            let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+            return errors.invalid(Path::default(), &Value::Null, why);
+        }
+        rules.validate(new, old).errors.into_iter().for_each(|error| errors.push(told(error)));
+    }
+}
+
+fn told(error: RuleError) -> FieldError {
+    let RuleError { path, kind, value, detail } = error;
+    let at = Path::new(&path);
+    match (kind, value) {
+        (ErrorKind::Invalid, BadValue::Json(rule @ Value::Object(_))) if rule.get("Rule").is_some() => {
+            FieldError::invalid_shown(at, &shown(&rule), &detail)
+        }
+        (ErrorKind::Invalid, BadValue::Json(value)) => FieldError::invalid(at, &value, &detail),
+        (ErrorKind::Invalid, BadValue::Omitted) => FieldError::invalid_hidden(at, &detail),
+        (ErrorKind::Duplicate, BadValue::Json(value)) => FieldError::duplicate(at, &value),
+        (ErrorKind::Duplicate, BadValue::Omitted) => FieldError::duplicate_hidden(at),
+        (ErrorKind::Forbidden, _) => FieldError::forbidden(at, &detail),
+        (ErrorKind::Required, _) => FieldError::required(at, &detail),
+        (ErrorKind::Internal, _) => FieldError::internal(at, &detail),
+    }
+}
+
+/// A rule with its fields in the order of upstream's type.
+fn shown(rule: &Value) -> String {
+    const FIELDS: [&str; 6] = ["Rule", "Message", "MessageExpression", "Reason", "FieldPath", "OptionalOldSelf"];
+    let field = |name: &&str| format!("{name:?}:{}", rule.get(*name).unwrap_or(&Value::Null));
+    escaped(&format!("{{{}}}", FIELDS.iter().map(field).collect::<Vec<_>>().join(",")))
+}
+
+/// What is wrong with the rules of a schema at `path`: what does not compile, and what may cost too much.
+pub(crate) fn check_rules(path: &Path, schema: &Value, errors: &mut Errors) {
+    let bytes = text_of(schema);
+    if bytes == 0 {
+        return;
+    }
+    if bytes > MAX_TEXT {
+        let why = format!(
+            "the rules of a schema may have at most {MAX_TEXT} bytes together, each counting {RULE_BYTES} more"
+        );
+        return errors.forbidden(path, &why);
+    }
+    for error in check_definition(&Schema::from_json(schema), &path.to_string()) {
+        let is_cost = error.kind == ErrorKind::Forbidden;
+        let error = told(error);
+        errors.push(if is_cost { error.tolerated(OLD_COSTS) } else { error });
+    }
+}
+
+/// What the rules of a schema count for.
+fn text_of(schema: &Value) -> usize {
+    let Some(fields) = schema.as_object() else { return 0 };
+    let rules = fields.get(KEY).and_then(Value::as_array).into_iter().flatten();
+    let text = |rule: &Value, name: &str| rule.get(name).and_then(Value::as_str).map_or(0, str::len);
+    let own = rules.map(|rule| RULE_BYTES + text(rule, "rule") + text(rule, "messageExpression")).sum::<usize>();
+    let single = ["items", "additionalProperties"].iter().filter_map(|name| fields.get(*name));
+    let named = fields.get("properties").and_then(Value::as_object).into_iter().flat_map(|all| all.values());
+    let all = fields.get("allOf").and_then(Value::as_array).into_iter().flatten();
+    own + single.chain(named).chain(all).map(text_of).sum::<usize>()
+}

@@ -1,0 +1,138 @@
+//! Patterns, compiled when they are needed. They match in linear time; what they take in memory is bounded here.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, LazyLock},
+};
+
+use parking_lot::Mutex;
+use portolan_cel::{BadPattern, go_pattern};
+use regex::Regex;
+
+use crate::custom::schema::Pattern;
+
+/// Bytes that a pattern is tried to be compiled to, one after the other: most are small.
+const SIZES: [usize; 3] = [32 << 10, 256 << 10, 2 << 20];
+/// Bytes that all patterns of one definition may take.
+const MAX_OF_DEFINITION: usize = 64 << 20;
+/// Bytes of compiled patterns that are kept for the next time, of all definitions.
+const MAX_KEPT: usize = 64 << 20;
+
+/// Compiles a pattern, and tells what it takes at most.
+fn compile(text: &str) -> Result<(Regex, usize), BadPattern> {
+    let mut fault = BadPattern::TooLarge(0);
+    for size in SIZES {
+        match go_pattern(text, size) {
+            Ok(found) => return Ok((found, size)),
+            Err(other @ BadPattern::Syntax(_)) => return Err(other),
+            Err(large) => fault = large,
+        }
+    }
+    Err(fault)
+}
+
+/// What the patterns of one definition may still take.
+pub(crate) struct Budget {
+    seen: HashSet<Box<str>>,
+    left: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { seen: HashSet::new(), left: MAX_OF_DEFINITION }
+    }
+}
+
+impl Budget {
+    /// Checks a pattern of a definition.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(&mut self, text: &str) -> Result<(), String> {
+        if self.seen.contains(text) {
+            return Ok(());
+        }
+        let invalid =
+            |why: BadPattern| format!("must be a valid regular expression, but isn't: error parsing regexp: {why}");
+        let (_, size) = compile(text).map_err(invalid)?;
+        self.left =
+            self.left.checked_sub(size).ok_or("the patterns of the definition take too much memory together")?;
+        self.seen.insert(text.into());
+        Ok(())
+    }
+}
+
+/// Patterns that were needed, each with what it takes; of each of two ages. What was not needed during a whole age is dropped.
+#[derive(Default)]
+struct Kept {
+    young: HashMap<Box<str>, (Arc<Regex>, usize)>,
+    old: HashMap<Box<str>, (Arc<Regex>, usize)>,
+    weight: usize,
+}
+
+static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
+
+impl Kept {
+    fn get(&mut self, text: &str) -> Option<Arc<Regex>> {
+        if let Some((known, _)) = self.young.get(text) {
+            return Some(known.clone());
+        }
+        let (known, size) = self.old.remove(text)?;
+        self.put(text, known.clone(), size);
+        Some(known)
+    }
+
+    fn put(&mut self, text: &str, compiled: Arc<Regex>, size: usize) {
+        if self.weight + size > MAX_KEPT / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.weight = 0;
+        }
+        self.weight += size;
+        self.young.insert(text.into(), (compiled, size));
+    }
+}
+
+impl Pattern {
+    /// Whether a text matches.
+    ///
+    /// # Errors
+    /// Why it cannot be told; the check of definitions sees to it that it can.
+    pub(super) fn matches(&self, text: &str) -> Result<bool, BadPattern> {
+        let known = KEPT.lock().get(&self.0);
+        if let Some(known) = known {
+            return Ok(known.is_match(text));
+        }
+        let (compiled, size) = compile(&self.0)?;
+        let compiled = Arc::new(compiled);
+        KEPT.lock().put(&self.0, compiled.clone(), size);
+        Ok(compiled.is_match(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_a_definition_are_bounded_together() {
+        let mut budget = Budget::default();
+        assert_eq!(budget.check("^[a-z]+$"), Ok(()));
+        let why = budget.check("(").unwrap_err();
+        assert!(why.starts_with("must be a valid regular expression, but isn't: error parsing regexp: "), "{why}");
+        assert!(budget.check(r"\pL{1000}\pL{1000}\pL{1000}").unwrap_err().contains("compiles to more than"));
+        let refused = (0..1000).find_map(|n| budget.check(&format!(r"^{n}\pL{{20}}$")).err());
+        assert!(refused.unwrap().contains("too much memory together"));
+    }
+
+    #[test]
+    fn what_is_not_needed_is_forgotten() {
+        let mut kept = Kept::default();
+        let pattern = Arc::new(Regex::new("a").unwrap());
+        for n in 0..1000 {
+            kept.put(&n.to_string(), pattern.clone(), MAX_KEPT / 100);
+            assert!(kept.get("0").is_some(), "what is needed stays");
+        }
+        assert!(kept.young.len() + kept.old.len() <= 101, "{}", kept.young.len());
+        assert!(kept.get("500").is_none());
+    }
+}

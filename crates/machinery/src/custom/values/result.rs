@@ -1,0 +1,95 @@
+//! What a validation found, as upstream gathers it: the order, and how much of a value fits, decide what is told of choices.
+
+use serde_json::Value;
+
+use crate::validation::{Errors, FieldError, Path};
+
+/// Most things that are told of one object.
+const MAX_TOLD: usize = 200;
+
+/// What is wrong with a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fault {
+    /// It is missing.
+    Required,
+    /// It is none of the allowed.
+    Enum(Value, Vec<Value>),
+    /// It is longer than this.
+    TooLong(i64),
+    /// It has more parts than it may.
+    TooMany(usize, i64),
+    /// It is of another type; the word for what it is.
+    Type(Value),
+    /// It is not good in another way; the value that is told.
+    Invalid(Value),
+    /// It is not good, and neither place nor value is told.
+    Whole,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// Where, as upstream's validator writes it.
+    pub(super) path: String,
+    pub(super) fault: Fault,
+    /// Upstream's sentence.
+    pub(super) text: String,
+}
+
+/// What a validation found.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) found: Vec<Found>,
+    /// How many conditions were looked at that hold.
+    pub(super) matches: usize,
+}
+
+impl Outcome {
+    pub(super) fn is_valid(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Adds what is not said yet.
+    pub(super) fn add(&mut self, path: &str, fault: Fault, text: String) {
+        self.push(Found { path: path.to_owned(), fault, text });
+    }
+
+    fn push(&mut self, found: Found) {
+        if self.found.len() < MAX_TOLD && !self.found.iter().any(|own| own.text == found.text) {
+            self.found.push(found);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Outcome) {
+        self.matches += other.matches;
+        other.found.into_iter().for_each(|found| self.push(found));
+    }
+
+    /// As errors of fields below `base`.
+    pub(super) fn tell(self, base: &Path, errors: &mut Errors) {
+        for Found { path, fault, text } in self.found {
+            let at = match path.strip_prefix('.').unwrap_or(&path) {
+                "" => base.clone(),
+                path => base.child(path),
+            };
+            errors.push(match fault {
+                Fault::Required => FieldError::required(at, ""),
+                Fault::Enum(value, known) => {
+                    let known: Vec<String> = known.iter().map(as_text).collect();
+                    FieldError::not_supported(at, &value, &known.iter().map(String::as_str).collect::<Vec<_>>())
+                }
+                Fault::TooLong(most) => FieldError::too_long(at, usize::try_from(most).unwrap_or_default()),
+                Fault::TooMany(actual, most) => {
+                    FieldError::too_many(at, actual, usize::try_from(most).unwrap_or_default())
+                }
+                Fault::Type(value) => FieldError::type_invalid(at, &value, &text),
+                Fault::Invalid(value) => FieldError::invalid(at, &value, &text),
+                Fault::Whole => FieldError::invalid(base, &"".into(), &text),
+            });
+        }
+    }
+}
+
+fn as_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

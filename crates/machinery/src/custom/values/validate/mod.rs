@@ -1,0 +1,236 @@
+//! Values against schemas, in the words and the order of upstream's validator (kube-openapi `validate`).
+
+mod choices;
+mod scalars;
+
+use std::{cell::Cell, fmt, sync::LazyLock};
+
+use serde_json::{Map, Value};
+
+use super::{
+    correlate::Pair,
+    numbers::is_integer,
+    result::{Fault, Outcome},
+};
+use crate::{
+    custom::schema::{Additional, Checks, Schema, ValueKind},
+    validation::{Errors, FieldError, Path},
+};
+
+/// Nodes of an object that are looked at, each as often as its schema has choices.
+const MAX_STEPS: u64 = 20_000_000;
+
+/// Tells what is wrong with a value at `base`. What was as wrong in `old` and did not change is forgiven.
+pub(in crate::custom) fn validate(
+    base: &Path,
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+    errors: &mut Errors,
+) {
+    let left = Cell::new(MAX_STEPS);
+    let pair = old.map(|old| Pair { new: value, old, schema });
+    let outcome = Node { left: &left, path: &Steps::Root, value, pair, schema }.forgiving();
+    outcome.tell(base, errors);
+    if left.get() == 0 {
+        errors.push(FieldError::invalid_hidden(base, "the object takes too long to be validated"));
+    }
+}
+
+/// The way to a value, from its end.
+enum Steps<'p> {
+    Root,
+    Name(&'p Steps<'p>, &'p str),
+    Index(&'p Steps<'p>, usize),
+}
+
+impl Steps<'_> {
+    fn is_root(&self) -> bool {
+        matches!(self, Self::Root)
+    }
+}
+
+impl fmt::Display for Steps<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Name(Self::Root, name) => f.write_str(name),
+            Self::Name(above, name) => write!(f, "{above}.{name}"),
+            Self::Index(above, at) => write!(f, "{above}[{at}]"),
+        }
+    }
+}
+
+/// One value with what is said of it.
+#[derive(Clone, Copy)]
+struct Node<'v> {
+    left: &'v Cell<u64>,
+    path: &'v Steps<'v>,
+    value: &'v Value,
+    /// Where it can be compared with an old value.
+    pair: Option<Pair<'v>>,
+    schema: &'v Schema,
+}
+
+static NO_CHECKS: LazyLock<Checks> = LazyLock::new(Checks::default);
+
+/// The word for the type of a value, and the format that goes with it.
+fn words(value: &Value) -> (&'static str, &'static str) {
+    match value {
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::Number(number) if number.is_f64() => ("number", "float64"),
+        Value::Number(_) => ("integer", "int64"),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
+    }
+}
+
+impl<'v> Node<'v> {
+    fn forgiving(self) -> Outcome {
+        let outcome = self.check();
+        match self.pair {
+            Some(pair) if !outcome.is_valid() && pair.is_unchanged() => {
+                Outcome { found: Vec::new(), matches: outcome.matches }
+            }
+            _ => outcome,
+        }
+    }
+
+    fn checks(self) -> &'v Checks {
+        self.schema.checks.as_deref().unwrap_or(&NO_CHECKS)
+    }
+
+    /// Adds what is wrong: upstream's sentence begins with the path.
+    fn fault(self, outcome: &mut Outcome, fault: Fault, text: impl fmt::Display) {
+        outcome.add(&self.path.to_string(), fault, format!("{} in body {text}", self.path));
+    }
+
+    fn mistyped(self, wanted: &str, found: &str, outcome: &mut Outcome) {
+        self.fault(outcome, Fault::Type(found.into()), format_args!("must be of type {wanted}: {found:?}"));
+    }
+
+    fn check(self) -> Outcome {
+        let mut outcome = Outcome::default();
+        let Some(left) = self.left.get().checked_sub(1) else { return outcome };
+        self.left.set(left);
+        if self.value.is_null() {
+            self.check_type(&mut outcome);
+            self.check_values(&mut outcome);
+            return outcome;
+        }
+        if self.schema.kind != ValueKind::Any || self.checks().format.is_some() {
+            self.check_type(&mut outcome);
+            outcome.matches += 1;
+        }
+        self.check_choices(&mut outcome);
+        outcome.matches += 1;
+        match self.value {
+            Value::String(text) => self.check_text(text, &mut outcome),
+            Value::Number(_) => self.check_number(&mut outcome),
+            Value::Array(items) => self.check_list(items, &mut outcome),
+            Value::Null | Value::Bool(_) | Value::Object(_) => {}
+        }
+        self.check_values(&mut outcome);
+        outcome.matches += 1;
+        if let Value::Object(fields) = self.value {
+            self.check_object(fields, &mut outcome);
+        }
+        outcome.matches += 1;
+        outcome
+    }
+
+    fn check_type(self, outcome: &mut Outcome) {
+        let (kind, value) = (self.schema.kind, self.value);
+        let (word, own_format) = words(value);
+        if value.is_null() {
+            match kind == ValueKind::Any || self.schema.nullable {
+                true => outcome.matches += 1,
+                false => self.mistyped(kind.word(), word, outcome),
+            }
+            return;
+        }
+        let whole = value.is_f64() && kind.has("integer") && value.as_f64().is_some_and(is_integer);
+        let fits = kind.has(word) || whole || (word == "integer" && kind == ValueKind::Number);
+        let has_text_form = matches!(value, Value::String(_) | Value::Array(_));
+        if let Some(format) = &self.checks().format {
+            if !has_text_form && !fits && own_format != &*format.0 {
+                return self.mistyped(&format.0, own_format, outcome);
+            }
+            // What a format says of texts is enough.
+            if has_text_form && !kind.has("number") && !kind.has("integer") {
+                outcome.matches += 1;
+                return;
+            }
+        }
+        match fits {
+            true => outcome.matches += 1,
+            false => self.mistyped(kind.word(), word, outcome),
+        }
+    }
+
+    fn check_list(self, items: &'v [Value], outcome: &mut Outcome) {
+        if let Some(schema) = self.schema.items.as_deref() {
+            for (at, value) in items.iter().enumerate() {
+                let pair = self.pair.and_then(|pair| pair.index(at));
+                let path = Steps::Index(self.path, at);
+                outcome.merge(Node { left: self.left, path: &path, value, pair, schema }.forgiving());
+            }
+        }
+        let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+        if let Some(least) = self.checks().min_items.filter(|least| count < *least) {
+            self.fault(outcome, Fault::Invalid(count.into()), format_args!("should have at least {least} items"));
+        }
+        if let Some(most) = self.checks().max_items.filter(|most| count > *most) {
+            let fault = Fault::TooMany(items.len(), most);
+            self.fault(outcome, fault, format_args!("should have at most {most} items"));
+        }
+        outcome.matches += 2;
+    }
+
+    fn check_object(self, fields: &'v Map<String, Value>, outcome: &mut Outcome) {
+        let count = i64::try_from(fields.len()).unwrap_or(i64::MAX);
+        if let Some(least) = self.checks().min_properties.filter(|least| count < *least) {
+            self.fault(outcome, Fault::Invalid(count.into()), format_args!("should have at least {least} properties"));
+        }
+        if let Some(most) = self.checks().max_properties.filter(|most| count > *most) {
+            let fault = Fault::TooMany(fields.len(), most);
+            self.fault(outcome, fault, format_args!("should have at most {most} properties"));
+        }
+        self.check_further(fields, outcome);
+        for (name, schema) in &self.schema.properties {
+            let Some(value) = fields.get(&**name) else { continue };
+            // What kind of object it is shows no change: old and new are taken for the same.
+            let is_type = self.path.is_root() && matches!(&**name, "kind" | "apiVersion");
+            let pair = self.pair.and_then(|pair| pair.key(name)).filter(|_| !is_type);
+            let path = Steps::Name(self.path, name);
+            outcome.merge(Node { left: self.left, path: &path, value, pair, schema }.forgiving());
+        }
+        for name in self.checks().required.iter().filter(|name| !fields.contains_key(&***name)) {
+            let path = format!("{}.{name}", self.path);
+            outcome.add(&path, Fault::Required, format!("{path} in body is required"));
+        }
+        outcome.matches += 1;
+    }
+
+    /// Keys that are no properties.
+    fn check_further(self, fields: &'v Map<String, Value>, outcome: &mut Outcome) {
+        if matches!(self.schema.additional, Additional::Unsaid | Additional::Allowed(true)) {
+            return;
+        }
+        for (name, value) in fields.iter().filter(|(name, _)| self.schema.property(name).is_none()) {
+            match self.schema.entries() {
+                None => {
+                    let text = format!("{}.{name} in body is a forbidden property", self.path);
+                    outcome.add(&self.path.to_string(), Fault::Invalid(name.as_str().into()), text);
+                }
+                Some(schema) => {
+                    let pair = self.pair.and_then(|pair| pair.key(name));
+                    let path = Steps::Name(self.path, name);
+                    outcome.merge(Node { left: self.left, path: &path, value, pair, schema }.forgiving());
+                }
+            }
+        }
+    }
+}

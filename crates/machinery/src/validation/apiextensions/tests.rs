@@ -1,0 +1,210 @@
+use serde_json::json;
+
+use super::*;
+
+fn causes(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let mut errors = Errors::default();
+    match old {
+        None => created(&At::root(new), &mut errors),
+        Some(old) => changed(Some(&At::root(old)), &At::root(new), &mut errors),
+    }
+    errors.into_causes().into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+}
+
+fn boats() -> Value {
+    json!({"metadata": {"name": "boats.example.dev"}, "status": {"storedVersions": ["v1"]},
+        "spec": {"group": "example.dev", "scope": "Namespaced",
+            "names": {"plural": "boats", "singular": "boat", "kind": "Boat", "listKind": "BoatList"},
+            "versions": [{"name": "v1", "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
+}
+
+fn with(pointer: &str, value: Value) -> Value {
+    let mut definition = boats();
+    *definition.pointer_mut(pointer).unwrap() = value;
+    definition
+}
+
+#[test]
+fn a_definition_is_named_after_what_it_defines_and_stays_so() {
+    assert_eq!(causes(None, &boats()), Vec::<String>::new());
+    for (case, definition, expected) in [
+        ("another name", with("/metadata/name", json!("ships.example.dev")), "metadata.name"),
+        ("no domain", with("/spec/group", json!("dev")), "should be a domain with at least one dot"),
+        ("the server's records", with("/spec/group", json!("internal.portolan.dev")), "belongs to the server"),
+        (
+            "two versions of a name",
+            with("/spec/versions", json!([{"name": "v1", "storage": true}, {"name": "v1"}])),
+            "unique",
+        ),
+        ("none is stored", with("/spec/versions/0/storage", json!(false)), "exactly one version marked"),
+        ("another scope", with("/spec/scope", json!("World")), "supported values: \"Cluster\", \"Namespaced\""),
+    ] {
+        let told = causes(None, &definition);
+        assert!(told.iter().any(|cause| cause.contains(expected)), "{case}: {told:?}");
+    }
+    for (field, value) in [("/spec/group", "example.org"), ("/spec/names/plural", "ships")] {
+        let told = causes(Some(&boats()), &with(field, json!(value)));
+        assert!(told.iter().any(|cause| cause.contains("field is immutable")), "{field}: {told:?}");
+    }
+}
+
+fn of_schema(schema: Value) -> Vec<String> {
+    let told = causes(None, &with("/spec/versions/0/schema/openAPIV3Schema", schema));
+    let short = |cause: String| cause.replacen("spec.validation.openAPIV3Schema", "$", 1);
+    told.into_iter().map(short).collect()
+}
+
+/// A schema with one property `a`.
+fn a(property: Value) -> Value {
+    json!({"type": "object", "properties": {"a": property}})
+}
+
+#[test]
+fn schemas_are_structural() {
+    for (case, schema, expected) in [
+        ("all is well", a(json!({"type": "string", "default": "x"})), vec![]),
+        ("no type at the root", json!({}), vec!["$.type: Required value: must not be empty at the root"]),
+        (
+            "a list of nothing",
+            a(json!({"type": "array"})),
+            vec!["$.properties[a].items: Required value: must be specified"],
+        ),
+        (
+            "a type within a choice",
+            a(json!({"type": "string", "anyOf": [{"type": "string"}]})),
+            vec!["$.properties[a].anyOf[0].type: Forbidden: must be empty to be structural"],
+        ),
+        (
+            "integers or texts may say it twice",
+            a(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})),
+            vec![],
+        ),
+        (
+            "more of metadata than names",
+            json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
+            vec![
+                "$.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+            ],
+        ),
+        (
+            "names of metadata",
+            json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}}}),
+            vec![],
+        ),
+        (
+            "a pattern that is none",
+            a(json!({"type": "string", "pattern": "["})),
+            vec![
+                "$.properties[a].pattern: Invalid value: \"[\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ]: `[`",
+            ],
+        ),
+        (
+            "a choice of what is not declared",
+            json!({"type": "object", "oneOf": [{"properties": {"b": {"minLength": 1}}}]}),
+            vec![
+                "$.properties[b]: Required value: because it is defined in spec.validation.openAPIV3Schema.oneOf[0].properties[b]",
+            ],
+        ),
+        (
+            "an unknown type",
+            a(json!({"type": "text"})),
+            vec![
+                "$.properties[a].type: Unsupported value: \"text\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\"",
+            ],
+        ),
+        (
+            "a reference",
+            a(json!({"type": "string", "$ref": "#/x"})),
+            vec!["$.properties[a].$ref: Forbidden: $ref is not supported"],
+        ),
+        (
+            "a key that may be missing",
+            a(json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}}})),
+            vec![
+                "$.properties[a].items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+            ],
+        ),
+    ] {
+        assert_eq!(of_schema(schema), expected, "{case}");
+    }
+}
+
+#[test]
+fn defaults_are_good_values() {
+    for (case, schema, expected) in [
+        (
+            "of a wrong type",
+            a(json!({"type": "integer", "default": "x"})),
+            vec!["$.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""],
+        ),
+        (
+            "with unknown fields",
+            a(json!({"type": "object", "properties": {"b": {"type": "string"}}, "default": {"c": 1}})),
+            vec!["$.properties[a].default: Invalid value: {\"c\":1}: must not have unknown fields"],
+        ),
+        (
+            "of metadata",
+            json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}}}),
+            vec!["$.properties[metadata].properties[name].default: Forbidden: must not be set in top-level metadata"],
+        ),
+        (
+            "of an embedded object",
+            a(json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
+                "kind": {"type": "string", "default": "1"}}})),
+            vec![
+                "$.properties[a].properties[kind].default: Invalid value: \"1\": must result in valid metadata: kind: Invalid value: \"1\": may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
+            ],
+        ),
+    ] {
+        assert_eq!(of_schema(schema), expected, "{case}");
+    }
+}
+
+#[test]
+fn schemas_have_bounds() {
+    let many: serde_json::Map<String, Value> =
+        (0..70_000).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
+    let told = of_schema(json!({"type": "object", "properties": many}));
+    assert_eq!(told, ["$: Forbidden: the schemas of a definition may have at most 65536 nodes together"]);
+}
+
+#[test]
+fn what_versions_have_in_common_stands_above_them() {
+    let wrong = json!({"openAPIV3Schema": {"type": "string"}});
+    let mut two = with("/spec/versions/0/schema", wrong.clone());
+    two["spec"]["versions"].as_array_mut().unwrap().push(json!({"name": "v2", "schema": wrong}));
+    assert!(causes(None, &two)[0].starts_with("spec.validation.openAPIV3Schema.type: "), "{:?}", causes(None, &two));
+    two["spec"]["versions"][1]["schema"] = boats()["spec"]["versions"][0]["schema"].clone();
+    assert!(causes(None, &two)[0].starts_with("spec.versions[0].schema.openAPIV3Schema.type: "));
+    two["spec"]["versions"][1]["schema"] = Value::Null;
+    assert_eq!(causes(None, &two)[0], "spec.versions[1].schema.openAPIV3Schema: Required value");
+}
+
+#[test]
+fn columns_scale_and_fields_have_paths() {
+    let version = |name: &str, value: Value| {
+        let mut definition = boats();
+        definition["spec"]["versions"][0][name] = value;
+        causes(None, &definition)
+    };
+    let told = version("additionalPrinterColumns", json!([{"name": "A", "type": "text", "jsonPath": "a"}]));
+    assert_eq!(
+        told,
+        [
+            "spec.additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date,integer,number,string",
+            "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"a\": must be a simple json path starting with ."
+        ]
+    );
+    let told = version("subresources", json!({"scale": {"specReplicasPath": ".status.a"}}));
+    assert_eq!(
+        told,
+        [
+            "spec.subresources.scale.specReplicasPath: Invalid value: \".status.a\": should be a json path under .spec",
+            "spec.subresources.scale.statusReplicasPath: Required value"
+        ]
+    );
+    let told = version("selectableFields", json!([{"jsonPath": ".spec"}]));
+    let expected = "spec.selectableFields[0].jsonPath: Invalid value: \".spec\": is an invalid path: does not refer to a valid field";
+    assert_eq!(told, [expected]);
+}
