@@ -109,9 +109,31 @@ fn object(map: &mut Map<String, Value>) {
     {
         *name = format!("{prefix}<5>");
     }
+    if map.get("reason").is_some_and(|reason| reason == "Invalid") {
+        settle_causes(map);
+    }
     map.retain(|key, _| !OURS.iter().any(|own| is_path_of(key, own)));
     for (key, value) in map.iter_mut() {
         walk(value, key);
+    }
+}
+
+/// What is wrong with a custom object, or with the schema of one, comes in the order of a Go map.
+fn settle_causes(map: &mut Map<String, Value>) {
+    let group = map.get("details").map(|details| details["group"].clone()).unwrap_or_default();
+    let is_custom = group.as_str().is_some_and(|group| group.ends_with("example.com"));
+    let Some(causes) = map.get_mut("details").and_then(|details| details["causes"].as_array_mut()) else { return };
+    if !is_custom {
+        return;
+    }
+    causes.sort_by_cached_key(Value::to_string);
+    let text = |cause: &Value, key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+    let all: Vec<String> =
+        causes.iter().map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect();
+    if let Some(Value::String(message)) = map.get_mut("message")
+        && let Some((start, _)) = message.split_once(" is invalid: ")
+    {
+        *message = format!("{start} is invalid: {}", all.join(", "));
     }
 }
 
