@@ -3,6 +3,7 @@
 //! Pure: the caller hands over the quotas of the namespace as they are stored, and writes back the usage that comes out.
 
 mod charge;
+mod held;
 mod resources;
 mod scopes;
 #[cfg(test)]

@@ -31,7 +31,8 @@ pub fn add(sum: &mut Amounts, more: &Amounts) {
     }
 }
 
-fn raise(most: &mut Amounts, other: &Amounts) {
+/// Raises amounts to others that are more.
+pub(super) fn raise(most: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         let most = most.entry(name.clone()).or_insert(*amount);
         if *amount > *most {

@@ -236,3 +236,39 @@ fn what_charges_nothing_is_known_without_the_quotas() {
         assert_eq!(ask.may_charge(), expected, "{case}");
     }
 }
+
+#[test]
+fn what_a_container_holds_while_it_is_resized_counts() {
+    let container =
+        |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}});
+    let status = |name: &str, has: &str, given: &str| json!({"name": name, "allocatedResources": {"cpu": given}, "resources": {"requests": {"cpu": has}, "limits": {"cpu": has}}});
+    let refused = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+    for (case, asks, has, given, conditions, requests, limits) in [
+        ("it grows", "2", "1", "1", json!([]), "2", "2"),
+        ("it has been given more", "1", "1", "2", json!([]), "2", "1"),
+        ("it shrinks, and has not yet", "1", "3", "1", json!([]), "3", "3"),
+        ("it cannot grow", "8", "1", "2", refused, "2", "1"),
+    ] {
+        let pod = json!({
+            "metadata": {"name": "p"}, "spec": {"containers": [container("a", asks)]},
+            "status": {"containerStatuses": [status("a", has, given)], "conditions": conditions},
+        });
+        let used = usage(&resource("pods"), &pod, now());
+        let of = |name: &str| used[name].to_string();
+        assert_eq!((of("requests.cpu"), of("limits.cpu")), (requests.to_owned(), limits.to_owned()), "{case}");
+    }
+    let init = |policy: &str| {
+        let mut first = container("i", "1");
+        first["restartPolicy"] = policy.into();
+        let pod = json!({
+            "spec": {"initContainers": [first], "containers": [container("a", "1")]},
+            "status": {"initContainerStatuses": [status("i", "5", "5")]},
+        });
+        usage(&resource("pods"), &pod, now())["requests.cpu"].to_string()
+    };
+    assert_eq!(
+        (init("Always"), init("")),
+        ("6".to_owned(), "1".to_owned()),
+        "of init containers only those that go on"
+    );
+}

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use portolan_types::{GroupResource, object, quantity::Quantity};
 use serde_json::Value;
 
-use super::{Amounts, add, amounts, resources, scopes};
+use super::{Amounts, add, amounts, held, resources, scopes};
 
 /// Suffix of what is counted per storage class.
 const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
@@ -100,8 +100,7 @@ fn is_live(pod: &Value, now: Timestamp) -> bool {
 }
 
 fn of_pod(pod: &Value, all: &mut Amounts) {
-    let nothing = Value::Null;
-    let (requests, limits) = resources::with_overhead(pod.get("spec").unwrap_or(&nothing));
+    let (requests, limits) = resources::with_overhead(&held::spec(pod));
     add(all, &compute(&requests, &limits));
 }
 
