@@ -182,7 +182,7 @@ pub(super) async fn forget(
     Ok(())
 }
 
-/// Sets `.status` from the copies that stay; whether that changed anything.
+/// Sets `.status` from the copies that stay, where the kind has one; whether that changed anything.
 fn merge(
     upstream: &StoreUpstream,
     key: &ObjectKey,
@@ -191,6 +191,9 @@ fn merge(
     states: &[CopyStatus],
 ) -> bool {
     let Some(kind) = upstream.plane.stored_kind(&key.resource) else { return false };
+    if kind.subresource("status").is_none() {
+        return false;
+    }
     let staying = staying(record, states);
     if staying.is_empty() {
         return false;

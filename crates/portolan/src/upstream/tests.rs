@@ -119,6 +119,26 @@ async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
 }
 
 #[tokio::test]
+async fn kinds_without_a_status_get_none() {
+    let world = World::new();
+    let refused = || CopyState::Failed { reason: "Conflict".to_owned(), message: "it is there already".to_owned() };
+    let synced = || CopyState::Synced { stamp: 1, is_current: true, scaled: None, status: Value::Null };
+    for (resource, has_status) in [("configmaps", false), ("secrets", false), ("serviceaccounts", false), ("services", true)]
+    {
+        let at = key(resource, "web");
+        let object = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "owner", "generation": 1}});
+        world.write(&at, &with_record(object, vec![copy("east", Phase::Active, None, 1)])).await;
+        for state in [synced(), refused()] {
+            world.report_state(&at, "east", 1, state).await;
+        }
+        assert_eq!(world.get(&at).await.unwrap().get("status").is_some(), has_status, "{resource}");
+        let states = world.get(&kept("owner")).await.unwrap();
+        assert_eq!(states["copies"][0]["failed"][0], "Conflict", "{resource}: what is reported is kept all the same");
+        world.0.plane.store().commit(Transaction::one(kept("owner"), Expect::Anything, None)).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn what_an_earlier_stay_reported_does_not_count_for_a_copy_that_comes_back() {
     let world = World::new();
     let at = key("deployments.apps", "web");

@@ -25,10 +25,11 @@ pub(super) fn run(report: &mut Report, scene: &Scene) {
     if !report.check("sync: kubectl apply takes the sample app", || app.apply()) {
         return;
     }
-    let steps: [(&str, &dyn Fn() -> Result<()>); 12] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
         ("every object says where it is placed", &|| poll::until("placement", SYNC_LIMIT, || app.all_placed())),
         ("the real API servers have the copies", &|| poll::until("copies", SYNC_LIMIT, || app.copies_match())),
         ("rollout status and wait see it ready", &|| app.ready_above()),
+        ("kubectl apply takes the sample app once more when it is synced", &|| app.apply()),
         ("pods run on the fake nodes of the placed clusters", &|| pods_run(scene, &app)),
         ("pods, sets and claims show above", &|| projected(&app)),
         ("get -o wide has a CLUSTERS column; placements lists decisions", &|| columns(&app)),
