@@ -10,7 +10,8 @@ use portolan_types::LogicalClusterPath;
 /// How long a server may take to say whether it has the workspace.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Print a kubeconfig for a workspace, with the credentials of `admin.kubeconfig`.
+/// Print a kubeconfig for a workspace, with the administrator's credentials of `admin.kubeconfig`: they are good everywhere, not
+/// only in that workspace. docs/access.md tells how to let others in.
 #[derive(Args)]
 pub(crate) struct Command {
     /// Data directory of the server.

@@ -35,7 +35,7 @@ enum Command {
     Check(check::Check),
     /// Back up the store of a server, restore it, or look at a backup.
     Snapshot(snapshot::Snapshot),
-    /// Print a kubeconfig for a workspace.
+    /// Print the administrator's kubeconfig, for a workspace.
     Kubeconfig(kubeconfig::Command),
     /// Print the version.
     Version(version::Version),

@@ -123,7 +123,8 @@ async fn kinds_without_a_status_get_none() {
     let world = World::new();
     let refused = || CopyState::Failed { reason: "Conflict".to_owned(), message: "it is there already".to_owned() };
     let synced = || CopyState::Synced { stamp: 1, is_current: true, scaled: None, status: Value::Null };
-    for (resource, has_status) in [("configmaps", false), ("secrets", false), ("serviceaccounts", false), ("services", true)]
+    for (resource, has_status) in
+        [("configmaps", false), ("secrets", false), ("serviceaccounts", false), ("services", true)]
     {
         let at = key(resource, "web");
         let object = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "owner", "generation": 1}});
