@@ -83,7 +83,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let seams = Seams::system();
     let listener = TcpListener::bind(config.bind_address)
         .await
-        .with_context(|| format!("cannot listen on {}", config.bind_address))?;
+        .with_context(|| format!("cannot listen on {}; fix: another --bind-address", config.bind_address))?;
     let mut api_config = ApiServerConfig::in_directory(config.data_dir.clone(), seams.clone());
     api_config.bind_address = listener.local_addr().context("the listening address is unknown")?;
     api_config.tls_sans = config.tls_sans;

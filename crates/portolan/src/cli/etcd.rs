@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use http::Uri;
 use portolan_store::{EtcdConfig, Hidden};
 
 /// With `--store etcd`.
@@ -36,6 +37,9 @@ impl EtcdFlags {
     /// Reads the files that are named.
     pub(crate) fn read(&self) -> anyhow::Result<EtcdConfig> {
         ensure!(!self.etcd_endpoints.is_empty(), "--store etcd needs --etcd-endpoints");
+        if let Some(endpoint) = self.etcd_endpoints.iter().find(|endpoint| !is_endpoint(endpoint)) {
+            bail!("--etcd-endpoints: {endpoint:?} is no URL such as https://10.0.0.1:2379");
+        }
         ensure!(!self.etcd_prefix.is_empty(), "--etcd-prefix must not be empty");
         let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
             (Some(certificate), Some(key)) => Some((text(certificate)?, Hidden(text(key)?))),
@@ -53,6 +57,10 @@ impl EtcdFlags {
             user,
         })
     }
+}
+
+fn is_endpoint(text: &str) -> bool {
+    text.parse::<Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some())
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
@@ -73,7 +81,11 @@ mod tests {
         };
         let mut flags = EtcdFlags { etcd_prefix: "/p/".into(), ..EtcdFlags::default() };
         assert!(flags.read().unwrap_err().to_string().contains("--etcd-endpoints"));
-        flags.etcd_endpoints = vec!["http://a:2379".into()];
+        for wrong in ["10.0.0.1:2379", "a", "ftp://a:2379", ""] {
+            flags.etcd_endpoints = vec!["http://a:2379".into(), wrong.into()];
+            assert!(flags.read().unwrap_err().to_string().contains("is no URL"), "{wrong}");
+        }
+        flags.etcd_endpoints = vec!["http://a:2379".into(), "https://[::1]:2379".into()];
         flags.etcd_user = Some("root".into());
         flags.etcd_password_file = file("password", "secret\n");
         flags.etcd_cafile = file("ca", "PEM");

@@ -73,9 +73,10 @@ impl Connections {
     ) -> Result<Arc<dyn Connector>, String> {
         match (connection, kubeconfig) {
             (Connection { direct: Some(_), .. }, Some(text)) => {
-                let direct =
-                    DirectConnector::from_kubeconfig(text, self.addresses).map_err(|error| error.to_string())?;
-                Ok(Arc::new(direct))
+                match DirectConnector::from_kubeconfig(text, self.addresses) {
+                    Ok(direct) => Ok(Arc::new(direct)),
+                    Err(ConnectError::Refused(why) | ConnectError::Failed(why)) => Err(why),
+                }
             }
             (Connection { simulated: Some(simulated), .. }, _) => {
                 let nodes = if simulated.nodes == 0 { DEFAULT_NODES } else { simulated.nodes };
