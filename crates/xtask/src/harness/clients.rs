@@ -1,5 +1,6 @@
 //! The clients of other people, as they are published: Helm, and programs on client-go, controller-runtime, Helm's
-//! library, the Python client, kopf and the JavaScript client. Their sources and pinned versions are in `e2e/clients/`.
+//! library, the Python client, kopf and the JavaScript client. Their sources and pinned versions are in `e2e/clients/`, and in
+//! `e2e/operators/` those of operators that are run as they are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,14 @@ const BUILD_LIMIT: Duration = Duration::from_secs(2400);
 /// The version that `helm version` reports; `go.mod` requires the same.
 const HELM: &str = "v3.22.0";
 
+const PROMETHEUS_OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
+/// The folder of its definitions, in its module and in the cache.
+const DEFINITIONS: &str = "prometheus-operator-crd";
+
 /// Everything built and installed.
 pub(crate) struct Clients {
     go: PathBuf,
+    operators: PathBuf,
     python: PathBuf,
     javascript: PathBuf,
 }
@@ -28,12 +34,17 @@ pub(crate) struct Clients {
 impl Clients {
     /// Finds the clients in the cache or builds and installs them there. A missing go, python3 or npm is an error.
     pub(crate) fn build() -> Result<Self> {
-        Ok(Self { go: build_go()?, python: install_python()?, javascript: install_javascript()? })
+        Ok(Self {
+            go: build_go()?,
+            operators: build_operators()?,
+            python: install_python()?,
+            javascript: install_javascript()?,
+        })
     }
 
     /// The folders, for whoever wants to look.
-    pub(crate) fn folders(&self) -> [&Path; 3] {
-        [&self.go, &self.python, &self.javascript]
+    pub(crate) fn folders(&self) -> [&Path; 4] {
+        [&self.go, &self.operators, &self.python, &self.javascript]
     }
 
     pub(crate) fn helm(&self) -> PathBuf {
@@ -43,6 +54,16 @@ impl Clients {
     /// The chart that both of Helm's suites install.
     pub(crate) fn chart() -> PathBuf {
         sources().join("chart")
+    }
+
+    /// A chart that brings a kind of its own.
+    pub(crate) fn chart_with_kind() -> PathBuf {
+        sources().join("chart-crds")
+    }
+
+    /// prometheus-operator, and the folder of its definitions.
+    pub(crate) fn prometheus_operator(&self) -> (PathBuf, PathBuf) {
+        (self.operators.join("operator"), self.operators.join(DEFINITIONS))
     }
 
     /// A test program of the Go module.
@@ -106,8 +127,34 @@ fn build_go() -> Result<PathBuf> {
         let listed = go(&["list", "-m", "-f", "{{.Version}}", "helm.sh/helm/v3"])?;
         ensure!(listed.trim() == HELM, "go.mod requires Helm {listed}, not {HELM}");
         let out = format!("{}/", dir.display());
-        go(&["test", "-c", "-ldflags", "-s -w", "-o", &out, "./clientgo", "./manager", "./helm"])?;
+        go(&["test", "-c", "-ldflags", "-s -w", "-o", &out, "./clientgo", "./manager", "./fleet", "./helm"])?;
         go(&["build", "-ldflags", &flags, "-o", &out, "tool"]).map(drop)
+    })
+}
+
+/// Operators of other people, with the libraries that they are released with.
+fn build_operators() -> Result<PathBuf> {
+    let module = repository().join("e2e/operators");
+    let go = |args: &[&str]| {
+        let mut command = Command::new("go");
+        command.args(args).current_dir(&module).env("GOFLAGS", "-buildvcs=false -mod=readonly");
+        run(command.env("GOTOOLCHAIN", "local"))
+    };
+    let mut fingerprint = Fingerprint::new();
+    fingerprint.feed_folder(&module)?;
+    fingerprint.feed(go(&["version"])?.as_bytes());
+    cache::entry("clients-operators", &fingerprint, |dir| {
+        go(&["build", "-ldflags", "-s -w", "-o", &format!("{}/", dir.display()), "tool"])?;
+        let source = go(&["list", "-m", "-f", "{{.Dir}}", PROMETHEUS_OPERATOR])?;
+        let (from, to) = (Path::new(source.trim()).join("example").join(DEFINITIONS), dir.join(DEFINITIONS));
+        fs::create_dir(&to).context("cannot make the folder of definitions")?;
+        for entry in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
+            let path = entry?.path();
+            let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            // Go keeps modules read-only, and so would be a copy.
+            fs::write(to.join(path.file_name().unwrap_or_default()), text).context("cannot write a definition")?;
+        }
+        Ok(())
     })
 }
 

@@ -75,14 +75,16 @@ enum Suite {
     Demo,
     /// client-go: typed, dynamic and metadata clients, informers, watches, apply, leader election, events.
     ClientGo,
-    /// controller-runtime: an operator over built-in kinds.
+    /// controller-runtime: an operator over built-in kinds, and one over its own kind with webhooks.
     ControllerRuntime,
     /// Helm, the program and the library.
     Helm,
-    /// The Python client, and an operator written with kopf.
+    /// The Python client, and operators written with kopf.
     Python,
     /// The JavaScript client.
     Javascript,
+    /// prometheus-operator, as it is released.
+    PrometheusOperator,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -111,6 +113,7 @@ impl Suite {
             Self::Helm => Some(Published::Helm),
             Self::Python => Some(Published::Python),
             Self::Javascript => Some(Published::Javascript),
+            Self::PrometheusOperator => Some(Published::PrometheusOperator),
             Self::Kubectl
             | Self::Syncer
             | Self::Sync

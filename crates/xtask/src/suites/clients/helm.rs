@@ -1,5 +1,6 @@
 //! The Helm program, over a chart with every kind that charts are made of, hooks and a test.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -19,9 +20,11 @@ const LIMIT: Duration = Duration::from_secs(150);
 const WAIT: &str = "--wait --wait-for-jobs --timeout 120s";
 
 /// Helm and kubectl in the namespace of the release.
-struct Helm<'a> {
+pub(super) struct Helm<'a> {
     stage: &'a Stage<'a>,
     kubectl: Kubectl,
+    namespace: &'static str,
+    chart: PathBuf,
 }
 
 type Check = (&'static str, fn(&Helm<'_>) -> Result<()>);
@@ -48,20 +51,28 @@ const CHECKS: [Check; 13] = [
 
 /// Runs all checks in order. Each builds on those before it.
 pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
-    let helm = Helm { stage, kubectl: stage.kubectl.in_namespace(NAMESPACE) };
+    let helm = Helm::new(stage, NAMESPACE, Clients::chart());
     for (name, check) in CHECKS {
         report.check(&format!("helm: {name}"), || check(&helm));
     }
 }
 
-impl Helm<'_> {
+impl<'a> Helm<'a> {
+    /// `CHART` in arguments stands for the chart.
+    pub(super) fn new(stage: &'a Stage<'a>, namespace: &'static str, chart: PathBuf) -> Self {
+        Self { stage, kubectl: stage.kubectl.in_namespace(namespace), namespace, chart }
+    }
+
+    pub(super) fn kubectl(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
     fn call(&self, args: &str) -> Result<process::Finished> {
-        let chart = Clients::chart();
-        let chart = chart.to_str().context("the path of the clone is not UTF-8")?;
+        let chart = self.chart.to_str().context("the path of the clone is not UTF-8")?;
         let mut command = Command::new(self.stage.clients.helm());
         command
             .args(args.split_whitespace().map(|word| if word == "CHART" { chart } else { word }))
-            .args(["--namespace", NAMESPACE])
+            .args(["--namespace", self.namespace])
             .env("KUBECONFIG", self.stage.kubectl.kubeconfig_file())
             .env("HOME", self.stage.dir);
         process::run(&mut command, "", LIMIT).with_context(|| format!("helm {args}"))
@@ -75,7 +86,7 @@ impl Helm<'_> {
     }
 
     /// Wants exit code 0 and all of `texts` in stdout.
-    fn says(&self, args: &str, texts: &[&str]) -> Result<()> {
+    pub(super) fn says(&self, args: &str, texts: &[&str]) -> Result<()> {
         let out = self.run(args)?;
         let missing = texts.iter().find(|text| !out.contains(**text));
         ensure!(missing.is_none(), "helm {args}: {missing:?} is not in\n{out}");
@@ -83,7 +94,7 @@ impl Helm<'_> {
     }
 
     /// Wants another exit code, and `text` in stderr.
-    fn refuses(&self, args: &str, text: &str) -> Result<()> {
+    pub(super) fn refuses(&self, args: &str, text: &str) -> Result<()> {
         let ended = self.call(args)?;
         ensure!(!ended.status.success(), "helm {args} succeeded:\n{}", ended.stdout);
         ensure!(ended.stderr.contains(text), "helm {args}: {text:?} is not in\n{}", ended.stderr);
@@ -96,13 +107,13 @@ impl Helm<'_> {
     }
 
     /// One JSONPath of one object.
-    fn path_is(&self, object: &str, path: &str, expected: &str) -> Result<()> {
+    pub(super) fn path_is(&self, object: &str, path: &str, expected: &str) -> Result<()> {
         let found = self.kubectl.run_args(&["get", object, "-o", &format!("jsonpath={path}")])?;
         ensure!(found == expected, "{object} {path} is {found:?}, expected {expected:?}");
         Ok(())
     }
 
-    fn absent(&self, object: &str) -> Result<()> {
+    pub(super) fn absent(&self, object: &str) -> Result<()> {
         let found = self.kubectl.run(&format!("get {object} --ignore-not-found -o name"))?;
         ensure!(found.is_empty(), "{found} is there");
         Ok(())

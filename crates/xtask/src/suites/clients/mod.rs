@@ -2,7 +2,9 @@
 //! kube-apiserver has to work. The same programs pass against a real one (`--against kube`).
 
 mod helm;
+mod helm_kinds;
 mod programs;
+mod prometheus;
 
 use std::fs;
 use std::path::Path;
@@ -27,6 +29,7 @@ pub(super) enum Published {
     Helm,
     Python,
     Javascript,
+    PrometheusOperator,
 }
 
 /// The server forgets changes after this many seconds, so that a watch from the beginning is told so soon.
@@ -102,6 +105,7 @@ impl Published {
             Self::Helm => "helm",
             Self::Python => "python",
             Self::Javascript => "javascript",
+            Self::PrometheusOperator => "prometheus-operator",
         }
     }
 }
@@ -112,15 +116,21 @@ fn run(report: &mut Report, client: Published, stage: &Stage<'_>) {
     }
     match client {
         Published::ClientGo => programs::run(report, "client-go", stage.clients.go("clientgo"), stage),
-        Published::ControllerRuntime => programs::run(report, "controller-runtime", stage.clients.go("manager"), stage),
+        Published::ControllerRuntime => {
+            programs::run(report, "controller-runtime", stage.clients.go("manager"), stage);
+            programs::run(report, "controller-runtime, own kind", stage.clients.go("fleet"), stage);
+        }
         Published::Helm => {
             helm::run(report, stage);
+            helm_kinds::run(report, stage);
             programs::run(report, "helm library", stage.clients.go("helm"), stage);
         }
         Published::Python => {
             programs::run(report, "python", stage.clients.python("client_suite.py"), stage);
             programs::run(report, "kopf", stage.clients.python("kopf_suite.py"), stage);
+            programs::run(report, "kopf, own kind", stage.clients.python("kopf_custom_suite.py"), stage);
         }
+        Published::PrometheusOperator => prometheus::run(report, stage),
         Published::Javascript => match stage.clients.javascript("client_suite.mjs", stage.dir) {
             Ok(command) => programs::run(report, "javascript", command, stage),
             Err(error) => drop(report.check("javascript: the program is laid out", || Err(error))),
