@@ -323,6 +323,36 @@ async fn parameters_are_what_the_binding_names() {
     );
 }
 
+/// Three ConfigMaps with a label, 2.7 MB together.
+async fn large(admin: &Client) -> Value {
+    for name in ["one", "two", "three"] {
+        let metadata = json!({"name": name, "labels": {"set": "large"}});
+        admin.post(MAPS, json!({"metadata": metadata, "data": {"k": "x".repeat(900_000)}})).await.expect(201);
+    }
+    json!({"paramRef": {"selector": {"matchLabels": {"set": "large"}}, "parameterNotFoundAction": "Deny"}})
+}
+
+#[tokio::test]
+async fn parameters_are_read_up_to_a_bound_over_all_bindings() {
+    let admin = Plane::new().await.admin();
+    let reference = large(&admin).await;
+    let kind = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
+    bind(&admin, with(validations("size(params.data.k) > 0"), kind), reference.clone()).await;
+    let (dry, map) = (format!("{MAPS}?dryRun=All"), config_map("m", json!({})));
+    admin.post(&dry, map.clone()).await.expect(201);
+
+    let spec = with(json!({"policyName": "p", "validationActions": ["Deny"]}), reference);
+    let bindings = format!("{GROUP}/validatingadmissionpolicybindings");
+    admin.post(&bindings, json!({"metadata": {"name": "c"}, "spec": spec})).await.expect(201);
+    let refused = admin.post(&dry, map.clone()).await.expect(422).message();
+    let why = "failed to configure binding: policies take more than 4194304 bytes of params";
+    assert_eq!(refused, denied(why).replace("binding 'b'", "binding 'c'"));
+
+    let policy = format!("{GROUP}/validatingadmissionpolicies/p");
+    admin.merge(&policy, json!({"spec": {"failurePolicy": "Ignore"}})).await.expect(200);
+    admin.post(&dry, map).await.expect(201);
+}
+
 #[tokio::test]
 async fn expressions_of_policies_must_compile_when_they_are_written() {
     let admin = Plane::new().await.admin();

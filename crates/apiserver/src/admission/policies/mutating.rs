@@ -25,7 +25,7 @@ use super::{
     },
     config::{Binding, Policy},
     is_exempt,
-    params::{self, Trouble},
+    params::{self, Allowance, Trouble},
 };
 
 /// A policy, one of its bindings, and one of its parameters by namespace and name.
@@ -165,7 +165,7 @@ async fn invocations<'p>(
 ) -> Result<Vec<Bound<'p>>, Status> {
     let namespace = OnceCell::new();
     let matching = Matching { api, request, object: Some(object), old, namespace: &namespace };
-    let mut found = Vec::new();
+    let (mut found, mut allowance) = (Vec::new(), Allowance::new());
     for (at, policy) in policies.iter().enumerate() {
         let invocation = match matching.invocation(&policy.criteria).await {
             Ok(Some(invocation)) => invocation,
@@ -183,7 +183,7 @@ async fn invocations<'p>(
             }
         };
         for (nth, binding) in policy.bindings.iter().enumerate() {
-            match of_binding(&matching, kind.as_ref(), binding).await {
+            match of_binding(&matching, kind.as_ref(), binding, &mut allowance).await {
                 Ok(all) => found.extend(all.into_iter().map(|params| Bound {
                     policy,
                     binding,
@@ -207,6 +207,7 @@ async fn of_binding(
     matching: &Matching<'_>,
     kind: Option<&Target>,
     binding: &Binding,
+    allowance: &mut Allowance,
 ) -> Result<Vec<Option<Value>>, Trouble> {
     let Matching { api, request, .. } = *matching;
     if let Some(criteria) = &binding.criteria {
@@ -215,7 +216,7 @@ async fn of_binding(
             return Ok(Vec::new());
         }
     }
-    params::collect(api, request.cluster.id, kind, binding, request.namespace).await
+    params::collect(api, request.cluster.id, kind, binding, request.namespace, allowance).await
 }
 
 /// A request, while policies change its object.

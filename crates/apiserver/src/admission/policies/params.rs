@@ -1,7 +1,7 @@
 //! The parameters of a binding, as they are stored now.
 
 use portolan_machinery::conversion;
-use portolan_store::{RangeRequest, RangeScope};
+use portolan_store::{RangeRequest, RangeScope, StoredObject};
 use portolan_types::{LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Status};
 use serde_json::Value;
 
@@ -15,6 +15,26 @@ use super::config::{Binding, ParamRef, Params, Policy};
 
 /// Objects that one binding may take its parameters from at once; upstream knows no bound.
 const MAX_PARAMS: usize = 1000;
+/// Bytes of parameters, as they are stored, that all bindings may take together each time that policies look at a request; held
+/// as trees they are many times that.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// What the bindings may still take. What one takes in vain is gone for the others, too: reading it was work.
+pub(super) struct Allowance {
+    bytes: usize,
+}
+
+impl Allowance {
+    pub(super) fn new() -> Self {
+        Self { bytes: MAX_BYTES }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), Trouble> {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.unwrap_or_default();
+        left.map(drop).map_or_else(|| wrong(format!("policies take more than {MAX_BYTES} bytes of params")), Ok)
+    }
+}
 
 /// Why there are no parameters.
 pub(super) enum Trouble {
@@ -58,6 +78,7 @@ pub(super) async fn collect(
     target: Option<&Target>,
     binding: &Binding,
     namespace: &str,
+    allowance: &mut Allowance,
 ) -> Result<Vec<Option<Value>>, Trouble> {
     let (Some(target), Some(reference)) = (target, &binding.params) else { return Ok(vec![None]) };
     let namespace = match (target.kind.namespaced, reference.namespace.as_str(), namespace) {
@@ -69,7 +90,7 @@ pub(super) async fn collect(
         (true, "", own) => Some(own),
         (true, named, _) => Some(named),
     };
-    let found = read(api, cluster, target, reference, namespace).await?;
+    let found = read(api, cluster, target, reference, namespace, allowance).await?;
     if found.is_empty() && reference.denies_without {
         return wrong("no params found for policy binding with `Deny` parameterNotFoundAction");
     }
@@ -82,6 +103,7 @@ async fn read(
     target: &Target,
     reference: &ParamRef,
     namespace: Option<&str>,
+    allowance: &mut Allowance,
 ) -> Result<Vec<Value>, Trouble> {
     let resource = target.stored_as();
     let namespace: Option<NamespaceName> = match namespace.map(str::parse).transpose() {
@@ -89,11 +111,12 @@ async fn read(
         // What is no name is nothing's name.
         Err(_) => return Ok(Vec::new()),
     };
-    let stored = match &reference.which {
+    match &reference.which {
         Params::Named(name) => {
             let Ok(name) = name.parse() else { return Ok(Vec::new()) };
             let key = ObjectKey { cluster, resource, scope: namespace.into(), name };
-            api.store.get(&key).await.map_err(|e| status_for(&e))?.into_iter().collect()
+            let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
+            shown(api, target, stored.into_iter().collect(), allowance).await
         }
         Params::Selected(selector) => {
             let selector = selector.as_ref().or_else(|why| wrong(why.clone()))?;
@@ -101,26 +124,51 @@ async fn read(
                 Some(namespace) => RangeScope::Namespace(cluster, resource, namespace),
                 None => RangeScope::Cluster(cluster, resource),
             };
-            selected(api, scope, selector).await?
+            selected(api, target, scope, selector, allowance).await
         }
-    };
-    let shown = |stored: portolan_store::StoredObject| {
+    }
+}
+
+/// Slice by slice, so that what is too much is noticed before it is held.
+async fn selected(
+    api: &ApiServer,
+    target: &Target,
+    scope: RangeScope,
+    selector: &LabelSelector,
+    allowance: &mut Allowance,
+) -> Result<Vec<Value>, Trouble> {
+    let mut request = RangeRequest { labels: selector.clone(), ..RangeRequest::slices(scope) };
+    let mut found = Vec::new();
+    loop {
+        let page = api.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+        if found.len() + page.objects.len() > MAX_PARAMS {
+            return wrong(format!("paramRef.selector selects more than {MAX_PARAMS} params"));
+        }
+        let next = request.next(&page);
+        found.extend(shown(api, target, page.objects, allowance).await?);
+        match next {
+            Some(next) => request = next,
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Stored objects as expressions see them.
+async fn shown(
+    api: &ApiServer,
+    target: &Target,
+    stored: Vec<StoredObject>,
+    allowance: &mut Allowance,
+) -> Result<Vec<Value>, Trouble> {
+    let size = |stored: &[StoredObject]| stored.iter().map(|one| one.record.body().len()).sum::<usize>();
+    let read = size(&stored);
+    allowance.take(read)?;
+    let stored = api.in_version(target, stored).await?;
+    // A webhook may have made more of them.
+    allowance.take(size(&stored).saturating_sub(read))?;
+    let tree = |stored: StoredObject| {
         let tree = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
         Ok(if target.is_read_as_served() { tree } else { conversion::from_storage(&target.kind, tree) })
     };
-    let stored = api.in_version(target, stored).await?;
-    stored.into_iter().map(shown).collect::<Result<_, Status>>().map_err(Trouble::Failed)
-}
-
-async fn selected(
-    api: &ApiServer,
-    scope: RangeScope,
-    selector: &LabelSelector,
-) -> Result<Vec<portolan_store::StoredObject>, Trouble> {
-    let request = RangeRequest { labels: selector.clone(), limit: Some(MAX_PARAMS + 1), ..RangeRequest::all(scope) };
-    let found = api.store.range(request).await.map_err(|e| status_for(&e))?.objects;
-    match found.len() > MAX_PARAMS {
-        true => wrong(format!("paramRef.selector selects more than {MAX_PARAMS} params")),
-        false => Ok(found),
-    }
+    stored.into_iter().map(tree).collect::<Result<_, Status>>().map_err(Trouble::Failed)
 }

@@ -17,7 +17,7 @@ use super::{
     Asked,
     config::{Binding, Policy},
     is_exempt,
-    params::{self, Trouble},
+    params::{self, Allowance, Trouble},
 };
 
 /// The longest value of an annotation, in bytes.
@@ -39,7 +39,7 @@ pub(in crate::admission) async fn validate(
     };
     let (namespace, rights) = (OnceCell::new(), OnceCell::new());
     let matching = Matching { api, request, object, old, namespace: &namespace };
-    let mut review = Review { asked: Asked { matching, rights: &rights }, denied: None };
+    let mut review = Review { asked: Asked { matching, rights: &rights }, allowance: Allowance::new(), denied: None };
     for policy in &configuration.validating_policies {
         review.policy(policy).await?;
     }
@@ -76,6 +76,7 @@ type Annotations = BTreeMap<String, Vec<String>>;
 /// A request under review.
 struct Review<'a> {
     asked: Asked<'a>,
+    allowance: Allowance,
     denied: Option<Denied>,
 }
 
@@ -97,7 +98,8 @@ impl Review<'_> {
                 continue;
             }
             let namespace = request.namespace;
-            match params::collect(api, request.cluster.id, kind.as_ref(), binding, namespace).await {
+            let allowance = &mut self.allowance;
+            match params::collect(api, request.cluster.id, kind.as_ref(), binding, namespace, allowance).await {
                 Ok(params) => self.bound(policy, binding, &invocation, &params, &mut annotations).await?,
                 Err(trouble) => self.trouble(policy, Some(binding), trouble)?,
             }
