@@ -20,6 +20,11 @@ pub fn is_needed(kind: &Kind) -> bool {
     is_other_version(kind) || !kind.is_typed()
 }
 
+/// Whether an object that is stored in the version of `kind` is served as it is, as JSON.
+pub fn is_served_as_stored(kind: &Kind, body: &[u8]) -> bool {
+    !is_other_version(kind) && kind.content.as_ref().is_none_or(|content| content.is_served_as_stored(body))
+}
+
 fn is_other_version(kind: &Kind) -> bool {
     kind.storage.group != kind.gvk.group || kind.storage.version != kind.gvk.version
 }

@@ -20,8 +20,12 @@ pub(crate) struct ListWriter {
 }
 
 impl ListWriter {
-    pub(crate) fn new(shape: Shape, metadata: Value) -> Self {
+    pub(crate) fn new(shape: Shape, mut metadata: Value) -> Self {
         let kind = &shape.target.kind;
+        // Lists of custom resources always say how they go on.
+        if !kind.is_typed() && shape.accepted.form == Form::Object && metadata.get("continue").is_none() {
+            metadata["continue"] = "".into();
+        }
         let untyped = shape.accepted.form == Form::Object && shape.target.has_protobuf();
         let begins = || format!("{{\"apiVersion\":\"{}\",", kind.group_version());
         let goes_on = || format!("\"kind\":\"{}\",\"metadata\":{{", kind.gvk.kind);

@@ -118,6 +118,11 @@ impl Content {
         values::fill(object, &self.schema, &mut room);
     }
 
+    /// Whether a stored object, as JSON, is served as it is.
+    pub(crate) fn is_served_as_stored(&self, body: &[u8]) -> bool {
+        values::is_settled(body, &self.schema)
+    }
+
     /// What is wrong with a new object, metadata aside.
     pub(crate) fn check_new(&self, object: &Value, errors: &mut Errors) {
         let root = Path::default();

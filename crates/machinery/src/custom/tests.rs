@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::{decode, validation};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -142,4 +143,58 @@ fn a_definition_goes_when_its_instances_have_gone() {
         assert_eq!(crd["status"]["conditions"][2]["reason"], reason);
         assert_eq!(crd["metadata"]["finalizers"], finalizers);
     }
+}
+
+fn with_schema() -> (crate::kinds::KindTable, std::sync::Arc<crate::kinds::Kind>) {
+    let mut crd = accepted(widgets());
+    let rule = json!([{"rule": "self.size != 13", "message": "thirteen is unlucky"}]);
+    crd["spec"]["versions"][0]["schema"] = json!({"openAPIV3Schema": {"type": "object", "properties": {
+        "spec": {"type": "object", "x-kubernetes-validations": rule,
+            "properties": {"size": {"type": "integer", "default": 1}}}}}});
+    let table = compile(&crd).unwrap();
+    let kind = table.resource("example.dev", "v1", "widgets").unwrap().clone();
+    (table, kind)
+}
+
+#[test]
+fn custom_resources_say_what_they_are() {
+    let (table, kind) = with_schema();
+    let read = |object: Value| {
+        let body = object.to_string().into_bytes();
+        decode::decode(&table, &kind, decode::MediaType::Json, &body, decode::FieldValidation::Warn)
+    };
+    let body = r#"{"apiVersion":"example.dev/v1","spec":{"size":1}}"#;
+    let missing = read(serde_json::from_str(body).unwrap()).unwrap_err();
+    let expected = format!(
+        "the object provided is unrecognized (must be of type Widget): Object 'Kind' is missing in '{body}' ({} ...)",
+        &body[..30]
+    );
+    assert_eq!((missing.code(), missing.message()), (400, &*expected));
+    let other = read(json!({"apiVersion": "example.dev/v2", "kind": "Widget"})).unwrap_err();
+    let expected =
+        "the API version in the data (example.dev/v2) does not match the expected API version (example.dev/v1)";
+    assert_eq!(other.message(), expected);
+    let read = read(json!({"apiVersion": "example.dev/v1", "kind": "Widget", "spec": {"color": 1}})).unwrap();
+    assert_eq!((&read.object["spec"], &*read.warnings), (&json!({}), &["unknown field \"spec.color\"".to_owned()][..]));
+}
+
+#[test]
+fn rules_are_run_on_what_is_otherwise_good() {
+    let (table, kind) = with_schema();
+    let told = |size: Value| {
+        let metadata = json!({"name": "a", "namespace": "n"});
+        let object =
+            json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": metadata, "spec": {"size": size}});
+        let causes = validation::validate_create(&table, &kind, &object);
+        causes.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(json!(1)), Vec::<String>::new());
+    assert_eq!(told(json!(13)), ["spec: Invalid value: thirteen is unlucky"]);
+    assert_eq!(
+        told(json!("x")),
+        [
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+            "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+        ]
+    );
 }

@@ -143,12 +143,27 @@ pub(super) fn wrong_type(table: &KindTable, kind: &Kind, api_version: &str, name
     };
     let is_known = table.object_type(&gvk.group, &gvk.version, &gvk.kind).is_some();
     if is_known && *name == *kind.gvk.kind && gvk.group == kind.gvk.group {
-        return Status::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({own})"
-        ));
+        return wrong_version(kind, api_version);
     }
     unhandled(name, &gvk.version, kind, &other_type(table, kind, api_version, name))
 }
+
+/// The answer to a custom resource of another version.
+pub(super) fn wrong_version(kind: &Kind, api_version: &str) -> Status {
+    let own = kind.group_version();
+    Status::bad_request(format!(
+        "the API version in the data ({api_version}) does not match the expected API version ({own})"
+    ))
+}
+
+/// The answer to a custom resource that does not say what it is.
+pub(super) fn no_kind(kind: &Kind, body: &[u8]) -> Status {
+    let shown = String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN)]);
+    unrecognized(kind, body, &format!("Object 'Kind' is missing in '{shown}'"))
+}
+
+/// What is repeated of a body.
+const MAX_SHOWN: usize = 4096;
 
 /// What Go calls the place where Kubernetes' types are registered.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";

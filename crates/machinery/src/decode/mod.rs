@@ -275,6 +275,14 @@ fn check_type(table: &KindTable, kind: &Kind, mut object: Value, body: &[u8]) ->
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     let expected = kind.group_version().to_string();
+    if !kind.is_typed() {
+        // What custom resources are must be said; whether it is right is left to their validation.
+        return match (version == expected, name.is_empty()) {
+            (_, true) => Err(errors::no_kind(kind, body)),
+            (true, _) => Ok(object),
+            (false, _) => Err(errors::wrong_version(kind, version)),
+        };
+    }
     let same = (version.is_empty() || version == expected) && (name.is_empty() || *name == *kind.gvk.kind);
     if !same {
         return Err(errors::wrong_type(table, kind, version, name, body));

@@ -1,10 +1,14 @@
 //! Creating.
 
-use portolan_types::{Reason, Status, object};
+use portolan_types::{GroupKind, Reason, Status, object};
 use serde_json::Value;
 
 use super::{WriteContext, keep_server_keys, strategy};
-use crate::{defaults, kinds::Kind, validation};
+use crate::{
+    defaults,
+    kinds::Kind,
+    validation::{self, FieldError},
+};
 
 /// Random characters at the end of a generated name.
 const SUFFIX_LENGTH: usize = 5;
@@ -36,6 +40,7 @@ pub fn prepare_create(
     strategy::before_create(ctx, kind, &mut object);
     defaults::apply(ctx.table, kind, &mut object)?;
     strategy::after_defaults(ctx, kind, &mut object);
+    check_kind(kind, &object)?;
     let causes = validation::validate_create(ctx.table, kind, &object);
     match causes.is_empty() {
         true => Ok(object),
@@ -59,6 +64,20 @@ pub(super) fn fill_type(kind: &Kind, object: &mut Value) {
     if object.get("apiVersion").is_none() {
         object["apiVersion"] = kind.group_version().to_string().into();
     }
+}
+
+/// Custom resources may be sent as what they are not.
+///
+/// # Errors
+/// 422 when it is another kind.
+pub(super) fn check_kind(kind: &Kind, object: &Value) -> Result<(), Status> {
+    let own = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if kind.is_typed() || *own == *kind.gvk.kind {
+        return Ok(());
+    }
+    let cause = FieldError::invalid("kind", &own.into(), &format!("must be {}", kind.gvk.kind));
+    let own = GroupKind { group: kind.gvk.group.clone(), kind: own.into() };
+    Err(Status::invalid(&own, object::name(object), vec![cause.into()]))
 }
 
 /// Gives the object the namespace of the URL.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     WriteContext,
-    create::{fill_type, match_name, match_namespace},
+    create::{check_kind, fill_type, match_name, match_namespace},
     is_removable, keep_server_keys, strategy,
 };
 use crate::{
@@ -60,6 +60,7 @@ pub fn prepare_update(
         let resource = GroupKind { group: kind.gvk.group.clone(), kind: kind.resource.clone() };
         return Err(Status::invalid(&resource, object::name(old), vec![validation::no_resource_version()]));
     }
+    check_kind(kind, &new)?;
     let causes = validation::validate_update(ctx.table, kind, subresource, old, &new);
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(old), causes));

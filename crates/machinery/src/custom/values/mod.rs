@@ -9,6 +9,7 @@ mod numbers;
 mod patterns;
 mod prune;
 mod result;
+mod settled;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -19,6 +20,7 @@ pub(super) use lists::check as check_lists;
 pub(crate) use numbers::go_float;
 pub(crate) use patterns::Budget as PatternBudget;
 pub(super) use prune::{drop_bare_nulls, prune, prune_part, whole_numbers};
+pub(super) use settled::is_settled;
 pub(super) use validate::validate;
 
 /// Puts a step in front of a path that grows from its end.

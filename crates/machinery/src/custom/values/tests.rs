@@ -251,3 +251,37 @@ fn numbers_are_those_of_go() {
         assert_eq!(go_float(number), expected);
     }
 }
+
+#[test]
+fn what_would_not_change_is_told_from_bytes() {
+    let of = json!({"properties": {
+        "a": {"type": "string", "default": "x"},
+        "s": {"type": "object", "properties": {"b": {"default": 1}, "c": {"nullable": true}}},
+        "list": {"items": {"type": "object", "properties": {"b": {}}}},
+        "free": {"x-kubernetes-preserve-unknown-fields": true},
+        "map": {"additionalProperties": {"type": "string"}},
+        "inner": {"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    let of = schema(&of);
+    for (case, object, expected) in [
+        ("nothing to do", json!({"apiVersion": "v1", "kind": "K", "metadata": {"x": 1}, "a": "y"}), true),
+        (
+            "everything is there",
+            json!({"a": "y", "s": {"b": 2, "c": null}, "list": [{"b": 1}], "free": {"z": [1]}, "map": {"k": "v"}}),
+            true,
+        ),
+        ("a default is missing", json!({}), false),
+        ("one further down", json!({"a": "y", "s": {}}), false),
+        ("a field that is not declared", json!({"a": "y", "z": 1}), false),
+        ("one in a list", json!({"a": "y", "list": [{"z": 1}]}), false),
+        ("a null that is no value", json!({"a": "y", "map": {"k": null}}), false),
+        ("an embedded object", json!({"a": "y", "inner": {"kind": "K"}}), false),
+    ] {
+        assert_eq!(is_settled(object.to_string().as_bytes(), &of), expected, "{case}");
+        let mut served = object.clone();
+        let taken = prune(&mut served, &of);
+        drop_bare_nulls(&mut served, &of);
+        fill(&mut served, &of, &mut Room::to_write());
+        assert!(!expected || (taken.is_empty() && served == object), "{case}: it does change");
+    }
+}

@@ -4,6 +4,7 @@ mod conversion;
 mod internal;
 mod names_of;
 mod schema;
+mod shown;
 mod structural;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::{
-    Errors, names,
+    Errors, FieldError, names,
     rules::{
         Rules,
         Step::{Given, Metadata, MetadataChange},
@@ -161,11 +162,17 @@ fn versions(spec: &At<'_>, schemas: &mut Schemas, errors: &mut Errors) {
         }
     }
     if doubled {
-        errors.invalid(&path, spec.get("versions"), "must contain unique version names");
+        let shown = shown::versions(spec.get("versions"));
+        errors.push(FieldError::invalid_shown(&path, &shown, "must contain unique version names"));
     }
     let stored = spec.items("versions").filter(|version| version.flag("storage")).count();
     if stored != 1 {
-        errors.invalid(&path, spec.get("versions"), "must have exactly one version marked as storage version");
+        let shown = shown::versions(spec.get("versions"));
+        errors.push(FieldError::invalid_shown(
+            &path,
+            &shown,
+            "must have exactly one version marked as storage version",
+        ));
     }
 }
 
@@ -288,7 +295,7 @@ fn beside_status(schema: &At<'_>, errors: &mut Errors) {
             let why = format!(
                 "only [{all}] fields are allowed at the root of the schema if the status subresource is enabled"
             );
-            return errors.invalid(&schema.path, schema.value, &why);
+            return errors.push(FieldError::invalid_shown(&schema.path, &shown::schema(schema.value), &why));
         }
     }
 }

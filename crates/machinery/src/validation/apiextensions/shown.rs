@@ -47,7 +47,10 @@ fn version(value: &Value) -> String {
         ("Schema", validation),
         ("Subresources", subresources(part("subresources"))),
         ("AdditionalPrinterColumns", list(part("additionalPrinterColumns"), &column)),
-        ("SelectableFields", list(part("selectableFields"), &|own| fields(&[("JSONPath", or(own, "jsonPath", "".into()))]))),
+        (
+            "SelectableFields",
+            list(part("selectableFields"), &|own| fields(&[("JSONPath", or(own, "jsonPath", "".into()))])),
+        ),
     ])
 }
 
@@ -111,9 +114,7 @@ fn of_field(schema: &Value, name: &str, own: &str) -> String {
         "AllOf" | "OneOf" | "AnyOf" => list(value, &of_schema),
         "Not" => one(value),
         "Properties" | "PatternProperties" | "Definitions" => schemas(value),
-        "Items" if !value.is_null() => {
-            fields(&[("Schema", one(value)), ("JSONSchemas", list(value, &of_schema))])
-        }
+        "Items" if !value.is_null() => fields(&[("Schema", one(value)), ("JSONSchemas", list(value, &of_schema))]),
         "AdditionalProperties" | "AdditionalItems" if !value.is_null() => {
             let allows = json!(value.is_object() || *value == Value::Bool(true));
             fields(&[("Allows", allows.to_string()), ("Schema", one(value))])
