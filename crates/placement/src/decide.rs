@@ -240,7 +240,7 @@ impl<'a> Planner<'a> {
             _ => Cow::Borrowed(&[]),
         };
         let mut selection = select(candidates, count, &spread);
-        selection.left.extend(rest.into_iter().map(|c| (c, Reason::LowerScore)));
+        selection.left.extend(rest.into_iter().map(|c| (c, Reason::NotNeeded)));
         selection
     }
 

@@ -38,7 +38,7 @@ pub enum Reason {
     /// It would make the spread uneven.
     SpreadSkew,
     /// It fits, but enough others are better.
-    LowerScore,
+    NotNeeded,
     /// The object has ended and is not run again.
     Finished,
 }
@@ -63,7 +63,7 @@ impl Reason {
             Self::InsufficientCapacity => "InsufficientCapacity",
             Self::SpreadKeyMissing => "SpreadKeyMissing",
             Self::SpreadSkew => "SpreadSkew",
-            Self::LowerScore => "LowerScore",
+            Self::NotNeeded => "NotNeeded",
             Self::Finished => "Finished",
         }
     }
@@ -87,7 +87,7 @@ impl Reason {
             Self::InsufficientCapacity => "without enough capacity",
             Self::SpreadKeyMissing => "without the label to spread over",
             Self::SpreadSkew => "against the spread",
-            Self::LowerScore => "not needed",
+            Self::NotNeeded => "not needed",
             Self::Finished => "too late for an object that has ended",
         }
     }

@@ -60,7 +60,7 @@ pub(crate) fn select<'a>(mut candidates: Vec<Candidate<'a>>, count: usize, sprea
         domains.iter_mut().for_each(|d| d.take(&candidate));
         selection.taken.push(candidate);
     }
-    let reason = if selection.taken.len() < count { Reason::SpreadSkew } else { Reason::LowerScore };
+    let reason = if selection.taken.len() < count { Reason::SpreadSkew } else { Reason::NotNeeded };
     selection.left.extend(open.into_iter().map(|candidate| (candidate, reason)));
     selection
 }

@@ -33,7 +33,7 @@ impl<'a> Planner<'a> {
         loop {
             let parts = self.parts(replicas, &selection.taken);
             let fits = parts.iter().sum::<i64>() >= replicas;
-            let spare = selection.left.iter().position(|(_, reason)| *reason == Reason::LowerScore);
+            let spare = selection.left.iter().position(|(_, reason)| *reason == Reason::NotNeeded);
             let may = selection.taken.len() < self.ctx.rules.most() && !self.workload().single;
             match spare.filter(|_| !fits && may && self.workload().pin.is_none()) {
                 Some(at) => selection.taken.push(selection.left.remove(at).0),
