@@ -2,8 +2,12 @@
 
 use serde_json::Value;
 
-/// Most results of one path: each step can multiply them.
-const MAX_RESULTS: usize = 10_000;
+/// Most values that are looked at for one path: each step can multiply them.
+const MAX_VALUES: usize = 10_000;
+/// Bytes of the longest path.
+const MAX_TEXT: usize = 1024;
+/// How deep filters may lie in filters.
+const MAX_FILTERS: usize = 4;
 
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,10 +58,18 @@ enum Operator {
 }
 
 impl Path {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`. `None` when it is none.
+    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`. `None` when it is none, or longer or deeper than
+    /// any that people write.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.len() > MAX_TEXT {
+            return None;
+        }
+        Self::parse_within(text, MAX_FILTERS)
+    }
+
+    fn parse_within(text: &str, filters: usize) -> Option<Self> {
         let text = text.trim();
-        let mut parser = Parser { rest: text.strip_prefix(['$', '@']).unwrap_or(text) };
+        let mut parser = Parser { rest: text.strip_prefix(['$', '@']).unwrap_or(text), filters };
         let mut steps = Vec::new();
         while !parser.rest.is_empty() {
             steps.push(parser.step()?);
@@ -65,27 +77,37 @@ impl Path {
         Some(Self(steps.into()))
     }
 
-    /// What it leads to. What is missing leads nowhere.
+    /// What it leads to, as far as it is not too much. What is missing leads nowhere.
     pub(crate) fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
+        self.find_within(root, &mut MAX_VALUES.clone())
+    }
+
+    fn find_within<'v>(&self, root: &'v Value, room: &mut usize) -> Vec<&'v Value> {
         self.0.iter().fold(vec![root], |found, step| {
             let mut next = Vec::new();
-            for value in found {
-                step.follow(value, &mut next);
-                next.truncate(MAX_RESULTS);
-            }
+            found.into_iter().for_each(|value| step.follow(value, &mut next, room));
             next
         })
     }
 }
 
+/// Keeps values as long as there is room.
+fn keep<'v>(values: impl IntoIterator<Item = &'v Value>, out: &mut Vec<&'v Value>, room: &mut usize) {
+    for value in values {
+        let Some(left) = room.checked_sub(1) else { return };
+        *room = left;
+        out.push(value);
+    }
+}
+
 impl Step {
-    fn follow<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) {
+    fn follow<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>, room: &mut usize) {
         match (self, value) {
-            (Self::Field(name), Value::Object(fields)) => out.extend(fields.get(&**name)),
+            (Self::Field(name), Value::Object(fields)) => keep(fields.get(&**name), out, room),
             (Self::One(at), Value::Array(items)) => {
                 let count = items.len() as i64;
                 let at = if *at < 0 { at + count } else { *at };
-                out.extend(usize::try_from(at).ok().and_then(|at| items.get(at)));
+                keep(usize::try_from(at).ok().and_then(|at| items.get(at)), out, room);
             }
             (Self::Slice { from, to, step }, Value::Array(items)) => {
                 let count = items.len() as i64;
@@ -93,45 +115,49 @@ impl Step {
                     |at: i64| usize::try_from((if at < 0 { at + count } else { at }).clamp(0, count)).unwrap_or(0);
                 let (from, to) = (from.map_or(0, place), to.map_or(items.len(), place));
                 let step = usize::try_from(*step).unwrap_or(1).max(1);
-                out.extend(items.get(from..to.max(from)).unwrap_or_default().iter().step_by(step));
+                keep(items.get(from..to.max(from)).unwrap_or_default().iter().step_by(step), out, room);
             }
-            (Self::All, Value::Array(items)) => out.extend(items),
-            (Self::All, Value::Object(fields)) => out.extend(fields.values()),
-            (Self::Deep, value) => deep(value, out),
-            (Self::Union(steps), value) => steps.iter().for_each(|step| step.follow(value, out)),
-            (Self::Filter(filter), Value::Array(items)) => out.extend(items.iter().filter(|item| filter.holds(item))),
+            (Self::All, Value::Array(items)) => keep(items, out, room),
+            (Self::All, Value::Object(fields)) => keep(fields.values(), out, room),
+            (Self::Deep, value) => deep(value, out, room),
+            (Self::Union(steps), value) => steps.iter().for_each(|step| step.follow(value, out, room)),
+            (Self::Filter(filter), Value::Array(items)) => {
+                for item in items.iter().take(*room) {
+                    if filter.holds(item, room) {
+                        keep([item], out, room);
+                    }
+                }
+            }
             _ => {}
         }
     }
 }
 
-fn deep<'v>(value: &'v Value, out: &mut Vec<&'v Value>) {
-    if out.len() >= MAX_RESULTS {
-        return;
-    }
-    out.push(value);
+fn deep<'v>(value: &'v Value, out: &mut Vec<&'v Value>, room: &mut usize) {
+    keep([value], out, room);
     match value {
-        Value::Array(items) => items.iter().for_each(|item| deep(item, out)),
-        Value::Object(fields) => fields.values().for_each(|field| deep(field, out)),
+        _ if *room == 0 => {}
+        Value::Array(items) => items.iter().take(*room).for_each(|item| deep(item, out, room)),
+        Value::Object(fields) => fields.values().take(*room).for_each(|field| deep(field, out, room)),
         _ => {}
     }
 }
 
 impl Operand {
-    fn value(&self, item: &Value) -> Option<Value> {
+    fn value<'v>(&'v self, item: &'v Value, room: &mut usize) -> Option<&'v Value> {
         match self {
-            Self::Literal(value) => Some(value.clone()),
-            Self::Path(path) => path.find(item).first().map(|value| Value::clone(value)),
+            Self::Literal(value) => Some(value),
+            Self::Path(path) => path.find_within(item, room).first().copied(),
         }
     }
 }
 
 impl Filter {
-    fn holds(&self, item: &Value) -> bool {
-        let Some(left) = self.left.value(item) else { return false };
+    fn holds(&self, item: &Value, room: &mut usize) -> bool {
+        let Some(left) = self.left.value(item, room) else { return false };
         let Some((operator, right)) = &self.compared else { return true };
-        let Some(right) = right.value(item) else { return false };
-        let order = match (&left, &right) {
+        let Some(right) = right.value(item, room) else { return false };
+        let order = match (left, right) {
             (Value::Number(left), Value::Number(right)) => left.as_f64().partial_cmp(&right.as_f64()),
             (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
             (left, right) if left == right => Some(std::cmp::Ordering::Equal),
@@ -150,6 +176,8 @@ impl Filter {
 
 struct Parser<'p> {
     rest: &'p str,
+    /// How deep filters may still lie.
+    filters: usize,
 }
 
 impl<'p> Parser<'p> {
@@ -161,7 +189,7 @@ impl<'p> Parser<'p> {
         if let Some(rest) = self.rest.strip_prefix('[') {
             let end = closing(rest)?;
             self.rest = &rest[end + 1..];
-            return bracket(rest[..end].trim());
+            return bracket(rest[..end].trim(), self.filters);
         }
         let rest = self.rest.strip_prefix('.').unwrap_or(self.rest);
         if rest.is_empty() || rest.starts_with('[') {
@@ -209,13 +237,14 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn bracket(inner: &str) -> Option<Step> {
+fn bracket(inner: &str, filters: usize) -> Option<Step> {
     if let Some(filter) = inner.strip_prefix("?(").and_then(|rest| rest.strip_suffix(')')) {
-        return Some(Step::Filter(Box::new(filter_of(filter)?)));
+        return Some(Step::Filter(Box::new(filter_of(filter, filters.checked_sub(1)?)?)));
     }
     let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
     if parts.len() > 1 && !inner.starts_with(['\'', '"']) {
-        return parts.into_iter().map(bracket).collect::<Option<Vec<_>>>().map(|steps| Step::Union(steps.into()));
+        let steps = parts.into_iter().map(|part| bracket(part, filters)).collect::<Option<Vec<_>>>();
+        return steps.map(|steps| Step::Union(steps.into()));
     }
     if inner == "*" {
         return Some(Step::All);
@@ -248,7 +277,7 @@ const OPERATORS: [(&str, Operator); 6] = [
     (">", Operator::Greater),
 ];
 
-fn filter_of(text: &str) -> Option<Filter> {
+fn filter_of(text: &str, filters: usize) -> Option<Filter> {
     let mut quote = None;
     for (at, c) in text.char_indices() {
         match (quote, c) {
@@ -257,22 +286,22 @@ fn filter_of(text: &str) -> Option<Filter> {
             (None, '\'' | '"') => quote = Some(c),
             (None, _) => {
                 if let Some((word, operator)) = OPERATORS.iter().find(|(word, _)| text[at..].starts_with(word)) {
-                    let right = operand(&text[at + word.len()..])?;
-                    return Some(Filter { left: operand(&text[..at])?, compared: Some((*operator, right)) });
+                    let right = operand(&text[at + word.len()..], filters)?;
+                    return Some(Filter { left: operand(&text[..at], filters)?, compared: Some((*operator, right)) });
                 }
             }
         }
     }
-    Some(Filter { left: operand(text)?, compared: None })
+    Some(Filter { left: operand(text, filters)?, compared: None })
 }
 
-fn operand(text: &str) -> Option<Operand> {
+fn operand(text: &str, filters: usize) -> Option<Operand> {
     let text = text.trim();
     if let Some(text) = quoted(text) {
         return Some(Operand::Literal(text.into()));
     }
     if text.starts_with(['@', '$', '.']) {
-        return Path::parse(text).map(Operand::Path);
+        return Path::parse_within(text, filters).map(Operand::Path);
     }
     match text {
         "true" => Some(Operand::Literal(true.into())),
@@ -315,6 +344,24 @@ mod tests {
         }
         for wrong in [".spec[", ".spec[a]", ".a]b", ".a[?(b)]"] {
             assert_eq!(Path::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_are_bounded() {
+        let nested = |depth: usize| format!("{}{}", ".a[?(@".repeat(depth), ")]".repeat(depth));
+        assert!(Path::parse(&nested(MAX_FILTERS)).is_some());
+        assert_eq!(Path::parse(&nested(MAX_FILTERS + 1)), None);
+        assert_eq!(Path::parse(&nested(100_000)), None);
+        let object = json!({"l": vec![vec![1; 100]; 1000]});
+        for (path, most) in [
+            (".l[*,*,*,*,*,*,*,*,*,*,*,*,*,*,*,*,*,*]", MAX_VALUES),
+            ("......................l", MAX_VALUES),
+            (".l[?(@[?(@..)])]", 1000),
+            (".l[*][*]", MAX_VALUES),
+        ] {
+            let found = Path::parse(path).unwrap_or_else(|| panic!("{path}")).find(&object);
+            assert!(found.len() <= most, "{path}: {}", found.len());
         }
     }
 }
