@@ -1,5 +1,7 @@
 //! Which part of an old object a part of a new one is compared with.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use crate::custom::schema::{ListKind, Schema};
@@ -18,19 +20,26 @@ impl<'v> Pair<'v> {
         Some(Self { new, old, schema: self.schema.at_key(name)? })
     }
 
-    pub(super) fn index(self, at: usize) -> Option<Self> {
-        let (new, old) = (self.new.as_array()?.get(at)?, self.old.as_array()?);
-        let ListKind::Map(keys) = &self.schema.list else { return None };
-        let wanted = keys_of(new.as_object()?, keys)?;
-        let is_same = |other: &&Value| other.as_object().and_then(|own| keys_of(own, keys)).as_ref() == Some(&wanted);
-        Some(Self { new, old: old.iter().find(is_same)?, schema: self.schema.items.as_deref()? })
+    /// The elements of two lists with keys; none of others.
+    pub(super) fn elements(self) -> Elements<'v> {
+        let (ListKind::Map(keys), Some(schema)) = (&self.schema.list, self.schema.items.as_deref()) else {
+            return Elements::default();
+        };
+        let mut old = HashMap::new();
+        for element in self.old.as_array().into_iter().flatten() {
+            if let Some(own) = element.as_object().and_then(|own| keys_of(own, keys)) {
+                old.entry(own).or_insert(element);
+            }
+        }
+        Elements(Some((keys, schema, old)))
     }
 
     /// Whether nothing changed; in lists with keys, whatever their order.
     pub(super) fn is_unchanged(self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) if matches!(self.schema.list, ListKind::Map(_)) => {
-                new.len() == old.len() && (0..new.len()).all(|at| self.index(at).is_some_and(Self::is_unchanged))
+                let elements = self.elements();
+                new.len() == old.len() && new.iter().all(|new| elements.of(new).is_some_and(Self::is_unchanged))
             }
             (Value::Object(new), Value::Object(old)) => {
                 new.len() == old.len() && new.keys().all(|name| self.key(name).is_some_and(Self::is_unchanged))
@@ -40,8 +49,23 @@ impl<'v> Pair<'v> {
     }
 }
 
+/// The old elements of a list by the values of their keys, with the keys and the schema of elements.
+#[derive(Default)]
+pub(super) struct Elements<'v>(Option<(&'v [Key], &'v Schema, HashMap<Vec<&'v Value>, &'v Value>)>);
+
+type Key = std::sync::Arc<str>;
+
+impl<'v> Elements<'v> {
+    /// A new element with the old one of its keys.
+    pub(super) fn of(&self, new: &'v Value) -> Option<Pair<'v>> {
+        let (keys, schema, old) = self.0.as_ref()?;
+        let old = old.get(&keys_of(new.as_object()?, keys)?)?;
+        Some(Pair { new, old, schema })
+    }
+}
+
 /// The values of the keys, which are scalars; none where one is missing.
-fn keys_of<'v>(fields: &'v Map<String, Value>, keys: &[std::sync::Arc<str>]) -> Option<Vec<&'v Value>> {
+fn keys_of<'v>(fields: &'v Map<String, Value>, keys: &[Key]) -> Option<Vec<&'v Value>> {
     keys.iter()
         .map(|key| fields.get(&**key).filter(|value| !value.is_object() && !value.is_array() && !value.is_null()))
         .collect()

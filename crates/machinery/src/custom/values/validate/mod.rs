@@ -172,8 +172,9 @@ impl<'v> Node<'v> {
 
     fn check_list(self, items: &'v [Value], outcome: &mut Outcome) {
         if let Some(schema) = self.schema.items.as_deref() {
+            let elements = self.pair.map(Pair::elements).unwrap_or_default();
             for (at, value) in items.iter().enumerate() {
-                let pair = self.pair.and_then(|pair| pair.index(at));
+                let pair = elements.of(value);
                 let path = Steps::Index(self.path, at);
                 outcome.merge(Node { left: self.left, path: &path, value, pair, schema }.forgiving());
             }
