@@ -182,19 +182,32 @@ impl From<FieldError> for StatusCause {
     }
 }
 
-/// All that is wrong, in the order found.
+/// All that is wrong, in the order found, as far as it is not too much to be told.
 #[derive(Debug, Default)]
 pub struct Errors(Vec<FieldError>);
 
 impl Errors {
+    /// Most things that are told.
+    const MAX: usize = 1000;
+    /// Bytes of texts after which nothing more is told.
+    const MAX_TEXT: usize = 1 << 20;
+
     /// Adds one.
     pub fn push(&mut self, error: FieldError) {
-        self.0.push(error);
+        if !self.is_full() {
+            self.0.push(error);
+        }
     }
 
     /// Adds all of `others`.
-    pub fn append(&mut self, mut others: Errors) {
-        self.0.append(&mut others.0);
+    pub fn append(&mut self, others: Errors) {
+        others.0.into_iter().for_each(|error| self.push(error));
+    }
+
+    /// Whether enough is wrong, so that nothing more is told: who looks at many things can stop.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= Self::MAX
+            || self.0.iter().map(|e| e.field.len() + e.message.len()).sum::<usize>() > Self::MAX_TEXT
     }
 
     /// Adds `invalid`.
@@ -279,7 +292,8 @@ impl Errors {
 
     /// Drops what was found since there were `from` and breaks rules that the old state, whose errors `old` finds, broke too.
     pub fn tolerate(&mut self, from: usize, old: impl FnOnce() -> Errors) {
-        if !self.0[from..].iter().any(|error| error.tolerated.is_some()) {
+        // What is not told any more may be what is not tolerated.
+        if self.is_full() || !self.0[from..].iter().any(|error| error.tolerated.is_some()) {
             return;
         }
         let broken: HashSet<&str> = old().0.iter().filter_map(|error| error.tolerated).collect();

@@ -100,6 +100,7 @@ pub(in crate::custom) fn coerce_resource(
 /// What is wrong with embedded objects, wherever they are below `value`.
 pub(in crate::custom) fn check(path: &Path, value: &Value, schema: &Schema, errors: &mut Errors) {
     match value {
+        _ if errors.is_full() => {}
         Value::Object(fields) => {
             if schema.is_resource {
                 check_resource(path, fields, errors);

@@ -12,6 +12,7 @@ use crate::{
 /// Elements that are there twice, in lists where they may not.
 pub(in crate::custom) fn check(path: &Path, value: &Value, schema: &Schema, errors: &mut Errors) {
     match value {
+        _ if errors.is_full() => {}
         Value::Object(fields) => {
             if let Some(entry) = schema.entries() {
                 fields.iter().for_each(|(key, value)| check(&path.key(key), value, entry, errors));
@@ -26,9 +27,7 @@ pub(in crate::custom) fn check(path: &Path, value: &Value, schema: &Schema, erro
             match &schema.list {
                 ListKind::Atomic => {}
                 ListKind::Set => {
-                    for at in repeated(items) {
-                        errors.duplicate(path.index(at), &items[at]);
-                    }
+                    tell_repeated(path, items, errors);
                 }
                 ListKind::Map(keys) => check_keys(path, items, keys, errors),
             }
@@ -49,8 +48,15 @@ fn check_keys(path: &Path, items: &[Value], keys: &[std::sync::Arc<str>], errors
         Value::Object(own.collect::<Map<_, _>>())
     };
     let found: Vec<Value> = items.iter().map(of).collect();
-    for at in repeated(&found) {
-        errors.duplicate(path.index(at), &found[at]);
+    tell_repeated(path, &found, errors);
+}
+
+fn tell_repeated(path: &Path, items: &[Value], errors: &mut Errors) {
+    for at in repeated(items) {
+        if errors.is_full() {
+            return;
+        }
+        errors.duplicate(path.index(at), &items[at]);
     }
 }
 

@@ -13,8 +13,8 @@ use crate::custom::schema::Pattern;
 
 /// Bytes that a pattern is tried to be compiled to, one after the other: most are small.
 const SIZES: [usize; 3] = [32 << 10, 256 << 10, 2 << 20];
-/// Bytes that all patterns of one definition may take.
-const MAX_OF_DEFINITION: usize = 64 << 20;
+/// Bytes that all patterns of one definition may take: those of several are kept at the same time.
+const MAX_OF_DEFINITION: usize = 8 << 20;
 /// Bytes of compiled patterns that are kept for the next time, of all definitions.
 const MAX_KEPT: usize = 64 << 20;
 

@@ -1,5 +1,7 @@
 //! Schemas of a definition, node by node (apiextensions `validation.go`).
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::super::{Errors, Path, view::At};
@@ -44,6 +46,9 @@ pub(super) fn check(schema: &At<'_>, errors: &mut Errors) {
 }
 
 fn node(at: &At<'_>, place: Place, errors: &mut Errors) {
+    if errors.is_full() {
+        return;
+    }
     standard(at, place, errors);
     if at.flag("uniqueItems") {
         let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -207,7 +212,11 @@ fn map_list(at: &At<'_>, errors: &mut Errors) {
         let why = "must be object if parent array's x-kubernetes-list-type is map";
         return errors.invalid(items.path("type"), &items.text("type").into(), why);
     }
-    for (at, name) in names.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for name in &names {
+        if errors.is_full() {
+            return;
+        }
         match items.get("properties").get(name) {
             Some(own) if matches!(own.get("type").and_then(Value::as_str), Some("array" | "object")) => {
                 let path = items.path("properties").key(name).child("type");
@@ -217,7 +226,7 @@ fn map_list(at: &At<'_>, errors: &mut Errors) {
             Some(_) => {}
             None => errors.invalid(&keys.path, keys.value, "entries must all be names of item properties"),
         }
-        if names[..at].contains(name) {
+        if !seen.insert(name) {
             errors.invalid(&keys.path, keys.value, "must not contain duplicate entries");
         }
     }

@@ -42,6 +42,9 @@ fn schema_at<'v>(at: &At<'v>, name: &str) -> Option<At<'v>> {
 
 impl Walk<'_> {
     fn node(&mut self, at: &At<'_>, level: Level) {
+        if self.errors.is_full() {
+            return;
+        }
         let kind = at.text("type");
         let items = schema_at(at, "items");
         if kind == "array" && items.is_none() {
@@ -147,6 +150,9 @@ impl Walk<'_> {
 
     /// A schema within a choice, which may say something of values only.
     fn nested(&mut self, at: &At<'_>, skips_any: bool) {
+        if self.errors.is_full() {
+            return;
+        }
         self.values(at, Skips { any: skips_any, first: false });
         schema_at(at, "items").iter().for_each(|items| self.nested(items, false));
         at.entries("properties").for_each(|(_, property)| self.nested(&property, false));
@@ -197,6 +203,9 @@ impl Walk<'_> {
     }
 
     fn nested_completeness(&mut self, choice: &At<'_>, schema: Option<&At<'_>>, path: &Path, within: &Path) {
+        if self.errors.is_full() {
+            return;
+        }
         let Some(schema) = schema else {
             return self.errors.required(path, &format!("because it is defined in {within}"));
         };
@@ -207,10 +216,9 @@ impl Walk<'_> {
         }
         for (name, property) in choice.entries("properties") {
             let (path, within) = (path.child("properties").key(name), within.child("properties").key(name));
-            match schema.entries("properties").find(|(own, _)| *own == name) {
-                None => self.errors.required(&path, &format!("because it is defined in {within}")),
-                Some((_, own)) => self.nested_completeness(&property, Some(&own), &path, &within),
-            }
+            let declared = schema.child("properties");
+            let own = declared.has(name).then(|| At { value: declared.get(name), path: declared.path.key(name) });
+            self.nested_completeness(&property, own.as_ref(), &path, &within);
         }
     }
 }

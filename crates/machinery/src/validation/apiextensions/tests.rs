@@ -170,6 +170,20 @@ fn schemas_have_bounds() {
 }
 
 #[test]
+fn what_is_told_of_a_definition_has_a_bound() {
+    let keys: Vec<String> = (0..20_000).map(|n| format!("k{n:05}")).collect();
+    let item = json!({"type": "object"});
+    let list =
+        json!({"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys});
+    let named = json!({"x".repeat(1 << 20): {"type": "object", "properties": (0..20_000).map(|n| (n.to_string(), json!({}))).collect::<serde_json::Map<_, _>>()}});
+    for (case, schema) in [("keys", a(list)), ("a long name", json!({"type": "object", "properties": named}))] {
+        let told = of_schema(schema);
+        assert!(!told.is_empty(), "{case}");
+        assert!(told.iter().map(String::len).sum::<usize>() < 8 << 20, "{case}: {} things", told.len());
+    }
+}
+
+#[test]
 fn what_versions_have_in_common_stands_above_them() {
     let wrong = json!({"openAPIV3Schema": {"type": "string"}});
     let mut two = with("/spec/versions/0/schema", wrong.clone());
