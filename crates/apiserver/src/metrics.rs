@@ -21,7 +21,7 @@ const DURATIONS: [f64; 23] = [
 const WATCH_LISTS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 /// Buckets of the duration of steps of admission, in seconds.
-const ADMISSION: [f64; 7] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0];
+const ADMISSION: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 /// The one way in which requests are sorted: by logical cluster and user.
 const FLOW_SCHEMA: &str = "logical-clusters";
 const COMPONENT: &str = "apiserver";

@@ -1,7 +1,7 @@
 //! The process itself as numbers, under the names that every Prometheus client library uses. Empty where there is no `/proc`.
 
 use prometheus::{
-    Gauge, IntGauge,
+    Counter, IntGauge,
     core::{Collector, Desc},
     proto::MetricFamily,
 };
@@ -13,7 +13,7 @@ const PAGE: i64 = 4096;
 
 /// Reads `/proc/self` when it is asked.
 pub(crate) struct Process {
-    cpu: Gauge,
+    cpu: Counter,
     resident: IntGauge,
     virtual_size: IntGauge,
     files: IntGauge,
@@ -21,7 +21,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new() -> Self {
-        let float = |name: &str, help: &str| Gauge::new(name, help).expect("the name is a constant");
+        let float = |name: &str, help: &str| Counter::new(name, help).expect("the name is a constant");
         let whole = |name: &str, help: &str| IntGauge::new(name, help).expect("the name is a constant");
         Self {
             cpu: float("process_cpu_seconds_total", "Time on processors, in seconds."),
@@ -36,7 +36,8 @@ impl Process {
         // The name, in parentheses, may hold anything.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<i64>().ok();
-        self.cpu.set((number(11)? + number(12)?) as f64 / TICKS);
+        let cpu = (number(11)? + number(12)?) as f64 / TICKS;
+        self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
         self.virtual_size.set(number(20)?);
         self.resident.set(number(21)? * PAGE);
         let files = std::fs::read_dir("/proc/self/fd").ok()?.count();

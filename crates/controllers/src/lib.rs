@@ -19,7 +19,7 @@ pub mod workspaces;
 use std::sync::Arc;
 
 pub use plane::{Plane, PlaneError};
-pub use runtime::{Controller, Loops, Outcome};
+pub use runtime::{Controller, LoopMetrics, Loops, Outcome};
 
 /// The loops that every API server needs; that of workspaces needs their directory and is added apart.
 ///
@@ -34,4 +34,5 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(events::EventExpiry::new(plane.clone()))
         .with(quotas::Quotas::new(plane.clone()))
         .with(protection::Protection::new(plane.clone()))
+        .counting()
 }

@@ -13,6 +13,8 @@ use portolan_types::{
 };
 use serde_json::Value;
 
+use crate::runtime::LoopMetrics;
+
 /// Why a loop's step failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaneError {
@@ -49,12 +51,13 @@ pub struct Plane {
     table: &'static KindTable,
     kinds: Arc<dyn Kinds>,
     seams: Seams,
+    metrics: Option<LoopMetrics>,
 }
 
 impl Plane {
     /// On a store and a kind table, without kinds of the logical clusters' own.
     pub fn new(store: DynStore, table: &'static KindTable, seams: Seams) -> Self {
-        Self { objects: Objects::new(store), table, kinds: Arc::new(BuiltinKinds), seams }
+        Self { objects: Objects::new(store), table, kinds: Arc::new(BuiltinKinds), seams, metrics: None }
     }
 
     /// With the kinds of each logical cluster.
@@ -62,6 +65,18 @@ impl Plane {
     pub fn with_kinds(mut self, kinds: Arc<dyn Kinds>) -> Self {
         self.kinds = kinds;
         self
+    }
+
+    /// With numbers of its loops.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: LoopMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// The numbers of its loops, where there are any.
+    pub fn metrics(&self) -> Option<&LoopMetrics> {
+        self.metrics.as_ref()
     }
 
     /// The store below.

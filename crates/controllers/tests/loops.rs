@@ -8,7 +8,7 @@ use std::{
 };
 
 use portolan_controllers::{
-    Controller, Loops, Outcome, Plane, PlaneError, common,
+    Controller, LoopMetrics, Loops, Outcome, Plane, PlaneError, common,
     workspaces::{Directory, FINALIZER, Workspaces},
 };
 use portolan_machinery::{
@@ -70,7 +70,11 @@ impl Fixture {
     fn start_with(more: impl FnOnce(Loops) -> Loops) -> Self {
         let store = portolan_store::memory();
         let plane = Plane::new(store.clone(), KindTable::builtin(), Seams::system());
-        let plane = Arc::new(plane.with_kinds(Arc::new(AsStored(store))));
+        Self::on(plane.with_kinds(Arc::new(AsStored(store))), more)
+    }
+
+    fn on(plane: Plane, more: impl FnOnce(Loops) -> Loops) -> Self {
+        let plane = Arc::new(plane);
         let mut tasks = JoinSet::new();
         tasks.spawn(more(common(&plane, "a certificate")).run(CancellationToken::new()));
         Self { plane, _tasks: tasks }
@@ -531,4 +535,34 @@ async fn a_definition_takes_along_more_instances_than_one_look_deletes() {
     f.until("the definition goes", &crd, |found| found.is_none()).await;
     let left = f.plane.store().range(RangeRequest::all(RangeScope::Cluster(CLUSTER, widgets))).await.unwrap();
     assert_eq!(left.objects.len(), 0, "after its instances");
+}
+
+#[tokio::test]
+async fn loops_tell_how_many_objects_there_are_and_what_they_do() {
+    let registry = prometheus::Registry::new();
+    let plane = Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system());
+    let fixture = Fixture::on(plane.with_metrics(LoopMetrics::register(&registry).unwrap()), |loops| loops);
+    let told = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    let wait_for = async |line: &str| {
+        let start = Instant::now();
+        while !told().lines().any(|own| own == line) {
+            assert!(start.elapsed() < PATIENCE, "{line} in {}", told());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    wait_for("apiserver_storage_objects{resource=\"secrets\"} 0").await;
+    let secret =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "ns"}});
+    let first = fixture.create(secret("a")).await;
+    fixture.create(secret("b")).await;
+    wait_for("apiserver_storage_objects{resource=\"secrets\"} 2").await;
+    fixture.delete(&first, Propagation::Background).await;
+    wait_for("apiserver_resource_objects{group=\"\",resource=\"secrets\"} 1").await;
+    fixture.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})).await;
+    let begins = "workqueue_adds_total{name=\"service-accounts\"} ";
+    let start = Instant::now();
+    while !told().lines().any(|line| line.strip_prefix(begins).is_some_and(|count| count != "0")) {
+        assert!(start.elapsed() < PATIENCE, "{}", told());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

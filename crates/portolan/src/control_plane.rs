@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use portolan_apiserver::{ApiServer, ApiServerConfig, serve::serve_starting, webhooks::WebhookAddresses};
-use portolan_controllers::{Loops, Plane, workspaces};
+use portolan_controllers::{LoopMetrics, Loops, Plane, workspaces};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Engine, EtcdConfig, OpenError, Roles, StoreConfig, StoreError, open_etcd};
 use portolan_syncer::Addresses;
@@ -158,8 +158,9 @@ impl Opened {
         placing.hook_into(&mut api_config.hooks);
         api_config.hooks.ready.push(Arc::new(StoreReady(store.clone())));
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
+        let metrics = LoopMetrics::register(api.registry()).context("the metrics of the loops")?;
         let plane = Plane::new(store.clone(), KindTable::builtin(), seams.clone()).with_kinds(api.kinds());
-        let plane = Arc::new(plane);
+        let plane = Arc::new(plane.with_metrics(metrics));
         placing.start(&api, &store, &roles, &shutdown, &mut tasks);
         let upstream = Arc::new(StoreUpstream::new(plane.clone()));
         let connections = Arc::new(Connections::new(addresses, seams.clone(), shutdown.clone()));

@@ -55,4 +55,4 @@ pub use objects::{Modified, Objects, Step, keep_history, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};
 pub use opening::Opening;
 pub use snapshot::{Counter, Out, Snapshot, SnapshotError, inspect, restore, save};
-pub use worklist::Worklist;
+pub use worklist::{QueueMetrics, WorkMetrics, Worklist};

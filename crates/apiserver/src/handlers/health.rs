@@ -113,5 +113,9 @@ fn arch() -> &'static str {
 
 /// `/metrics`.
 pub(super) fn metrics(api: &ApiServer) -> Result<Response<Body>, Status> {
-    Ok(encode::finish(200, "text/plain; version=0.0.4; charset=utf-8", encode::full(api.metrics.text()?)))
+    Ok(encode::finish(
+        200,
+        "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
+        encode::full(api.metrics.text()?),
+    ))
 }

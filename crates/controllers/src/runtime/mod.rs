@@ -1,9 +1,12 @@
 //! What all loops share: keys in, one level-based reconcile per key, back-off on failure.
 
+mod census;
 mod defined;
 mod feed;
+mod metrics;
 mod run;
 
+pub use metrics::LoopMetrics;
 pub use portolan_types::work::Outcome;
 pub use run::Loops;
 

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use portolan_store::{Event, Worklist};
-use portolan_types::{BoxFuture, GroupResource, work::Backoff};
+use portolan_types::{BoxFuture, GroupResource, ResourceVersion, work::Backoff};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::{Controller, defined::Feeds, feed::Fed};
+use super::{Controller, census::Census, defined::Feeds, feed::Fed};
 use crate::Plane;
 
 /// Loops over the objects of one plane. They share its watches: each resource is listed and watched once for all of them, so
@@ -32,8 +32,21 @@ impl Loops {
     /// One more loop.
     #[must_use]
     pub fn with(mut self, controller: impl Controller) -> Self {
-        let queue = Worklist::new(Backoff::default(), self.plane.seams());
+        let mut queue = Worklist::new(Backoff::default(), self.plane.seams());
+        if let Some(metrics) = self.plane.metrics() {
+            queue = queue.measured(metrics.work().of(controller.name()));
+        }
         self.loops.push(Arc::new(Loop { controller, queue }));
+        self
+    }
+
+    /// With a count of the objects that they follow, where somebody wants to know.
+    #[must_use]
+    pub fn counting(mut self) -> Self {
+        if let Some(metrics) = self.plane.metrics() {
+            let counting = |resource| Arc::new(Counting { census: metrics.census.clone(), resource }) as Arc<dyn Runs>;
+            self.loops.extend(self.plane.stored_resources().into_iter().map(counting));
+        }
         self
     }
 
@@ -72,6 +85,54 @@ trait Runs: Fed {
     fn follows_defined(&self) -> bool;
     fn workers(&self) -> usize;
     fn work(self: Arc<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Counts what is fed of one resource.
+struct Counting {
+    census: Arc<Census>,
+    resource: GroupResource,
+}
+
+impl Fed for Counting {
+    fn name(&self) -> &'static str {
+        "census"
+    }
+
+    fn listing(&self) {
+        self.census.begin(&self.resource);
+    }
+
+    fn listed(&self, _: ResourceVersion) {
+        self.census.whole(&self.resource);
+    }
+
+    fn take_in(&self, event: &Event) {
+        self.census.take(event);
+    }
+}
+
+impl Runs for Counting {
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![self.resource.clone()]
+    }
+
+    fn follows_defined(&self) -> bool {
+        false
+    }
+
+    fn workers(&self) -> usize {
+        0
+    }
+
+    fn work(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.census.forget(&self.resource);
+    }
 }
 
 struct Loop<C: Controller> {
