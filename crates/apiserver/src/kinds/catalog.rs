@@ -164,7 +164,8 @@ impl Catalog {
         tokio::task::spawn_blocking(move || inner.understand(stored)).await.map_err(Status::internal)?
     }
 
-    /// Keeps what was read; `None` when others have read or written meanwhile, so that it may be older than what is known.
+    /// Keeps what was read, unless others have read or written meanwhile. `None` when it tells too little without what was
+    /// known before.
     fn install(&self, cluster: LogicalClusterId, token: u64, missing: &Missing, fresh: Definitions) -> Option<Read> {
         let mut state = self.0.state.lock();
         let is_followed = state.is_followed;
@@ -175,11 +176,21 @@ impl Catalog {
             // Nothing of it can be kept, but it was true when it was read.
             Missing::All if !is_same => return Some(self.0.served(&fresh)),
             Missing::All => return None,
+            Missing::Some(_) if !is_same => return None,
             Missing::Some(names) => {
                 let mut fresh = fresh;
                 let is_last = |(name, write): &(ObjectName, u64)| known.stale.get(name) == Some(write);
-                if !is_same || !names.iter().all(is_last) {
-                    return None;
+                if !names.iter().all(is_last) {
+                    // Others have read or written meanwhile. What was read is no older than the question, but may be older
+                    // than what is known.
+                    let mut seen = known.definitions.clone();
+                    for (name, _) in names {
+                        match fresh.remove(name) {
+                            Some(held) => drop(seen.insert(name.clone(), held)),
+                            None => drop(seen.remove(name)),
+                        }
+                    }
+                    return Some(self.0.served(&seen));
                 }
                 for (name, _) in names {
                     state.keep(cluster, name, fresh.remove(name));

@@ -71,7 +71,12 @@ impl State {
             return Some(Missing::All);
         }
         let changing: Vec<_> = self.changing.get(&cluster).into_iter().flat_map(HashMap::keys).cloned().collect();
-        changing.iter().for_each(|name| self.wrote(cluster, name));
+        for name in changing {
+            // Whoever reads it now already would otherwise read in vain, as would the next.
+            if !self.known(cluster).stale.contains_key(&name) {
+                self.wrote(cluster, &name);
+            }
+        }
         let stale = &self.known(cluster).stale;
         let all: Vec<_> = stale.iter().map(|(name, write)| (name.clone(), *write)).collect();
         (!all.is_empty()).then_some(Missing::Some(all))
@@ -181,8 +186,15 @@ mod tests {
             matches!(state.missing(cluster), Some(Missing::Some(all)) if all.len() == 1),
             "while it is being written"
         );
+        let writes = |missing: Option<Missing>| match missing {
+            Some(Missing::Some(all)) => all.into_iter().map(|(_, write)| write).collect(),
+            Some(Missing::All) | None => Vec::new(),
+        };
+        let [first, second] = [writes(state.missing(cluster)), writes(state.missing(cluster))];
+        assert_eq!((first.len(), &first), (1, &second), "two who read at once read the same");
         state.end(cluster, &name());
-        assert!(matches!(state.missing(cluster), Some(Missing::Some(all)) if all.len() == 1), "and once after");
+        let after = writes(state.missing(cluster));
+        assert!(after.len() == 1 && after != second, "and once after");
         state.known(cluster).stale.clear();
         assert!(state.missing(cluster).is_none());
     }
