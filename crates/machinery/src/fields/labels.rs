@@ -136,7 +136,7 @@ fn labels_of(kind: &Kind) -> Option<Labels> {
         ("", "Event") => CORE_EVENT,
         ("events.k8s.io", "Event") => EVENT,
         ("batch", "Job") => JOB,
-        ("certificates.k8s.io", "CertificateSigningRequest" | "ClusterTrustBundle") => SIGNER,
+        ("certificates.k8s.io", "CertificateSigningRequest") => SIGNER,
         ("certificates.k8s.io", "PodCertificateRequest") => POD_CERTIFICATE,
         ("resource.k8s.io", "ResourceSlice") => RESOURCE_SLICE,
         _ => return None,

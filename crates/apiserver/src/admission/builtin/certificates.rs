@@ -1,4 +1,4 @@
-//! Who may approve, sign and attest for which signer; and whom nobody may ask a certificate for.
+//! Who may approve and sign for which signer; and whom nobody may ask a certificate for.
 
 use portolan_machinery::validation::requested_organizations;
 use portolan_types::Status;
@@ -22,24 +22,17 @@ pub(super) async fn validate(
     match (&*request.kind.resource, request.subresource) {
         ("certificatesigningrequests", "approval") if updates => {
             let signer = signer(old.unwrap_or(object));
-            may(api, request, object, "approve", signer, "approve requests with").await
+            may(api, request, object, "approve", signer).await
         }
         ("certificatesigningrequests", "status") if updates => {
             let part = |object: Option<&Value>, key: &str| object.and_then(|o| o.get("status")?.get(key)).cloned();
             let same = |key: &str| part(old, key) == part(Some(object), key);
             match same("certificate") && same("conditions") {
                 true => Ok(()),
-                false => may(api, request, object, "sign", signer(old.unwrap_or(object)), "sign requests with").await,
+                false => may(api, request, object, "sign", signer(old.unwrap_or(object))).await,
             }
         }
         ("certificatesigningrequests", "") if !updates => check_subject(request, object),
-        ("clustertrustbundles", "") if !signer(object).is_empty() => {
-            let same = |key: &str| old.is_some_and(|old| old.get(key) == object.get(key));
-            match updates && same("spec") {
-                true => Ok(()),
-                false => may(api, request, object, "attest", signer(object), "attest for").await,
-            }
-        }
         _ => Ok(()),
     }
 }
@@ -49,14 +42,7 @@ fn signer(object: &Value) -> &str {
 }
 
 /// The right on the signer itself, or on all signers of its domain.
-async fn may(
-    api: &ApiServer,
-    request: &Request<'_>,
-    object: &Value,
-    verb: &str,
-    signer: &str,
-    what: &str,
-) -> Result<(), Status> {
+async fn may(api: &ApiServer, request: &Request<'_>, object: &Value, verb: &str, signer: &str) -> Result<(), Status> {
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer.to_owned(), format!("{domain}/*")] {
         let asked = Attributes {
@@ -70,7 +56,7 @@ async fn may(
             return Ok(());
         }
     }
-    Err(forbidden(request, Some(object), format!("user not permitted to {what} signerName {signer:?}")))
+    Err(forbidden(request, Some(object), format!("user not permitted to {verb} requests with signerName {signer:?}")))
 }
 
 /// Nobody becomes a master by certificate.
