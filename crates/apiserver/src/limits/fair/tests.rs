@@ -151,6 +151,8 @@ proptest! {
             prop_assert!(served, "the next in line might have a seat");
         }
         drop((held, waiting));
-        prop_assert!(fair.state.lock().tenants.is_empty());
+        let state = fair.state.lock();
+        prop_assert_eq!((state.free, state.waiting), (seats, 0));
+        prop_assert!(state.tenants.is_empty() && state.next.is_empty());
     }
 }
