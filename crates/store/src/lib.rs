@@ -49,7 +49,7 @@ mod worklist;
 
 pub use api::*;
 pub use audit::Audit;
-pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd};
+pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
 pub use holds::Hold;
 pub use objects::{Modified, Objects, Step, keep_history, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};

@@ -48,7 +48,7 @@ pub(crate) struct Server {
 
 /// Where a server keeps its objects, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ServerStore {
+pub(crate) enum ServerStore {
     /// One file, durable, small; the default.
     Redb,
     /// A log-structured tree in a folder.
@@ -59,23 +59,14 @@ enum ServerStore {
     Etcd,
 }
 
-/// Engines of a data directory, as named on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StoreEngine {
-    /// One file, durable, small; the default.
-    Redb,
-    /// A log-structured tree in a folder.
-    Sled,
-    /// Nothing survives a stop.
-    Memory,
-}
-
-impl From<StoreEngine> for Engine {
-    fn from(engine: StoreEngine) -> Self {
-        match engine {
-            StoreEngine::Redb => Self::Redb,
-            StoreEngine::Sled => Self::Sled,
-            StoreEngine::Memory => Self::Memory,
+impl ServerStore {
+    /// The engine of a data directory; `None` for etcd.
+    pub(crate) fn embedded(self) -> Option<Engine> {
+        match self {
+            Self::Redb => Some(Engine::Redb),
+            Self::Sled => Some(Engine::Sled),
+            Self::Memory => Some(Engine::Memory),
+            Self::Etcd => None,
         }
     }
 }
@@ -91,11 +82,9 @@ impl Server {
         let config = Config {
             data_dir: self.data_dir,
             bind_address: self.bind_address,
-            storage: match self.store {
-                ServerStore::Redb => Storage::Embedded(Engine::Redb),
-                ServerStore::Sled => Storage::Embedded(Engine::Sled),
-                ServerStore::Memory => Storage::Embedded(Engine::Memory),
-                ServerStore::Etcd => Storage::Etcd(Box::new(self.etcd.read()?)),
+            storage: match self.store.embedded() {
+                Some(engine) => Storage::Embedded(engine),
+                None => Storage::Etcd(Box::new(self.etcd.read()?)),
             },
             tls_sans: self.tls_sans,
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },

@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use portolan_store::{OpenError, Snapshot as Summary, StoreConfig};
 use portolan_types::Seams;
 
-use super::{output, server::StoreEngine};
+use super::{etcd::EtcdFlags, output, server::ServerStore};
 
 /// Back up the store of a server, restore it, or look at a backup.
 #[derive(Args)]
@@ -42,12 +42,14 @@ struct Save {
 
 #[derive(Args)]
 struct Restore {
-    /// Data directory of the server to be.
-    #[arg(long)]
-    data_dir: PathBuf,
+    /// Data directory of the server to be; none for etcd.
+    #[arg(long, required_unless_present = "etcd_endpoints")]
+    data_dir: Option<PathBuf>,
     /// Storage engine.
-    #[arg(long, value_enum, default_value_t = StoreEngine::Redb)]
-    store: StoreEngine,
+    #[arg(long, value_enum, default_value_t = ServerStore::Redb)]
+    store: ServerStore,
+    #[command(flatten)]
+    etcd: EtcdFlags,
     /// File to read; `-` for standard input.
     file: PathBuf,
 }
@@ -98,10 +100,18 @@ impl Save {
 
 impl Restore {
     fn run(self) -> anyhow::Result<()> {
-        let config = StoreConfig::new(self.store.into(), Some(self.data_dir.join("store")));
-        let ids = portolan_apiserver::directory::id_counter();
-        let summary = portolan_store::restore(&config, &Seams::system(), input(&self.file)?, Some(&ids))?;
-        eprintln!("{}: {}", self.data_dir.display(), describe(&summary));
+        let (ids, seams, input) = (portolan_apiserver::directory::id_counter(), Seams::system(), input(&self.file)?);
+        let Some(engine) = self.store.embedded() else {
+            let etcd = self.etcd.read()?;
+            let restored = portolan_store::restore_etcd(&etcd, &seams, input, Some(&ids));
+            let summary = super::runtime()?.block_on(restored)?;
+            eprintln!("{} in etcd: {}", etcd.prefix, describe(&summary));
+            return Ok(());
+        };
+        let data_dir = self.data_dir.context("--data-dir is missing")?;
+        let config = StoreConfig::new(engine, Some(data_dir.join("store")));
+        let summary = portolan_store::restore(&config, &seams, input, Some(&ids))?;
+        eprintln!("{}: {}", data_dir.display(), describe(&summary));
         eprintln!(
             "  hint: keys and certificates are not part of a snapshot, they are in the data directory's folder pki"
         );
@@ -123,7 +133,13 @@ impl Inspect {
 /// Takes a snapshot of the store in a data directory, or of the server that has it open.
 async fn take(data_dir: &Path, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
     let dir = data_dir.join("store");
-    let Some(engine) = portolan_store::found_in(&dir) else { bail!("there is no store in {}", dir.display()) };
+    let Some(engine) = portolan_store::found_in(&dir) else {
+        // The objects of a server on etcd are not here, but the way to it is.
+        return match data_dir.join("admin.kubeconfig").exists() {
+            true => download(data_dir, out).await,
+            false => bail!("there is no store in {}", dir.display()),
+        };
+    };
     match portolan_store::open(StoreConfig::new(engine, Some(dir)), Seams::system()) {
         Ok(store) => {
             let saved = portolan_store::save(&*store, &Seams::system(), out).await;
@@ -161,9 +177,9 @@ fn is_standard(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-fn input(file: &Path) -> anyhow::Result<Box<dyn Read>> {
+fn input(file: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
     if is_standard(file) {
-        return Ok(Box::new(io::stdin().lock()));
+        return Ok(Box::new(BufReader::new(io::stdin())));
     }
     let opened = File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
     Ok(Box::new(BufReader::new(opened)))
@@ -213,8 +229,10 @@ mod tests {
         assert_eq!(seen, "left by another", "who had it open reads nothing of the snapshot");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         Inspect { file: file.clone() }.run().unwrap();
-        let restore =
-            |data_dir: &Path| Restore { data_dir: data_dir.into(), store: StoreEngine::Sled, file: file.clone() };
+        let restore = |data_dir: &Path| {
+            let data_dir = Some(data_dir.to_owned());
+            Restore { data_dir, store: ServerStore::Sled, etcd: EtcdFlags::default(), file: file.clone() }
+        };
         restore(&new).run().unwrap();
         assert!(open(&new, portolan_store::Engine::Sled).current().get() > 1);
         for refused in

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How many places a transaction of etcd has in our order: more than [`crate::MAX_TRANSACTION_OBJECTS`].
-const PLACES: u64 = 128;
+pub(crate) const PLACES: u64 = 128;
 
 /// Stands for "this write" where an object tells its first one: no revision on etcd is so low.
 const THIS: ResourceVersion = ResourceVersion::FIRST;

@@ -4,6 +4,7 @@
 //! - `opening` finds or founds the store; `commit` writes, `clusters` deletes whole logical clusters, `reads` reads.
 //! - `feed` follows all writes, those of other servers and our own, and is the only one that fills the watch hub; `past` reads
 //!   what a watch missed; `decode` makes events of both.
+//! - `restore` makes a store of a snapshot.
 //! - `roles` lets one of the servers do what only one may do.
 
 mod client;
@@ -17,6 +18,7 @@ mod opening;
 mod past;
 mod proto;
 mod reads;
+mod restore;
 mod roles;
 
 use std::{sync::Arc, time::Duration};
@@ -37,6 +39,7 @@ use self::{
 pub use self::{
     config::{EtcdConfig, Hidden},
     opening::open_etcd,
+    restore::restore_etcd,
     roles::{Roles, Term},
 };
 use crate::{

@@ -30,7 +30,11 @@ use crate::{
 };
 
 /// The version of the layout in etcd.
-const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
+/// How often a store is founded while etcd does not answer in time.
+const TRIES: usize = 5;
+/// Set in the record while a store is being made of a snapshot.
+pub(super) const RESTORING: &str = "restoring";
 
 /// Opens the store under the configured prefix, or founds it. Of `config` only the bounds of memory, the time-out of a write and
 /// the registry count. What only one server may do is told by the second of the two.
@@ -83,17 +87,30 @@ async fn found(client: &Client, layout: &Layout, seams: &Seams) -> Result<(i64, 
         success: vec![commit::put(key.clone(), record.into())],
         failure: Vec::new(),
     };
-    // Another server may found it at the same time: the record then stands, whoever wrote it.
-    match client.write(founding, READ_PATIENCE).await {
-        Ok(_) | Err(Fault::Unknown(_)) => {}
-        Err(fault) => return Err(failed(fault)),
-    }
     let request = RangeRequest { key: key.into(), ..RangeRequest::default() };
-    let found = client.range(request, READ_PATIENCE).await.map_err(failed)?;
-    let kv =
-        found.kvs.into_iter().next().ok_or_else(|| OpenError::Etcd("the store's record cannot be written".into()))?;
+    let mut tries = TRIES;
+    // A store that is there is opened also where etcd has no room to write.
+    let kv = loop {
+        let found = client.range(request.clone(), READ_PATIENCE).await.map_err(failed)?;
+        if let Some(kv) = found.kvs.into_iter().next() {
+            break kv;
+        }
+        if tries == 0 {
+            return Err(OpenError::Etcd("the store's record cannot be written".into()));
+        }
+        tries -= 1;
+        // Another server may found it at the same time: the record then stands, whoever wrote it.
+        match client.write(founding.clone(), READ_PATIENCE).await {
+            Ok(_) | Err(Fault::Unknown(_)) => {}
+            Err(fault) => return Err(failed(fault)),
+        }
+    };
     let damaged = || OpenError::Etcd("the store's record is damaged".into());
     let record: Value = serde_json::from_slice(&kv.value).map_err(|_| damaged())?;
+    if record[RESTORING] == true {
+        let why = "a snapshot is being restored there, or that was broken off: then delete all keys under the prefix";
+        return Err(OpenError::Etcd(why.into()));
+    }
     match record["format"].as_u64() {
         Some(FORMAT) => {}
         Some(newer) => return Err(OpenError::NewerFormat { found: u32::try_from(newer).unwrap_or(u32::MAX) }),

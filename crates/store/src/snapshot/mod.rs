@@ -14,6 +14,7 @@ use std::{io, path::PathBuf};
 use portolan_types::{ObjectKey, Record, Seams};
 use serde_json::Value;
 
+pub(crate) use self::restore::{Item, read};
 pub use self::{
     restore::{inspect, restore},
     save::{Out, save},
@@ -29,10 +30,10 @@ const JUMP: u64 = 1 << 40;
 /// same snapshot, had a lower one as well. Four thousand restores, each of a snapshot of the one before, use up the numbers.
 const PER_MILLISECOND: u64 = 1 << 10;
 /// Clients read revisions as signed numbers.
-const HIGHEST: u64 = i64::MAX as u64;
+pub(crate) const HIGHEST: u64 = i64::MAX as u64;
 
 /// How far a restore at this moment raises what is counted.
-fn jump(seams: &Seams) -> u64 {
+pub(crate) fn jump(seams: &Seams) -> u64 {
     let elapsed = u64::try_from(seams.clock.now().as_millisecond()).unwrap_or_default();
     JUMP.saturating_add(elapsed.saturating_mul(PER_MILLISECOND))
 }
@@ -78,6 +79,9 @@ pub enum SnapshotError {
     /// There is a store already.
     #[error("there is a store in {0} already; restore into a new directory, or move it away")]
     Occupied(PathBuf),
+    /// There is something in etcd already.
+    #[error("there are keys under {0} in etcd already; restore under another prefix, or delete them")]
+    OccupiedEtcd(String),
     /// Reading or writing the snapshot failed.
     #[error("the snapshot: {0}")]
     Io(#[from] io::Error),
@@ -92,6 +96,6 @@ pub enum SnapshotError {
     Backend(#[from] crate::BackendError),
 }
 
-fn damaged(what: impl ToString) -> SnapshotError {
+pub(crate) fn damaged(what: impl ToString) -> SnapshotError {
     SnapshotError::Damaged(what.to_string())
 }

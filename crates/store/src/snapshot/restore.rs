@@ -58,15 +58,16 @@ pub fn restore(
 }
 
 /// What a snapshot holds.
-enum Item {
+pub(crate) enum Item {
     Resource(u32, GroupResource),
     Object(Suffix, Bytes, Version),
     Gone(LogicalClusterId, u64),
 }
 
-type Take<'a> = dyn FnMut(Item) -> Result<(), SnapshotError> + 'a;
+pub(crate) type Take<'a> = dyn FnMut(Item) -> Result<(), SnapshotError> + 'a;
 
-fn read(input: impl Read, take: &mut Take<'_>) -> Result<Snapshot, SnapshotError> {
+/// Reads all of a snapshot and hands out what it holds, in its order.
+pub(crate) fn read(input: impl Read, take: &mut Take<'_>) -> Result<Snapshot, SnapshotError> {
     let mut reader = Reader::new(input)?;
     let (Kind::Header, header) = reader.frame()? else { return Err(damaged("it does not begin with its header")) };
     let mut contents = Contents::new(&header)?;

@@ -6,6 +6,7 @@ mod clusters;
 mod damage;
 mod durability;
 mod histories;
+mod into_etcd;
 mod model;
 mod reads;
 mod scene;

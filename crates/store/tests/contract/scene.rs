@@ -116,7 +116,7 @@ impl Scene {
 }
 
 /// A prefix that nobody has used.
-fn an_etcd() -> EtcdConfig {
+pub(crate) fn an_etcd() -> EtcdConfig {
     let urls = std::env::var("PORTOLAN_ETCD").expect("PORTOLAN_ETCD names a running etcd");
     let mut config = EtcdConfig::new(urls.split(',').map(str::to_owned).collect());
     config.prefix = format!("/contract/{}/", Seams::system().uid());
