@@ -216,12 +216,15 @@ impl Controller for Namespaces {
                 return Ok(Outcome::Done);
             }
             self.emptying.begin(place.clone(), place.clone());
+            portolan_types::failpoint!("controllers/namespace-ending");
             let remaining = self.empty(*cluster, name).await?;
             if !remaining.is_empty() {
                 self.tell(&key, &remaining).await?;
                 return Ok(Outcome::CheckAgainIn(RECHECK));
             }
+            portolan_types::failpoint!("controllers/namespace-empty");
             self.finalize(&key).await?;
+            portolan_types::failpoint!("controllers/namespace-finalized");
             self.emptying.end(place);
             Ok(Outcome::Done)
         })

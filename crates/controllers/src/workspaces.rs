@@ -92,7 +92,9 @@ impl Workspaces {
             Ok(_) | Err(StoreError::ClusterGone { .. }) => {}
             Err(error) => return Err(error.into()),
         }
+        portolan_types::failpoint!("controllers/logical-cluster-deleted");
         self.directory.remove(cluster).await?;
+        portolan_types::failpoint!("controllers/directory-entry-removed");
         self.release(key).await
     }
 
@@ -155,6 +157,7 @@ impl Controller for Workspaces {
                 return Ok(Outcome::Done);
             };
             self.directory.mark_deleting(cluster).await?;
+            portolan_types::failpoint!("controllers/workspace-marked");
             self.emptying.begin(cluster, key.clone());
             if self.empty(cluster).await? > 0 {
                 return Ok(Outcome::CheckAgainIn(RECHECK));

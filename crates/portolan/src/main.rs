@@ -2,6 +2,8 @@
 
 mod cli;
 mod control_plane;
+#[cfg(debug_assertions)]
+mod failpoints;
 mod members;
 mod placements;
 mod readiness;
@@ -19,5 +21,7 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    #[cfg(debug_assertions)]
+    failpoints::arm();
     cli::run()
 }

@@ -53,7 +53,9 @@ impl Inner {
         }
         txn.writes.extend(more);
         if !txn.writes.is_empty() {
+            portolan_types::failpoint!("scheduler/step-planned");
             self.objects.store().commit(txn).await?;
+            portolan_types::failpoint!("scheduler/step-committed");
         }
         Ok(())
     }

@@ -56,10 +56,12 @@ impl Chores {
         {
             self.sweeps.pop_front();
         }
-        if let Some(upto) = self.compaction
-            && plan.compact(core.holds.bound(upto))? == Progress::Done
-        {
-            self.compaction = None;
+        if let Some(upto) = self.compaction {
+            portolan_types::failpoint!("store/compaction-slice");
+            if plan.compact(core.holds.bound(upto))? == Progress::Done {
+                portolan_types::failpoint!("store/compaction-planned");
+                self.compaction = None;
+            }
         }
         Ok(())
     }

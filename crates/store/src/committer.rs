@@ -241,10 +241,12 @@ impl Worker {
 
     fn tidy(&mut self) {
         if self.core.check_open(Purpose::Any).is_ok() {
+            portolan_types::failpoint!("store/idle");
             match self.core.kv.tidy() {
                 Ok(()) => self.tell(),
                 Err(error) => self.core.stop(error),
             }
+            portolan_types::failpoint!("store/tidied");
         }
         self.untidy = false;
     }
@@ -331,6 +333,7 @@ impl Worker {
                 for (reply, answer) in replies.into_iter().zip(answers) {
                     let _ = reply.send(answer);
                 }
+                portolan_types::failpoint!("store/batch-answered");
                 self.chores.answer(upkept.and(self.core.check_open(Purpose::MakeRoom)));
             }
             Err(error) => {
@@ -343,7 +346,9 @@ impl Worker {
     }
 
     fn delete_cluster(&mut self, cluster: LogicalClusterId, reply: Reply<Answer>) {
+        portolan_types::failpoint!("store/cluster-deletion-begins");
         let (answer, progress) = delete_cluster(&self.core, cluster);
+        portolan_types::failpoint!("store/cluster-deleted");
         if progress == Progress::More && answer.is_ok() {
             self.chores.sweep(cluster);
         }

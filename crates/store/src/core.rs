@@ -91,7 +91,9 @@ impl Core {
         if planned.batch.is_empty() {
             return Ok(());
         }
+        portolan_types::failpoint!("store/commit-planned");
         self.metrics.time_sync(planned.events.len(), || self.kv.commit(planned.batch))?;
+        portolan_types::failpoint!("store/commit-durable");
         for (resource, id) in planned.new_resources {
             self.resources.add(id, resource);
         }
@@ -99,6 +101,7 @@ impl Core {
             self.resources.retire(planned.retired);
         }
         self.hub.publish(planned.events, planned.marks, || self.kv.publish());
+        portolan_types::failpoint!("store/commit-published");
         Ok(())
     }
 }

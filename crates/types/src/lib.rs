@@ -5,6 +5,7 @@
 
 pub mod addresses;
 pub mod annotations;
+pub mod failpoint;
 pub mod group;
 pub mod key;
 pub mod labels;

@@ -65,6 +65,7 @@ impl Commit {
         let mut writes = vec![Write { key: key.clone(), expect, record: record.clone() }];
         writes.extend(companions);
         let transaction = Transaction { checks, writes };
+        portolan_types::failpoint!("api/commit-ready");
         let known_by = KnownBy::of(&key);
         let defines = Catalog::is_about(&key).then(|| api.kinds.change(&key));
         let committed = match known_by != KnownBy::Nobody || entry.is_some() || defines.is_some() {
@@ -72,6 +73,7 @@ impl Commit {
             false => api.store.commit(transaction).await.map(Durable::into_inner),
         };
         let revision = committed.map_err(|error| raced(&key, &error))?.first;
+        portolan_types::failpoint!("api/commit-done");
         let created = last.map_or(revision, |last| last.created);
         let record = match (record, last) {
             (Some(record), _) => Arc::new(record),
@@ -111,6 +113,7 @@ async fn with_consequences(
     let configured = api.configured.clone();
     let task = tokio::spawn(async move {
         let committed = committing.await;
+        portolan_types::failpoint!("api/consequences");
         match known_by {
             KnownBy::Authorization => rbac.forget(cluster),
             KnownBy::Admission => configured.forget(cluster),

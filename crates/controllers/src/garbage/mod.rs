@@ -135,6 +135,7 @@ impl GarbageCollector {
             uid: Some(object::meta_text(&found.object, "uid").to_owned()),
             ..DeleteOptions::default()
         };
+        portolan_types::failpoint!("controllers/garbage-found");
         self.plane.delete(kind, &found.key, &options).await
     }
 

@@ -173,8 +173,12 @@ impl<C: Controller> Runs for Loop<C> {
         Box::pin(async move {
             loop {
                 let key = self.queue.next().await;
+                portolan_types::failpoint!("controllers/key-taken");
                 match self.controller.reconcile(&key).await {
-                    Ok(outcome) => self.queue.finish(key, outcome),
+                    Ok(outcome) => {
+                        portolan_types::failpoint!("controllers/reconciled");
+                        self.queue.finish(key, outcome);
+                    }
                     Err(error) => {
                         debug!(controller = self.name(), ?key, %error, "reconcile failed, will try again");
                         self.queue.fail(key);

@@ -93,7 +93,10 @@ impl StoreUpstream {
         if txn.writes.is_empty() {
             return Ok(());
         }
-        self.plane.store().commit(txn).await.map(drop).map_err(store_failed)
+        portolan_types::failpoint!("upstream/commit-ready");
+        let committed = self.plane.store().commit(txn).await;
+        portolan_types::failpoint!("upstream/committed");
+        committed.map(drop).map_err(store_failed)
     }
 }
 

@@ -119,7 +119,9 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
         }
         let request = attempt.request(&seen, &found);
         let count = attempt.writes.len();
+        portolan_types::failpoint!("etcd/commit-planned");
         let written = inner.metrics.time_commit(count, inner.client.write(request, inner.patience)).await;
+        portolan_types::failpoint!("etcd/commit-answered");
         let response = written.map_err(|fault| inner.write_fault(fault))?;
         let at = at(&response);
         if response.succeeded {
@@ -129,6 +131,7 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
             }
             // The events are readable before the answer.
             inner.reach(at).await.map_err(|_| StoreError::Unknown)?;
+            portolan_types::failpoint!("etcd/commit-seen");
             return inner.committed(at, count);
         }
         seen = attempt.seen(response)?;

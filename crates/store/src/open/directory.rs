@@ -41,7 +41,9 @@ pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn Or
     make_private(&dir).map_err(io_error("making the data directory", &dir))?;
     let lock = lock(&dir)?;
     refuse_other_engine(&dir, config.engine)?;
+    portolan_types::failpoint!("store/directory-locked");
     let kv = opener(config.engine)?.open(&dir, config, seams)?;
+    portolan_types::failpoint!("store/engine-opened");
     Ok((kv, Home { dir, _lock: lock }))
 }
 
@@ -158,7 +160,9 @@ impl Opener {
         let (path, new) = (dir.join(self.name), dir.join(format!("{}{NEW}", self.name)));
         remove_if_there(&new).map_err(io_error("removing", &new))?;
         let kv = (self.open)(&new, config.cache_bytes, &config.opening).map_err(|error| refused(dir, error))?;
+        portolan_types::failpoint!("store/new-store-opened");
         let filled = fill(&*kv).and_then(|filled| {
+            portolan_types::failpoint!("store/new-store-filled");
             kv.tidy().map_err(|error| refused(dir, error))?;
             Ok(filled)
         });
@@ -168,8 +172,11 @@ impl Opener {
             remove_if_there(&new).map_err(io_error("removing", &new))?;
             return filled;
         }
+        portolan_types::failpoint!("store/new-store-closed");
         fs::rename(&new, &path).map_err(io_error("moving the new store in place", &path))?;
+        portolan_types::failpoint!("store/new-store-moved");
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("syncing", dir))?;
+        portolan_types::failpoint!("store/new-store-synced");
         filled
     }
 

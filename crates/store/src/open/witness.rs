@@ -105,9 +105,12 @@ impl Witness {
         let new = self.dir.join(NEW);
         let mut file = private_file(&new)?;
         file.write_all(encode(&self.identity, last).as_bytes())?;
+        portolan_types::failpoint!("store/mark-written");
         // Without the name being synced, a power loss leaves the mark before, which is as true.
         file.sync_all()?;
+        portolan_types::failpoint!("store/mark-synced");
         fs::rename(&new, self.dir.join(NAME))?;
+        portolan_types::failpoint!("store/mark-renamed");
         self.told = last;
         Ok(())
     }

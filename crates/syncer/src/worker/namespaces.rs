@@ -75,6 +75,7 @@ impl Worker {
         let name = at.name.parse().map_err(|_| SyncError::NotSynced("a namespace without a name".into()))?;
         match session.api.create(&served.path(None, None), &wanted.to_namespace(&name)).await {
             Ok(made) => {
+                portolan_types::failpoint!("syncer/namespace-made");
                 session.mirror.put(at, made.clone());
                 Ok(made)
             }
@@ -117,7 +118,10 @@ impl Worker {
             grace: None,
         };
         match session.api.delete(&Served::namespaces().path(None, Some(name)), &deletion, "Background").await {
-            Ok(_) => tracing::info!(cluster = %self.config.name, namespace = name, "empty namespace deleted"),
+            Ok(_) => {
+                portolan_types::failpoint!("syncer/namespace-deleted");
+                tracing::info!(cluster = %self.config.name, namespace = name, "empty namespace deleted");
+            }
             Err(error) if error.is_absent(name) || error.code() == 409 => {}
             Err(error) => return Err(error.into()),
         }

@@ -69,7 +69,9 @@ impl Worker {
             state,
             node: node.map(str::to_owned),
         };
+        portolan_types::failpoint!("syncer/report-ready");
         self.upstream.report(report).await?;
+        portolan_types::failpoint!("syncer/reported");
         self.state().reported.insert(upstream.key.clone(), told);
         Ok(())
     }

@@ -31,8 +31,10 @@ impl Worker {
             self.report_refusal(upstream, &refusal).await?;
             return Ok(Step::Finished(Outcome::CheckAgainIn(Duration::from_secs(30))));
         }
+        portolan_types::failpoint!("syncer/create-planned");
         match view.session.api.create(&served.path(view.place.namespace(), None), &body).await {
             Ok(made) => {
+                portolan_types::failpoint!("syncer/created");
                 self.counters.creates.fetch_add(1, Ordering::Relaxed);
                 self.written(view, upstream, made).await
             }
@@ -65,8 +67,10 @@ impl Worker {
             let applied = |object| object::annotation(object, annotations::DOWN_APPLIED);
             applied(&below.object) == applied(&body)
         });
+        portolan_types::failpoint!("syncer/apply-planned");
         match view.session.api.apply(&path, &body).await {
             Ok(made) => {
+                portolan_types::failpoint!("syncer/applied");
                 self.counters.applies.fetch_add(1, Ordering::Relaxed);
                 self.counters.repairs.fetch_add(u64::from(is_repair), Ordering::Relaxed);
                 self.settle(view.key, &made);
@@ -91,6 +95,7 @@ impl Worker {
             ["uid", "resourceVersion"].iter().all(|key| object::meta_text(&live, key) == object::meta_text(body, key));
         let Some(patch) = ownership_patch(&live).filter(|_| is_same) else { return Ok(None) };
         let made = view.session.api.merge_patch(path, &patch).await?;
+        portolan_types::failpoint!("syncer/ownership-taken");
         Ok(Some(object::meta_text(&made, "resourceVersion").to_owned()))
     }
 
@@ -104,8 +109,10 @@ impl Worker {
             (Proof::Deleting, Some(upstream)) if !plan::ends_with_its_pods(upstream) => "Background",
             _ => propagation(served),
         };
+        portolan_types::failpoint!("syncer/delete-planned");
         match view.session.api.delete(&path, &deletion, propagation).await {
             Ok(_) => {
+                portolan_types::failpoint!("syncer/deleted");
                 self.counters.deletes.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(cluster = %self.config.name, key = %view.key, proof = ?deletion.proof, "copy deleted");
                 self.tidy_namespace(&view.place.namespace);
@@ -142,7 +149,9 @@ impl Worker {
         if let Some(live) = live.filter(|live| self.is_copy_of(view, &live.object)) {
             return Ok(Step::Replan(Some(live)));
         }
+        portolan_types::failpoint!("syncer/end-seen");
         self.upstream.confirm_gone(view.key, uid, &self.config.uid, epoch).await?;
+        portolan_types::failpoint!("syncer/end-confirmed");
         self.forget(view.key);
         self.tidy_namespace(&view.place.namespace);
         Ok(Step::Finished(Outcome::Done))

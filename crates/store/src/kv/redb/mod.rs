@@ -162,7 +162,9 @@ impl Opened {
                 };
             }
         }
+        portolan_types::failpoint!("redb/batch-written");
         write.commit().map_err(failure("committing"))?;
+        portolan_types::failpoint!("redb/batch-committed");
         open_table(&self.database)
     }
 }

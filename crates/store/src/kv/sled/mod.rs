@@ -113,7 +113,9 @@ impl SledKv {
             *replaced = before;
             db.apply_batch(raw).map_err(fault("writing"))?;
         }
+        portolan_types::failpoint!("sled/batch-applied");
         db.flush().map_err(fault("syncing"))?;
+        portolan_types::failpoint!("sled/batch-flushed");
         file.sync_data().map_err(failure("syncing"))
     }
 }
