@@ -1,72 +1,281 @@
-//! An etcd of one member, which can be killed and started again on its data.
+//! etcd, of one member or of several, each of which can be killed, stopped, cut off, and started again on its data.
 
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
+use super::network::Network;
+use super::pki::Authority;
 use super::poll;
 use super::process::Process;
 use super::{ports::free_port, tools::Tools};
 
-/// A running etcd.
+/// How long members may take to be there and agree.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long an answer of a member may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// How long etcd may take to be full.
+const FULL_LIMIT: Duration = Duration::from_secs(180);
+const CLIENT_PORT: u16 = 2379;
+const PEER_PORT: u16 = 2380;
+
+/// Running members.
 pub(crate) struct Etcd {
+    members: Vec<Member>,
+    network: Option<Network>,
+}
+
+/// What a client of an etcd needs that asks for certificates.
+pub(crate) struct Certificates {
+    pub(crate) authority: PathBuf,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// One process and where it is reached.
+struct Member {
     program: PathBuf,
     args: Vec<String>,
     logs: PathBuf,
-    url: String,
+    name: String,
+    /// Of the client's URL.
+    address: String,
+    scheme: &'static str,
     process: Process,
 }
 
 impl Etcd {
-    /// Starts one with its data under `dir`, as durable as in production.
+    /// Starts one member with its data under `dir`, as durable as in production.
     pub(crate) fn start(tools: &Tools, dir: &Path) -> Result<Self> {
         Self::start_with(tools, dir, &[])
     }
 
     /// As [`Etcd::start`], with further flags.
     pub(crate) fn start_with(tools: &Tools, dir: &Path, flags: &[&str]) -> Result<Self> {
-        let (url, peer) = (format!("http://127.0.0.1:{}", free_port()?), format!("http://127.0.0.1:{}", free_port()?));
-        let mut args = vec![
-            "--name=one".to_owned(),
-            format!("--data-dir={}", dir.join("data").display()),
-            format!("--listen-client-urls={url}"),
-            format!("--advertise-client-urls={url}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=one={peer}"),
-            "--log-level=warn".to_owned(),
+        Self::start_members(tools, dir, &[("127.0.0.1".to_owned(), free_port()?, free_port()?)], flags, None)
+    }
+
+    /// Starts one member that takes only clients with a certificate.
+    pub(crate) fn start_with_certificates(tools: &Tools, dir: &Path) -> Result<(Self, Certificates)> {
+        fs::create_dir_all(dir)?;
+        let authority = Authority::new("etcd")?;
+        let (server, client) = (authority.server()?, authority.client("portolan", "etcd")?);
+        let write = |name: &str, text: &str| {
+            let path = dir.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            anyhow::Ok(path)
+        };
+        let ca = write("ca.crt", authority.certificate())?;
+        let flags = [
+            format!("--cert-file={}", write("server.crt", &server.certificate)?.display()),
+            format!("--key-file={}", write("server.key", &server.key)?.display()),
+            format!("--trusted-ca-file={}", ca.display()),
+            "--client-cert-auth".to_owned(),
         ];
-        args.extend(flags.iter().map(|&flag| flag.to_owned()));
-        let (program, logs) = (tools.etcd(), dir.join("logs"));
-        let process = Process::spawn("etcd", &program, &args, &logs)?;
-        let etcd = Self { program, args, logs, url, process };
-        etcd.wait_ready()?;
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let places = [("127.0.0.1".to_owned(), free_port()?, free_port()?)];
+        let etcd = Self::start_members(tools, dir, &places, &flags, None)?;
+        let certificates = Certificates {
+            authority: ca,
+            certificate: write("client.crt", &client.certificate)?,
+            key: write("client.key", &client.key)?,
+        };
+        Ok((etcd, certificates))
+    }
+
+    /// Starts three members: each in a network of its own where the system allows it, so that it can be cut off.
+    pub(crate) fn start_three(tools: &Tools, dir: &Path, flags: &[&str]) -> Result<Self> {
+        match Network::new(3) {
+            Ok(network) => {
+                let places: Vec<_> =
+                    network.addresses().into_iter().map(|address| (address, CLIENT_PORT, PEER_PORT)).collect();
+                Self::start_members(tools, dir, &places, flags, Some(network))
+            }
+            Err(error) => {
+                println!("      members cannot be cut off here: {error:#}");
+                let place = |_| Ok(("127.0.0.1".to_owned(), free_port()?, free_port()?));
+                Self::start_members(tools, dir, &(0..3).map(place).collect::<Result<Vec<_>>>()?, flags, None)
+            }
+        }
+    }
+
+    fn start_members(
+        tools: &Tools,
+        dir: &Path,
+        places: &[(String, u16, u16)],
+        flags: &[&str],
+        network: Option<Network>,
+    ) -> Result<Self> {
+        let scheme = if flags.iter().any(|flag| flag.starts_with("--cert-file")) { "https" } else { "http" };
+        let peers: Vec<String> = places.iter().map(|(host, _, peer)| format!("http://{host}:{peer}")).collect();
+        let all = peers.iter().enumerate().map(|(number, peer)| format!("m{number}={peer}"));
+        let all = all.collect::<Vec<_>>().join(",");
+        let mut members = Vec::new();
+        for (number, (host, client, _)) in places.iter().enumerate() {
+            let (name, address, peer) = (format!("m{number}"), format!("{host}:{client}"), &peers[number]);
+            let mut args = vec![
+                format!("--name={name}"),
+                format!("--data-dir={}", dir.join(&name).display()),
+                format!("--listen-client-urls={scheme}://{address}"),
+                format!("--advertise-client-urls={scheme}://{address}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster={all}"),
+                "--log-level=warn".to_owned(),
+            ];
+            args.extend(flags.iter().map(|&flag| flag.to_owned()));
+            let (program, args) = match &network {
+                Some(network) => network.inside(number, &tools.etcd(), args),
+                None => (tools.etcd(), args),
+            };
+            let logs = dir.join("logs");
+            let process = Process::spawn(&format!("etcd-{name}"), &program, &args, &logs)?;
+            members.push(Member { program, args, logs, name, address, scheme, process });
+        }
+        let etcd = Self { members, network };
+        etcd.members.iter().try_for_each(Member::wait_ready)?;
+        if etcd.members.len() > 1 {
+            poll::until("etcd's members have a leader", START_LIMIT, || etcd.leader().map(drop))?;
+        }
         Ok(etcd)
     }
 
-    /// kill -9, and a start on the same data.
-    pub(crate) fn kill_and_restart(&mut self) -> Result<()> {
-        self.process.kill()?;
-        std::thread::sleep(Duration::from_millis(500));
-        self.process = Process::spawn("etcd", &self.program, &self.args, &self.logs)?;
-        self.wait_ready()
+    /// Where clients reach it, separated by commas.
+    pub(crate) fn url(&self) -> String {
+        let urls = self.members.iter().map(|member| format!("{}://{}", member.scheme, member.address));
+        urls.collect::<Vec<_>>().join(",")
     }
 
-    /// Where clients reach it.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    /// Whether members can be cut off.
+    pub(crate) fn has_network(&self) -> bool {
+        self.network.is_some()
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.pid()
+    pub(crate) fn pid(&self, member: usize) -> u32 {
+        self.members[member].process.pid()
     }
 
+    pub(crate) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The member that leads: the only one, or the one that says so.
+    pub(crate) fn leader(&self) -> Result<usize> {
+        if self.members.len() == 1 {
+            return Ok(0);
+        }
+        let leads = |member: &Member| {
+            member.ask("GET", "/metrics", "").is_ok_and(|said| said.lines().any(|l| l == "etcd_server_is_leader 1"))
+        };
+        self.members.iter().position(leads).context("no member says that it leads")
+    }
+
+    /// kill -9 of a member, and a start on the same data.
+    pub(crate) fn kill_and_restart(&mut self, member: usize) -> Result<()> {
+        let member = &mut self.members[member];
+        member.process.kill()?;
+        std::thread::sleep(Duration::from_millis(1500));
+        member.process = Process::spawn(&format!("etcd-{}", member.name), &member.program, &member.args, &member.logs)?;
+        member.wait_ready()
+    }
+
+    /// Nothing reaches a member and nothing leaves it for so long.
+    pub(crate) fn cut_off(&self, member: usize, time: Duration) -> Result<()> {
+        let network = self.network.as_ref().context("members have no network of their own")?;
+        network.cut(member)?;
+        std::thread::sleep(time);
+        network.mend(member)
+    }
+
+    /// Forgets all history up to now, as an operator or etcd's own compaction might.
+    pub(crate) fn compact(&self) -> Result<()> {
+        let revision = self.revision()?;
+        self.call("/v3/kv/compaction", &json!({"revision": revision, "physical": true})).map(drop)
+    }
+
+    /// Writes until there is no room, and makes room again after `time`, as etcd's manual says: delete, compact, defragment,
+    /// disarm the alarm.
+    pub(crate) fn run_out_of_room(&self, time: Duration) -> Result<()> {
+        let junk = base64(&"x".repeat(1 << 20));
+        let (mut number, start) = (0, Instant::now());
+        loop {
+            number += 1;
+            match self.call("/v3/kv/put", &json!({"key": base64(&format!("junk/{number}")), "value": junk})) {
+                Err(error) if error.to_string().contains("space exceeded") => break,
+                // A member that has just come back may not answer yet.
+                other if start.elapsed() > FULL_LIMIT => return other.map(drop).context("etcd does not run full"),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        std::thread::sleep(time);
+        let range = json!({"key": base64("junk/"), "range_end": base64("junk0")});
+        self.call("/v3/kv/deleterange", &range).context("deleting without room")?;
+        self.compact()?;
+        for member in &self.members {
+            member.call("/v3/maintenance/defragment", &json!({}))?;
+        }
+        let alarms = self.call("/v3/maintenance/alarm", &json!({"action": "GET"}))?;
+        for alarm in alarms["alarms"].as_array().into_iter().flatten() {
+            let disarm = json!({"action": "DEACTIVATE", "memberID": alarm["memberID"], "alarm": alarm["alarm"]});
+            self.call("/v3/maintenance/alarm", &disarm)?;
+        }
+        Ok(())
+    }
+
+    fn revision(&self) -> Result<u64> {
+        let found = self.call("/v3/kv/range", &json!({"key": base64("none")}))?;
+        found["header"]["revision"].as_str().and_then(|text| text.parse().ok()).context("etcd tells no revision")
+    }
+
+    /// Asks whichever member answers first.
+    fn call(&self, path: &str, body: &Value) -> Result<Value> {
+        let mut failed = anyhow::anyhow!("there is no member");
+        for member in &self.members {
+            match member.call(path, body) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+}
+
+impl Member {
     fn wait_ready(&self) -> Result<()> {
-        poll::until("etcd listens", Duration::from_secs(30), || {
+        poll::until("etcd listens", START_LIMIT, || {
             self.process.check_alive()?;
-            let address = self.url.trim_start_matches("http://");
-            Ok(std::net::TcpStream::connect(address).map(drop)?)
+            Ok(TcpStream::connect(&self.address).map(drop)?)
         })
     }
+
+    /// A call of etcd's JSON gateway.
+    fn call(&self, path: &str, body: &Value) -> Result<Value> {
+        let said = self.ask("POST", path, &body.to_string())?;
+        serde_json::from_str(&said).with_context(|| format!("{path} was answered {said:?}"))
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Result<String> {
+        let address = self.address.parse().context("no address")?;
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", address, body.len());
+        stream.write_all((head + body).as_bytes())?;
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said)?;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let (head, content) = said.split_once("\r\n\r\n").context("no answer")?;
+        let status = head.split(' ').nth(1).unwrap_or_default();
+        ensure!(status == "200", "{path} was answered {status}: {content}");
+        Ok(content.to_owned())
+    }
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
 }

@@ -10,6 +10,7 @@ pub(crate) mod etcd;
 pub(crate) mod fake_nodes;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
+pub(crate) mod network;
 pub(crate) mod pki;
 pub(crate) mod poll;
 pub(crate) mod portolan;

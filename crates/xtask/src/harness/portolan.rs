@@ -25,7 +25,17 @@ pub(crate) struct Portolan {
 
 /// Builds `portolan` in release and gives the path of the binary.
 pub(crate) fn build() -> Result<PathBuf> {
-    let args = ["build", "--release", "--package", "portolan", "--bin", "portolan", "--message-format=json"];
+    build_with(&["--release"])
+}
+
+/// Builds `portolan` with the places at which it may be made to end.
+pub(crate) fn build_debug() -> Result<PathBuf> {
+    build_with(&[])
+}
+
+fn build_with(profile: &[&str]) -> Result<PathBuf> {
+    let args = ["build", "--package", "portolan", "--bin", "portolan", "--message-format=json"];
+    let args = args.iter().chain(profile);
     let output = cargo().args(args).stderr(std::process::Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(output.status.success(), "cargo could not build portolan");
     String::from_utf8_lossy(&output.stdout)
@@ -51,6 +61,16 @@ impl Portolan {
         let server = Self { program: program.to_owned(), data, logs, port, flags, process, kubeconfig };
         server.wait_ready()?;
         Ok(server)
+    }
+
+    /// From its next start on it is this program.
+    pub(crate) fn run_from_now_on(&mut self, program: &Path) {
+        self.program = program.to_owned();
+    }
+
+    /// Where it keeps its objects, keys and admin.kubeconfig.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
     }
 
     /// kill -9.

@@ -1,16 +1,23 @@
-//! The engine on a real etcd: the contract suite of all engines, and two servers on one etcd of which one is killed.
+//! The engine on a real etcd: the contract suite of all engines, certificates, snapshots, two servers on one etcd of which one is
+//! killed again and again, and what happens to etcd itself.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::kubectl;
+use super::scene::{self, Scene};
 use crate::harness::cargo::cargo;
+use crate::harness::cluster;
 use crate::harness::etcd::Etcd;
 use crate::harness::kubectl::Kubectl;
 use crate::harness::poll;
 use crate::harness::portolan::Portolan;
+use crate::harness::ports::free_port;
+use crate::harness::process;
 use crate::harness::tools::Tools;
 use crate::report::Report;
 use crate::torture::{self, Engine, Fault, Plan};
@@ -21,9 +28,128 @@ const TAKEOVER: Duration = Duration::from_secs(40);
 pub(super) fn run(report: &mut Report, program: &Path, tools: &Tools, dir: &Path) {
     report.check("etcd: the store's contract holds on it", || contract(tools, &dir.join("contract")));
     two_servers(report, program, tools, &dir.join("pair"));
-    let faults = vec![Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd];
-    let plan = Plan { engine: Engine::Etcd, faults, rounds: 6, seed: 1 };
-    torture::check(report, &plan, program, tools, &dir.join("torture"));
+    report.check("etcd: it is reached with a certificate, and not without", || {
+        certificates(program, tools, &dir.join("certificates"))
+    });
+    report
+        .check("etcd: a snapshot goes into etcd and out of it again", || snapshots(program, tools, &dir.join("moved")));
+    survivor(report, program, tools, &dir.join("survivor"));
+    let few = vec![Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd];
+    for (name, faults) in [("torture", few), ("members", torture::MEMBERS.to_vec())] {
+        let plan = Plan { engine: Engine::Etcd, rounds: faults.len() + 1, faults, seed: 1 };
+        torture::check(report, &plan, program, tools, &dir.join(name));
+    }
+}
+
+fn certificates(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
+    let (etcd, certificates) = Etcd::start_with_certificates(tools, &dir.join("etcd"))?;
+    let endpoints = format!("--etcd-endpoints={}", etcd.url());
+    let authority = format!("--etcd-cafile={}", certificates.authority.display());
+    let certificate = format!("--etcd-certfile={}", certificates.certificate.display());
+    let key = format!("--etcd-keyfile={}", certificates.key.display());
+    let flags = ["--store=etcd", &endpoints, &authority, &certificate, &key];
+    let mut server = Portolan::start_with(program, tools, &dir.join("server"), &flags)?;
+    let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "kubectl")?;
+    kubectl.run("create configmap sealed --from-literal=by=tls")?;
+    server.kill()?;
+    server.restart()?;
+    kubectl.run("get configmap sealed")?;
+    for (case, flags) in [("no certificate", &flags[..3]), ("no authority", &flags[..2])] {
+        let (data, address) = (dir.join("stranger"), format!("--bind-address=127.0.0.1:{}", free_port()?));
+        let mut stranger = Command::new(program);
+        stranger.args(["server", &address]).arg(format!("--data-dir={}", data.display())).args(flags);
+        let ended = process::run(&mut stranger, "", Duration::from_secs(120)).context(case)?;
+        let said = ended.stdout + &ended.stderr;
+        ensure!(!ended.status.success() && said.contains("etcd"), "{case}: {:?}: {said}", ended.status.code());
+    }
+    Ok(())
+}
+
+/// From redb into etcd, and from etcd to sled: the objects and more than their revisions are there.
+fn snapshots(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
+    let snapshot = |args: &[&str]| {
+        let mut command = Command::new(program);
+        let ended = process::run(command.arg("snapshot").args(args), "", Duration::from_secs(120))?;
+        ensure!(ended.status.success(), "snapshot {}: {}", args.join(" "), ended.stderr);
+        Ok(())
+    };
+    let (first, second) =
+        (dir.join("first.snapshot").display().to_string(), dir.join("second.snapshot").display().to_string());
+    let version = |kubectl: &Kubectl| -> Result<u64> {
+        let found = kubectl.run("get configmap moved -o jsonpath={.metadata.resourceVersion}{.data.by}")?;
+        found.trim().trim_end_matches("redb").parse().with_context(|| format!("the object says {found}"))
+    };
+    let before = {
+        let server = Portolan::start_with(program, tools, &dir.join("redb"), &["--store=redb"])?;
+        let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "of-redb")?;
+        kubectl.run("create configmap moved --from-literal=by=redb")?;
+        snapshot(&["save", "--data-dir", &server.data().display().to_string(), &first])?;
+        version(&kubectl)?
+    };
+    let etcd = Etcd::start(tools, &dir.join("etcd"))?;
+    let url = etcd.url();
+    let into = ["restore", "--store", "etcd", "--etcd-endpoints", &url, &first];
+    snapshot(&into)?;
+    ensure!(snapshot(&into).is_err(), "a second restore is not refused");
+    let between = {
+        let flags = ["--store=etcd", &format!("--etcd-endpoints={url}")];
+        let server = Portolan::start_with(program, tools, &dir.join("on-etcd"), &flags)?;
+        let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "of-etcd")?;
+        kubectl.run("create configmap late --from-literal=by=etcd")?;
+        snapshot(&["save", "--data-dir", &server.data().display().to_string(), &second])?;
+        version(&kubectl)?
+    };
+    let data = dir.join("sled/data");
+    snapshot(&["restore", "--store", "sled", "--data-dir", &data.display().to_string(), &second])?;
+    let server = Portolan::start_with(program, tools, &dir.join("sled"), &["--store=sled"])?;
+    let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "of-sled")?;
+    kubectl.run("get configmap late")?;
+    let after = version(&kubectl)?;
+    kubectl.run("create configmap later --from-literal=by=sled")?;
+    ensure!(before < between, "{before} became {between} in etcd");
+    println!("      resourceVersions: {before} on redb, {between} in etcd, {after} on sled");
+    Ok(())
+}
+
+/// The kubectl suite at one server, while the other one is killed and started again and again.
+fn survivor(report: &mut Report, program: &Path, tools: &Tools, dir: &Path) {
+    let mut stage = None;
+    let set = report.check("etcd: two servers with two physical clusters", || {
+        let etcd = Etcd::start(tools, &dir.join("etcd"))?;
+        let flags = ["--store=etcd", &format!("--etcd-endpoints={}", etcd.url())];
+        let victim = Portolan::start_with(program, tools, &dir.join("victim"), &flags)?;
+        let server = Portolan::start_with(program, tools, &dir.join("server"), &flags)?;
+        let clusters = cluster::start_all(tools, dir, &[scene::EAST, scene::WEST].map(str::to_owned))?;
+        let scene = Scene::new(tools, dir, clusters, server)?;
+        scene.join_clusters()?;
+        let kubectl = scene.workspace("verbs")?;
+        stage = Some((etcd, victim, scene, kubectl));
+        Ok(())
+    });
+    let Some((_etcd, mut victim, scene, kubectl)) = stage.filter(|_| set) else { return };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let killing = scope.spawn(|| {
+            let mut kills = 0;
+            while !over.load(Ordering::Acquire) {
+                victim.kill()?;
+                std::thread::sleep(Duration::from_millis(500));
+                victim.restart()?;
+                kills += 1;
+                std::thread::sleep(Duration::from_secs(2));
+            }
+            anyhow::Ok(kills)
+        });
+        kubectl::run(report, &kubectl);
+        over.store(true, Ordering::Release);
+        report.check("etcd: meanwhile the other server was killed again and again, and came back", || {
+            let kills = killing.join().map_err(|_| anyhow::anyhow!("the killer panicked"))??;
+            println!("      killed {kills} times");
+            ensure!(kills > 1, "it was killed {kills} times");
+            Ok(())
+        });
+    });
+    report.check("etcd: the suite's workspace leaves nothing below", || scene.delete_workspace("verbs"));
 }
 
 fn contract(tools: &Tools, dir: &Path) -> Result<()> {

@@ -73,13 +73,22 @@ impl History {
         let mut last = 0;
         let mut states: HashMap<&str, Value> = HashMap::new();
         let mut brought: HashMap<Write, u64> = HashMap::new();
+        // Up to here a list has taken the place of events that were forgotten.
+        let mut listed = 0;
         for seen in seen {
-            let Seen::Change { key, value, version, kind } = seen else {
-                if let Seen::Bookmark(version) = seen {
+            let (key, value, version, kind) = match seen {
+                Seen::Change { key, value, version, kind } => (key, value, version, kind),
+                Seen::Bookmark(version) => {
                     ensure!(*version >= last, "a bookmark at {version} comes after {last}");
                     last = *version;
+                    continue;
                 }
-                continue;
+                Seen::List { version, objects } => {
+                    ensure!(*version >= last, "a list at {version} comes after {last}");
+                    (last, listed) = (*version, *version);
+                    states = objects.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+                    continue;
+                }
             };
             ensure!(*version > last, "ordered and unique: {version} comes after {last}");
             last = *version;
@@ -99,7 +108,7 @@ impl History {
         let acknowledged = self.acknowledged.lock().expect("no code panics under this lock");
         for (write, version) in &*acknowledged {
             // The answer to a deletion is the object as it was last: its version is not that of the deletion.
-            let fits = brought.get(write).is_some_and(|seen| write.2.is_none() || seen == version);
+            let fits = brought.get(write).map_or(*version <= listed, |seen| write.2.is_none() || seen == version);
             ensure!(fits, "reliable: {write:?} was acknowledged at {version}, the watch has {:?}", brought.get(write));
         }
         self.check_sent(brought.keys())
@@ -144,8 +153,18 @@ pub(crate) enum Kind {
 /// What a watcher was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    Change { key: String, value: Value, version: u64, kind: Kind },
+    Change {
+        key: String,
+        value: Value,
+        version: u64,
+        kind: Kind,
+    },
     Bookmark(u64),
+    /// What a new list had, when history was forgotten.
+    List {
+        version: u64,
+        objects: Vec<(String, Value)>,
+    },
 }
 
 #[cfg(test)]
@@ -171,6 +190,17 @@ mod tests {
             ("twice", vec![added.clone(), added.clone(), modified.clone()], false),
             ("a bookmark that promised too much", vec![added.clone(), Seen::Bookmark(12), modified.clone()], false),
             ("what nobody sent", vec![added.clone(), modified.clone(), change(Kind::Modified, 9, 14)], false),
+            (
+                "a list in place of what was forgotten",
+                vec![Seen::List { version: 11, objects: vec![("k".into(), 1)] }, modified.clone()],
+                true,
+            ),
+            (
+                "a list of the past",
+                vec![added.clone(), Seen::List { version: 9, objects: vec![] }, modified.clone()],
+                false,
+            ),
+            ("a list that lacks something", vec![Seen::List { version: 11, objects: vec![] }, modified.clone()], false),
             ("another version than was acknowledged", vec![added, change(Kind::Modified, 2, 13)], false),
         ] {
             assert_eq!(history.check_watch(&seen).is_ok(), fine, "{case}");

@@ -1,6 +1,7 @@
 //! `cargo xtask torture`: real servers under faults, while clients write and watchers follow; then the verdict: every key's calls
 //! fit into one order, every acknowledged write is there, and every watch was ordered, unique, without holes and resumable.
 
+pub(crate) mod failpoints;
 mod history;
 mod linear;
 pub(crate) mod stand;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client::Client;
+use crate::harness::cargo::cargo;
 use crate::harness::kubeconfig::Kubeconfig;
 use crate::harness::portolan;
 use crate::harness::{tools::Tools, workdir::WorkDir};
@@ -51,6 +53,12 @@ pub(crate) struct Options {
     /// Where chance begins; printed, so that a run can be had again.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Instead, end a server at each place that the sources name with `failpoint!`. `--portolan` must be a debug build then.
+    #[arg(long, conflicts_with_all = ["engines", "faults"])]
+    failpoints: bool,
+    /// Instead, open the disk of each embedded engine as a crash at any step could leave it: some 10,000 crashes per engine.
+    #[arg(long, conflicts_with_all = ["engines", "faults", "failpoints", "portolan"])]
+    crash_images: bool,
     /// Run this binary instead of building one.
     #[arg(long)]
     portolan: Option<PathBuf>,
@@ -58,8 +66,21 @@ pub(crate) struct Options {
 
 /// Runs all that is asked for; `false` when something was found.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    if options.crash_images {
+        return crash_images(options.seed);
+    }
     let mut work = WorkDir::new("torture")?;
     let tools = Tools::build()?;
+    if options.failpoints {
+        let program = options.portolan.clone().map_or_else(portolan::build_debug, Ok)?;
+        let mut report = Report::default();
+        failpoints::run(&mut report, &program, &tools, &work.path().join("failpoints"), 1);
+        let fine = report.finish();
+        if !fine {
+            work.keep();
+        }
+        return Ok(fine);
+    }
     let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
     let mut report = Report::default();
     let all = |given: &[Engine]| {
@@ -68,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     for engine in all(&options.engines) {
         for faults in plans(engine, &options.faults) {
             let plan = Plan { engine, faults, rounds: options.rounds, seed: options.seed };
-            let dir = work.path().join(format!("{engine:?}-{:?}", plan.faults[0]).to_lowercase());
+            let dir = work.path().join(format!("{engine:?}-{:?}-{}", plan.faults[0], plan.faults.len()).to_lowercase());
             check(&mut report, &plan, &program, &tools, &dir);
         }
     }
@@ -79,16 +100,35 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(fine)
 }
 
+/// Every step of the recorded runs of `crates/store/tests/crash`, on either engine.
+fn crash_images(seed: u64) -> Result<bool> {
+    let args = ["test", "--package", "portolan-store", "--test", "crash", "--", "--nocapture", "a_crash_at_any_step"];
+    let mut command = cargo();
+    command.args(args).env("PORTOLAN_CRASH_STRIDE", "1").env("PORTOLAN_CRASH_SEED", seed.to_string());
+    Ok(command.status().context("cannot run cargo")?.success())
+}
+
 /// The faults of an engine, those together that one stand can bear.
 fn plans(engine: Engine, wanted: &[Fault]) -> Vec<Vec<Fault>> {
     let sets: &[&[Fault]] = match engine {
         Engine::Redb => &[&[Fault::Kill, Fault::Pause, Fault::Slow], &[Fault::Full, Fault::Pause]],
         Engine::Sled => &[&[Fault::Kill, Fault::Pause, Fault::Slow]],
-        Engine::Etcd => &[&[Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd, Fault::Slow]],
+        Engine::Etcd => &[&[Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd, Fault::Slow], MEMBERS],
     };
     let chosen = |set: &&[Fault]| set.iter().copied().filter(|f| wanted.is_empty() || wanted.contains(f)).collect();
     sets.iter().map(chosen).filter(|set: &Vec<Fault>| !set.is_empty()).collect()
 }
+
+/// What three members of etcd and two servers suffer.
+pub(crate) const MEMBERS: &[Fault] = &[
+    Fault::KillEtcd,
+    Fault::CutLeader,
+    Fault::PauseEtcd,
+    Fault::CompactEtcd,
+    Fault::NoSpace,
+    Fault::Kill,
+    Fault::Pause,
+];
 
 /// One run on one stand.
 pub(crate) struct Plan {
@@ -109,8 +149,14 @@ pub(crate) fn check(report: &mut Report, plan: &Plan, program: &Path, tools: &To
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let found = torture(&runtime, &mut stand, plan)?;
         println!(
-            "      {} calls, {} writes acknowledged, {} without an answer; watches: {} events, resumed {} times",
-            found.counts.calls, found.counts.acknowledged, found.counts.unknown, found.events, found.resumed
+            "      {} calls, {} writes acknowledged, {} without an answer; watches: {} events, resumed {} times, {} times by \
+             a new list",
+            found.counts.calls,
+            found.counts.acknowledged,
+            found.counts.unknown,
+            found.events,
+            found.resumed,
+            found.relisted
         );
         Ok(())
     });
@@ -121,6 +167,7 @@ struct Found {
     counts: Counts,
     events: usize,
     resumed: usize,
+    relisted: usize,
 }
 
 fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) -> Result<Found> {
@@ -133,7 +180,8 @@ fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) ->
         for turn in 0..configs.len().max(2) {
             let (mut configs, count) = (configs.clone(), configs.len());
             configs.rotate_left(turn % count);
-            watchers.spawn(Watcher::new(configs).await?.run(upto.clone()));
+            let may_forget = plan.faults.iter().any(|fault| fault.forgets());
+            watchers.spawn(Watcher::new(configs, may_forget).await?.run(upto.clone()));
         }
         for client in 0..CLIENTS {
             clients.spawn(work.clone().client(configs.clone(), plan.seed * 1000 + client));
@@ -151,12 +199,13 @@ fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) ->
         work.history.note("end", begun, last, Some(end));
         tell.send_replace(Some(end));
         work.history.check_linearizable()?;
-        let mut found = Found { counts: work.history.counts(), events: 0, resumed: 0 };
+        let mut found = Found { counts: work.history.counts(), events: 0, resumed: 0, relisted: 0 };
         while let Some(watcher) = tokio::time::timeout(Duration::from_secs(120), watchers.join_next()).await? {
             let watcher = watcher??;
             work.history.check_watch(&watcher.seen)?;
             found.events += watcher.seen.len();
             found.resumed += watcher.resumed;
+            found.relisted += watcher.seen.iter().filter(|seen| matches!(seen, history::Seen::List { .. })).count();
         }
         for config in &configs {
             let (version, objects) = work::list(&Client::connect(config, 1).await?).await?;

@@ -33,11 +33,32 @@ pub(crate) enum Fault {
     Full,
     /// Each sync takes 30 ms longer.
     Slow,
-    /// kill -9 of etcd, which is then started again.
+    /// kill -9 of etcd, or of its member that leads, which is then started again.
     KillEtcd,
-    /// etcd stands still for three seconds.
+    /// etcd, or its member that leads, stands still for three seconds.
     PauseEtcd,
+    /// etcd's member that leads is cut off from the others and from the servers for five seconds.
+    CutLeader,
+    /// A server stands still, and meanwhile all history is forgotten that it has not read.
+    CompactEtcd,
+    /// etcd's database has no room for three seconds, until an operator makes some.
+    NoSpace,
 }
+
+impl Fault {
+    /// Whether it takes an etcd of several members.
+    fn needs_members(self) -> bool {
+        matches!(self, Self::CutLeader | Self::CompactEtcd | Self::NoSpace)
+    }
+
+    /// Whether it may take history from those who follow.
+    pub(crate) fn forgets(self) -> bool {
+        matches!(self, Self::CompactEtcd | Self::NoSpace)
+    }
+}
+
+/// What etcd's database may take on a stand of several members.
+const QUOTA: &str = "--quota-backend-bytes=50331648";
 
 /// The room that the store of a stand has whose disk can be full.
 const ROOM: &str = "200m";
@@ -64,6 +85,9 @@ impl Stand {
         };
         let mut flags = vec![engine_flag.to_owned(), "--history=7200".to_owned()];
         let etcd = match engine {
+            Engine::Etcd if faults.iter().any(|fault| fault.needs_members()) => {
+                Some(Etcd::start_three(tools, &dir.join("etcd"), &[QUOTA])?)
+            }
             Engine::Etcd => Some(Etcd::start(tools, &dir.join("etcd"))?),
             Engine::Redb | Engine::Sled => None,
         };
@@ -88,6 +112,8 @@ impl Stand {
             Fault::Pause | Fault::Slow => true,
             Fault::Full => self.small_disk,
             Fault::KillEtcd | Fault::PauseEtcd => self.etcd.is_some(),
+            Fault::CutLeader => self.etcd.as_ref().is_some_and(Etcd::has_network),
+            Fault::CompactEtcd | Fault::NoSpace => self.etcd.as_ref().is_some_and(|etcd| etcd.members() > 1),
         }
     }
 
@@ -102,13 +128,36 @@ impl Stand {
             }
             Fault::Pause => paused(self.servers[victim].pid()),
             Fault::Full => self.without_room(),
-            Fault::Slow => {
-                let pid = self.etcd.as_ref().map_or(self.servers[victim].pid(), Etcd::pid);
-                slowed(pid)
+            Fault::Slow => match &self.etcd {
+                Some(etcd) => slowed(etcd.pid(etcd.leader()?)),
+                None => slowed(self.servers[victim].pid()),
+            },
+            Fault::KillEtcd => {
+                let etcd = self.etcd.as_mut().context("there is no etcd")?;
+                etcd.kill_and_restart(etcd.leader()?)
             }
-            Fault::KillEtcd => self.etcd.as_mut().context("there is no etcd")?.kill_and_restart(),
-            Fault::PauseEtcd => paused(self.etcd.as_ref().context("there is no etcd")?.pid()),
+            Fault::PauseEtcd => {
+                let etcd = self.etcd()?;
+                paused(etcd.pid(etcd.leader()?))
+            }
+            Fault::CutLeader => {
+                let etcd = self.etcd()?;
+                etcd.cut_off(etcd.leader()?, Duration::from_secs(5))
+            }
+            Fault::CompactEtcd => {
+                let pid = self.servers[victim].pid();
+                send("STOP", pid)?;
+                std::thread::sleep(Duration::from_secs(3));
+                let compacted = self.etcd()?.compact();
+                send("CONT", pid)?;
+                compacted
+            }
+            Fault::NoSpace => self.etcd()?.run_out_of_room(Duration::from_secs(3)),
         }
+    }
+
+    fn etcd(&self) -> Result<&Etcd> {
+        self.etcd.as_ref().context("there is no etcd")
     }
 
     fn without_room(&self) -> Result<()> {

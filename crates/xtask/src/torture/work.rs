@@ -148,6 +148,14 @@ fn version(object: &Json) -> Result<u64> {
 /// How far watchers are to follow, once that is known.
 pub(crate) type Upto = tokio::sync::watch::Receiver<Option<u64>>;
 
+/// What a line of a watch was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Event,
+    /// What it would go on from is forgotten.
+    Gone,
+}
+
 /// Follows all objects from the beginning of the run, across every loss of its connection.
 pub(crate) struct Watcher {
     configs: Vec<Kubeconfig>,
@@ -155,15 +163,17 @@ pub(crate) struct Watcher {
     version: u64,
     pub(crate) seen: Vec<Seen>,
     pub(crate) resumed: usize,
+    /// Whether history may be forgotten, so that it has to list again.
+    may_forget: bool,
 }
 
 impl Watcher {
     /// Begins where the store stands now; there is nothing yet.
-    pub(crate) async fn new(configs: Vec<Kubeconfig>) -> Result<Self> {
+    pub(crate) async fn new(configs: Vec<Kubeconfig>, may_forget: bool) -> Result<Self> {
         let client = Client::connect(&configs[0], 1).await?;
         let (version, objects) = list(&client).await?;
         ensure!(objects.is_empty(), "there are objects before the run");
-        Ok(Self { configs, version, seen: Vec::new(), resumed: 0 })
+        Ok(Self { configs, version, seen: Vec::new(), resumed: 0, may_forget })
     }
 
     /// Follows until `stop` says how far.
@@ -189,6 +199,10 @@ impl Watcher {
         let client = tokio::time::timeout(PATIENCE, Client::connect(config, 1)).await??;
         let query = format!("{COLLECTION}?watch=true&allowWatchBookmarks=true&resourceVersion={}", self.version);
         let opened = tokio::time::timeout(PATIENCE, client.open(Method::GET, &query, &[], Bytes::new())).await??;
+        if opened.status() == StatusCode::GONE {
+            ensure!(self.may_forget, "violation: resumable: {} is gone", self.version);
+            return self.list_again(&client).await;
+        }
         ensure!(opened.status().is_success(), "the watch was answered {}", opened.status());
         let (mut body, mut buffer) = (opened.into_body(), Vec::new());
         loop {
@@ -201,7 +215,9 @@ impl Watcher {
             buffer.extend_from_slice(frame?.data_ref().map_or(&[], |data| data));
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
-                self.take(&line)?;
+                if self.take(&line)? == Taken::Gone {
+                    return self.list_again(&client).await;
+                }
             }
             if upto.borrow().is_some_and(|upto| self.version >= upto) {
                 return Ok(());
@@ -209,7 +225,15 @@ impl Watcher {
         }
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<()> {
+    /// History was forgotten: what is there now takes the place of the events between.
+    async fn list_again(&mut self, client: &Client) -> Result<()> {
+        let (version, objects) = list(client).await?;
+        self.seen.push(Seen::List { version, objects });
+        self.version = version;
+        Ok(())
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<Taken> {
         let event: Json = serde_json::from_slice(line).context("violation: an event is no JSON")?;
         let object = &event["object"];
         let kind = match event["type"].as_str() {
@@ -219,8 +243,9 @@ impl Watcher {
             Some("BOOKMARK") => {
                 self.version = version(object)?;
                 self.seen.push(Seen::Bookmark(self.version));
-                return Ok(());
+                return Ok(Taken::Event);
             }
+            _ if object["code"] == 410 && self.may_forget => return Ok(Taken::Gone),
             // The history of the whole run is kept: nothing may be forgotten.
             _ if object["code"] == 410 => bail!("violation: resumable: {object}"),
             _ => bail!("the watch ended: {event}"),
@@ -229,11 +254,11 @@ impl Watcher {
         // The namespace has an object of its own.
         if name == "kube-root-ca.crt" {
             self.version = version(object)?;
-            return Ok(());
+            return Ok(Taken::Event);
         }
         self.version = version(object)?;
         self.seen.push(Seen::Change { key: name.to_owned(), value: value(object)?, version: self.version, kind });
-        Ok(())
+        Ok(Taken::Event)
     }
 }
 
