@@ -10,7 +10,7 @@ use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason
 
 use crate::{
     ApiServer,
-    admission::{Operation, Request, Sent},
+    admission::{Brief, Operation, Request, Sent},
     attributes::Attributes,
     authn::Identity,
     directory::LogicalCluster,
@@ -38,6 +38,8 @@ pub(crate) struct Call {
     pub(crate) labels: Labels,
     /// Texts for `Warning` headers.
     pub(crate) warnings: Mutex<Vec<String>>,
+    /// Time that expressions have taken at once.
+    pub(crate) brief: Brief,
 }
 
 impl Call {
@@ -75,6 +77,7 @@ impl Call {
             user: &self.identity.user,
             dry_run,
             warnings: &self.warnings,
+            brief: &self.brief,
             table: &target.table,
             sent: Sent::Write {
                 manager: self.query.text("fieldManager"),

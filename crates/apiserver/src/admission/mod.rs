@@ -21,7 +21,7 @@ mod workspaces;
 
 pub(crate) use chain::Chain;
 pub(crate) use configured::Configured;
-pub(crate) use expressions::Expressions;
+pub(crate) use expressions::{Brief, Expressions};
 pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
 
 use parking_lot::Mutex;
@@ -81,6 +81,8 @@ pub struct Request<'a> {
     pub dry_run: bool,
     /// Texts for `Warning` headers.
     pub(crate) warnings: &'a Mutex<Vec<String>>,
+    /// Time that is left for brief evaluations.
+    pub(crate) brief: &'a Brief,
     /// The kinds of the logical cluster.
     pub(crate) table: &'a KindTable,
     /// What the client said about how to do it.

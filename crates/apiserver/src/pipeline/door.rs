@@ -10,6 +10,7 @@ use portolan_types::{LogicalClusterId, Status};
 
 use crate::{
     ApiServer, User,
+    admission::Brief,
     attributes::Attributes,
     authn::{Identity, Impersonation, Peer, authorize_impersonation},
     authz::{Authorizer as _, Verdict},
@@ -277,6 +278,7 @@ impl Admitted {
             attributes,
             labels,
             warnings: Mutex::default(),
+            brief: Brief::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     super::{Request, matching::Invocation, review},
-    Rights,
+    Brief, Rights,
 };
 use crate::ApiServer;
 
@@ -45,6 +45,8 @@ pub(in crate::admission) struct Seen<'a> {
     namespace: Value,
     resource: ResourceCheck,
     rights: &'a Rights,
+    /// Time that is left for brief evaluations.
+    pub(super) brief: &'a Brief,
 }
 
 const NOTHING: &Value = &Value::Null;
@@ -80,6 +82,7 @@ impl<'a> Seen<'a> {
                 ..ResourceCheck::default()
             },
             rights,
+            brief: request.brief,
         })
     }
 

@@ -1,10 +1,11 @@
 //! Expressions of webhooks and policies: compiled once per content, kept within bounds, and evaluated on what a request carries.
 
+mod brief;
 mod cache;
 mod given;
 mod rights;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use portolan_cel::policy::{
     Change, Effort, MatchConditions, Matched, MutatingPolicy, PolicyVerdict, TooLong, ValidatingPolicy,
@@ -17,13 +18,11 @@ use tokio::{
     time::Instant,
 };
 
+pub(crate) use brief::Brief;
 use cache::Cache;
 pub(super) use cache::Source;
 pub(super) use given::{Seen, Subject};
 pub(super) use rights::Rights;
-
-/// After an evaluation of so long others have their turn.
-const A_MOMENT: Duration = Duration::from_micros(500);
 
 /// What has been compiled, and who may evaluate for long.
 pub(crate) struct Expressions {
@@ -48,7 +47,7 @@ impl Expressions {
     /// Whether match conditions hold for what is seen.
     pub(super) async fn matches(&self, source: &Source, seen: &Seen<'_>) -> Result<Matched, Status> {
         let conditions = self.conditions.get(source, |spec| MatchConditions::new(spec, false));
-        self.evaluate(|effort| seen.with(None, |given| conditions.matches(given, effort))).await
+        self.evaluate(seen.brief, |effort| seen.with(None, |given| conditions.matches(given, effort))).await
     }
 
     /// What a validating policy says of what is seen, with parameters.
@@ -59,7 +58,7 @@ impl Expressions {
         params: Option<&Value>,
     ) -> Result<PolicyVerdict, Status> {
         let policy = self.validating.get(source, ValidatingPolicy::new);
-        self.evaluate(|effort| seen.with(params, |given| policy.validate(given, effort))).await
+        self.evaluate(seen.brief, |effort| seen.with(params, |given| policy.validate(given, effort))).await
     }
 
     /// A mutating policy, compiled.
@@ -74,7 +73,7 @@ impl Expressions {
         seen: &Seen<'_>,
         params: Option<&Value>,
     ) -> Result<Matched, Status> {
-        self.evaluate(|effort| seen.with(params, |given| policy.matches(given, effort))).await
+        self.evaluate(seen.brief, |effort| seen.with(params, |given| policy.matches(given, effort))).await
     }
 
     /// What one of its mutations does, or why it cannot be done.
@@ -85,19 +84,21 @@ impl Expressions {
         seen: &Seen<'_>,
         params: Option<&Value>,
     ) -> Result<Result<Option<Change>, String>, Status> {
-        self.evaluate(|effort| seen.with(params, |given| policy.change(at, given, effort))).await
+        self.evaluate(seen.brief, |effort| seen.with(params, |given| policy.change(at, given, effort))).await
     }
 
-    /// Evaluates: at once what takes a moment, and on a thread that may be held what takes longer.
-    async fn evaluate<T>(&self, run: impl Fn(Effort) -> Result<T, TooLong>) -> Result<T, Status> {
-        let started = Instant::now();
-        let brief = run(Effort::Brief);
-        if started.elapsed() > A_MOMENT {
-            // Of many evaluations in one request others have a part between, and so has its deadline.
-            tokio::task::yield_now().await;
-        }
-        if let Ok(found) = brief {
-            return Ok(found);
+    /// Evaluates: at once what takes a moment, and on a thread that may be held what takes longer, or comes after much else.
+    async fn evaluate<T>(&self, brief: &Brief, run: impl Fn(Effort) -> Result<T, TooLong>) -> Result<T, Status> {
+        if brief.is_left() {
+            let started = Instant::now();
+            let found = run(Effort::Brief);
+            if brief.spend(started.elapsed()) {
+                // Of many evaluations in one request others have a part between, and so has its deadline.
+                tokio::task::yield_now().await;
+            }
+            if let Ok(found) = found {
+                return Ok(found);
+            }
         }
         let _turn = self.long.acquire().await.map_err(Status::internal)?;
         let found = holding(|| run(Effort::Full));
@@ -110,4 +111,53 @@ impl Expressions {
 fn holding<T>(run: impl FnOnce() -> T) -> T {
     let others = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others { tokio::task::block_in_place(run) } else { run() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn others_have_their_turn_between_short_evaluations() {
+        let (expressions, brief) = (Expressions::new(), Brief::default());
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counted = turns.clone();
+        tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        for _ in 0..10 {
+            let short = |_| {
+                let started = Instant::now();
+                while started.elapsed() < Duration::from_micros(200) {}
+                Ok(())
+            };
+            expressions.evaluate(&brief, short).await.unwrap();
+        }
+        let turns = turns.load(Ordering::Relaxed);
+        assert!(turns >= 3, "{turns} turns");
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_much_else_waits_for_its_turn() {
+        let (expressions, brief) = (Expressions::new(), Brief::default());
+        let efforts = Mutex::new(Vec::new());
+        let run = |effort| {
+            efforts.lock().push(effort);
+            Ok(())
+        };
+        expressions.evaluate(&brief, run).await.unwrap();
+        brief.spend(Duration::from_secs(1));
+        expressions.evaluate(&brief, run).await.unwrap();
+        assert!(matches!(efforts.into_inner()[..], [Effort::Brief, Effort::Full]));
+    }
 }

@@ -63,6 +63,8 @@ impl Matching<'_> {
     /// # Errors
     /// When it cannot be told and the rules match.
     pub(super) async fn invocation(&self, criteria: &Criteria) -> Result<Option<Invocation>, Status> {
+        // There may be thousands that are looked at in a row.
+        tokio::task::coop::consume_budget().await;
         if self.by_rules(&criteria.excluded, criteria).is_some() {
             return Ok(None);
         }

@@ -19,20 +19,30 @@ const MAX_PARAMS: usize = 1000;
 /// as trees they are many times that.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
+/// Evaluations that all bindings may ask for together.
+const MAX_EVALUATIONS: usize = 5000;
+
 /// What the bindings may still take. What one takes in vain is gone for the others, too: reading it was work.
 pub(super) struct Allowance {
     bytes: usize,
+    evaluations: usize,
 }
 
 impl Allowance {
     pub(super) fn new() -> Self {
-        Self { bytes: MAX_BYTES }
+        Self { bytes: MAX_BYTES, evaluations: MAX_EVALUATIONS }
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Trouble> {
         let left = self.bytes.checked_sub(bytes);
         self.bytes = left.unwrap_or_default();
         left.map(drop).map_or_else(|| wrong(format!("policies take more than {MAX_BYTES} bytes of params")), Ok)
+    }
+
+    fn evaluate(&mut self, times: usize) -> Result<(), Trouble> {
+        let left = self.evaluations.checked_sub(times);
+        self.evaluations = left.unwrap_or_default();
+        left.map(drop).map_or_else(|| wrong(format!("policies ask for more than {MAX_EVALUATIONS} evaluations")), Ok)
     }
 }
 
@@ -80,7 +90,10 @@ pub(super) async fn collect(
     namespace: &str,
     allowance: &mut Allowance,
 ) -> Result<Vec<Option<Value>>, Trouble> {
-    let (Some(target), Some(reference)) = (target, &binding.params) else { return Ok(vec![None]) };
+    let (Some(target), Some(reference)) = (target, &binding.params) else {
+        allowance.evaluate(1)?;
+        return Ok(vec![None]);
+    };
     let namespace = match (target.kind.namespaced, reference.namespace.as_str(), namespace) {
         (false, "", _) => None,
         (false, ..) => return wrong("paramRef.namespace must not be provided for a cluster-scoped `paramKind`"),
@@ -94,6 +107,7 @@ pub(super) async fn collect(
     if found.is_empty() && reference.denies_without {
         return wrong("no params found for policy binding with `Deny` parameterNotFoundAction");
     }
+    allowance.evaluate(found.len())?;
     Ok(found.into_iter().map(Some).collect())
 }
 
@@ -171,4 +185,21 @@ async fn shown(
         Ok(if target.is_read_as_served() { tree } else { conversion::from_storage(&target.kind, tree) })
     };
     stored.into_iter().map(tree).collect::<Result<_, Status>>().map_err(Trouble::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluations_are_bounded_over_all_bindings() {
+        let mut allowance = Allowance::new();
+        for _ in 0..MAX_EVALUATIONS / MAX_PARAMS {
+            assert!(allowance.evaluate(MAX_PARAMS).is_ok());
+        }
+        let refused = allowance.evaluate(1);
+        assert!(
+            matches!(refused, Err(Trouble::Configured(why)) if why == "policies ask for more than 5000 evaluations")
+        );
+    }
 }
