@@ -59,8 +59,9 @@ pub fn compile(crd: &Value) -> Result<KindTable, CompileError> {
     let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
     let versions = part("/spec/versions").as_array().map_or(&[][..], Vec::as_slice);
     let storage = versions.iter().find(|own| own.get("storage") == Some(&Value::Bool(true)));
-    let mut left = MAX_NODES;
-    let stored = storage.map(|version| Content::read(version, &mut left)).transpose()?.map(Arc::new);
+    // Validation counts a schema that versions have in common once.
+    let read = |version| Content::read(version, &mut MAX_NODES.clone());
+    let stored = storage.map(read).transpose()?.map(Arc::new);
     let mut compiler = Compiler {
         builder,
         names: Names::of(part("/status/acceptedNames")),
@@ -72,7 +73,7 @@ pub fn compile(crd: &Value) -> Result<KindTable, CompileError> {
     for version in versions {
         let content = match &stored {
             Some(stored) if storage.is_some_and(|storage| std::ptr::eq(storage, version)) => stored.clone(),
-            other => Arc::new(Content { stored: other.clone(), ..Content::read(version, &mut left)? }),
+            other => Arc::new(Content { stored: other.clone(), ..read(version)? }),
         };
         compiler.version(version, content)?;
     }
@@ -93,7 +94,7 @@ impl Compiler {
         let name: Arc<str> = version.get("name").and_then(Value::as_str).unwrap_or_default().into();
         let group_version = GroupVersion::new(self.group.clone(), name.clone());
         let gvk = group_version.kind(self.names.kind.clone());
-        let schema = self.object_type(&gvk, content.published().clone())?;
+        let schema = self.object_type(&gvk, content.published.clone())?;
         let list_kind = self.names.list_kind.clone();
         let published = publish::list(&self.names, &type_name(&gvk), content.selectable());
         let list = self.list_type(&group_version.kind(list_kind.clone()), schema, published.to_string().into())?;

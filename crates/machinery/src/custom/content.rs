@@ -22,6 +22,8 @@ use crate::{
 pub struct Content {
     pub(super) schema: Schema,
     pub(super) rules: Rules,
+    /// The schema as OpenAPI documents show it, as JSON.
+    pub(super) published: Arc<str>,
     /// The columns of tables.
     pub(super) columns: Columns,
     /// What objects can be selected by, without the dot in front.
@@ -33,15 +35,18 @@ pub struct Content {
 }
 
 impl Content {
-    /// Reads the content of a version. `left` counts down the nodes that all schemas of a definition may have.
+    /// Reads the content of a version. `left` counts down the nodes that its schema may have.
     ///
     /// # Errors
     /// When there are more.
     pub(super) fn read(version: &Value, left: &mut usize) -> Result<Self, TooLarge> {
         let schema = version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object());
+        // Old definitions may have none.
+        let anything = || Schema { preserves_unknown: true, ..Schema::default() };
         Ok(Self {
-            schema: schema.map(|schema| Schema::read(schema, left)).transpose()?.unwrap_or_default(),
-            rules: Rules::of(publish::published(version).to_string().into()),
+            schema: schema.map(|schema| Schema::read(schema, left)).transpose()?.unwrap_or_else(anything),
+            rules: schema.map(Rules::of).unwrap_or_default(),
+            published: publish::published(version).to_string().into(),
             columns: Columns::read(version),
             selectable: selectable(version),
             scale: version.pointer("/subresources/scale").and_then(ScalePaths::read),
@@ -62,11 +67,6 @@ impl Content {
     /// Where the subresource `scale` finds what it is about.
     pub fn scale(&self) -> Option<&ScalePaths> {
         self.scale.as_ref()
-    }
-
-    /// The schema as OpenAPI documents show it, as JSON.
-    pub(super) fn published(&self) -> &Arc<str> {
-        self.rules.schema()
     }
 
     /// The schema of an object.

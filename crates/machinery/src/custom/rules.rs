@@ -1,9 +1,6 @@
 //! Rules of a schema (`x-kubernetes-validations`): when a definition is written, and when an object is.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::{fmt, sync::OnceLock};
 
 use portolan_cel::{
     Schema,
@@ -25,8 +22,8 @@ const OLD_COSTS: &str = "estimated costs of rules";
 /// The rules of one version. They are compiled when the first object is written.
 #[derive(Default)]
 pub(super) struct Rules {
-    /// The schema, as it is published.
-    schema: Arc<str>,
+    /// The schema as it was written, as JSON; `None` where there are no rules.
+    schema: Option<Box<str>>,
     compiled: OnceLock<Option<Validator>>,
 }
 
@@ -37,19 +34,14 @@ impl fmt::Debug for Rules {
 }
 
 impl Rules {
-    pub(super) fn of(schema: Arc<str>) -> Self {
-        Self { schema, compiled: OnceLock::new() }
-    }
-
-    /// The schema that they are of, as JSON.
-    pub(super) fn schema(&self) -> &Arc<str> {
-        &self.schema
+    pub(super) fn of(schema: &Value) -> Self {
+        let has_rules = text_of(schema) > 0;
+        Self { schema: has_rules.then(|| schema.to_string().into()), compiled: OnceLock::new() }
     }
 
     fn compiled(&self) -> Option<&Validator> {
         let compile = || {
-            let has_rules = self.schema.contains(KEY);
-            let schema: Value = serde_json::from_str(&self.schema).ok().filter(|_| has_rules)?;
+            let schema: Value = serde_json::from_str(self.schema.as_ref()?).ok()?;
             Validator::new(&Schema::from_json(&schema))
         };
         self.compiled.get_or_init(compile).as_ref()

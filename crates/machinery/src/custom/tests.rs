@@ -198,3 +198,51 @@ fn rules_are_run_on_what_is_otherwise_good() {
         ]
     );
 }
+
+/// Widgets with this schema in both versions.
+fn of_schema(schema: &Value) -> Value {
+    let mut crd = accepted(widgets());
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        version["schema"]["openAPIV3Schema"] = schema.clone();
+        version["served"] = true.into();
+    }
+    crd
+}
+
+fn told(crd: &Value, object: &Value) -> Vec<String> {
+    let table = compile(crd).unwrap();
+    let kind = table.kinds().find(|kind| &*kind.gvk.version == "v1").unwrap();
+    let mut errors = validation::Errors::default();
+    check(kind, (None, object), None, &mut errors);
+    errors.into_causes().into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+}
+
+#[test]
+fn rules_on_metadata_are_run() {
+    let name = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.startsWith('team-')"}]});
+    let schema =
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": name}}}});
+    let widget = |name: &str| json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}});
+    assert_eq!(told(&of_schema(&schema), &widget("team-a")), Vec::<String>::new());
+    let wrong = told(&of_schema(&schema), &widget("a"));
+    assert_eq!(wrong, ["metadata.name: Invalid value: \"a\": failed rule: self.startsWith('team-')"]);
+}
+
+#[test]
+fn what_was_accepted_is_served_however_many_versions_share_it() {
+    let many: serde_json::Map<String, Value> =
+        (0..40_000).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
+    let crd = of_schema(&json!({"type": "object", "properties": many}));
+    assert_eq!(compile(&crd).unwrap().kinds().filter(|kind| kind.content.is_some()).count(), 2);
+}
+
+#[test]
+fn without_a_schema_nothing_is_taken_off() {
+    let table = compile(&accepted(widgets())).unwrap();
+    let kind = table.kinds().find(|kind| kind.content.is_some()).unwrap();
+    let mut object =
+        json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"a": [1]}});
+    let before = object.clone();
+    assert_eq!(kind.content.as_ref().unwrap().clean(&mut object), Ok(Vec::new()));
+    assert_eq!(object, before);
+}
