@@ -281,7 +281,7 @@ mod tests {
         pass(3).await;
         assert_eq!(told(), [0, 2, 0, 4, 0, 6, 3]);
         list.finish(a, Outcome::Done);
-        list.fail(b.clone());
+        list.fail(b);
         assert_eq!(told(), [0, 2, 1, 4, 6, 0, 0]);
         assert_eq!(list.next().await, b, "it comes again");
         list.add(A);

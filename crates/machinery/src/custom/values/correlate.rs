@@ -31,7 +31,7 @@ impl<'v> Pair<'v> {
                 old.entry(own).or_insert(element);
             }
         }
-        Elements(Some((keys, schema, old)))
+        Elements(Some(Keyed { keys, schema, old }))
     }
 
     /// Whether nothing changed; in lists with keys, whatever their order.
@@ -49,16 +49,23 @@ impl<'v> Pair<'v> {
     }
 }
 
-/// The old elements of a list by the values of their keys, with the keys and the schema of elements.
+/// The old elements of a list by the values of their keys; of other lists none.
 #[derive(Default)]
-pub(super) struct Elements<'v>(Option<(&'v [Key], &'v Schema, HashMap<Vec<&'v Value>, &'v Value>)>);
+pub(super) struct Elements<'v>(Option<Keyed<'v>>);
+
+struct Keyed<'v> {
+    keys: &'v [Key],
+    /// Of elements.
+    schema: &'v Schema,
+    old: HashMap<Vec<&'v Value>, &'v Value>,
+}
 
 type Key = std::sync::Arc<str>;
 
 impl<'v> Elements<'v> {
     /// A new element with the old one of its keys.
     pub(super) fn of(&self, new: &'v Value) -> Option<Pair<'v>> {
-        let (keys, schema, old) = self.0.as_ref()?;
+        let Keyed { keys, schema, old } = self.0.as_ref()?;
         let old = old.get(&keys_of(new.as_object()?, keys)?)?;
         Some(Pair { new, old, schema })
     }
