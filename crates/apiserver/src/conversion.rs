@@ -240,31 +240,53 @@ impl ConvertedEvents {
     where
         F: Future<Output = Result<Arc<Event>, Status>>,
     {
-        let cell = self.cell(key);
-        let event = cell.get_or_try_init(make).await?.clone();
+        let turn = Turn { events: self, cell: self.cell(key) };
+        let event = turn.cell.get_or_try_init(make).await?.clone();
         self.trim();
         Ok(event)
     }
 
     fn cell(&self, key: EventKey) -> Cell {
         let mut kept = self.0.lock();
-        match kept.iter().rev().find(|(own, _)| *own == key) {
-            Some((_, cell)) => cell.clone(),
-            None => {
-                let cell = Cell::default();
-                kept.push_back((key, cell.clone()));
-                cell
-            }
+        if let Some((_, cell)) = kept.iter().rev().find(|(own, _)| *own == key) {
+            return cell.clone();
         }
+        // Those that wait for a webhook count, too.
+        while kept.len() >= MAX_EVENTS {
+            kept.pop_front();
+        }
+        let cell = Cell::default();
+        kept.push_back((key, cell.clone()));
+        cell
     }
 
     fn trim(&self) {
         let mut kept = self.0.lock();
         let size = |cell: &Cell| cell.get().map_or(0, |event| bytes(event));
         let mut total: usize = kept.iter().map(|(_, cell)| size(cell)).sum();
-        while kept.len() > MAX_EVENTS || total > MAX_BYTES {
+        while total > MAX_BYTES {
             let Some((_, oldest)) = kept.pop_front() else { return };
             total -= size(&oldest).min(total);
+        }
+    }
+}
+
+/// Somebody who waits for a converted event. Of one that all have given up, or that failed for all, nothing is kept.
+struct Turn<'a> {
+    events: &'a ConvertedEvents,
+    cell: Cell,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.cell.initialized() {
+            return;
+        }
+        let mut kept = self.events.0.lock();
+        // Given back before the lock is, so that of two who leave at once one is the last.
+        let own = std::mem::take(&mut self.cell);
+        if Arc::strong_count(&own) == 2 {
+            kept.retain(|(_, other)| !Arc::ptr_eq(other, &own));
         }
     }
 }
@@ -275,9 +297,40 @@ fn bytes(event: &Event) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use serde_json::json;
 
     use super::*;
+
+    fn key(revision: u64) -> EventKey {
+        let revision = ResourceVersion::new(revision).unwrap();
+        EventKey { revision, version: "example.dev/v1".into(), with_previous: false }
+    }
+
+    #[tokio::test]
+    async fn of_events_that_are_not_converted_nothing_is_kept() {
+        let events = ConvertedEvents::default();
+        let failed = || async { Err(Status::internal("no")) };
+        events.get(key(1), failed).await.unwrap_err();
+        assert!(events.0.lock().is_empty(), "one that fails");
+        let mut first = Box::pin(events.get(key(1), std::future::pending));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut second = Box::pin(events.get(key(1), failed));
+        assert!(second.as_mut().now_or_never().is_none(), "it waits for the first one");
+        drop(first);
+        assert_eq!(events.0.lock().len(), 1, "the other one still waits");
+        second.await.unwrap_err();
+        assert!(events.0.lock().is_empty(), "all have left");
+        let waiting = (1..=2 * MAX_EVENTS as u64).map(|n| {
+            let mut own = Box::pin(events.get(key(n), std::future::pending));
+            assert!(own.as_mut().now_or_never().is_none());
+            own
+        });
+        let waiting: Vec<_> = waiting.collect();
+        assert_eq!(events.0.lock().len(), MAX_EVENTS, "however many wait");
+        drop(waiting);
+        assert!(events.0.lock().is_empty());
+    }
 
     #[test]
     fn versions_are_told_from_bytes() {
