@@ -78,8 +78,8 @@ pub struct Limits {
     pub streams_per_cluster: usize,
     /// Writes at once that wait for webhooks, in all: fewer than writes, so that slow webhooks leave some to others.
     pub webhooks: usize,
-    /// Writes at once that wait for webhooks of one logical cluster.
-    pub webhooks_per_cluster: usize,
+    /// Writes at once that wait for webhooks of one tenant, a workspace below `root` and all in it; and as many conversions.
+    pub webhooks_per_tenant: usize,
     /// Time for a webhook that converts custom resources.
     pub conversion: Duration,
     /// Definitions of custom resources in one logical cluster.
@@ -113,7 +113,7 @@ impl Default for Limits {
             streams: 4_000,
             streams_per_cluster: 400,
             webhooks: 150,
-            webhooks_per_cluster: 50,
+            webhooks_per_tenant: 50,
             conversion: Duration::from_secs(30),
             definitions: 1024,
             definition_bytes: 64 * 1024 * 1024,

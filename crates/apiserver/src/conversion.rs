@@ -123,7 +123,8 @@ impl ApiServer {
             others.iter().for_each(|at| objects[*at]["apiVersion"] = desired.into());
             return Ok(objects);
         };
-        let _place = self.admittance.conversion(cluster)?;
+        let tenant = self.directory.by_id(cluster).map_or(cluster, |own| self.directory.tenant(&own));
+        let _place = self.admittance.conversion(tenant, cluster)?;
         let asked = others.iter().map(|at| objects[*at].take()).collect();
         // Few requests wait for a webhook, and all would have to have room for it.
         let converted = Box::pin(self.call(cluster, webhook, desired, asked)).await.map_err(failure)?;

@@ -57,8 +57,8 @@ impl Admittance {
             bodies: requests(limits.writes, metrics.flow("bodies")),
             watches: places(limits.watches, limits.watches_per_cluster),
             streams: places(limits.streams, limits.streams_per_cluster),
-            webhooks: places(limits.webhooks, limits.webhooks_per_cluster),
-            conversions: places(limits.webhooks, limits.webhooks_per_cluster),
+            webhooks: places(limits.webhooks, limits.webhooks_per_tenant),
+            conversions: places(limits.webhooks, limits.webhooks_per_tenant),
         }
     }
 
@@ -89,20 +89,15 @@ impl Admittance {
         self.streams.take(flow(cluster, user)).ok_or_else(too_many)
     }
 
-    /// A place for a write that waits for webhooks.
-    pub(crate) fn webhook(&self, cluster: LogicalClusterId, user: &User) -> Result<Place, Status> {
-        self.webhooks.take(flow(cluster, user)).ok_or_else(too_many)
+    /// A place for a write that waits for webhooks: of those of a tenant, a user may have half in one workspace.
+    pub(crate) fn webhook(&self, whose: &Whose<'_>) -> Result<Place, Status> {
+        self.webhooks.take(whose.flow()).ok_or_else(too_many)
     }
 
-    /// A place for a call that converts objects.
-    pub(crate) fn conversion(&self, cluster: LogicalClusterId) -> Result<Place, Status> {
-        self.conversions.take(whole(cluster)).ok_or_else(too_many)
+    /// A place for a call that converts objects: of those of a tenant, one logical cluster may have half.
+    pub(crate) fn conversion(&self, tenant: LogicalClusterId, cluster: LogicalClusterId) -> Result<Place, Status> {
+        self.conversions.take(Flow { cluster: tenant, user: cluster.get() }).ok_or_else(too_many)
     }
-}
-
-/// All that is done in a logical cluster, by whomever.
-fn whole(cluster: LogicalClusterId) -> Flow {
-    Flow { cluster, user: 0 }
 }
 
 impl Requests {
@@ -119,7 +114,7 @@ impl Requests {
     }
 }
 
-/// Who asks for a seat. Seats are shared out between tenants: somebody who makes many workspaces has no more of them for that.
+/// Who asks for a seat, or for a place to wait for webhooks. They are shared out between tenants: somebody who makes many workspaces has no more of them for that.
 /// Within a tenant, each user has a line in each workspace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whose<'a> {
@@ -189,5 +184,24 @@ mod tests {
         );
         drop((held, bobs, stream));
         assert!(places.watches.is_empty() && places.streams.is_empty());
+    }
+
+    #[test]
+    fn a_tenant_has_no_more_places_for_webhooks_for_having_more_workspaces() {
+        let limits = Limits { webhooks: 8, webhooks_per_tenant: 4, ..Limits::default() };
+        let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
+        let places = Admittance::new(&limits, &metrics);
+        let (user, [tenant, other]) = (User::default(), [5, 6].map(LogicalClusterId::new));
+        let inside = [7, 8, 9].map(LogicalClusterId::new);
+        let write = |tenant, cluster| places.webhook(&Whose { tenant, cluster, user: &user });
+        let convert = |tenant, cluster| places.conversion(tenant, cluster);
+        for take in [&write as &dyn Fn(_, _) -> Result<Place, Status>, &convert] {
+            let mut held = vec![take(tenant, inside[0]).unwrap(), take(tenant, inside[0]).unwrap()];
+            assert!(take(tenant, inside[0]).is_err(), "one workspace leaves room for the others");
+            held.extend((0..2).map(|_| take(tenant, inside[1]).unwrap()));
+            assert_eq!(take(tenant, inside[2]).err().map(|s| s.code()), Some(429), "all of them have what one has");
+            assert!(take(other, other).is_ok(), "other tenants have theirs");
+        }
+        assert!(places.webhooks.is_empty() && places.conversions.is_empty());
     }
 }

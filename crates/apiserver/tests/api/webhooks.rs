@@ -439,7 +439,7 @@ async fn slow_webhooks_leave_places_for_writes_to_others() {
     let server = WebhookServer::start(|_, _| Reply::Silence).await;
     let plane = Plane::with(|config| {
         config.webhooks = WebhookAddresses { allow_local: true };
-        config.limits.webhooks_per_cluster = 4;
+        config.limits.webhooks_per_tenant = 4;
     })
     .await;
     let admin = plane.admin();

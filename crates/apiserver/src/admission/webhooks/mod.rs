@@ -29,7 +29,10 @@ use super::{
     matching::{Invocation, Matching, kind_of},
     review,
 };
-use crate::{ApiServer, limits::Place};
+use crate::{
+    ApiServer,
+    limits::{Place, Whose},
+};
 
 /// Kinds that no webhook is asked about: one that refuses everything could never be removed.
 const EXEMPT: [&str; 6] = [
@@ -182,7 +185,9 @@ async fn invocation(matching: &Matching<'_>, webhook: &Webhook) -> Result<Option
 
 fn take_place(api: &ApiServer, request: &Request<'_>, place: &mut Option<Place>) -> Result<(), Status> {
     if place.is_none() {
-        *place = Some(api.admittance.webhook(request.cluster.id, request.user)?);
+        let tenant = api.directory.tenant(request.cluster);
+        let whose = Whose { tenant, cluster: request.cluster.id, user: request.user };
+        *place = Some(api.admittance.webhook(&whose)?);
     }
     Ok(())
 }
