@@ -18,7 +18,7 @@ use crate::{
 
 use super::{
     ServedKinds,
-    compiled::{Compiled, Held},
+    compiled::{Compiled, Own},
     documents::Recent,
     known::{Missing, State},
 };
@@ -39,9 +39,9 @@ struct Inner {
     compiled: Compiled,
 }
 
-type Definitions = BTreeMap<ObjectName, Arc<Held>>;
+type Definitions = BTreeMap<ObjectName, Own>;
 /// What is served, and by which definitions.
-type Read = (Arc<ServedKinds>, Vec<Arc<Held>>);
+type Read = (Arc<ServedKinds>, Vec<Own>);
 
 /// The resource of definitions.
 fn resource() -> GroupResource {
@@ -76,7 +76,7 @@ impl Catalog {
     /// When the store fails.
     pub(crate) async fn defined(&self, cluster: LogicalClusterId) -> Result<(usize, usize), Status> {
         let (_, all) = self.read(cluster).await?;
-        Ok((all.len(), all.iter().map(|held| held.stored).sum()))
+        Ok((all.len(), all.iter().map(|own| own.stored).sum()))
     }
 
     /// What a logical cluster without definitions serves.
@@ -209,15 +209,15 @@ impl Catalog {
 
 impl Inner {
     fn served(&self, definitions: &Definitions) -> Read {
-        let tables = definitions.values().filter_map(|held| held.definition.table.clone()).collect();
+        let tables = definitions.values().filter_map(|own| own.held.definition.table.clone()).collect();
         (self.compiled.served(tables), definitions.values().cloned().collect())
     }
 
     fn understand(&self, stored: Vec<StoredObject>) -> Result<Definitions, Status> {
         let read = |object: StoredObject| {
             let crd = object.record.to_value(object.revision).map_err(|e| damaged(&object.key, &e))?;
-            let held = self.compiled.definition(&crd, object.record.body().len());
-            Ok((object.key.name, held))
+            let own = Own { held: self.compiled.definition(&crd), stored: object.record.body().len() };
+            Ok((object.key.name, own))
         };
         stored.into_iter().map(read).collect()
     }
@@ -242,7 +242,7 @@ impl Kinds for Catalog {
     }
 
     fn definitions(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Vec<Arc<Definition>>, Status>> {
-        Box::pin(async move { Ok(self.read(cluster).await?.1.iter().map(|held| held.definition.clone()).collect()) })
+        Box::pin(async move { Ok(self.read(cluster).await?.1.iter().map(|own| own.held.definition.clone()).collect()) })
     }
 
     fn changing(&self, key: &ObjectKey) -> Box<dyn Send> {

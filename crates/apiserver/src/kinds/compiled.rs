@@ -54,7 +54,15 @@ impl<K: Eq + Hash, V> Shared<K, V> {
 /// A definition as it is kept, one for all logical clusters that have the same.
 pub(super) struct Held {
     pub(super) definition: Arc<Definition>,
-    /// Bytes of what is stored of it.
+    /// Bytes of its `spec`, which is what of it is shared.
+    pub(super) spec: usize,
+}
+
+/// A definition of one logical cluster.
+#[derive(Clone)]
+pub(super) struct Own {
+    pub(super) held: Arc<Held>,
+    /// Bytes that are stored of it: others who have the same may have other labels and annotations.
     pub(super) stored: usize,
 }
 
@@ -63,7 +71,7 @@ impl Held {
     pub(super) fn weight(&self) -> usize {
         const GROWTH: usize = 4;
         const LEAST: usize = 2048;
-        self.stored.saturating_mul(GROWTH) + LEAST
+        self.spec.saturating_mul(GROWTH) + LEAST
     }
 }
 
@@ -106,14 +114,15 @@ impl Compiled {
         Self { definitions: Shared::new(), tables: Shared::new(), surfaces: Shared::new(), builtin }
     }
 
-    /// A definition of which so many bytes are stored.
-    pub(super) fn definition(&self, crd: &Value, stored: usize) -> Arc<Held> {
+    /// What is kept of a definition.
+    pub(super) fn definition(&self, crd: &Value) -> Arc<Held> {
         let definition = Definition::read(crd, || self.table(crd));
         let identity = Identity::of(&definition);
         if let Some(known) = self.definitions.get(&identity) {
             return known;
         }
-        self.definitions.put(identity, Arc::new(Held { definition: Arc::new(definition), stored }))
+        let spec = serde_json::to_vec(&crd["spec"]).map_or(0, |text| text.len());
+        self.definitions.put(identity, Arc::new(Held { definition: Arc::new(definition), spec }))
     }
 
     /// The kinds of a definition; `None` when it cannot be compiled, which harms nobody but itself.

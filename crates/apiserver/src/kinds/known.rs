@@ -7,7 +7,7 @@ use std::{
 
 use portolan_types::{LogicalClusterId, ObjectName};
 
-use super::{ServedKinds, compiled::Held, weights::Weights};
+use super::{ServedKinds, compiled::Own, weights::Weights};
 
 /// Logical clusters of each of two ages whose kinds are kept. What was not asked for during a whole age is dropped.
 const MAX_KEPT: usize = 2048;
@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub(super) token: u64,
     /// Whether all have been read; until then `stale` collects what was written meanwhile.
     pub(super) is_whole: bool,
-    pub(super) definitions: BTreeMap<ObjectName, Arc<Held>>,
+    pub(super) definitions: BTreeMap<ObjectName, Own>,
     /// Written since they were read, each with the number of the write.
     pub(super) stale: HashMap<ObjectName, u64>,
     pub(super) served: Option<Arc<ServedKinds>>,
@@ -113,28 +113,28 @@ impl State {
     }
 
     /// Keeps what all definitions of a logical cluster are.
-    pub(super) fn keep_all(&mut self, cluster: LogicalClusterId, fresh: BTreeMap<ObjectName, Arc<Held>>) {
-        fresh.values().for_each(|held| self.weights.add(held));
+    pub(super) fn keep_all(&mut self, cluster: LogicalClusterId, fresh: BTreeMap<ObjectName, Own>) {
+        fresh.values().for_each(|own| self.weights.add(&own.held));
         let known = self.known(cluster);
         known.is_whole = true;
         let before = std::mem::replace(&mut known.definitions, fresh);
-        before.values().for_each(|held| self.weights.remove(held));
+        before.values().for_each(|own| self.weights.remove(&own.held));
         self.shrink(cluster);
     }
 
     /// Keeps what one definition is, or that there is none.
-    pub(super) fn keep(&mut self, cluster: LogicalClusterId, name: &ObjectName, fresh: Option<Arc<Held>>) {
-        if let Some(held) = &fresh {
-            self.weights.add(held);
+    pub(super) fn keep(&mut self, cluster: LogicalClusterId, name: &ObjectName, fresh: Option<Own>) {
+        if let Some(own) = &fresh {
+            self.weights.add(&own.held);
         }
         let known = self.known(cluster);
         known.stale.remove(name);
         let before = match fresh {
-            Some(held) => known.definitions.insert(name.clone(), held),
+            Some(own) => known.definitions.insert(name.clone(), own),
             None => known.definitions.remove(name),
         };
-        if let Some(held) = before {
-            self.weights.remove(&held);
+        if let Some(own) = before {
+            self.weights.remove(&own.held);
         }
         self.shrink(cluster);
     }
@@ -168,6 +168,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::compiled::Held;
     use super::*;
 
     fn name() -> ObjectName {
@@ -215,7 +216,7 @@ mod tests {
         let named = definitions
             .iter()
             .enumerate()
-            .map(|(n, held)| (format!("w{n}.example.dev").parse().unwrap(), held.clone()));
+            .map(|(n, held)| (format!("w{n}.example.dev").parse().unwrap(), Own { held: held.clone(), stored: 0 }));
         state.keep_all(LogicalClusterId::new(cluster), named.collect());
     }
 
@@ -223,7 +224,7 @@ mod tests {
         let read = |n| {
             let crd = serde_json::json!({"metadata": {"name": format!("w{n}.example.dev")}});
             let definition = portolan_machinery::custom::Definition::read(&crd, || None);
-            Arc::new(Held { definition: Arc::new(definition), stored: 1024 * 1024 })
+            Arc::new(Held { definition: Arc::new(definition), spec: 1024 * 1024 })
         };
         (0..count).map(read).collect()
     }

@@ -39,7 +39,7 @@ impl Weights {
 
     pub(super) fn drop_all(&mut self, dropped: impl IntoIterator<Item = (LogicalClusterId, Known)>) {
         for (_, known) in dropped {
-            known.definitions.values().for_each(|held| self.remove(held));
+            known.definitions.values().for_each(|own| self.remove(&own.held));
         }
     }
 }

@@ -167,14 +167,36 @@ async fn a_tenant_defines_a_bounded_number_of_resources_wherever_below_root_it_i
     inside[2].post(CRDS, other("again")).await.expect(403);
 }
 
+/// A definition with an annotation of so many bytes.
+fn long(plural: &str, bytes: usize) -> Value {
+    let mut crd = other(plural);
+    crd["metadata"]["annotations"] = json!({"a": "x".repeat(bytes)});
+    crd
+}
+
+#[tokio::test]
+async fn the_size_of_a_definition_is_its_own_and_that_of_now() {
+    let admin = Plane::with(|config| config.limits.definition_bytes = 100_000).await.admin();
+    admin.post(CRDS, long("a", 0)).await.expect(201);
+    for bytes in [40_000, 80_000] {
+        let grown = json!({"metadata": {"annotations": {"a": "x".repeat(bytes)}}});
+        admin.merge(&format!("{CRDS}/a.example.dev"), grown).await.expect(200);
+    }
+    admin.post(CRDS, long("b", 30_000)).await.expect(403);
+
+    let of = |name: &str| (json!({"metadata": {"name": name}}), admin.at(&format!("root:{name}")));
+    let [(padded, large), (plain, small)] = ["padded", "plain"].map(of);
+    for workspace in [padded, plain] {
+        admin.post("/apis/tenancy.kcp.io/v1alpha1/workspaces", workspace).await.expect(201);
+    }
+    large.post(CRDS, long("p", 80_000)).await.expect(201);
+    small.post(CRDS, long("p", 0)).await.expect(201);
+    small.post(CRDS, long("q", 50_000)).await.expect(201);
+}
+
 #[tokio::test]
 async fn the_definitions_of_a_logical_cluster_have_a_bounded_size() {
     let admin = Plane::with(|config| config.limits.definition_bytes = 40_000).await.admin();
-    let long = |plural: &str, bytes: usize| {
-        let mut crd = other(plural);
-        crd["metadata"]["annotations"] = json!({"a": "x".repeat(bytes)});
-        crd
-    };
     admin.post(CRDS, long("a", 20_000)).await.expect(201);
     let refused = admin.post(CRDS, long("b", 20_000)).await.expect(403);
     let expected = "the definitions of a logical cluster have at most 40000 bytes";
