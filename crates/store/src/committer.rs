@@ -302,6 +302,10 @@ impl Worker {
     /// Commits transactions, and a slice of the chores with them. Without room for all, those that make room go alone.
     fn batch(&mut self, transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
         let core = self.core.clone();
+        // Deletions that come without pause leave no time to look for room apart from them.
+        if core.has_room_again() {
+            self.look_for_room();
+        }
         match core.admit(Purpose::Any) {
             Ok(admitted) => self.commit(Ok(admitted), transactions),
             Err(error) => {

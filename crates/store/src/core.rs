@@ -61,6 +61,11 @@ impl Core {
         self.gate.close_for(why);
     }
 
+    /// Whether there is room for all again, and only what makes room is let in.
+    pub(crate) fn has_room_again(&self) -> bool {
+        self.gate.is_short_of_room() && !self.gate.is_full() && self.room.check(Purpose::Any).is_ok()
+    }
+
     /// Takes writes again when there is room again, or those that make room, and returns the logical clusters whose deletion
     /// goes on; `None` when it is not so far, or never will be. What was committed without anybody having been told becomes
     /// visible now.
@@ -69,13 +74,13 @@ impl Core {
         let purpose = *purposes.iter().find(|purpose| self.room.check(**purpose).is_ok())?;
         // Whoever sees a key knows its resource.
         let recovered = self.kv.recover(&mut |view| {
-            self.resources.extend(load(view)?.resources);
+            self.resources.replace(load(view)?.resources);
             Ok(())
         });
         let found = recovered.and_then(|()| self.view(load).and_then(|found| found.map_err(Into::into)));
         match found {
             Ok(found) => {
-                self.resources.extend(found.resources);
+                self.resources.replace(found.resources);
                 self.hub.jump(found.marks);
                 self.gate.reopen(purpose);
                 Some(found.sweeps)

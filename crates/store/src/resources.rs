@@ -38,9 +38,15 @@ impl Resources {
         self.0.read().ids.len()
     }
 
-    /// Adds what another reading of the disk found.
-    pub(crate) fn extend(&self, found: Self) {
-        found.0.into_inner().names.into_iter().for_each(|(id, resource)| self.add(id, resource));
+    /// Takes over what another reading of the disk found. Numbers that are not there any more are no longer used: what was
+    /// written under them would have no name after the next start.
+    pub(crate) fn replace(&self, found: Self) {
+        let found = found.0.into_inner().names;
+        let gone: Vec<u32> = self.0.read().ids.values().copied().filter(|id| !found.contains_key(id)).collect();
+        if !gone.is_empty() {
+            self.retire(gone);
+        }
+        found.into_iter().for_each(|(id, resource)| self.add(id, resource));
     }
 
     /// All numbers but the highest, which tells the next one also after a restart.
@@ -101,5 +107,17 @@ mod tests {
             assert_eq!(decode(&encode(&resource)), Some(resource));
         }
         assert_eq!(decode(b"pods"), None);
+    }
+
+    #[test]
+    fn numbers_that_left_the_disk_are_not_used_any_more() {
+        let (pods, jobs) = (GroupResource::new("", "pods"), GroupResource::new("batch", "jobs"));
+        let (known, found) = (Resources::default(), Resources::default());
+        known.add(1, pods.clone());
+        known.add(2, jobs.clone());
+        found.add(2, jobs.clone());
+        known.replace(found);
+        assert_eq!((known.id(&pods), known.id(&jobs), known.next()), (None, Some(2), 3));
+        assert_eq!(known.name(1), Some(pods), "states of before still name it");
     }
 }

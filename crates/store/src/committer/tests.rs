@@ -208,6 +208,20 @@ async fn on_a_nearly_full_disk_deletions_and_compactions_go_on_and_make_room() {
 }
 
 #[tokio::test]
+async fn a_deletion_that_finds_room_again_opens_the_store_for_all() {
+    let scene = Scene::new().await;
+    for name in ["a", "b"] {
+        scene.put(name).await.unwrap();
+    }
+    scene.room.store(4, Ordering::Relaxed);
+    assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+    scene.write("a", None).await.unwrap();
+    scene.room.store(5, Ordering::Relaxed);
+    scene.write("b", None).await.unwrap();
+    scene.put("after").await.unwrap();
+}
+
+#[tokio::test]
 async fn an_engine_that_ran_full_goes_on_without_a_hole_once_there_is_room() {
     for kept in [false, true] {
         let scene = Scene::new().await;
