@@ -5,17 +5,21 @@
 
 pub mod addresses;
 pub mod annotations;
+pub mod duration;
 pub mod failpoint;
 pub mod group;
 pub mod key;
 pub mod labels;
 pub mod names;
+pub mod note;
 pub mod object;
 pub mod placement;
 pub mod quantity;
+pub mod quoted;
 pub mod record;
 pub mod seams;
 pub mod status;
+pub mod tree;
 pub mod upstream;
 pub mod version;
 pub mod work;
@@ -27,6 +31,7 @@ pub use names::{InvalidName, LogicalClusterId, LogicalClusterPath, NamespaceName
 pub use record::Record;
 pub use seams::{Clock, Entropy, Seams};
 pub use status::{Reason, Status, StatusCause, StatusDetails};
+pub use tree::ManagedFields;
 pub use version::{InvalidResourceVersion, ReadAt, ResourceVersion};
 
 /// A boxed future, so that seam traits can be used as `dyn`.

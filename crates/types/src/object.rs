@@ -1,5 +1,6 @@
 //! Reading and writing the common parts of an object that is a JSON tree.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::names::Uid;
@@ -57,6 +58,11 @@ pub fn generation(object: &Value) -> i64 {
 /// Whether deletion has been asked for.
 pub fn is_deleting(object: &Value) -> bool {
     metadata(object).get("deletionTimestamp").is_some_and(|v| !v.is_null())
+}
+
+/// When it is, or was, to be gone, if it is being deleted.
+pub fn deletion_time(object: &Value) -> Option<Timestamp> {
+    metadata(object).get("deletionTimestamp")?.as_str()?.parse().ok()
 }
 
 /// The value of an annotation.

@@ -54,6 +54,14 @@ impl Quantity {
         Self { nanos: i128::from(self.units()) * NANO, ..self }
     }
 
+    /// The next thousandth away from nothing, in the same form: Kubernetes keeps no smaller parts of resources.
+    #[must_use]
+    pub fn in_thousandths(self) -> Self {
+        const MILLI: i128 = NANO / 1_000;
+        let whole = self.nanos / MILLI + (self.nanos % MILLI).signum();
+        Self { nanos: whole * MILLI, ..self }
+    }
+
     /// `n` times this amount. Saturates at the largest amount.
     #[must_use]
     pub fn times(self, n: i64) -> Self {
@@ -281,6 +289,22 @@ mod tests {
         }
         for text in ["", "m", "1x", "1 Gi", "--1", "1.2.3", "1ei", "e3", "1Gi1"] {
             assert!(text.parse::<Quantity>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_below_thousandths_are_rounded_away_from_nothing() {
+        for (text, expected) in [
+            ("100u", "1m"),
+            ("1100u", "2m"),
+            ("2m", "2m"),
+            ("-1n", "-1m"),
+            ("0", "0"),
+            ("3e-6", "1e-3"),
+            ("1Gi", "1Gi"),
+        ] {
+            let rounded = text.parse::<Quantity>().map(|quantity| quantity.in_thousandths().to_string());
+            assert_eq!(rounded.as_deref(), Ok(expected), "{text}");
         }
     }
 

@@ -1,36 +1,12 @@
 //! What an expression can name: variables, and object types with their fields.
 
+use crate::syntax::is_reserved;
 use crate::types::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Object types by name: the fields of each, by the name expressions use.
 pub type ObjectTypes = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Type>>;
-
-/// Words of the grammar, which a field may nevertheless be called.
-pub(crate) const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// The declarations an expression is compiled against.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +50,7 @@ impl Environment {
             return Some(Some(Type::Dyn));
         }
         let fields = self.objects.get(object)?;
-        let reserved = || RESERVED.contains(&field).then(|| fields.get(format!("__{field}__").as_str())).flatten();
+        let reserved = || is_reserved(field).then(|| fields.get(format!("__{field}__").as_str())).flatten();
         Some(fields.get(field).or_else(reserved).cloned())
     }
 }

@@ -4,6 +4,7 @@ use super::{Checked, constant_text, format};
 use crate::syntax::{Call, Expr, Id, Kind, Literal, Problems};
 use crate::types::Type;
 use crate::{library, time};
+use portolan_types::duration;
 
 /// Notes what is wrong with the constants of an expression that checks.
 pub(super) fn check(checked: &Checked, offset: &dyn Fn(Id) -> usize, problems: &mut Problems) {
@@ -32,7 +33,7 @@ fn check_constant_argument(call: &Call, note: &mut dyn FnMut(Id, String)) {
     let Kind::Literal(value) = &arg.kind else { return };
     let text = constant_text(arg);
     let valid = match (&*call.function, value) {
-        ("duration", Literal::String(text)) => time::parse_duration(text).is_some(),
+        ("duration", Literal::String(text)) => duration::parse(text).is_ok(),
         ("timestamp", Literal::String(text)) => time::parse_timestamp(text).is_some(),
         ("timestamp", Literal::Int(seconds)) => time::from_seconds(*seconds).is_some(),
         ("matches", _) => text.is_some_and(|text| library::regex::compile(text).is_ok()),

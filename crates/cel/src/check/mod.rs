@@ -6,7 +6,6 @@ mod format;
 mod literals;
 mod unify;
 
-pub(crate) use environment::RESERVED;
 pub use environment::{Environment, ObjectTypes};
 
 use crate::deep;

@@ -17,14 +17,11 @@ pub(crate) fn selector_cost(length: Range) -> Range {
     Range::fixed(LIST_COST).plus(length.scaled(TEXT_FACTOR)).plus(requirements)
 }
 
-impl<'c> Estimator<'c> {
-    pub(super) fn of_kubernetes(&self, site: &Site<'_, 'c>) -> Option<Estimate> {
-        let target = site.target.map(|node| self.node_size(node));
-        let first = site.args.first().map(|node| self.node_size(node));
-        let id = site.overload.id;
-        Some(match site.function {
-            "check" => Estimate::of(Range::fixed(CHECK_COST)),
-            "serviceAccount"
+/// Whether a function of Kubernetes' costs 1, whatever it is called with.
+pub(crate) fn costs_one(function: &str) -> bool {
+    matches!(
+        function,
+        "serviceAccount"
             | "path"
             | "group"
             | "resource"
@@ -61,7 +58,18 @@ impl<'c> Estimator<'c> {
             | "getHost"
             | "getPort"
             | "getEscapedPath"
-            | "getQuery" => Estimate::of(Range::fixed(1)),
+            | "getQuery"
+    )
+}
+
+impl<'c> Estimator<'c> {
+    pub(super) fn of_kubernetes(&self, site: &Site<'_, 'c>) -> Option<Estimate> {
+        let target = site.target.map(|node| self.node_size(node));
+        let first = site.args.first().map(|node| self.node_size(node));
+        let id = site.overload.id;
+        Some(match site.function {
+            "check" => Estimate::of(Range::fixed(CHECK_COST)),
+            simple if costs_one(simple) => Estimate::of(Range::fixed(1)),
             "fieldSelector" | "labelSelector" => Estimate::of(selector_cost(first?)),
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => self.list_walk(site)?,
             "url" | "jsonpatch.escapeKey" => Estimate::with(first?.scaled(TEXT_FACTOR), first?),

@@ -5,7 +5,7 @@ mod calls;
 mod library;
 mod range;
 
-pub(crate) use library::{CHECK_COST, selector_cost};
+pub(crate) use library::{CHECK_COST, costs_one, selector_cost};
 
 pub(crate) use range::Range;
 

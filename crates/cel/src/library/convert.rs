@@ -4,6 +4,7 @@ use super::{Context, Function, error};
 use crate::program::{Failure, Meter, Value};
 use crate::time;
 use crate::types::Type;
+use portolan_types::duration;
 use std::collections::HashMap;
 
 pub(super) fn function(name: &str) -> Option<Function> {
@@ -108,7 +109,7 @@ fn to_duration<'a>(value: &Value<'a>) -> Converted<'a> {
     match value {
         Value::Duration(nanos) => Some(Ok(Value::Duration(*nanos))),
         Value::Int(nanos) => Some(Ok(Value::Duration(*nanos))),
-        Value::String(text) => from_text(time::parse_duration(text).map(Value::Duration), &Type::Duration),
+        Value::String(text) => from_text(duration::parse(text).ok().map(Value::Duration), &Type::Duration),
         _ => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Context, convert};
 use crate::program::{Failure, List, Map, Value};
+use portolan_types::quoted::go_quoted;
 
 /// What is done with an argument.
 #[derive(Clone, Copy, Debug)]
@@ -242,16 +243,16 @@ fn plain(value: &Value<'_>, context: &Context<'_>) -> Result<String, Wrong> {
 /// A value within a list or a map, as it would be written in an expression.
 fn quoted(value: &Value<'_>, context: &Context<'_>) -> Result<String, Wrong> {
     Ok(match value {
-        Value::String(text) => go_quote(text),
-        Value::Bytes(_) => format!("b{}", go_quote(&plain(value, context)?)),
+        Value::String(text) => go_quoted(text),
+        Value::Bytes(_) => format!("b{}", go_quoted(&plain(value, context)?)),
         Value::Double(value) => match unusual(*value) {
             Some("∞") => "\"+Inf\"".to_owned(),
             Some("-∞") => "\"-Inf\"".to_owned(),
             Some(text) => format!("{text:?}"),
             None => format!("{value:.6}"),
         },
-        Value::Timestamp(_) => format!("timestamp({})", go_quote(&plain(value, context)?)),
-        Value::Duration(_) => format!("duration({})", go_quote(&plain(value, context)?)),
+        Value::Timestamp(_) => format!("timestamp({})", go_quoted(&plain(value, context)?)),
+        Value::Duration(_) => format!("duration({})", go_quoted(&plain(value, context)?)),
         other => plain(other, context)?,
     })
 }
@@ -280,25 +281,4 @@ fn map_text(map: &Map<'_>, context: &Context<'_>) -> Result<String, Wrong> {
     pairs.sort();
     let pairs: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
     Ok(format!("{{{}}}", pairs.join(", ")))
-}
-
-/// Go's `%q`.
-pub(super) fn go_quote(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '\u{7}' => quoted += "\\a",
-            '\u{8}' => quoted += "\\b",
-            '\u{c}' => quoted += "\\f",
-            '\n' => quoted += "\\n",
-            '\r' => quoted += "\\r",
-            '\t' => quoted += "\\t",
-            '\u{b}' => quoted += "\\v",
-            '\\' => quoted += "\\\\",
-            '"' => quoted += "\\\"",
-            other if (other as u32) < 0x20 || other == '\u{7f}' => quoted += &format!("\\x{:02x}", other as u32),
-            other => quoted.push(other),
-        }
-    }
-    quoted + "\""
 }

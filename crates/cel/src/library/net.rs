@@ -1,7 +1,8 @@
 //! IP addresses and networks.
 
-use super::{Function, error, format_string, no_overload};
+use super::{Function, error, no_overload};
 use crate::program::{Failure, Value};
+use portolan_types::quoted::go_quoted;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -62,7 +63,7 @@ impl Cidr {
 }
 
 fn parse_ip(text: &str) -> Result<Ip, String> {
-    let quoted = format_string::go_quote(text);
+    let quoted = go_quoted(text);
     let wrong = |reason: &str| {
         format!("IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {reason}")
     };
@@ -82,7 +83,7 @@ fn parse_ip(text: &str) -> Result<Ip, String> {
 }
 
 fn parse_cidr(text: &str) -> Result<Cidr, String> {
-    let quoted = format_string::go_quote(text);
+    let quoted = go_quoted(text);
     let wrong = |reason: &str| {
         format!("network address parse error during conversion from string: netip.ParsePrefix({quoted}): {reason}")
     };

@@ -49,21 +49,29 @@ fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for character in text.chars() {
-        match character {
-            '\u{7}' => quoted += "\\a",
-            '\u{8}' => quoted += "\\b",
-            '\u{c}' => quoted += "\\f",
-            '\n' => quoted += "\\n",
-            '\r' => quoted += "\\r",
-            '\t' => quoted += "\\t",
-            '\u{b}' => quoted += "\\v",
-            '\\' => quoted += "\\\\",
-            '"' => quoted += "\\\"",
-            other => quoted.push(other),
+        match escape(character) {
+            Some(escaped) => quoted += escaped,
+            None => quoted.push(character),
         }
     }
     quoted.push('"');
     quoted
+}
+
+/// How a character stands in a quoted text, where not by itself.
+fn escape(character: char) -> Option<&'static str> {
+    Some(match character {
+        '\u{7}' => "\\a",
+        '\u{8}' => "\\b",
+        '\u{c}' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        '\u{b}' => "\\v",
+        '\\' => "\\\\",
+        '"' => "\\\"",
+        _ => return None,
+    })
 }
 
 fn char_at<'a>(args: &[Value<'a>], context: &Context<'_>) -> Result<Value<'a>, Failure> {

@@ -1,7 +1,8 @@
 //! URLs as Go's `net/url` reads those of requests: absolute ones, and paths from the root.
 
-use super::{Function, error, format_string, no_overload};
+use super::{Function, error, no_overload};
 use crate::program::{Failure, Key, List, Map, Value};
+use portolan_types::quoted::go_quoted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ pub fn is_request_uri(text: &str) -> bool {
 
 /// Reads a URL.
 pub(super) fn parse(text: &str) -> Result<Url, String> {
-    let wrong = |reason: String| format!("parse {}: {reason}", format_string::go_quote(text));
+    let wrong = |reason: String| format!("parse {}: {reason}", go_quoted(text));
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err(wrong("net/url: invalid control character in URL".to_owned()));
     }
@@ -115,10 +116,10 @@ fn authority(text: &str) -> Result<String, String> {
     };
     let digits = port.strip_prefix(':');
     if !port.is_empty() && !digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Err(format!("invalid port {} after host", format_string::go_quote(port)));
+        return Err(format!("invalid port {} after host", go_quoted(port)));
     }
     if let Some(bad) = host.chars().find(|character| matches!(character, ' ' | '\\' | '^' | '`' | '{' | '|' | '}')) {
-        return Err(format!("invalid character {} in host name", format_string::go_quote(&bad.to_string())));
+        return Err(format!("invalid character {} in host name", go_quoted(&bad.to_string())));
     }
     check_escapes(host)?;
     Ok(host.to_owned())
@@ -129,7 +130,7 @@ fn check_escapes(text: &str) -> Result<(), String> {
     for (index, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%') {
         let escape = &bytes[index..bytes.len().min(index + 3)];
         if escape.len() < 3 || !escape[1..].iter().all(u8::is_ascii_hexdigit) {
-            return Err(format!("invalid URL escape {}", format_string::go_quote(&String::from_utf8_lossy(escape))));
+            return Err(format!("invalid URL escape {}", go_quoted(&String::from_utf8_lossy(escape))));
         }
     }
     Ok(())

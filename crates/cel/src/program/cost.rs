@@ -1,8 +1,7 @@
 //! What a call costs when it is made.
 
 use super::Value;
-use crate::estimate::{CHECK_COST, selector_cost};
-use crate::estimate::{LIST_COST, PATTERN_FACTOR, Range, TEXT_FACTOR};
+use crate::estimate::{CHECK_COST, LIST_COST, PATTERN_FACTOR, Range, TEXT_FACTOR, costs_one, selector_cost};
 
 /// Whether the cost of a call hangs on what it gives.
 pub(super) fn needs_result(overload: &str) -> bool {
@@ -84,44 +83,7 @@ fn of_kubernetes(
     let size = |index| size(args, index);
     Some(match function {
         "check" => CHECK_COST,
-        "serviceAccount"
-        | "path"
-        | "group"
-        | "resource"
-        | "subresource"
-        | "namespace"
-        | "name"
-        | "allowed"
-        | "reason"
-        | "error"
-        | "errored"
-        | "masked"
-        | "prefixLength"
-        | "family"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "format.named"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => 1,
+        simple if costs_one(simple) => 1,
         "fieldSelector" | "labelSelector" => selector_cost(Range::fixed(size(1))).max,
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
             args.first().copied().flatten().map_or(1, traversal)

@@ -1,6 +1,6 @@
 //! Property names as names of an expression.
 
-use crate::check::RESERVED;
+use crate::syntax::is_reserved;
 
 const SEQUENCES: [(&str, &str); 4] =
     [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")];
@@ -11,7 +11,7 @@ pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());
@@ -52,7 +52,7 @@ pub fn unescape(name: &str) -> Option<String> {
             "dash" => plain.push('-'),
             "slash" => plain.push('/'),
             // A keyword is escaped only where it is the whole name.
-            word if RESERVED.contains(&word) && name.len() == length + 4 => plain += word,
+            word if is_reserved(word) && name.len() == length + 4 => plain += word,
             _ => return None,
         }
         rest = &inner[length + 2..];

@@ -2,6 +2,7 @@
 
 use crate::time;
 use jiff::Timestamp;
+use portolan_types::duration;
 
 const SECOND: i64 = 1_000_000_000;
 /// Units by their short names; of the last name of each, what begins with it counts too.
@@ -19,7 +20,7 @@ const UNITS: [(&[&str], i64); 8] = [
 /// Reads a duration: as Go does, or as numbers with units up to weeks. In nanoseconds.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<i64> {
-    if let Some(nanos) = time::parse_duration(text) {
+    if let Ok(nanos) = duration::parse(text) {
         return Some(nanos);
     }
     let mut total: Option<i64> = None;

@@ -9,7 +9,7 @@ mod quantifiers;
 mod source;
 
 pub(crate) use ast::{Call, Comprehension, Entry, Expr, Field, Id, Kind, ListElement, Literal, operator};
-pub(crate) use parser::parse;
+pub(crate) use parser::{is_reserved, parse};
 pub(crate) use source::{Problems, Source};
 
 /// Deepest nesting of an expression, as cel-go limits it.

@@ -28,9 +28,26 @@ const RESERVED: [&str; 17] = [
     "void",
     "while",
 ];
+/// Words of the grammar that are no fields by themselves.
+const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+
+/// Whether something is a word of the grammar, which a field may nevertheless be called.
+pub(crate) fn is_reserved(word: &str) -> bool {
+    KEYWORDS.contains(&word) || RESERVED.contains(&word)
+}
+
 /// What ANTLR says can begin an expression.
 const BEGINNINGS: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+
+/// Whether an expression can begin so.
+fn begins(token: Token) -> bool {
+    match token {
+        Token::Fixed(fixed) => matches!(fixed, "[" | "{" | "(" | "." | "-" | "!" | "true" | "false" | "null"),
+        Token::Escaped | Token::End => false,
+        _ => true,
+    }
+}
 
 /// An expression as it was read.
 #[derive(Debug)]
@@ -129,6 +146,14 @@ impl Parser<'_> {
         Stop
     }
 
+    /// Tells of a lexeme too many and goes past it, as ANTLR does where the one behind it would do.
+    fn extraneous(&mut self, expecting: &str) {
+        let lexeme = self.next();
+        let found = self.text(lexeme);
+        self.problems
+            .add(Some(lexeme.start), format!("Syntax error: extraneous input '{found}' expecting {expecting}"));
+    }
+
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -145,9 +170,10 @@ impl Parser<'_> {
         if self.peek().token == Token::End {
             return Ok(root);
         }
-        let extra = self.peek();
-        let found = self.text(extra);
-        self.problems.add(Some(extra.start), format!("Syntax error: extraneous input '{found}' expecting <EOF>"));
+        match self.ahead(1) {
+            Token::End => self.extraneous("<EOF>"),
+            _ => drop(self.unexpected("<EOF>")),
+        }
         Err(Stop)
     }
 
@@ -242,6 +268,9 @@ impl Parser<'_> {
     }
 
     fn unary(&mut self) -> Result<Expr, Stop> {
+        if self.peek().token != Token::End && !begins(self.peek().token) && begins(self.ahead(1)) {
+            self.extraneous(BEGINNINGS);
+        }
         let first = self.peek();
         let (sign, function) = match first.token {
             Token::Fixed("!") => ("!", operator::NOT),
@@ -287,7 +316,7 @@ impl Parser<'_> {
                 return Err(Stop);
             }
             _ if optional => return Err(self.unexpected("{IDENTIFIER, ESC_IDENTIFIER}")),
-            _ => return Err(self.no_field(dot, name)),
+            _ => return Err(self.no_field(name)),
         };
         self.next();
         if optional {
@@ -301,13 +330,18 @@ impl Parser<'_> {
         Ok(self.node(dot.start, Kind::Select { operand: Box::new(operand), field: field.into(), test_only: false }))
     }
 
-    fn no_field(&mut self, _dot: Lexeme, name: Lexeme) -> Stop {
-        let found = if name.token == Token::End { "<EOF>".to_owned() } else { self.text(name) };
-        let message = match found.as_str() {
-            "true" | "false" | "null" => format!("Syntax error: mismatched input '{found}' expecting IDENTIFIER"),
-            _ => format!("Syntax error: no viable alternative at input '.{found}'"),
-        };
-        self.problems.add(Some(name.start), message);
+    fn no_field(&mut self, name: Lexeme) -> Stop {
+        match name.token {
+            Token::Fixed("true" | "false" | "null") => self.unexpected("IDENTIFIER"),
+            _ => self.no_name(name),
+        }
+    }
+
+    /// Behind a dot there is none.
+    fn no_name(&mut self, found: Lexeme) -> Stop {
+        // The end is no text.
+        let text = if found.token == Token::End { String::new() } else { self.text(found) };
+        self.problems.add(Some(found.start), format!("Syntax error: no viable alternative at input '.{text}'"));
         Stop
     }
 
@@ -341,7 +375,8 @@ impl Parser<'_> {
             Token::Ident => self.name(""),
             Token::Fixed(".") => {
                 self.next();
-                if self.peek().token == Token::Ident { self.name(".") } else { Err(self.unexpected("IDENTIFIER")) }
+                let name = self.peek();
+                if name.token == Token::Ident { self.name(".") } else { Err(self.no_name(name)) }
             }
             Token::Fixed("(") => {
                 self.next();

@@ -36,10 +36,10 @@ impl Source {
     fn display(&self, offset: Option<usize>, message: &str) -> String {
         let Some(offset) = offset else { return format!("ERROR: <input>:-1:0: {message}") };
         let (line, column) = self.location(offset);
-        let mut text = format!("ERROR: <input>:{line}:{}: {message}", column + 1);
         if self.text.is_empty() {
-            return text;
+            return format!("ERROR: <input>:{line}:0: {message}");
         }
+        let mut text = format!("ERROR: <input>:{line}:{}: {message}", column + 1);
         let snippet: String =
             self.line(line).iter().map(|character| if *character == '\t' { ' ' } else { *character }).collect();
         if snippet.len() > 16384 {

@@ -13,6 +13,15 @@ fn a_text_that_is_no_expression_is_told_with_its_place() {
             "ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | a +\n | ...^",
         ),
         ("a b", "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^"),
+        (
+            "",
+            "ERROR: <input>:1:0: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}",
+        ),
+        ("a b !", "ERROR: <input>:1:3: Syntax error: mismatched input 'b' expecting <EOF>\n | a b !\n | ..^"),
+        (
+            "/a/../b",
+            "ERROR: <input>:1:1: Syntax error: extraneous input '/' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | /a/../b\n | ^\nERROR: <input>:1:5: Syntax error: no viable alternative at input '..'\n | /a/../b\n | ....^",
+        ),
         ("for", "ERROR: <input>:1:1: reserved identifier: for\n | for\n | ^"),
         ("a ==\n\t1 0", "ERROR: <input>:2:4: Syntax error: extraneous input '0' expecting <EOF>\n |  1 0\n | ...^"),
         ("'ü' 1", "ERROR: <input>:1:5: Syntax error: extraneous input '1' expecting <EOF>\n | 'ü' 1\n | .．..^"),
