@@ -9,7 +9,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// Most patterns compile to no more than this.
 const FEW_BYTES: usize = 64 << 10;
 /// Bytes of states that are computed ahead while a pattern is matched; it is slower where they do not do, and no worse.
-const MAX_STATES: usize = 256 << 10;
+pub(super) const MAX_STATES: usize = 256 << 10;
 
 /// A pattern that compiled.
 #[derive(Clone, Debug)]
@@ -56,18 +56,27 @@ impl fmt::Display for BadPattern {
 ///
 /// # Errors
 /// What is wrong with it, as Go tells where that is known.
-pub fn within(pattern: &str, most: usize) -> Result<Regex, BadPattern> {
+fn within(pattern: &str, most: usize) -> Result<Regex, BadPattern> {
     let rewritten = rewrite(pattern).map_err(BadPattern::Syntax)?;
     RegexBuilder::new(&rewritten).size_limit(most).dfa_size_limit(MAX_STATES).build().map_err(|error| match error {
         ::regex::Error::CompiledTooBig(most) => BadPattern::TooLarge(most),
-        other => {
-            let why = other.to_string().lines().last().unwrap_or_default().to_owned();
-            BadPattern::Syntax(format!("invalid pattern: `{pattern}`: {why}"))
-        }
+        other => BadPattern::of_engine(pattern, &other),
     })
 }
 
-fn rewrite(pattern: &str) -> Result<String, String> {
+impl BadPattern {
+    /// What the engine has against a pattern: the last line of what it says, above which it shows where.
+    pub(super) fn of_engine(pattern: &str, error: &dyn fmt::Display) -> Self {
+        let text = error.to_string();
+        Self::Syntax(format!("invalid pattern: `{pattern}`: {}", text.lines().last().unwrap_or_default()))
+    }
+}
+
+/// A pattern of Go's as Rust's engine wants it.
+///
+/// # Errors
+/// What is wrong with it, as Go tells where that is known.
+pub(super) fn rewrite(pattern: &str) -> Result<String, String> {
     let mut writer = Writer { rest: pattern, out: String::with_capacity(pattern.len() + 16) };
     while let Some(next) = writer.rest.chars().next() {
         match next {

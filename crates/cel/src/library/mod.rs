@@ -8,6 +8,7 @@ pub(crate) mod format_string;
 mod formats;
 mod go_regex;
 mod lists;
+mod matcher;
 pub(crate) mod net;
 mod optionals;
 mod quantity;
@@ -19,7 +20,8 @@ mod urls;
 
 pub(crate) use convert::convert_constant;
 pub(crate) use formats::Format;
-pub use go_regex::{BadPattern, within as go_pattern};
+pub use go_regex::BadPattern;
+pub use matcher::Matcher;
 pub(crate) use urls::Url;
 pub use urls::is_request_uri;
 

@@ -1,14 +1,42 @@
 //! `fieldPath`: `.spec['a.b'].c`, relative to where a rule is.
 
 use crate::schema::Schema;
+use serde_json::Value as Json;
 
 /// Reads a path of properties and map keys that a schema has, and writes it as errors do.
 ///
 /// # Errors
 /// What is wrong with it, where that is more than that it leads nowhere.
 pub fn valid_field_path(text: &str, schema: &Schema) -> Result<String, String> {
+    follow(text, schema, |at, name| match at.has_properties {
+        true => Some((at.properties.get(name)?, Step::Property)),
+        false => Some((at.values.as_deref()?, Step::Key)),
+    })
+}
+
+/// Whether a path leads to something in a schema as it was written, of which no more is read than the path needs.
+///
+/// # Errors
+/// As [`valid_field_path`].
+pub fn check_field_path<'s>(text: &str, schema: &'s Json) -> Result<(), String> {
+    let has_properties = |properties: &&serde_json::Map<String, Json>| !properties.is_empty();
+    let below = |at: &'s Json, name: &str| match at.get("properties").and_then(Json::as_object).filter(has_properties) {
+        Some(properties) => Some((properties.get(name)?, Step::Property)),
+        None => Some((at.get("additionalProperties").filter(|values| values.is_object())?, Step::Key)),
+    };
+    follow(text, schema, below).map(drop)
+}
+
+/// What leads from a schema to one below it.
+#[derive(Clone, Copy)]
+enum Step {
+    Property,
+    Key,
+}
+
+fn follow<N: Copy>(text: &str, root: N, below: impl Fn(N, &str) -> Option<(N, Step)>) -> Result<String, String> {
     let mut path = String::new();
-    let mut at = schema;
+    let mut at = root;
     let mut tokens = tokens(text).into_iter();
     while let Some(token) = tokens.next() {
         let name = match token.as_str() {
@@ -25,13 +53,12 @@ pub fn valid_field_path(text: &str, schema: &Schema) -> Result<String, String> {
             }
             other => return Err(format!("expected [ or . but got: {other}")),
         };
-        if at.has_properties {
-            at = at.properties.get(&name).ok_or("does not refer to a valid field")?;
-            path = super::error::child(&path, &name);
-        } else {
-            at = at.values.as_deref().ok_or("does not refer to a valid field")?;
-            path = format!("{path}[{name}]");
-        }
+        let step;
+        (at, step) = below(at, &name).ok_or("does not refer to a valid field")?;
+        path = match step {
+            Step::Property => super::error::child(&path, &name),
+            Step::Key => format!("{path}[{name}]"),
+        };
     }
     Ok(path)
 }

@@ -11,7 +11,7 @@ mod validator;
 pub use compile::{Compiled, Problem, compile};
 pub use definition::check_definition;
 pub use error::{BadValue, ErrorKind, RuleError};
-pub use field_path::valid_field_path;
+pub use field_path::{check_field_path, valid_field_path};
 pub use validator::{Validator, Verdict};
 
 /// Most that all rules of one object may cost.

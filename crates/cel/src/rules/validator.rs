@@ -72,13 +72,19 @@ impl Validator {
     /// Compiles the rules of a resource's schema; `None` where there are none.
     #[must_use]
     pub fn new(schema: &Schema) -> Option<Self> {
+        let mut validator = Self::of_part(schema, true)?;
+        validator.correlation = Some(Arc::new(schema.clone()));
+        Some(validator)
+    }
+
+    /// Compiles the rules of a part of a schema, which may be a whole resource; `None` where there are none.
+    #[must_use]
+    pub fn of_part(schema: &Schema, is_resource: bool) -> Option<Self> {
         if !schema.has_rules() {
             return None;
         }
-        let declared = DeclaredType::of(schema, true);
-        let mut validator = Self::of(schema, schema, true, declared.as_ref())?;
-        validator.correlation = Some(Arc::new(schema.clone()));
-        Some(validator)
+        let declared = DeclaredType::of(schema, is_resource);
+        Self::of(schema, schema, is_resource, declared.as_ref())
     }
 
     /// Rules may be written in `allOf` of a node, for what the node itself declares.
@@ -141,10 +147,28 @@ impl Validator {
         self.validate_within(BUDGET, new, old, Ratchet { current, parent: None })
     }
 
-    /// The same without any forgiveness: for defaults, and for objects as they would be new.
+    /// The same without any forgiveness: for objects as they would be new.
     #[must_use]
     pub fn validate_strictly(&self, new: &Json, old: Option<&Json>) -> Verdict {
         self.validate_within(BUDGET, new, old, Ratchet::default())
+    }
+
+    /// What is wrong with a default: as a value that stays as it is, and where it is good as such, as one that comes. Both may
+    /// take what is left of a budget; the dearer one is paid. Where that was not enough, less than nothing is left.
+    #[must_use]
+    pub fn validate_default(&self, default: &Json, budget: &mut i64) -> Vec<RuleError> {
+        let mut left = *budget;
+        for old in [Some(default), None] {
+            let mut run = Run { verdict: Verdict::default(), budget: *budget };
+            self.run(&mut run, "", default, old, Ratchet::default());
+            left = left.min(run.budget);
+            if !run.verdict.errors.is_empty() {
+                *budget = left;
+                return run.verdict.errors;
+            }
+        }
+        *budget = left;
+        Vec::new()
     }
 
     pub(super) fn validate_within<'a>(

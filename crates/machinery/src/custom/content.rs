@@ -10,7 +10,7 @@ use super::{
     rules::Rules,
     scale::ScalePaths,
     schema::{Schema, TooLarge, weight},
-    values::{self, Room},
+    values::{self, Effort, Room},
 };
 use crate::{
     kinds::Kind,
@@ -118,6 +118,11 @@ impl Content {
         values::fill(object, &self.schema, &mut room);
     }
 
+    /// Takes off what of an object does not belong to this version.
+    pub(crate) fn prune(&self, object: &mut Value) {
+        drop(self.clean(object));
+    }
+
     /// Whether a stored object, as JSON, is served as it is.
     pub(crate) fn is_served_as_stored(&self, body: &[u8]) -> bool {
         values::is_settled(body, &self.schema)
@@ -126,7 +131,7 @@ impl Content {
     /// What is wrong with a new object, metadata aside.
     pub(crate) fn check_new(&self, object: &Value, errors: &mut Errors) {
         let root = Path::default();
-        values::validate(&root, object, None, &self.schema, errors);
+        values::validate(&root, object, None, (&self.schema, &Effort::default()), errors);
         self.scale.iter().for_each(|scale| scale.check(object, errors));
         values::check_embedded(&root, object, &self.schema, errors);
         values::check_lists(&root, object, &self.schema, errors);
@@ -136,7 +141,7 @@ impl Content {
     /// What is wrong with a changed object.
     pub(crate) fn check_changed(&self, old: &Value, new: &Value, errors: &mut Errors) {
         let root = Path::default();
-        values::validate(&root, new, Some(old), &self.schema, errors);
+        values::validate(&root, new, Some(old), (&self.schema, &Effort::default()), errors);
         self.scale.iter().for_each(|scale| scale.check(new, errors));
         values::check_embedded(&root, new, &self.schema, errors);
         self.check_lists(old, new, errors);
@@ -146,7 +151,7 @@ impl Content {
     /// What is wrong with an object whose status has changed.
     pub(crate) fn check_status(&self, old: &Value, new: &Value, errors: &mut Errors) {
         if let (Some(status), Some(schema)) = (new.get("status"), self.schema.property("status")) {
-            values::validate(&Path::new("status"), status, old.get("status"), schema, errors);
+            values::validate(&Path::new("status"), status, old.get("status"), (schema, &Effort::default()), errors);
         }
         self.scale.iter().for_each(|scale| scale.check_status(new, errors));
         self.check_lists(old, new, errors);

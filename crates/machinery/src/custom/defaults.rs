@@ -3,14 +3,35 @@
 use serde_json::{Map, Value};
 
 use super::{
+    rules::{DefaultRules, MAX_DEFAULT_RULES},
     schema::{META_FIELDS, Schema},
-    values,
+    values::{self, Effort},
 };
 use crate::validation::{Errors, Path};
 
-/// What is wrong with the defaults of the schema of an object, which is at `path`.
-pub(crate) fn check_defaults(path: &Path, json: &Value, schema: &Schema, errors: &mut Errors) {
-    Walk { root: schema, steps: Vec::new(), errors }.node(
+/// What checking the defaults of all schemas of a definition may take.
+pub(crate) struct DefaultsAllowance {
+    effort: Effort,
+    /// Text of rules.
+    rules: usize,
+}
+
+impl std::default::Default for DefaultsAllowance {
+    fn default() -> Self {
+        Self { effort: Effort::default(), rules: MAX_DEFAULT_RULES }
+    }
+}
+
+/// What is wrong with the defaults of the schema of an object, which is at `path`. All of a definition share one effort.
+pub(crate) fn check_defaults(
+    path: &Path,
+    json: &Value,
+    schema: &Schema,
+    allowance: &mut DefaultsAllowance,
+    errors: &mut Errors,
+) {
+    let DefaultsAllowance { effort, rules } = allowance;
+    Walk { root: schema, steps: Vec::new(), effort, rules: DefaultRules::new(rules), errors }.node(
         path,
         json,
         Place { schema, is_resource: true, in_meta: false },
@@ -39,11 +60,16 @@ struct Walk<'s, 'e> {
     root: &'s Schema,
     /// The way from there.
     steps: Vec<Step>,
+    effort: &'e Effort,
+    rules: DefaultRules<'e>,
     errors: &'e mut Errors,
 }
 
 impl<'s> Walk<'s, '_> {
     fn node(&mut self, path: &Path, json: &Value, place: Place<'s>) {
+        if self.errors.is_full() || self.rules.is_over() {
+            return;
+        }
         let outer = place.is_resource.then(|| {
             let outer = (self.root, std::mem::take(&mut self.steps));
             self.root = place.schema;
@@ -53,8 +79,8 @@ impl<'s> Walk<'s, '_> {
         if let Some(default) = &place.schema.default {
             let at = path.child("default");
             match in_meta {
-                true => self.in_meta(&at, &default.value, place.schema),
-                false => self.plain(&at, &default.value, place.schema),
+                true => self.in_meta(&at, json, &default.value, place),
+                false => self.plain(&at, json, &default.value, place),
             }
         }
         self.below(path, json, Place { in_meta, ..place });
@@ -81,7 +107,7 @@ impl<'s> Walk<'s, '_> {
         }
     }
 
-    fn plain(&mut self, at: &Path, default: &Value, schema: &Schema) {
+    fn plain(&mut self, at: &Path, json: &Value, default: &Value, Place { schema, is_resource, .. }: Place<'s>) {
         let mut pruned = default.clone();
         values::prune_part(&mut pruned, schema);
         if pruned != *default {
@@ -93,13 +119,16 @@ impl<'s> Walk<'s, '_> {
         let mut wrong = Errors::default();
         values::check_embedded(at, default, schema, &mut wrong);
         if wrong.is_empty() {
-            values::validate(at, default, None, schema, &mut wrong);
+            values::validate(at, default, None, (schema, self.effort), &mut wrong);
+        }
+        if wrong.is_empty() {
+            self.rules.check(at, (json, is_resource), default, &mut wrong);
         }
         self.errors.append(wrong);
     }
 
     /// A default within metadata: what an object looks like that has it.
-    fn in_meta(&mut self, at: &Path, default: &Value, schema: &Schema) {
+    fn in_meta(&mut self, at: &Path, json: &Value, default: &Value, Place { schema, is_resource, .. }: Place<'s>) {
         let mut object = default.clone();
         for step in self.steps.iter().rev() {
             object = match step {
@@ -121,6 +150,10 @@ impl<'s> Walk<'s, '_> {
         if !wrong.is_empty() {
             return invalid(self.errors, &wrong.aggregate());
         }
-        values::validate(at, default, None, schema, self.errors);
+        values::validate(at, default, None, (schema, self.effort), &mut wrong);
+        if wrong.is_empty() {
+            self.rules.check(at, (json, is_resource), default, &mut wrong);
+        }
+        self.errors.append(wrong);
     }
 }

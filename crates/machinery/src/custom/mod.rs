@@ -27,7 +27,7 @@ pub use compile::{CompileError, Fingerprint, compile, fingerprint};
 pub use content::Content;
 pub(crate) use content::check;
 pub use conversion::{Conversion, ConversionWebhook, Review};
-pub(crate) use defaults::check_defaults;
+pub(crate) use defaults::{DefaultsAllowance, check_defaults};
 pub use definition::{Definition, resource_named};
 pub use names::{Names, Taken};
 pub(crate) use rules::check_rules;

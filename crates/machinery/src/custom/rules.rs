@@ -4,7 +4,7 @@ use std::{fmt, sync::OnceLock};
 
 use portolan_cel::{
     Schema,
-    rules::{BadValue, ErrorKind, RuleError, Validator, check_definition},
+    rules::{BUDGET, BadValue, ErrorKind, RuleError, Validator, check_definition},
 };
 use serde_json::Value;
 
@@ -98,6 +98,56 @@ pub(crate) fn check_rules(path: &Path, schema: &Value, errors: &mut Errors) {
         let is_cost = error.kind == ErrorKind::Forbidden;
         let error = told(error);
         errors.push(if is_cost { error.tolerated(OLD_COSTS) } else { error });
+    }
+}
+
+/// Runs rules on the defaults of a schema (apiextensions `schema/defaulting`).
+pub(crate) struct DefaultRules<'a> {
+    /// What they may still cost: as much as those of one object.
+    budget: i64,
+    /// What they may still be compiled from, over all schemas of the definition: rules are compiled for each default around them.
+    text: &'a mut usize,
+}
+
+/// Text of rules that are compiled for the defaults of one definition.
+pub(crate) const MAX_DEFAULT_RULES: usize = 4 * MAX_TEXT;
+
+impl<'a> DefaultRules<'a> {
+    pub(crate) fn new(text: &'a mut usize) -> Self {
+        Self { budget: BUDGET, text }
+    }
+
+    /// Whether there is nothing left of the budget, so that nothing more is looked at.
+    pub(super) fn is_over(&self) -> bool {
+        self.budget < 0
+    }
+
+    /// What the rules of a part of a schema have against its default at `at`.
+    pub(super) fn check(
+        &mut self,
+        at: &Path,
+        (schema, is_resource): (&Value, bool),
+        default: &Value,
+        errors: &mut Errors,
+    ) {
+        let bytes = text_of(schema);
+        if bytes == 0 {
+            return;
+        }
+        let Some(left) = self.text.checked_sub(bytes) else {
+            let why = format!("the rules that are run on defaults may have at most {MAX_DEFAULT_RULES} bytes together");
+            return errors.forbidden(at, &why);
+        };
+        *self.text = left;
+        let Some(validator) = Validator::of_part(&Schema::from_json(schema), is_resource) else { return };
+        for error in validator.validate_default(default, &mut self.budget) {
+            let path = match error.path.as_str() {
+                "" => at.to_string(),
+                path if path.starts_with('[') => format!("{at}{path}"),
+                path => format!("{at}.{path}"),
+            };
+            errors.push(told(RuleError { path, ..error }));
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) use numbers::go_float;
 pub(crate) use patterns::Budget as PatternBudget;
 pub(super) use prune::{drop_bare_nulls, prune, prune_part, whole_numbers};
 pub(super) use settled::is_settled;
+pub(crate) use validate::Effort;
 pub(super) use validate::validate;
 
 /// Puts a step in front of a path that grows from its end.

@@ -6,8 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use portolan_cel::{BadPattern, go_pattern};
-use regex::Regex;
+use portolan_cel::{BadPattern, Matcher};
 
 use crate::custom::schema::Pattern;
 
@@ -18,11 +17,11 @@ const MAX_OF_DEFINITION: usize = 8 << 20;
 /// Bytes of compiled patterns that are kept for the next time, of all definitions.
 const MAX_KEPT: usize = 64 << 20;
 
-/// Compiles a pattern, and tells what it takes at most.
-fn compile(text: &str) -> Result<(Regex, usize), BadPattern> {
+/// Compiles a pattern, and tells what it takes at most before it matches anything.
+fn compile(text: &str) -> Result<(Matcher, usize), BadPattern> {
     let mut fault = BadPattern::TooLarge(0);
     for size in SIZES {
-        match go_pattern(text, size) {
+        match Matcher::new(text, size) {
             Ok(found) => return Ok((found, size)),
             Err(other @ BadPattern::Syntax(_)) => return Err(other),
             Err(large) => fault = large,
@@ -65,24 +64,29 @@ impl Budget {
 /// Patterns that were needed, each with what it takes; of each of two ages. What was not needed during a whole age is dropped.
 #[derive(Default)]
 struct Kept {
-    young: HashMap<Box<str>, (Arc<Regex>, usize)>,
-    old: HashMap<Box<str>, (Arc<Regex>, usize)>,
+    young: HashMap<Box<str>, (Arc<Matcher>, usize)>,
+    old: HashMap<Box<str>, (Arc<Matcher>, usize)>,
     weight: usize,
 }
 
 static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
 
 impl Kept {
-    fn get(&mut self, text: &str) -> Option<Arc<Regex>> {
-        if let Some((known, _)) = self.young.get(text) {
+    /// A pattern with what it was weighed at.
+    fn get(&mut self, text: &str) -> Option<(Arc<Matcher>, usize)> {
+        if let Some(known) = self.young.get(text) {
             return Some(known.clone());
         }
         let (known, size) = self.old.remove(text)?;
         self.put(text, known.clone(), size);
-        Some(known)
+        Some((known, size))
     }
 
-    fn put(&mut self, text: &str, compiled: Arc<Regex>, size: usize) {
+    /// Keeps a pattern, which may be there already and weigh something else now.
+    fn put(&mut self, text: &str, compiled: Arc<Matcher>, size: usize) {
+        if let Some((_, before)) = self.young.remove(text) {
+            self.weight -= before;
+        }
         if self.weight + size > MAX_KEPT / 2 {
             self.old = std::mem::take(&mut self.young);
             self.weight = 0;
@@ -99,13 +103,17 @@ impl Pattern {
     /// Why it cannot be told; the check of definitions sees to it that it can.
     pub(super) fn matches(&self, text: &str) -> Result<bool, BadPattern> {
         let known = KEPT.lock().get(&self.0);
-        if let Some(known) = known {
-            return Ok(known.is_match(text));
+        let (compiled, before) = match known {
+            Some(known) => known,
+            None => (Arc::new(compile(&self.0)?.0), 0),
+        };
+        let found = compiled.is_match(text);
+        // It grows while it matches.
+        let weight = compiled.weight();
+        if weight > before {
+            KEPT.lock().put(&self.0, compiled, weight);
         }
-        let (compiled, size) = compile(&self.0)?;
-        let compiled = Arc::new(compiled);
-        KEPT.lock().put(&self.0, compiled.clone(), size);
-        Ok(compiled.is_match(text))
+        Ok(found)
     }
 }
 
@@ -127,12 +135,20 @@ mod tests {
     #[test]
     fn what_is_not_needed_is_forgotten() {
         let mut kept = Kept::default();
-        let pattern = Arc::new(Regex::new("a").unwrap());
+        let pattern = Arc::new(Matcher::new("a", SIZES[0]).unwrap());
         for n in 0..1000 {
             kept.put(&n.to_string(), pattern.clone(), MAX_KEPT / 100);
             assert!(kept.get("0").is_some(), "what is needed stays");
         }
         assert!(kept.young.len() + kept.old.len() <= 101, "{}", kept.young.len());
         assert!(kept.get("500").is_none());
+        let all = |kept: &Kept| kept.young.values().map(|(_, size)| size).sum::<usize>();
+        kept.put("0", pattern.clone(), 1000);
+        kept.put("0", pattern, 2000);
+        assert_eq!(
+            (kept.weight, kept.get("0").map(|(_, size)| size)),
+            (all(&kept), Some(2000)),
+            "what grows is weighed anew"
+        );
     }
 }

@@ -16,7 +16,7 @@ fn causes(errors: Errors) -> Vec<String> {
 
 fn wrong(of: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
     let mut errors = Errors::default();
-    validate(&Path::default(), value, old, &schema(of), &mut errors);
+    validate(&Path::default(), value, old, (&schema(of), &Effort::default()), &mut errors);
     causes(errors)
 }
 
@@ -284,4 +284,25 @@ fn what_would_not_change_is_told_from_bytes() {
         fill(&mut served, &of, &mut Room::to_write());
         assert!(!expected || (taken.is_empty() && served == object), "{case}: it does change");
     }
+}
+
+#[test]
+fn enumerations_and_long_paths_take_effort() {
+    let told = |of: &Value, value: &Value, steps: u64| {
+        let mut errors = Errors::default();
+        validate(&Path::default(), value, None, (&schema(of), &Effort::of(steps)), &mut errors);
+        causes(errors)
+    };
+    let choices: Vec<u32> = (0..100).collect();
+    let of = json!({"type": "array", "items": {"type": "integer", "enum": choices}});
+    let list = json!([99, 99, 99, 99]);
+    assert_eq!(told(&of, &list, 1000), Vec::<String>::new());
+    assert!(told(&of, &list, 300)[0].ends_with("takes too long to be validated"));
+    assert_eq!(told(&of, &json!([0, 0, 0, 0]), 300), Vec::<String>::new(), "the first choice is compared, no other");
+
+    let of = json!({"additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]}});
+    let long = json!({"x".repeat(10_000): "y"});
+    assert_eq!(told(&of, &long, 100_000).len(), 2, "what is wrong with it, and that no choice fits");
+    let short = told(&of, &long, 25_000);
+    assert!(short.last().unwrap().ends_with("takes too long to be validated"), "{}", short.len());
 }

@@ -22,7 +22,7 @@ use super::{
     },
     view::At,
 };
-use crate::custom::{self, MAX_NODES, PatternBudget, Schema};
+use crate::custom::{self, DefaultsAllowance, MAX_NODES, PatternBudget, Schema};
 
 pub(super) static RULES: &[(&str, Rules)] = &[(
     "CustomResourceDefinition",
@@ -79,7 +79,8 @@ fn accepted_names(new: &At<'_>, errors: &mut Errors) {
 fn spec(spec: &At<'_>, errors: &mut Errors) {
     names_of::group(spec, errors);
     spec.one_of("scope", &["Cluster", "Namespaced"], errors);
-    let mut schemas = Schemas { left: MAX_NODES, patterns: PatternBudget::default() };
+    let mut schemas =
+        Schemas { left: MAX_NODES, patterns: PatternBudget::default(), defaults: DefaultsAllowance::default() };
     schemas_are_there(spec, errors);
     let keeps = "preserveUnknownFields";
     let schemas_of = || spec.items("versions").map(|version| version.child("schema")).chain([spec.child("validation")]);
@@ -221,6 +222,7 @@ fn preserved(old: Option<&At<'_>>, new: &At<'_>, errors: &mut Errors) {
 struct Schemas {
     left: usize,
     patterns: PatternBudget,
+    defaults: DefaultsAllowance,
 }
 
 /// Fields that the root of a schema may have beside a subresource `status`, by upstream's names.
@@ -267,7 +269,7 @@ impl Schemas {
         if unfit.is_none() {
             let mut wrong = structural::check(&schema, &mut self.patterns);
             if wrong.is_empty() {
-                custom::check_defaults(&schema.path, schema.value, &read, &mut wrong);
+                custom::check_defaults(&schema.path, schema.value, &read, &mut self.defaults, &mut wrong);
             }
             found.append(wrong);
         }

@@ -156,8 +156,68 @@ fn defaults_are_good_values() {
                 "$.properties[a].properties[kind].default: Invalid value: \"1\": must result in valid metadata: kind: Invalid value: \"1\": may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
             ],
         ),
+        (
+            "that break a rule",
+            a(json!({"type": "integer", "default": 1, "x-kubernetes-validations": [{"rule": "self > 5"}]})),
+            vec!["$.properties[a].default: Invalid value: 1: failed rule: self > 5"],
+        ),
+        (
+            "a part of which breaks a rule",
+            a(json!({"type": "object", "default": {"b": 1}, "properties": {
+                "b": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 5", "message": "too small"}]}}})),
+            vec!["$.properties[a].default.b: Invalid value: 1: too small"],
+        ),
+        (
+            "that break a rule as long as they are new",
+            a(json!({"type": "integer", "default": 1, "x-kubernetes-validations": [
+                {"rule": "oldSelf.hasValue()", "optionalOldSelf": true}]})),
+            vec!["$.properties[a].default: Invalid value: 1: failed rule: oldSelf.hasValue()"],
+        ),
+        (
+            "that keep all rules",
+            a(json!({"type": "integer", "default": 7, "x-kubernetes-validations": [
+                {"rule": "self > 5"}, {"rule": "self >= oldSelf"}]})),
+            vec![],
+        ),
     ] {
         assert_eq!(of_schema(schema), expected, "{case}");
+    }
+}
+
+#[test]
+fn defaults_of_a_definition_are_checked_within_one_bound() {
+    let choices: Vec<u32> = (0..1000).collect();
+    let list = json!({"type": "array", "items": {"type": "integer", "enum": choices}, "default": vec![999; 1000]});
+    let of = |count: usize| {
+        let lists: serde_json::Map<_, _> = (0..count).map(|n| (format!("l{n}"), list.clone())).collect();
+        of_schema(json!({"type": "object", "properties": lists}))
+    };
+    assert_eq!(of(5), Vec::<String>::new());
+    let told = of(25);
+    assert!(told.iter().any(|told| told.ends_with("takes too long to be validated")), "{told:?}");
+
+    let rules: Vec<Value> = (0..800).map(|n| json!({"rule": format!("self.n != {n}")})).collect();
+    let node = json!({"type": "object", "default": {}, "properties": {"n": {"type": "integer", "default": 1000}},
+        "x-kubernetes-validations": rules});
+    let deep = (0..20).fold(node, |inner, _| json!({"type": "object", "default": {}, "properties": {"x": inner}}));
+    let told = of_schema(a(deep));
+    assert!(told.iter().any(|told| told.contains("the rules that are run on defaults may have at most")), "{told:?}");
+}
+
+#[test]
+fn a_field_path_is_followed_in_the_schema_of_its_rule() {
+    let of = |path: &str| {
+        of_schema(a(
+            json!({"type": "object", "properties": {"b": {"type": "object", "additionalProperties": {"type": "string"}}},
+            "x-kubernetes-validations": [{"rule": "true", "fieldPath": path}]}),
+        ))
+    };
+    for good in [".b", ".b['k']", "['b']"] {
+        assert_eq!(of(good), Vec::<String>::new(), "{good}");
+    }
+    for bad in [".c", ".b.k.l", "b"] {
+        let told = of(bad);
+        assert!(told.len() == 1 && told[0].ends_with("must be a valid path"), "{bad}: {told:?}");
     }
 }
 

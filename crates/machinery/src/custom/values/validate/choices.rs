@@ -24,8 +24,10 @@ impl<'v> Node<'v> {
     }
 
     fn whole(self, outcome: &mut Outcome, text: &str) {
-        let path = self.path.to_string();
-        outcome.add(&path, Fault::Whole, format!("{path:?} {text}"));
+        if self.may_tell() {
+            let path = self.path.to_string();
+            outcome.add(&path, Fault::Whole, format!("{path:?} {text}"));
+        }
     }
 
     fn check_any(self, any: &'v [Schema], outcome: &mut Outcome) {

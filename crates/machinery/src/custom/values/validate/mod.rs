@@ -17,22 +17,49 @@ use crate::{
     validation::{Errors, FieldError, Path},
 };
 
-/// Nodes of an object that are looked at, each as often as its schema has choices.
+/// Steps of work that validations may take together: a value that is looked at, once for each choice of its schema; another value
+/// that it is compared with; a byte of a path that is told.
+#[derive(Debug)]
+pub(crate) struct Effort(Cell<u64>);
+
 const MAX_STEPS: u64 = 20_000_000;
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self(Cell::new(MAX_STEPS))
+    }
+}
+
+impl Effort {
+    #[cfg(test)]
+    pub(super) fn of(steps: u64) -> Self {
+        Self(Cell::new(steps))
+    }
+
+    /// Takes so many steps; `false` when there are not as many left. Then there are none.
+    fn take(&self, steps: usize) -> bool {
+        let left = self.0.get().checked_sub(steps as u64);
+        self.0.set(left.unwrap_or_default());
+        left.is_some()
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.get() == 0
+    }
+}
 
 /// Tells what is wrong with a value at `base`. What was as wrong in `old` and did not change is forgiven.
 pub(in crate::custom) fn validate(
     base: &Path,
     value: &Value,
     old: Option<&Value>,
-    schema: &Schema,
+    (schema, effort): (&Schema, &Effort),
     errors: &mut Errors,
 ) {
-    let left = Cell::new(MAX_STEPS);
     let pair = old.map(|old| Pair { new: value, old, schema });
-    let outcome = Node { left: &left, path: &Steps::Root, value, pair, schema }.forgiving();
+    let outcome = Node { left: effort, path: &Steps::Root, value, pair, schema }.forgiving();
     outcome.tell(base, errors);
-    if left.get() == 0 {
+    if effort.is_over() {
         errors.push(FieldError::invalid_hidden(base, "the object takes too long to be validated"));
     }
 }
@@ -45,6 +72,15 @@ enum Steps<'p> {
 }
 
 impl Steps<'_> {
+    /// Its bytes as text, about.
+    fn length(&self) -> usize {
+        match self {
+            Self::Root => 0,
+            Self::Name(above, name) => above.length() + name.len() + 1,
+            Self::Index(above, _) => above.length() + 4,
+        }
+    }
+
     fn is_root(&self) -> bool {
         matches!(self, Self::Root)
     }
@@ -64,7 +100,7 @@ impl fmt::Display for Steps<'_> {
 /// One value with what is said of it.
 #[derive(Clone, Copy)]
 struct Node<'v> {
-    left: &'v Cell<u64>,
+    left: &'v Effort,
     path: &'v Steps<'v>,
     value: &'v Value,
     /// Where it can be compared with an old value.
@@ -104,7 +140,14 @@ impl<'v> Node<'v> {
 
     /// Adds what is wrong: upstream's sentence begins with the path.
     fn fault(self, outcome: &mut Outcome, fault: Fault, text: impl fmt::Display) {
-        outcome.add(&self.path.to_string(), fault, format!("{} in body {text}", self.path));
+        if self.may_tell() {
+            outcome.add(&self.path.to_string(), fault, format!("{} in body {text}", self.path));
+        }
+    }
+
+    /// Whether there is effort left for what is told of this node. A path can be long, and be told for each choice of a schema.
+    fn may_tell(self) -> bool {
+        self.left.take(1 + self.path.length())
     }
 
     fn mistyped(self, wanted: &str, found: &str, outcome: &mut Outcome) {
@@ -113,8 +156,9 @@ impl<'v> Node<'v> {
 
     fn check(self) -> Outcome {
         let mut outcome = Outcome::default();
-        let Some(left) = self.left.get().checked_sub(1) else { return outcome };
-        self.left.set(left);
+        if !self.left.take(1) {
+            return outcome;
+        }
         if self.value.is_null() {
             self.check_type(&mut outcome);
             self.check_values(&mut outcome);
@@ -209,6 +253,9 @@ impl<'v> Node<'v> {
             outcome.merge(Node { left: self.left, path: &path, value, pair, schema }.forgiving());
         }
         for name in self.checks().required.iter().filter(|name| !fields.contains_key(&***name)) {
+            if !self.may_tell() {
+                return;
+            }
             let path = format!("{}.{name}", self.path);
             outcome.add(&path, Fault::Required, format!("{path} in body is required"));
         }
@@ -222,6 +269,7 @@ impl<'v> Node<'v> {
         }
         for (name, value) in fields.iter().filter(|(name, _)| self.schema.property(name).is_none()) {
             match self.schema.entries() {
+                None if !self.may_tell() => return,
                 None => {
                     let text = format!("{}.{name} in body is a forbidden property", self.path);
                     outcome.add(&self.path.to_string(), Fault::Invalid(name.as_str().into()), text);

@@ -11,7 +11,7 @@ use super::{
     },
     Node,
 };
-use crate::custom::schema::{Bound, ValueKind};
+use crate::custom::schema::{Bound, ValueKind, weight};
 
 /// Which side of a number is bounded.
 #[derive(Clone, Copy)]
@@ -52,7 +52,13 @@ impl<'v> Node<'v> {
 
     pub(super) fn check_values(self, outcome: &mut Outcome) {
         let known = &self.checks().values;
-        if known.is_empty() || known.iter().any(|known| is_same(self.value, known)) {
+        let found = known.iter().position(|known| is_same(self.value, known));
+        let compared = found.map_or(known.len(), |at| at + 1);
+        if known.is_empty() || !self.left.take(compared) || found.is_some() {
+            return;
+        }
+        // They are told as a whole.
+        if !self.left.take(known.iter().map(weight).sum()) {
             return;
         }
         let all: Vec<String> = known.iter().map(crate::decode::go_print).collect();
@@ -77,7 +83,7 @@ impl<'v> Node<'v> {
     fn check_range(self, what: &str, number: &Value, outcome: &mut Outcome) -> bool {
         let (kind, format) = (self.schema.kind, self.checks().format.as_ref().map(|format| &*format.0));
         let fits = is_in_range(number, kind, format);
-        if !fits {
+        if !fits && self.may_tell() {
             let (word, path) = (kind.word(), self.path);
             let form = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
             let text = format!("{what} value must be of type {word} {form} in {path}");
@@ -95,7 +101,7 @@ impl<'v> Node<'v> {
             None => (factor > 0.0, is_integer(if factor < 1.0 { 1.0 / factor * float } else { float / factor })),
         };
         let shown = self.shown(factor, integer);
-        if !is_positive {
+        if !is_positive && self.may_tell() {
             let text = format!("factor MultipleOf declared for {} must be positive: {shown}", self.path);
             outcome.add(&self.path.to_string(), Fault::Invalid(factor.into()), text);
         } else if !holds {
