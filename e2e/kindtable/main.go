@@ -10,6 +10,7 @@
 //	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -verdicts ../crates/machinery/testdata/verdicts.txt
 //	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -defaults ../crates/machinery/testdata/defaults.txt
 //	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -rows ../crates/machinery/testdata/rows.txt
+//	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -histories 20 -seed 1
 //	go run ./kindtable -discovery ../crates/machinery/testdata/discovery.json -openapi ../crates/machinery/testdata/openapi.jsonl
 package main
 
@@ -31,11 +32,16 @@ func main() {
 	verdicts := flag.String("verdicts", "", "write what the registries say of the changed bases to this file")
 	defaults := flag.String("defaults", "", "write what is filled into the changed bases to this file")
 	rows := flag.String("rows", "", "write the rows in tables of the changed bases to this file")
+	histories := flag.Int("histories", 0, "print so many histories of writes of objects like each base")
+	kept := flag.String("kept", "", "print the histories of this file as well")
+	seed := flag.Int64("seed", 1, "the first of the histories'")
 	report := flag.Bool("report", false, "print the defaults which depend on other fields")
 	flag.Parse()
 	var err error
 	if *internal != "" {
 		err = writeInternal(*internal)
+	} else if *histories > 0 || *kept != "" {
+		err = writeHistories(*bases, *kept, *histories, *seed)
 	} else if *verdicts != "" {
 		err = writeVerdicts(*bases, *verdicts)
 	} else if *defaults != "" {

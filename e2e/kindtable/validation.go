@@ -36,6 +36,23 @@ type base struct {
 	Object      json.RawMessage `json:"object"`
 }
 
+// readBases reads a base a line.
+func readBases(from string) ([]base, error) {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return nil, err
+	}
+	var bases []base
+	for i, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
+		var b base
+		if err := json.Unmarshal(line, &b); err != nil {
+			return nil, fmt.Errorf("base %d: %w", i, err)
+		}
+		bases = append(bases, b)
+	}
+	return bases, nil
+}
+
 // verdicts are what the real registries say of changed objects: texts once, cases as numbers of texts.
 type verdicts struct {
 	texts map[string]int
@@ -61,17 +78,13 @@ func writeVerdicts(from, to string) error {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(from)
+	bases, err := readBases(from)
 	if err != nil {
 		return err
 	}
 	out := &verdicts{texts: map[string]int{}}
 	var refused []error
-	for i, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
-		var b base
-		if err := json.Unmarshal(line, &b); err != nil {
-			return fmt.Errorf("base %d: %w", i, err)
-		}
+	for i, b := range bases {
 		if err := out.judge(i, b, stores); err != nil {
 			refused = append(refused, fmt.Errorf("base %d (%s): %w", i, b.Resource, err))
 		}

@@ -34,9 +34,16 @@ fn collect_object(shape: Shape<'_>, value: &Value) -> FieldSet {
     set
 }
 
+/// Stands for elements that nothing tells apart, which removal leaves; their list is not empty.
+const NOTHING: &str = "";
+
 fn collect_list(shape: Shape<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
-    let elements = shape.identified(value.as_array().map_or(&[], Vec::as_slice));
+    let list = value.as_array().map_or(&[][..], Vec::as_slice);
+    let elements = shape.identified(list);
+    if elements.len() < list.len() {
+        set.put(NOTHING.into(), true, FieldSet::default());
+    }
     let mut seen = HashSet::new();
     let twice: HashSet<_> = elements.iter().map(|(id, _)| id).filter(|id| !seen.insert(*id)).collect();
     for (id, element) in &elements {

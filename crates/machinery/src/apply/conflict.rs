@@ -19,10 +19,12 @@ impl Conflicts {
         Self(left.filter(|(_, fields)| !fields.is_empty()).collect())
     }
 
-    /// 409 with a cause for each field.
+    /// 409 with a cause for each field, by owners in upstream's order.
     pub(super) fn to_status(&self) -> Status {
+        let mut owners: Vec<_> = self.0.iter().collect();
+        owners.sort_by_cached_key(|(id, _)| id.identifier());
         let paths: Vec<(String, Vec<String>)> =
-            self.0.iter().map(|(id, fields)| (id.to_string(), fields.paths())).collect();
+            owners.into_iter().map(|(id, fields)| (id.to_string(), fields.paths())).collect();
         let causes = paths.iter().flat_map(|(id, paths)| paths.iter().map(move |path| (id, path)));
         causes.fold(Status::new(Reason::Conflict, message(&paths)), |status, (id, path)| {
             status.with_cause(StatusCause {

@@ -2,7 +2,10 @@
 
 use std::sync::LazyLock;
 
+use serde_json::Value;
+
 use super::{
+    compare::Difference,
     set::FieldSet,
     shape::{Shape, field_element},
 };
@@ -13,6 +16,7 @@ use crate::{
 
 pub(super) struct Frame<'t> {
     pub(super) table: &'t KindTable,
+    pub(super) kind: &'t Kind,
     pub(super) shape: Shape<'t>,
     pub(super) api_version: String,
     pub(super) subresource: &'t str,
@@ -43,6 +47,7 @@ impl<'t> Frame<'t> {
         let subresource = subresource.unwrap_or_default();
         Self {
             table,
+            kind,
             shape: Shape::of_object(table, kind),
             api_version: kind.group_version().to_string(),
             subresource,
@@ -50,12 +55,17 @@ impl<'t> Frame<'t> {
         }
     }
 
+    /// What a write changes of what can be owned.
+    pub(super) fn difference(&self, old: &Value, new: &Value) -> Difference {
+        Difference::between(self.shape, old, new).outside(&self.reset).without(Self::never_owned())
+    }
+
     pub(super) fn never_owned() -> &'static FieldSet {
         &NEVER_OWNED
     }
 }
 
-fn set_of(paths: &[&[&str]]) -> FieldSet {
+pub(super) fn set_of(paths: &[&[&str]]) -> FieldSet {
     let mut set = FieldSet::default();
     for path in paths {
         let path: Vec<_> = path.iter().map(|name| field_element(name)).collect();
@@ -75,7 +85,9 @@ fn reset_by(kind: &Kind, subresource: &str) -> FieldSet {
         ("status", ("apps", "Deployment")) => set_of(&[&["spec"], &["metadata", "labels"]]),
         ("status", ("certificates.k8s.io", _)) => set_of(&[&["spec"], &["status", "conditions"]]),
         ("approval", _) => set_of(&[&["spec"], &["status", "certificate"]]),
-        ("status", _) if lifecycle::status_keeps_metadata(kind) => set_of(&[&["spec"], &["metadata"]]),
+        ("status", _) if !kind.is_typed() || lifecycle::status_keeps_metadata(kind) => {
+            set_of(&[&["spec"], &["metadata"]])
+        }
         ("status", _) => set_of(&[&["spec"]]),
         (_, ("certificates.k8s.io", "CertificateSigningRequest")) => set_of(&[&["spec"], &["status"]]),
         _ if kind.subresource("status").is_some() => set_of(&[&["status"]]),

@@ -3,7 +3,7 @@
 use portolan_types::{annotations::LAST_APPLIED, object};
 use serde_json::Value;
 
-use super::{collect::collect, compare::Difference, frame::Frame, set::FieldSet};
+use super::{collect::collect, compare::Difference, frame::Frame, set::FieldSet, validate};
 
 /// The manager that kubectl applies as; only for it the annotation counts.
 pub(super) const KUBECTL: &str = "kubectl";
@@ -15,6 +15,9 @@ pub(super) fn still_applied(frame: &Frame<'_>, live: &Value) -> Option<FieldSet>
     let text = object::annotation(live, LAST_APPLIED).filter(|text| !text.is_empty())?;
     let last: Value = serde_json::from_str(text).ok()?;
     if last.get("apiVersion").and_then(Value::as_str) != Some(&frame.api_version) {
+        return None;
+    }
+    if validate::complaints(frame.shape, &last).is_some() {
         return None;
     }
     let difference = Difference::between(frame.shape, &last, live);

@@ -29,7 +29,9 @@ pub fn lay_over(table: &KindTable, schema: TypeId, object: &Value, configuration
 fn whole(shape: Shape<'_>, value: &Value, path: &mut String, found: &mut Vec<String>) {
     let length = path.len();
     match (shape, value) {
-        (Shape::Whole, Value::Object(_) | Value::Array(_)) | (Shape::Free, Value::Array(_)) => found.push(path.clone()),
+        (Shape::Whole | Shape::Atomic(_), Value::Object(_) | Value::Array(_)) | (Shape::Free, Value::Array(_)) => {
+            found.push(path.clone())
+        }
         (Shape::Fields(..), Value::Object(fields)) => {
             for (name, value) in fields.iter().filter(|(name, _)| shape.field(name).is_some()) {
                 path.push('.');

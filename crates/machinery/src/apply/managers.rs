@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use portolan_types::object::{self, Object};
+use portolan_types::{
+    object::{self, Object},
+    quoted::go_quoted,
+};
 use serde_json::{Value, json};
 
-use super::set::FieldSet;
+use super::{set::FieldSet, versions::Differences};
 
 /// Most entries of managers that update; the oldest are thrown together.
 const MAX_UPDATERS: usize = 10;
@@ -37,13 +40,28 @@ impl ManagerId {
         let manager = if manager.is_empty() { "unknown" } else { manager };
         Self { manager: manager.into(), applied, api_version, subresource: subresource.into() }
     }
+
+    /// The form in which upstream sorts managers: a JSON object.
+    pub(super) fn identifier(&self) -> String {
+        let part = |name: &str, value: &str| match value {
+            "" => String::new(),
+            value => format!(",\"{name}\":{}", Value::from(value)),
+        };
+        format!(
+            "{{\"manager\":{},\"operation\":\"{}\"{}{}}}",
+            Value::from(&*self.manager),
+            if self.applied { "Apply" } else { "Update" },
+            part("apiVersion", &self.api_version),
+            part("subresource", &self.subresource)
+        )
+    }
 }
 
 impl fmt::Display for ManagerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.manager)?;
+        f.write_str(&go_quoted(&self.manager))?;
         if !self.subresource.is_empty() {
-            write!(f, " with subresource {:?}", self.subresource)?;
+            write!(f, " with subresource {}", go_quoted(&self.subresource))?;
         }
         if !self.applied {
             write!(f, " using {}", self.api_version)?;
@@ -112,18 +130,40 @@ impl Managers {
         self.0.insert(id, entry);
     }
 
+    /// Whether somebody owns some of these. What nobody owns of a scale stays so, as upstream has it: the scale alone has no
+    /// owners then, and what has none is not tracked.
+    pub(super) fn own_any_of(&self, fields: &FieldSet) -> bool {
+        self.0.values().any(|entry| !entry.fields.intersection(fields).is_empty())
+    }
+
     /// All entries but that of `id`.
     pub(super) fn others<'a>(&'a self, id: &'a ManagerId) -> impl Iterator<Item = (&'a ManagerId, &'a Entry)> {
         self.0.iter().filter(move |(other, _)| *other != id)
     }
 
-    /// Takes `lost` from everybody but `keeper`. Entries without fields go.
-    pub(super) fn take_away(&mut self, lost: &FieldSet, keeper: Option<&ManagerId>) {
-        if !lost.is_empty() {
-            for (_, entry) in self.0.iter_mut().filter(|(id, _)| Some(*id) != keeper) {
-                entry.fields = entry.fields.difference(lost);
+    /// The versions of all entries, some of them more than once.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(|entry| &*entry.api_version)
+    }
+
+    /// Takes what was changed from everybody but `keeper`. Entries of versions that are not served go.
+    pub(super) fn take_away(&mut self, changed: &Differences, keeper: Option<&ManagerId>) {
+        self.0.retain(|id, entry| {
+            if Some(id) == keeper {
+                return true;
             }
-        }
+            let Some(difference) = changed.of(entry) else { return false };
+            for lost in [&difference.added, &difference.modified, &difference.removed] {
+                if !lost.is_empty() {
+                    entry.fields = entry.fields.difference(lost);
+                }
+            }
+            true
+        });
+    }
+
+    /// Entries without fields go.
+    pub(super) fn sweep(&mut self) {
         self.0.retain(|_, entry| !entry.fields.is_empty());
     }
 
@@ -138,7 +178,7 @@ impl Managers {
     pub(super) fn cap(&mut self) {
         let mut updaters: Vec<ManagerId> = self.0.keys().filter(|id| !id.applied).cloned().collect();
         let Some(mut excess) = updaters.len().checked_sub(MAX_UPDATERS).filter(|excess| *excess > 0) else { return };
-        updaters.sort_by_key(|id| (self.0.get(id).and_then(|entry| entry.time.clone()), id.clone()));
+        updaters.sort_by_cached_key(|id| (self.0.get(id).and_then(|entry| entry.time.clone()), id.identifier()));
         let mut first_of_version: BTreeMap<String, ManagerId> = BTreeMap::new();
         for id in updaters {
             if excess == 0 {

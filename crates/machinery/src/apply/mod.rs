@@ -8,7 +8,8 @@
 //! `managedFields` stay opaque until they are needed: a write that changes nothing does not read them, and a new object
 //! gets its single entry straight from the tree.
 //!
-//! Entries of another version of the same kind are taken as if their paths meant the same.
+//! What owners of another version own is compared in their version. Only the versions of custom resources are taken as if their
+//! paths meant the same.
 
 mod collect;
 mod compare;
@@ -25,6 +26,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod versions;
 
 use portolan_types::{
     Reason, Status,
@@ -33,11 +35,11 @@ use portolan_types::{
 use serde_json::{Value, json};
 
 use self::{
-    compare::Difference,
     conflict::Conflicts,
     frame::Frame,
     managers::{BEFORE_FIRST_APPLY, Entry, ManagerId, Managers, but},
     set::FieldSet,
+    versions::{Differences, Owned},
 };
 use crate::{
     kinds::{Kind, KindTable},
@@ -71,7 +73,7 @@ pub struct ApplyRequest<'a> {
 ///
 /// # Errors
 /// 400 when the configuration is of another version or kind, or brings `managedFields`. 500, as upstream, when it has fields
-/// that the kind does not know, values of a wrong type, or list elements that cannot be told apart. 409 when fields belong to others, with a cause for each.
+/// that the kind does not know, values of a wrong type, or list elements that cannot be told apart, or would leave such. 409 when fields belong to others, with a cause for each.
 pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Result<Value, Status> {
     let frame = Frame::new(table, kind, request.subresource);
     let applied = check_identity(kind, &request)?;
@@ -83,10 +85,13 @@ pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Resul
     let live = request.live.unwrap_or(&nothing);
     let id = ManagerId::applier(request.manager, frame.subresource);
     let apply = Apply { frame: &frame, live, applied: &applied, id: &id, now: request.now };
-    let managers = apply.managers_before();
+    let managers = match request.subresource {
+        Some("scale") => apply.managers_of_scale(kind),
+        _ => apply.managers_before(),
+    };
     let (mut merged, managers) = match apply.lay_over(managers.clone(), request.force) {
-        Ok(done) => done,
-        Err(conflicts) => apply.forgive_kubectl(managers, &conflicts)?,
+        Err(Unmerged::Conflicts(conflicts)) => apply.forgive_kubectl(managers, &conflicts)?,
+        done => done.map_err(Unmerged::into_status)?,
     };
     if request.manager == last_applied::KUBECTL {
         last_applied::refresh(&mut merged, &request.applied);
@@ -129,6 +134,25 @@ fn check_merges(kind: &Kind, frame: &Frame<'_>, applied: &Value) -> Result<(), S
     Err(Status::new(Reason::Unknown, why))
 }
 
+/// The version of scales.
+const SCALE_VERSION: &str = "autoscaling/v1";
+
+/// Why a configuration cannot be laid over an object.
+enum Unmerged {
+    Conflicts(Conflicts),
+    /// Elements of lists whose fields all go, while nobody is known to have applied the elements. Upstream stumbles there.
+    Emptied(String),
+}
+
+impl Unmerged {
+    fn into_status(self) -> Status {
+        match self {
+            Self::Conflicts(conflicts) => conflicts.to_status(),
+            Self::Emptied(why) => Status::new(Reason::Unknown, format!("failed to compare objects: {why}")),
+        }
+    }
+}
+
 /// An apply whose parts have been checked.
 struct Apply<'a> {
     frame: &'a Frame<'a>,
@@ -159,7 +183,20 @@ impl Apply<'_> {
         managers
     }
 
-    fn lay_over(&self, mut managers: Managers, force: bool) -> Result<(Value, Managers), Conflicts> {
+    /// As [`Apply::managers_before`]: a scale has no owner where nobody owns the number of replicas. None is no field of it.
+    fn managers_of_scale(&self, kind: &Kind) -> Managers {
+        let mut managers = Managers::of(self.live);
+        let path = lifecycle::replicas_path(kind);
+        let wanted = path.iter().try_fold(self.live, |value, name| value.get(name)).and_then(Value::as_i64);
+        let replicas = frame::set_of(&[&path]);
+        if wanted.is_some_and(|wanted| wanted != 0) && !managers.own_any_of(&replicas) {
+            let id = ManagerId::updater(BEFORE_FIRST_APPLY, SCALE_VERSION, self.frame.subresource);
+            managers.give(id, &self.frame.api_version, replicas, None);
+        }
+        managers
+    }
+
+    fn lay_over(&self, mut managers: Managers, force: bool) -> Result<(Value, Managers), Unmerged> {
         let shape = self.frame.shape;
         let last = managers.get(self.id).cloned();
         let configured = collect::collect(shape, self.applied).outside(&self.frame.reset);
@@ -167,22 +204,21 @@ impl Apply<'_> {
         let merged = match &last {
             None => merged,
             Some(last) => {
-                let owned = managers
-                    .others(self.id)
-                    .fold(configured.clone(), |all, (_, entry)| all.union(entry.fields.clone()));
-                remove::prune(shape, merged, &last.fields, &owned.union(Frame::never_owned().clone()))
+                let others = managers.others(self.id).map(|(_, entry)| entry);
+                let owned = Owned::of(self.frame, configured.clone(), others);
+                let pruned = versions::prune(self.frame, merged, last, &owned);
+                validate::emptied(shape, &pruned).map_or(Ok(pruned), |why| Err(Unmerged::Emptied(why)))?
             }
         };
-        let difference =
-            Difference::between(shape, self.live, &merged).outside(&self.frame.reset).without(Frame::never_owned());
-        let written = difference.written();
+        let written = self.frame.difference(self.live, &merged);
+        let changed = Differences::new(self.frame, &managers, written, self.live, &merged);
         if !force {
-            let conflicts = self.conflicts(&managers, &written);
+            let conflicts = self.conflicts(&managers, &changed);
             if !conflicts.is_empty() {
-                return Err(conflicts);
+                return Err(Unmerged::Conflicts(conflicts));
             }
         }
-        managers.take_away(&written.union(difference.removed.clone()), Some(self.id));
+        managers.take_away(&changed, Some(self.id));
         let fields = configured.difference(Frame::never_owned());
         // Who comes to own more or less of what stays as it is has not written at any time.
         let time = match merged == *self.live || self.frame.subresource == "scale" {
@@ -190,12 +226,14 @@ impl Apply<'_> {
             false => Some(self.now.to_owned()),
         };
         managers.put(self.id.clone(), Entry { api_version: self.frame.api_version.clone(), time, fields });
-        managers.take_away(&FieldSet::default(), None);
+        managers.sweep();
         Ok((merged, managers))
     }
 
-    fn conflicts(&self, managers: &Managers, written: &FieldSet) -> Conflicts {
-        let lost = managers.others(self.id).map(|(id, entry)| (id.clone(), entry.fields.intersection(written)));
+    fn conflicts(&self, managers: &Managers, changed: &Differences) -> Conflicts {
+        let lost = managers
+            .others(self.id)
+            .filter_map(|(id, entry)| Some((id.clone(), entry.fields.intersection(&changed.of(entry)?.written()))));
         Conflicts(lost.filter(|(_, fields)| !fields.is_empty()).collect())
     }
 
@@ -208,7 +246,7 @@ impl Apply<'_> {
         let Some(own) = own else { return Err(conflicts.to_status()) };
         let left = conflicts.outside(&own);
         match left.is_empty() {
-            true => self.lay_over(managers, true).map_err(|conflicts| conflicts.to_status()),
+            true => self.lay_over(managers, true).map_err(Unmerged::into_status),
             false => Err(left.to_status()),
         }
     }
@@ -255,7 +293,7 @@ fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str
     if given.is_some_and(managers::is_reset) {
         return None;
     }
-    let difference = Difference::between(frame.shape, old, new).outside(&frame.reset).without(Frame::never_owned());
+    let difference = frame.difference(old, new);
     if difference.is_empty() && given.is_none_or(|given| Some(given) == stored) {
         return stored.cloned();
     }
@@ -265,7 +303,11 @@ fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str
         return None;
     }
     let written = difference.written();
-    managers.take_away(&written.clone().union(difference.removed), None);
+    if frame.subresource == "scale" && !managers.own_any_of(&written) {
+        return stored.cloned();
+    }
+    managers.take_away(&Differences::new(frame, &managers, difference, old, new), None);
+    managers.sweep();
     if !written.is_empty() {
         let time = written_at(frame, managers::managed_fields(old), &id, now);
         managers.give(id, &frame.api_version, written, time);

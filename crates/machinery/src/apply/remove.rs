@@ -41,6 +41,7 @@ fn remove_elements(shape: Shape<'_>, list: &[Value], gone: &FieldSet) -> Vec<Val
         match node {
             None => Some(element.clone()),
             Some(node) if node.is_member() => None,
+            // Of an element in which nothing is left, `null` stays: no element any more, and yet in the list.
             Some(node) => Some(remove(shape.element(), element, node.below())),
         }
     });

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_types::object::Object;
+use portolan_types::{object::Object, quoted::go_quoted};
 use serde_json::Value;
 
 /// A set of paths. Holds no node that is neither a member nor above one.
@@ -173,6 +173,11 @@ pub(super) fn key_element(mut keys: Vec<(String, Value)>) -> Box<str> {
     escaped(format!("k:{{{}}}", pairs.join(",")))
 }
 
+/// A position in a list.
+pub(super) fn position_element(at: usize) -> Box<str> {
+    format!("i:{at}").into()
+}
+
 /// The element of a set.
 pub(super) fn value_element(value: &Value) -> Box<str> {
     escaped(format!("v:{value}"))
@@ -195,10 +200,15 @@ fn readable(element: &str) -> String {
         "f:" => format!(".{content}"),
         "k:" => {
             let keys: Object = serde_json::from_str(content).unwrap_or_default();
-            let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let pairs: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
             format!("[{}]", pairs.join(","))
         }
-        "v:" => format!("[={}]", serde_json::from_str::<Value>(content).unwrap_or_default()),
+        "v:" => format!("[={}]", shown(&serde_json::from_str(content).unwrap_or_default())),
         _ => format!("[{content}]"),
     }
+}
+
+/// The value of a key or of a set's element as it stands in messages.
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), go_quoted)
 }

@@ -13,8 +13,12 @@ use crate::{
 /// How a value is owned.
 #[derive(Clone, Copy)]
 pub(super) enum Shape<'t> {
-    /// As a whole: scalars, atomic lists and objects.
+    /// As a whole: scalars, and what nothing more is known of.
     Whole,
+    /// As a whole: atomic lists and objects, of which is known what stands in them.
+    Atomic(Inside<'t>),
+    /// What stands in an atomic list, in [`Shape::inside`].
+    Listed(Elements<'t>),
     /// An object, field by field.
     Fields(&'t KindTable, &'t Type),
     /// An object, entry by entry.
@@ -33,6 +37,15 @@ pub(super) enum Shape<'t> {
 #[derive(Clone, Copy)]
 pub(super) enum Elements<'t> {
     Typed(&'t KindTable, TypeId),
+    Plain(&'t KindTable, &'t FieldKind),
+    Custom(&'t KindTable, &'t Schema),
+}
+
+/// What stands in a value that is owned as a whole.
+#[derive(Clone, Copy)]
+pub(super) enum Inside<'t> {
+    Typed(&'t KindTable, TypeId),
+    Plain(&'t KindTable, &'t FieldKind),
     Custom(&'t KindTable, &'t Schema),
 }
 
@@ -40,6 +53,7 @@ impl<'t> Elements<'t> {
     fn shape(self) -> Shape<'t> {
         match self {
             Self::Typed(table, id) => Shape::of_type(table, id),
+            Self::Plain(table, kind) => Shape::of_kind(table, kind),
             Self::Custom(table, schema) => Shape::of_schema(table, schema),
         }
     }
@@ -48,6 +62,7 @@ impl<'t> Elements<'t> {
     fn default_of(self, key: &str) -> Option<Value> {
         match self {
             Self::Typed(table, id) => default_of(table.get(id).field(key)?),
+            Self::Plain(..) => None,
             Self::Custom(_, schema) => Some(schema.property(key)?.default.as_ref()?.value.clone()),
         }
     }
@@ -127,7 +142,7 @@ impl<'t> Shape<'t> {
     /// The shape of a value that a definition describes.
     fn of_schema(table: &'t KindTable, schema: &'t Schema) -> Self {
         match (schema.kind, &schema.list) {
-            (ValueKind::Object, _) if schema.is_atomic => Self::Whole,
+            (ValueKind::Object, _) if schema.is_atomic => Self::Atomic(Inside::Custom(table, schema)),
             (ValueKind::Object, _) => Self::Custom(Custom { table, schema, root: None }),
             (ValueKind::Array, ListKind::Set) => {
                 Self::Set(schema.items.as_deref().and_then(|items| scalar_of(items.kind)))
@@ -137,7 +152,8 @@ impl<'t> Shape<'t> {
                 items.map_or(Self::Whole, |items| Self::Keyed(keys, Elements::Custom(table, items)))
             }
             (ValueKind::Any, _) if schema.preserves_unknown => Self::Free,
-            (ValueKind::Any | ValueKind::Array, _) => Self::Whole,
+            (ValueKind::Array, _) => Self::Atomic(Inside::Custom(table, schema)),
+            (ValueKind::Any, _) => Self::Whole,
             (ValueKind::String | ValueKind::Integer | ValueKind::Number, _) => Self::Whole,
             (ValueKind::Boolean | ValueKind::IntOrString, _) => Self::Whole,
         }
@@ -147,9 +163,33 @@ impl<'t> Shape<'t> {
         let message = table.get(id);
         match message.special {
             Some(special) => Self::of_special(special),
-            None if message.atomic => Self::Whole,
-            None if message.preserve_unknown && message.fields.is_empty() => Self::Free,
-            None => Self::Fields(table, message),
+            None if message.atomic => Self::Atomic(Inside::Typed(table, id)),
+            None => Self::of_fields(table, message),
+        }
+    }
+
+    fn of_fields(table: &'t KindTable, message: &'t Type) -> Self {
+        match message.preserve_unknown && message.fields.is_empty() {
+            true => Self::Free,
+            false => Self::Fields(table, message),
+        }
+    }
+
+    /// The shape of an atomic value as if it were not owned as a whole.
+    pub(super) fn inside(self) -> Self {
+        let Self::Atomic(inside) = self else { return self };
+        match inside {
+            Inside::Typed(table, id) | Inside::Plain(table, &FieldKind::Message(id)) => match table.get(id) {
+                Type { special: Some(special), .. } => Self::of_special(*special),
+                message => Self::of_fields(table, message),
+            },
+            Inside::Plain(table, FieldKind::List(element)) => Self::Listed(Elements::Plain(table, element)),
+            Inside::Plain(table, kind) => Self::of_kind(table, kind),
+            Inside::Custom(table, schema) if schema.kind == ValueKind::Array => {
+                let items = schema.items.as_deref();
+                items.map_or(Self::Whole, |items| Self::Listed(Elements::Custom(table, items)))
+            }
+            Inside::Custom(table, schema) => Self::Custom(Custom { table, schema, root: None }),
         }
     }
 
@@ -173,12 +213,14 @@ impl<'t> Shape<'t> {
 
     fn of_field(table: &'t KindTable, field: &'t Field) -> Self {
         match (&field.kind, field.map, &field.list) {
-            (FieldKind::Message(_) | FieldKind::Map(_), Some(MapType::Atomic), _) => Self::Whole,
+            (kind @ (FieldKind::Message(_) | FieldKind::Map(_)), Some(MapType::Atomic), _) => {
+                Self::Atomic(Inside::Plain(table, kind))
+            }
             (FieldKind::Message(id), Some(MapType::Granular), _) => match table.get(*id) {
                 Type { special: Some(special), .. } => Self::of_special(*special),
                 message => Self::Fields(table, message),
             },
-            (FieldKind::List(_), _, ListType::Atomic) => Self::Whole,
+            (kind @ FieldKind::List(_), _, ListType::Atomic) => Self::Atomic(Inside::Plain(table, kind)),
             (FieldKind::List(_), _, ListType::Set) => Self::Set(None),
             (FieldKind::List(element), _, ListType::Map(keys)) => match **element {
                 FieldKind::Message(id) => Self::Keyed(keys, Elements::Typed(table, id)),
@@ -193,7 +235,8 @@ impl<'t> Shape<'t> {
             FieldKind::Message(id) => Self::of_type(table, *id),
             FieldKind::Map(entries) => Self::Entries(table, entries),
             FieldKind::Special(special) => Self::of_special(*special),
-            FieldKind::Scalar(_) | FieldKind::List(_) => Self::Whole,
+            FieldKind::List(_) => Self::Atomic(Inside::Plain(table, kind)),
+            FieldKind::Scalar(_) => Self::Whole,
         }
     }
 
@@ -205,7 +248,7 @@ impl<'t> Shape<'t> {
             }
             Self::Entries(table, entries) => Self::of_kind(table, entries),
             Self::Custom(custom) => custom.child(name),
-            Self::Whole | Self::Set(_) | Self::Keyed(..) | Self::Free => Self::Free,
+            Self::Whole | Self::Atomic(_) | Self::Listed(_) | Self::Set(_) | Self::Keyed(..) | Self::Free => Self::Free,
         }
     }
 
@@ -215,7 +258,9 @@ impl<'t> Shape<'t> {
             Self::Fields(_, message) => &message.field(name)?.kind,
             Self::Entries(_, entries) => entries,
             Self::Custom(custom) => return scalar_of(custom.schema.at_key(name)?.kind),
-            Self::Whole | Self::Set(_) | Self::Keyed(..) | Self::Free => return None,
+            Self::Whole | Self::Atomic(_) | Self::Listed(_) | Self::Set(_) | Self::Keyed(..) | Self::Free => {
+                return None;
+            }
         };
         match kind {
             FieldKind::Scalar(scalar) => Some(*scalar),
@@ -226,10 +271,8 @@ impl<'t> Shape<'t> {
     /// The shape of the elements of a list of this shape.
     pub(super) fn element(self) -> Self {
         match self {
-            Self::Keyed(_, elements) => elements.shape(),
-            Self::Whole | Self::Fields(..) | Self::Entries(..) | Self::Custom(_) | Self::Set(_) | Self::Free => {
-                Self::Whole
-            }
+            Self::Keyed(_, elements) | Self::Listed(elements) => elements.shape(),
+            _ => Self::Whole,
         }
     }
 
@@ -237,6 +280,8 @@ impl<'t> Shape<'t> {
     pub(super) fn element_scalar(self) -> Option<Scalar> {
         match self {
             Self::Set(scalar) => scalar,
+            Self::Listed(Elements::Plain(_, FieldKind::Scalar(scalar))) => Some(*scalar),
+            Self::Listed(Elements::Custom(_, schema)) => scalar_of(schema.kind),
             _ => None,
         }
     }
@@ -269,9 +314,9 @@ impl<'t> Shape<'t> {
 
     pub(super) fn form(self, value: Option<&Value>) -> Form {
         match self {
-            Self::Whole => Form::Whole,
+            Self::Whole | Self::Atomic(_) => Form::Whole,
             Self::Fields(..) | Self::Entries(..) | Self::Custom(_) => Form::Object,
-            Self::Set(_) | Self::Keyed(..) => Form::List,
+            Self::Set(_) | Self::Keyed(..) | Self::Listed(_) => Form::List,
             Self::Free if value.is_some_and(Value::is_object) => Form::Object,
             Self::Free => Form::Whole,
         }

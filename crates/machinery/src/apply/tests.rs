@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{compare::Difference, *};
+use crate::conversion::{from_storage, to_storage};
 
 const NOW: &str = "2026-11-21T04:00:00Z";
 const LATER: &str = "2026-11-21T05:00:00Z";
@@ -46,6 +47,12 @@ impl Object {
         change(&mut new);
         track_update(KindTable::builtin(), self.kind, self.live.as_ref(), &mut new, manager, subresource, self.now);
         self.live = Some(new);
+    }
+
+    /// Goes on in another version of the same kind.
+    fn in_version(&mut self, kind: &'static Kind) {
+        self.live = self.live.take().map(|live| from_storage(kind, to_storage(self.kind, live)));
+        self.kind = kind;
     }
 
     fn live(&self) -> &Value {
@@ -313,6 +320,46 @@ fn each_endpoint_owns_its_part() {
 }
 
 #[test]
+fn replicas_that_nobody_owns_are_owned_by_nobody_who_scales() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.apply("a", json!({"metadata": {"name": "x", "labels": {"l": "v"}}})).unwrap();
+    object.write("hpa", Some("scale"), |new| new["spec"]["replicas"] = json!(5));
+    assert_eq!(object.owners(), [r#"a Apply: {"f:metadata":{"f:labels":{"f:l":{}}}}"#]);
+    object.write("b", None, |new| new["spec"]["replicas"] = json!(6));
+    object.write("hpa", Some("scale"), |new| new["spec"]["replicas"] = json!(7));
+    assert_eq!(object.owners()[1], r#"hpa Update: {"f:spec":{"f:replicas":{}}}"#);
+}
+
+#[test]
+fn replicas_that_nobody_owns_were_there_before_a_scale_is_applied() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.apply("a", json!({"metadata": {"name": "x", "labels": {"l": "v"}}})).unwrap();
+    object.write("hpa", Some("scale"), |new| new["spec"]["replicas"] = json!(5));
+    let live = object.live().clone();
+    let scaled = |replicas: i64, force: bool| {
+        let request = ApplyRequest {
+            live: Some(&live),
+            applied: json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": replicas}}),
+            manager: "s",
+            force,
+            subresource: Some("scale"),
+            now: NOW,
+        };
+        apply(KindTable::builtin(), object.kind, request)
+    };
+    let refused = scaled(4, false).unwrap_err();
+    let expected = r#"Apply failed with 1 conflict: conflict with "before-first-apply" with subresource "scale" using autoscaling/v1: .spec.replicas"#;
+    assert_eq!(refused.message(), expected);
+    let owners = |done: Value| Object { live: Some(done), ..Object::new(object.kind) }.owners();
+    let own = [r#"a Apply: {"f:metadata":{"f:labels":{"f:l":{}}}}"#, r#"s Apply: {"f:spec":{"f:replicas":{}}}"#];
+    let mut forced = owners(scaled(4, true).unwrap());
+    forced.sort();
+    assert_eq!(forced, own);
+    let shared = owners(scaled(5, false).unwrap());
+    assert!(shared.contains(&r#"before-first-apply Update: {"f:spec":{"f:replicas":{}}}"#.to_owned()), "{shared:?}");
+}
+
+#[test]
 fn the_oldest_updates_are_thrown_together() {
     let mut object = Object::new(config_map());
     object.write("m00", None, |new| new["data"] = json!({"k00": "1"}));
@@ -494,4 +541,140 @@ proptest! {
         let back = Difference::between(shape, &b, &a);
         prop_assert_eq!((there.added, there.removed, there.modified), (back.removed, back.added, back.modified));
     }
+}
+
+#[test]
+fn what_is_owned_as_a_whole_is_checked_as_well() {
+    let mut job = Object::new(kind("batch", "v1", "jobs"));
+    let rule = json!({"action": "Ignore", "onExitCodes": {"operator": "In", "values": [2, 3, 2]}, "colour": "red"});
+    let refused = job.apply("a", json!({"metadata": {"name": "x"}, "spec": {"podFailurePolicy": {"rules": [rule]}}}));
+    let refused = refused.unwrap_err();
+    let message = refused.message();
+    for said in [
+        ".spec.podFailurePolicy.rules[0].onExitCodes.values: duplicate entries for key [=2]",
+        ".spec.podFailurePolicy.rules[0].colour: field not declared in schema",
+    ] {
+        assert!(message.contains(said), "{message}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_within_bounds() {
+    let mut pod = Object::new(kind("", "v1", "pods"));
+    let mut container = json!({"name": "n".repeat(1 << 20)});
+    (0..10_000).for_each(|field| container[format!("a{field}")] = json!(1));
+    let refused = pod.apply("a", json!({"metadata": {"name": "x"}, "spec": {"containers": [container]}})).unwrap_err();
+    assert!(refused.message().len() < 3 << 20, "{}", refused.message().len());
+}
+
+#[test]
+fn conflicts_are_told_in_the_order_of_their_owners() {
+    let mut object = Object::new(config_map());
+    object.apply("b", json!({"data": {"k": "1"}})).unwrap();
+    object.write("b", None, |new| new["data"] = json!({"k": "1", "l": "1"}));
+    let refused = object.apply("a", json!({"data": {"k": "2", "l": "2"}})).unwrap_err();
+    let expected =
+        "Apply failed with 2 conflicts: conflicts with \"b\":\n- .data.k\nconflicts with \"b\" using v1:\n- .data.l";
+    assert_eq!(refused.message(), expected);
+}
+
+#[test]
+fn an_element_that_somebody_owns_by_its_default_keys_stays() {
+    let mut pod = Object::new(kind("", "v1", "pods"));
+    pod.apply("c", json!({"spec": {"schedulingGates": [{}]}})).unwrap();
+    pod.write("server", None, |new| new["spec"]["schedulingGates"] = json!([{"name": ""}]));
+    pod.apply("b", json!({"spec": {"schedulingGates": [{"name": "a.b/g"}]}})).unwrap();
+    pod.apply("b", json!({"spec": {"hostname": "h"}})).unwrap();
+    assert_eq!(pod.at("/spec/schedulingGates"), json!([{"name": ""}]));
+}
+
+/// A MutatingAdmissionPolicy, whose conditions are told apart by names that may be missing.
+fn policy_with(conditions: Value) -> Value {
+    json!({"metadata": {"name": "x"}, "spec": {"matchConditions": conditions}})
+}
+
+#[test]
+fn an_element_of_which_nothing_is_left_goes() {
+    let mut policy = Object::new(kind("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies"));
+    policy.apply("a", policy_with(json!([{"expression": "true"}]))).unwrap();
+    policy.apply("a", policy_with(json!([{}]))).unwrap();
+    assert_eq!(policy.at("/spec/matchConditions"), Value::Null);
+    assert_eq!(policy.owners(), [r#"a Apply: {"f:spec":{"f:matchConditions":{"k:{\"name\":\"\"}":{}}}}"#]);
+}
+
+#[test]
+fn an_emptied_element_that_nobody_applied_is_refused() {
+    let mut policy = Object::new(kind("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies"));
+    policy.apply("a", policy_with(json!([{"name": "n", "expression": "true"}]))).unwrap();
+    policy.apply("b", policy_with(json!([{"name": "m", "expression": "true"}]))).unwrap();
+    // As a client leaves them who turns what he wrote into what he applied.
+    policy.write("c", None, |new| {
+        let element = json!({r#"k:{"name":"n"}"#: {"f:name": {}, "f:expression": {}}});
+        new["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:spec": {"f:matchConditions": element}});
+    });
+    let refused = policy.apply("a", json!({"metadata": {"name": "x"}})).unwrap_err();
+    let expected = "failed to compare objects: .spec.matchConditions: element 0: associative list with keys may not have a null element";
+    assert_eq!((refused.code(), refused.message()), (500, expected));
+}
+
+fn scaler(version: &str) -> &'static Kind {
+    kind("autoscaling", version, "horizontalpodautoscalers")
+}
+
+fn cpu(percent: i64) -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": percent});
+    json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "metrics": [
+        {"type": "Resource", "resource": {"name": "cpu", "target": target}},
+    ]}})
+}
+
+/// An autoscaler that `a` has applied in the old version, seen in the new one.
+fn applied_in_the_old_version() -> Object {
+    let mut object = Object::new(scaler("v1"));
+    let spec = json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 50});
+    object.apply("a", json!({"metadata": {"name": "h"}, "spec": spec})).unwrap();
+    object.in_version(scaler("v2"));
+    object
+}
+
+#[test]
+fn what_is_owned_in_another_version_conflicts_by_its_name_there() {
+    let mut object = applied_in_the_old_version();
+    object.apply("b", cpu(50)).unwrap();
+    let mut object = applied_in_the_old_version();
+    let refused = object.apply("b", cpu(80)).unwrap_err();
+    let expected = "Apply failed with 1 conflict: conflict with \"a\": .spec.targetCPUUtilizationPercentage";
+    assert_eq!(refused.message(), expected);
+    object.apply_forced("b", cpu(80), true).unwrap();
+    assert_eq!(object.owners()[0], r#"a Apply: {"f:spec":{"f:maxReplicas":{}}}"#);
+}
+
+#[test]
+fn what_was_applied_in_another_version_and_is_left_out_is_owned_no_more() {
+    let rest = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3}});
+    let mut object = applied_in_the_old_version();
+    object.apply("a", rest.clone()).unwrap();
+    assert_eq!(object.owners(), [r#"a Apply: {"f:spec":{"f:maxReplicas":{}}}"#]);
+    // Without a metric an autoscaler gets the default one, and so the list, which is owned as a whole, is there and stays.
+    assert_eq!(object.at("/spec/metrics/0/resource/target/averageUtilization"), 50, "as upstream");
+    let mut object = applied_in_the_old_version();
+    object.apply("b", cpu(50)).unwrap();
+    object.apply("a", rest).unwrap();
+    assert_eq!(object.at("/spec/metrics/0/resource/target/averageUtilization"), 50, "the other one wants it");
+}
+
+#[test]
+fn an_update_takes_what_it_changes_in_all_versions() {
+    let mut object = applied_in_the_old_version();
+    object.write("b", None, |object| object["spec"]["metrics"] = cpu(70)["spec"]["metrics"].clone());
+    assert_eq!(object.owners()[0], r#"a Apply: {"f:spec":{"f:maxReplicas":{}}}"#);
+}
+
+#[test]
+fn owners_of_versions_that_are_gone_are_forgotten() {
+    let mut object = Object::new(scaler("v2"));
+    object.apply("a", cpu(50)).unwrap();
+    object.live.as_mut().unwrap()["metadata"]["managedFields"][0]["apiVersion"] = "autoscaling/v2beta1".into();
+    object.apply("b", json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 4}})).unwrap();
+    assert_eq!(object.owners(), [r#"b Apply: {"f:spec":{"f:maxReplicas":{}}}"#]);
 }

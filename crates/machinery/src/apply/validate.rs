@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use portolan_types::quoted::go_quoted;
 use serde_json::Value;
 
 use super::{
-    set::FieldSet,
-    shape::{Form, Shape, field_element},
+    set::{FieldSet, position_element},
+    shape::{Form, InvalidElement, Shape, field_element},
 };
 use crate::{decode::go_print, kinds::Scalar};
 
@@ -19,26 +20,53 @@ pub(super) fn validate(shape: Shape<'_>, value: &Value) -> Vec<String> {
 
 /// The same in one text; `None` where nothing is wrong.
 pub(super) fn complaints(shape: Shape<'_>, value: &Value) -> Option<String> {
-    let errors = validate(shape, value);
-    match errors.as_slice() {
+    told(&validate(shape, value))
+}
+
+/// The elements of lists in which removal left nothing, in one text. Nothing can be compared with them.
+pub(super) fn emptied(shape: Shape<'_>, value: &Value) -> Option<String> {
+    let mut walk = Walk::default();
+    walk.emptied(shape, value);
+    told(&walk.errors)
+}
+
+fn told(errors: &[String]) -> Option<String> {
+    match errors {
         [] => None,
         [one] => Some(one.clone()),
         many => Some(format!("errors:\n  {}", many.join("\n  "))),
     }
 }
 
+/// Most things that are told.
+const MAX: usize = 1000;
+/// Bytes of texts after which nothing more is told.
+const MAX_TEXT: usize = 1 << 20;
+
 #[derive(Default)]
 struct Walk {
     path: Vec<Box<str>>,
     errors: Vec<String>,
+    /// Bytes of their texts.
+    text: usize,
 }
 
 impl Walk {
+    /// Whether enough is wrong. Each text repeats its whole path, which may be as long as the request.
+    fn is_full(&self) -> bool {
+        self.errors.len() >= MAX || self.text >= MAX_TEXT
+    }
+
     fn report(&mut self, message: &str) {
+        if self.is_full() {
+            return;
+        }
         let mut set = FieldSet::default();
         set.insert(&self.path);
         let path = set.paths().pop().unwrap_or_default();
-        self.errors.push(if path.is_empty() { message.to_owned() } else { format!("{path}: {message}") });
+        let error = if path.is_empty() { message.to_owned() } else { format!("{path}: {message}") };
+        self.text += error.len();
+        self.errors.push(error);
     }
 
     fn at(&mut self, element: Box<str>, check: impl FnOnce(&mut Self)) {
@@ -47,7 +75,12 @@ impl Walk {
         self.path.pop();
     }
 
+    /// Also what is owned as a whole has to be what the schema says.
     fn value(&mut self, shape: Shape<'_>, value: &Value) {
+        if self.is_full() {
+            return;
+        }
+        let shape = shape.inside();
         match (shape.form(Some(value)), value) {
             (Form::Whole, _) | (_, Value::Null) => {}
             (Form::Object, Value::Object(object)) => {
@@ -64,6 +97,26 @@ impl Walk {
             (Form::List, Value::Array(list)) => self.list(shape, list),
             (Form::Object, other) => self.report(&format!("expected map, got &{{{}}}", go_print(other))),
             (Form::List, other) => self.report(&format!("expected list, got &{{{}}}", go_print(other))),
+        }
+    }
+
+    fn emptied(&mut self, shape: Shape<'_>, value: &Value) {
+        match (shape.form(Some(value)), value) {
+            (Form::Object, Value::Object(object)) => {
+                object.iter().for_each(|(name, value)| {
+                    self.at(field_element(name), |walk| walk.emptied(shape.child(name), value));
+                });
+            }
+            (Form::List, Value::Array(list)) => {
+                for (at, element) in list.iter().enumerate() {
+                    match shape.identify(element) {
+                        Ok(id) => self.at(id, |walk| walk.emptied(shape.element(), element)),
+                        Err(error @ InvalidElement::Null) => self.report(&format!("element {at}: {error}")),
+                        Err(_) => {}
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -86,20 +139,23 @@ impl Walk {
     fn list(&mut self, shape: Shape<'_>, list: &[Value]) {
         let mut seen = HashSet::new();
         for (at, element) in list.iter().enumerate() {
-            match shape.identify(element) {
-                Err(error) => self.report(&format!("element {at}: {error}")),
-                Ok(id) => {
-                    if !seen.insert(id.clone()) {
-                        let mut one = FieldSet::default();
-                        one.insert(std::slice::from_ref(&id));
-                        self.report(&format!("duplicate entries for key {}", one.paths().concat()));
-                    }
-                    self.at(id, |walk| {
-                        walk.scalar(shape.element_scalar(), element);
-                        walk.value(shape.element(), element);
-                    });
-                }
+            let id = match shape {
+                Shape::Listed(_) => position_element(at),
+                _ => match shape.identify(element) {
+                    Ok(id) => id,
+                    // What comes after it is not looked at.
+                    Err(error) => return self.report(&format!("element {at}: {error}")),
+                },
+            };
+            if !seen.insert(id.clone()) {
+                let mut one = FieldSet::default();
+                one.insert(std::slice::from_ref(&id));
+                self.report(&format!("duplicate entries for key {}", one.paths().concat()));
             }
+            self.at(id, |walk| {
+                walk.scalar(shape.element_scalar(), element);
+                walk.value(shape.element(), element);
+            });
         }
     }
 }
@@ -121,14 +177,15 @@ fn go_type(value: &Value) -> &'static str {
 fn go_source(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".into(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+        Value::String(text) => go_quoted(text),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
         Value::Array(list) => {
             let items: Vec<String> = list.iter().map(go_source).collect();
             format!("[]interface {{}}{{{}}}", items.join(", "))
         }
         Value::Object(fields) => {
             let entries: Vec<String> =
-                fields.iter().map(|(key, value)| format!("{key:?}:{}", go_source(value))).collect();
+                fields.iter().map(|(key, value)| format!("{}:{}", go_quoted(key), go_source(value))).collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
     }

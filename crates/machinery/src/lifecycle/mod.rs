@@ -27,7 +27,7 @@ pub use binding::{bind, check_binding};
 pub use create::{match_namespace, prepare_create, wipe_system_fields};
 pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
 pub(crate) use qos::class_of as qos_class;
-pub(crate) use scale::put_replicas;
+pub(crate) use scale::{put_replicas, replicas_path};
 pub use scale::{read_scale, scale_of, with_scale};
 pub use signing::asked_by;
 pub(crate) use strategy::status_keeps_metadata;

@@ -84,7 +84,10 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
     for (key, what) in [("name", "name"), ("namespace", "namespace")] {
         let (own, asked) = (object::meta_text(old, key), object::meta_text(&scale, key));
         if !asked.is_empty() && own != asked {
-            let text = format!("the {what} of the object ({asked}) does not match the {what} on the URL ({own})");
+            let text = match what {
+                "name" => format!("the name of the object ({asked}) does not match the name on the URL ({own})"),
+                _ => "the namespace of the provided object does not match the namespace sent on the request".into(),
+            };
             return Err(Status::bad_request(text));
         }
     }
@@ -96,9 +99,14 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
     if !matches!(asked, "" | "0") && !version.is_empty() && version != asked {
         return Err(Status::modified(&kind.group_resource(), object::name(old)));
     }
-    let replicas = replicas_of(&scale).map_err(|message| {
-        let cause = StatusCause { reason: "FieldValueInvalid".into(), message, field: "spec.replicas".into() };
-        let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
+    let own = kind.content.as_ref().and_then(|content| content.scale());
+    let replicas = replicas_of(&scale, own.is_some()).map_err(|message| {
+        // Of a custom resource the object is checked, and not its scale.
+        let (kind, field) = match own {
+            Some(paths) => (kind.called(), paths.spec.written().to_owned()),
+            None => (GroupKind { group: "autoscaling".into(), kind: "Scale".into() }, "spec.replicas".to_owned()),
+        };
+        let cause = StatusCause { reason: "FieldValueInvalid".into(), message, field };
         Status::invalid(&kind, object::name(old), vec![cause])
     })?;
     let mut new = old.clone();
@@ -108,8 +116,7 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
 
 /// Writes a number of replicas where the kind, or its definition, has it.
 pub(crate) fn put_replicas(kind: &Kind, object: &mut Value, replicas: Value) {
-    let path = kind.content.as_ref().and_then(|content| content.scale()).map(|paths| &paths.spec);
-    let names: Vec<&str> = path.map_or_else(|| vec!["spec", "replicas"], |path| path.names().collect());
+    let names = replicas_path(kind);
     let (Some((last, way)), Some(mut fields)) = (names.split_last(), object.as_object_mut()) else { return };
     for name in way {
         fields = child_mut(fields, name);
@@ -117,8 +124,14 @@ pub(crate) fn put_replicas(kind: &Kind, object: &mut Value, replicas: Value) {
     fields.insert((*last).to_owned(), replicas);
 }
 
+/// Where the kind, or its definition, has the number of replicas that are wanted.
+pub(crate) fn replicas_path(kind: &Kind) -> Vec<&str> {
+    let path = kind.content.as_ref().and_then(|content| content.scale()).map(|paths| &paths.spec);
+    path.map_or_else(|| vec!["spec", "replicas"], |path| path.names().collect())
+}
+
 /// What a scale asks for: nothing is 0. What is no number must never be read as one, least of all as 0.
-fn replicas_of(scale: &Value) -> Result<i32, String> {
+fn replicas_of(scale: &Value, is_custom: bool) -> Result<i32, String> {
     if !scale.is_object() || scale.get("spec").is_some_and(|spec| !spec.is_object() && !spec.is_null()) {
         return Err("Invalid value: the patched scale is no scale".into());
     }
@@ -126,6 +139,7 @@ fn replicas_of(scale: &Value) -> Result<i32, String> {
     let Some(asked) = asked else { return Ok(0) };
     match asked.as_i64().and_then(|asked| i32::try_from(asked).ok()) {
         Some(count) if count >= 0 => Ok(count),
+        Some(count) if is_custom => Err(format!("Invalid value: {count}: should be a non-negative integer")),
         Some(count) => Err(format!("Invalid value: {count}: must be greater than or equal to 0")),
         None => Err(format!("Invalid value: {asked}: must be an integer of 32 bits")),
     }
@@ -166,7 +180,8 @@ fn selector_text(selector: Option<&Value>) -> String {
         };
         terms.push((key, term));
     }
-    terms.sort();
+    // Of one key, labels come before expressions.
+    terms.sort_by(|(one, _), (other, _)| one.cmp(other));
     let terms: Vec<String> = terms.into_iter().map(|(_, term)| term).collect();
     terms.join(",")
 }

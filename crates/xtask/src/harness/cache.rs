@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 
@@ -44,10 +45,14 @@ impl Fingerprint {
     }
 }
 
+/// How long an entry stays that is not used: other clones may be at other versions.
+const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
 /// Finds `<name>-<fingerprint>` in the cache, or has `build` make it there from nothing.
 ///
 /// The cache is `$PORTOLAN_E2E_CACHE`, else `portolan-e2e` under `$XDG_CACHE_HOME` or `~/.cache`. A lock file makes a
-/// second caller wait for the first. An entry is there wholly or not at all.
+/// second caller wait for the first. An entry is there wholly or not at all. Making one takes away those that
+/// nobody has used for [`KEPT`].
 pub(crate) fn entry(name: &str, fingerprint: &Fingerprint, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let cache = folder()?;
     fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
@@ -64,8 +69,22 @@ pub(crate) fn entry(name: &str, fingerprint: &Fingerprint, build: impl FnOnce(&P
         fs::create_dir_all(&unfinished).with_context(|| format!("cannot make {}", unfinished.display()))?;
         build(&unfinished)?;
         fs::rename(&unfinished, &dir).context("cannot move the finished build in place")?;
+        prune(&cache, SystemTime::now())?;
     }
+    File::open(&dir).and_then(|used| used.set_modified(SystemTime::now())).context("cannot mark what is used")?;
     Ok(dir)
+}
+
+/// Removes the folders that were not used for long. What is no folder, as the lock, stays.
+fn prune(cache: &Path, now: SystemTime) -> Result<()> {
+    for entry in fs::read_dir(cache).context("cannot read the cache")? {
+        let (entry, about) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)))?;
+        let unused = now.duration_since(about.modified()?).unwrap_or_default();
+        if about.is_dir() && unused > KEPT {
+            fs::remove_dir_all(&entry).with_context(|| format!("cannot remove {}", entry.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn folder() -> Result<PathBuf> {
@@ -90,6 +109,21 @@ mod tests {
         let mut fingerprint = Fingerprint::new();
         fingerprint.feed_folder(folder.path()).unwrap();
         fingerprint.0
+    }
+
+    #[test]
+    fn what_was_not_used_for_long_is_removed() {
+        let cache = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        for (name, unused) in
+            [("tools-1", KEPT + Duration::from_secs(60)), ("tools-2", KEPT), ("clients-3", Duration::ZERO)]
+        {
+            fs::create_dir(cache.path().join(name)).unwrap();
+            File::open(cache.path().join(name)).unwrap().set_modified(now - unused).unwrap();
+        }
+        prune(cache.path(), now).unwrap();
+        let left = ["tools-1", "tools-2", "clients-3"].map(|name| cache.path().join(name).exists());
+        assert_eq!(left, [false, true, true]);
     }
 
     #[test]

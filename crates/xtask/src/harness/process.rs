@@ -3,15 +3,19 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::NamedTempFile;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// How many characters of what a failed command complained of are shown.
+const SHOWN: usize = 4000;
 
 /// All children that may be alive, for the signal handler.
 static CHILDREN: Mutex<Vec<Weak<Mutex<Child>>>> = Mutex::new(Vec::new());
@@ -131,12 +135,13 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-/// Runs a command to its end; kills it after `limit`, which is an error. Its output goes through files, so that
-/// whatever it starts and leaves behind cannot hold us up.
+/// Runs a command to its end; kills it after `limit` with all that it has started, which is an error. Its output goes through
+/// files, so that whatever it starts and leaves behind cannot hold us up.
 pub(crate) fn run(command: &mut Command, stdin: &str, limit: Duration) -> Result<Finished> {
     let program = command.get_program().display().to_string();
     let (out, err) = (NamedTempFile::new()?, NamedTempFile::new()?);
     let child = command
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(out.reopen()?)
         .stderr(err.reopen()?)
@@ -153,13 +158,30 @@ pub(crate) fn run(command: &mut Command, stdin: &str, limit: Duration) -> Result
         }
         if start.elapsed() > limit {
             let mut child = lock(&child);
-            child.kill()?;
+            end_group(&mut child)?;
             child.wait()?;
             bail!("it did not end within {} s {}", limit.as_secs(), read_lossy(err.path())?);
         }
         thread::sleep(Duration::from_millis(5));
     };
     Ok(Finished { status, stdout: read_lossy(out.path())?, stderr: read_lossy(err.path())? })
+}
+
+/// What a command prints that has to succeed.
+pub(crate) fn output(command: &mut Command, limit: Duration) -> Result<String> {
+    let program = command.get_program().display().to_string();
+    let ended = run(command, "", limit).with_context(|| format!("{program} is needed"))?;
+    let from = ended.stderr.char_indices().rev().nth(SHOWN).map_or(0, |(index, _)| index);
+    ensure!(ended.status.success(), "{program} failed:\n{}{}", ended.stdout, &ended.stderr[from..]);
+    Ok(ended.stdout)
+}
+
+/// Kills a child, and its group if it leads one.
+fn end_group(child: &mut Child) -> Result<()> {
+    // std kills processes only, and unsafe code is forbidden here.
+    let group = format!("kill -KILL -{}", child.id());
+    Command::new("sh").args(["-c", &group]).status().context("cannot run sh")?;
+    child.kill().context("cannot kill a child process")
 }
 
 fn read_lossy(path: &Path) -> Result<String> {
@@ -178,7 +200,7 @@ fn register(child: Child) -> Arc<Mutex<Child>> {
 
 fn kill_all() {
     for child in lock(&CHILDREN).iter().filter_map(Weak::upgrade) {
-        let _ = lock(&child).kill();
+        let _ = end_group(&mut lock(&child));
     }
 }
 
@@ -227,6 +249,21 @@ mod tests {
     fn a_command_that_does_not_end_is_killed() {
         let error = run(&mut shell("exec sleep 60"), "", Duration::from_millis(50)).err().unwrap();
         assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn what_a_killed_command_has_started_is_gone_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let script = format!("sleep 60 & echo $! > '{}'; wait", file.display());
+        assert!(run(&mut shell(&script), "", Duration::from_millis(500)).is_err());
+        let proc = format!("/proc/{}/cmdline", fs::read_to_string(file).unwrap().trim());
+        let start = Instant::now();
+        // Whoever adopts it may be slow to wait for it: one that is only not waited for has no command line.
+        while fs::read(&proc).is_ok_and(|line| !line.is_empty()) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{proc} is still there");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]

@@ -3,19 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::cache::{self, Fingerprint};
-use super::process;
+use super::go;
 
 /// The version the Kubernetes tools report; `e2e/go.mod` requires the same.
 const KUBERNETES: &str = "v1.36.3";
-
-/// Ten minutes on two idle cores; far more when they are not.
-const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What decides about a rebuild. No source of our own is compiled into the tools.
 const INPUTS: [&str; 4] = ["go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum"];
@@ -32,6 +27,7 @@ const STAGES: [&str; 5] = [
 /// A folder with all tools, complete.
 pub(crate) struct Tools {
     dir: PathBuf,
+    etcd: PathBuf,
 }
 
 impl Tools {
@@ -39,7 +35,7 @@ impl Tools {
     pub(crate) fn build() -> Result<Self> {
         let modules = repository().join("e2e");
         let dir = cache::entry("tools", &fingerprint(&modules)?, |dir| build_into(&modules, dir))?;
-        Ok(Self { dir })
+        Ok(Self { etcd: dir.join("etcd"), dir })
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -63,7 +59,12 @@ impl Tools {
     }
 
     pub(crate) fn etcd(&self) -> PathBuf {
-        self.dir.join("etcd")
+        self.etcd.clone()
+    }
+
+    /// The same tools with another program for etcd.
+    pub(crate) fn with_etcd(&self, etcd: PathBuf) -> Self {
+        Self { dir: self.dir.clone(), etcd }
     }
 
     pub(crate) fn kwok(&self) -> PathBuf {
@@ -89,7 +90,7 @@ fn fingerprint(modules: &Path) -> Result<Fingerprint> {
     }
     fingerprint.feed(linker_flags().as_bytes());
     fingerprint.feed(STAGES.join(" ").as_bytes());
-    fingerprint.feed(go(modules, &["version"])?.as_bytes());
+    fingerprint.feed(go::run(modules, &["version"])?.as_bytes());
     Ok(fingerprint)
 }
 
@@ -104,34 +105,23 @@ fn linker_flags() -> String {
 /// `go build tool` builds what the `tool` directives of a go.mod name. kwok has a module of its own, because its
 /// requirements would lift libraries of kube-apiserver above the versions it is released with.
 fn build_into(modules: &Path, dir: &Path) -> Result<()> {
-    let listed = go(modules, &["list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"])?;
+    let listed = go::run(modules, &["list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"])?;
     ensure!(listed.trim() == KUBERNETES, "e2e/go.mod requires k8s.io/kubernetes {listed}, not {KUBERNETES}");
     let out = format!("{}/", dir.display());
-    go(modules, &["build", "-ldflags", &linker_flags(), "-o", &out, "tool"])?;
+    go::run(modules, &["build", "-ldflags", &linker_flags(), "-o", &out, "tool"])?;
     let kwok = modules.join("kwok");
-    go(&kwok, &["build", "-ldflags", "-s -w", "-o", &out, "tool"])?;
+    go::run(&kwok, &["build", "-ldflags", "-s -w", "-o", &out, "tool"])?;
     // etcd's main package is its module's root; go names the binary after the folder.
     fs::rename(dir.join("server"), dir.join("etcd")).context("cannot name etcd")?;
     fs::write(dir.join("kwok-stages.yaml"), stages(&kwok)?).context("cannot write kwok's stages")
 }
 
 fn stages(kwok: &Path) -> Result<String> {
-    let module = go(kwok, &["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"])?;
+    let module = go::run(kwok, &["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"])?;
     let folder = Path::new(module.trim()).join("kustomize/stage");
     let documents = STAGES.iter().map(|name| {
         let path = folder.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     });
     Ok(documents.collect::<Result<Vec<_>>>()?.join("\n---\n"))
-}
-
-fn go(dir: &Path, args: &[&str]) -> Result<String> {
-    let mut command = Command::new("go");
-    command.args(args).current_dir(dir).env("GOFLAGS", "-buildvcs=false -mod=readonly").env("GOTOOLCHAIN", "local");
-    let ended = process::run(&mut command, "", BUILD_LIMIT).context("the end-to-end tools are built with go")?;
-    if !ended.status.success() {
-        let from = ended.stderr.char_indices().rev().nth(4000).map_or(0, |(index, _)| index);
-        bail!("go {} failed:\n{}", args.join(" "), &ended.stderr[from..]);
-    }
-    Ok(ended.stdout)
 }

@@ -1,6 +1,7 @@
 //! The end-to-end suites and what they run against.
 
 mod app;
+mod apply;
 mod cel;
 mod clients;
 mod demo;
@@ -51,6 +52,8 @@ pub(crate) struct Options {
     /// Leave logs and data on disk also when all is well.
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    apply: apply::Search,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -71,6 +74,8 @@ enum Suite {
     Oracle,
     /// The crate `cel` beside Kubernetes' own CEL, over expressions and published CRDs. Needs no server.
     Cel,
+    /// Server-side apply beside the real field manager, over histories made up from seeds. Needs no server.
+    Apply,
     /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
     Demo,
     /// client-go: typed, dynamic and metadata clients, informers, watches, apply, leader election, events.
@@ -122,6 +127,7 @@ impl Suite {
             | Self::Torture
             | Self::Oracle
             | Self::Cel
+            | Self::Apply
             | Self::Demo => None,
         }
     }
@@ -150,10 +156,19 @@ fn run_against_running(kubeconfig: &Path, work: &WorkDir) -> Result<bool> {
 }
 
 fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
-    let ours = [Suite::Syncer, Suite::Sync, Suite::Demo, Suite::Oracle, Suite::Etcd, Suite::Torture, Suite::Cel];
+    let ours = [
+        Suite::Syncer,
+        Suite::Sync,
+        Suite::Demo,
+        Suite::Oracle,
+        Suite::Etcd,
+        Suite::Torture,
+        Suite::Cel,
+        Suite::Apply,
+    ];
     ensure!(
         !ours.into_iter().any(|suite| options.suites.contains(&suite)),
-        "the suites syncer, sync, demo, oracle, etcd, torture and cel do not run against kube"
+        "the suites syncer, sync, demo, oracle, etcd, torture, cel and apply do not run against kube"
     );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
@@ -180,7 +195,11 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     if options.wants(Suite::Cel) {
         cel::run(&mut report, work.path());
     }
-    if options.suites == [Suite::Cel] {
+    if options.wants(Suite::Apply) {
+        apply::run(&mut report, &options.apply, work.path());
+    }
+    let needs_server = |suite: &Suite| !matches!(suite, Suite::Cel | Suite::Apply);
+    if !options.suites.is_empty() && !options.suites.iter().any(needs_server) {
         return Ok(report.finish());
     }
     let tools = Tools::build()?;
