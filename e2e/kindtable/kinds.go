@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -182,7 +183,9 @@ func (t *table) addMeta(r *reflector) error {
 			t.Objects = append(t.Objects, objectEntry{meta.group, meta.version, kind.Name(), definition})
 		}
 	}
-	return nil
+	// Nodes have it in an annotation.
+	_, err := r.message(reflect.TypeOf(corev1.AvoidPods{}))
+	return err
 }
 
 func newKind(gv schema.GroupVersion, resource apidiscovery.APIResourceDiscovery, scheme *runtime.Scheme, r *reflector) (*kindEntry, error) {

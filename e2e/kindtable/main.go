@@ -12,6 +12,7 @@
 //	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -rows ../crates/machinery/testdata/rows.txt
 //	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -histories 20 -seed 1
 //	go run ./kindtable -discovery ../crates/machinery/testdata/discovery.json -openapi ../crates/machinery/testdata/openapi.jsonl
+//	go run ./kindtable -definitions ../crates/machinery/testdata/definitions.jsonl -custom ../crates/machinery/testdata/custom_openapi.jsonl
 package main
 
 import (
@@ -27,6 +28,8 @@ func main() {
 	samples := flag.String("samples", "", "write protobuf samples to this file")
 	discovery := flag.String("discovery", "", "write the expected discovery documents to this file")
 	openapi := flag.String("openapi", "", "write the expected OpenAPI schemas to this file")
+	definitions := flag.String("definitions", "", "definitions of custom resources")
+	custom := flag.String("custom", "", "write the OpenAPI documents of the definitions to this file")
 	internal := flag.String("internal", "", "write the forms of internal types to this file")
 	bases := flag.String("bases", "", "good objects to change")
 	verdicts := flag.String("verdicts", "", "write what the registries say of the changed bases to this file")
@@ -38,7 +41,9 @@ func main() {
 	report := flag.Bool("report", false, "print the defaults which depend on other fields")
 	flag.Parse()
 	var err error
-	if *internal != "" {
+	if *custom != "" {
+		err = writeCustomOpenAPI(*definitions, *custom)
+	} else if *internal != "" {
 		err = writeInternal(*internal)
 	} else if *histories > 0 || *kept != "" {
 		err = writeHistories(*bases, *kept, *histories, *seed)

@@ -31,6 +31,9 @@ func TestCommittedFilesAreCurrent(t *testing.T) {
 	if err := writeVerdicts(machinery+"testdata/bases.jsonl", fresh("verdicts.txt")); err != nil {
 		t.Fatal(err)
 	}
+	if err := writeCustomOpenAPI(machinery+"testdata/definitions.jsonl", fresh("custom_openapi.jsonl")); err != nil {
+		t.Fatal(err)
+	}
 	for name, committed := range map[string]string{
 		"internal.json":  machinery + "data/internal.json",
 		"verdicts.txt":   machinery + "testdata/verdicts.txt",
@@ -38,6 +41,8 @@ func TestCommittedFilesAreCurrent(t *testing.T) {
 		"protobuf.jsonl": machinery + "testdata/protobuf.jsonl",
 		"discovery.json": machinery + "testdata/discovery.json",
 		"openapi.jsonl":  machinery + "testdata/openapi.jsonl",
+
+		"custom_openapi.jsonl": machinery + "testdata/custom_openapi.jsonl",
 	} {
 		want, err := os.ReadFile(fresh(name))
 		if err != nil {

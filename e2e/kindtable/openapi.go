@@ -29,6 +29,7 @@ func (t *table) addOpenAPI() error {
 
 func (t *table) addOpenAPIOf(e *typeEntry, definition common.OpenAPIDefinition) error {
 	e.Map = extension(definition.Schema, "x-kubernetes-map-type")
+	e.Unions = definition.Schema.Extensions["x-kubernetes-unions"]
 	if e.Special != "" {
 		return nil
 	}
@@ -62,6 +63,9 @@ func (t *table) addProperty(f *fieldEntry, property spec.Schema) error {
 	}
 	if key := extension(property, "x-kubernetes-patch-merge-key"); key != f.MergeKey {
 		return fmt.Errorf("merge key %q in OpenAPI, %q in the tag", key, f.MergeKey)
+	}
+	if property.Ref.String() != "" && reflect.DeepEqual(property, spec.Schema{SchemaProps: spec.SchemaProps{Ref: property.Ref}}) {
+		f.Flags += "b"
 	}
 	leaf := property
 	switch {

@@ -21,6 +21,8 @@ type typeEntry struct {
 	Special string `json:"special,omitempty"`
 	// Map is `atomic` for types which server-side apply treats as one value.
 	Map string `json:"map,omitempty"`
+	// Unions say which of its fields exclude each other.
+	Unions any `json:"unions,omitempty"`
 	// Fields are sorted by protobuf number; fields which are not on the protobuf wire (number 0) come first.
 	Fields []*fieldEntry `json:"fields,omitempty"`
 }
@@ -32,7 +34,7 @@ type fieldEntry struct {
 	ID int `json:"id"`
 	// Type is a scalar, a special, or a definition name; `[]` before it is a list, `{}` a map with string keys.
 	Type string `json:"type"`
-	// Flags: p pointer, o omitempty, z omitzero, i inline, r required.
+	// Flags: p pointer, o omitempty, z omitzero, i inline, r required, b a reference to its type and nothing else in OpenAPI.
 	Flags string `json:"flags,omitempty"`
 	// List is `atomic`, `set` or `map`; Keys are the keys of a `map` list.
 	List string   `json:"list,omitempty"`

@@ -13,6 +13,8 @@ pub(crate) use body::{empty, held, stream};
 pub(crate) use compress::wants_gzip;
 pub(crate) use items::ListWriter;
 pub(crate) use list::{Listing, list, packed};
-pub(crate) use negotiate::{Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, aggregated, negotiate};
+pub(crate) use negotiate::{
+    Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, aggregated, negotiate, preferred,
+};
 pub(crate) use object::{Shape, media_of, object, tree, value, with_revision, yaml};
 pub(crate) use response::{document, failure_media, finish, json, own_kind, status, status_object, text, warn};

@@ -123,6 +123,15 @@ pub(crate) fn aggregated(headers: &HeaderMap) -> Option<Media> {
     ranges(headers)?.into_iter().filter(wanted).find_map(|range| range.media())
 }
 
+/// What of the offered media types a client wants most; the first one where it says nothing.
+pub(crate) fn preferred<T: Copy>(headers: &HeaderMap, offers: &[(&str, T)]) -> Option<T> {
+    let ranges = ranges(headers)?;
+    let wanted = ranges.iter().filter(|range| !range.refused).find_map(|range| {
+        offers.iter().find(|(media, _)| matches!(range.media, "*/*" | "application/*") || range.media == *media)
+    });
+    wanted.or_else(|| offers.first().filter(|_| ranges.is_empty())).map(|(_, offer)| *offer)
+}
+
 /// What a client accepts, the best first, without what it refuses; `None` when it is too much to look at.
 fn ranges(headers: &HeaderMap) -> Option<Vec<Range<'_>>> {
     let mut ranges: Vec<(u16, Range<'_>)> = Vec::new();

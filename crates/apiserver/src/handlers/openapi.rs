@@ -9,14 +9,15 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderValue, Response, StatusCode,
-    header::{CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY},
+    header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY},
 };
 use portolan_machinery::{
     kinds::{Kind, KindTable, Surface},
     openapi,
 };
-use portolan_types::{GroupVersion, Reason, Status};
+use portolan_types::{GroupVersion, Status};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use crate::{
     ApiServer, Body,
@@ -26,24 +27,40 @@ use crate::{
 };
 
 struct Document {
-    bytes: Bytes,
+    json: Bytes,
+    /// Of the JSON, and as upstream of both forms.
     hash: String,
+    /// Made when first asked for.
+    protobuf: OnceCell<Bytes>,
 }
+
+/// A form of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
+const V3: [(&str, Form); 3] = [
+    (JSON, Form::Json),
+    (openapi::DOCUMENT_PROTOBUF, Form::Protobuf),
+    ("application/com.github.proto-openapi.spec.v3@v1.0+protobuf", Form::Protobuf),
+];
+const V2: [(&str, Form); 3] = [
+    (JSON, Form::Json),
+    (openapi::SWAGGER_PROTOBUF, Form::Protobuf),
+    ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Form::Protobuf),
+];
+const JSON: &str = "application/json";
 
 /// The documents, made when first asked for.
 #[derive(Default)]
 pub(crate) struct ApiDocuments {
     by_version: OnceLock<ByVersion>,
-    swagger: OnceLock<Swagger>,
+    swagger: OnceLock<Document>,
 }
 
 type ByVersion = BTreeMap<GroupVersion, Arc<Document>>;
-
-/// The v2 document in both of its forms.
-struct Swagger {
-    json: Document,
-    protobuf: Document,
-}
 
 /// The documents of a surface. `builtin` are those of the built-in kinds, which all others share.
 fn made(surface: &Surface, builtin: Option<&ByVersion>, texts: &dyn TextSource) -> ByVersion {
@@ -58,29 +75,50 @@ fn made(surface: &Surface, builtin: Option<&ByVersion>, texts: &dyn TextSource) 
     for version in wanted {
         let kinds = surface.kinds().filter(|(_, kind)| kind.served && kind.group_version() == version);
         let kinds: Vec<(&KindTable, &Kind)> = kinds.map(|(table, kind)| (&**table, &**kind)).collect();
-        let document = Document::of_json(&openapi::document(&version, &kinds, &*texts));
+        let document = Document::of(&openapi::document(&version, &kinds, &*texts));
         documents.insert(version, Arc::new(document));
     }
     documents
 }
 
 impl Document {
-    fn new(bytes: Vec<u8>) -> Self {
-        Self { hash: openapi::hash(&bytes), bytes: bytes.into() }
+    fn of(value: &Value) -> Self {
+        let json = serde_json::to_vec(value).expect("a JSON tree serializes into memory");
+        Self { hash: openapi::hash(&json), json: json.into(), protobuf: OnceCell::new() }
     }
 
-    fn of_json(value: &Value) -> Self {
-        Self::new(serde_json::to_vec(value).expect("a JSON tree serializes into memory"))
+    fn bytes(&self) -> usize {
+        self.json.len() + self.protobuf.get().map_or(0, Bytes::len)
+    }
+
+    /// In protobuf. It is made once, also when whoever asked first does not wait for it.
+    ///
+    /// # Errors
+    /// 500 when the server is going down.
+    async fn in_protobuf(self: &Arc<Self>) -> Result<Bytes, Status> {
+        if let Some(made) = self.protobuf.get() {
+            return Ok(made.clone());
+        }
+        let document = self.clone();
+        let making = tokio::spawn(async move {
+            let json = document.json.clone();
+            let make = || tokio::task::spawn_blocking(move || openapi::document_protobuf(&parsed(&json)).into());
+            document.protobuf.get_or_try_init(make).await.cloned()
+        });
+        making.await.map_err(Status::internal)?.map_err(Status::internal)
     }
 }
 
-impl Swagger {
-    fn of(documents: &ByVersion) -> Self {
-        let parsed = documents.values().map(|document| serde_json::from_slice(&document.bytes));
-        let parsed: Vec<Value> = parsed.collect::<Result<_, _>>().expect("we wrote this JSON ourselves");
-        let swagger = openapi::swagger(&parsed);
-        Self { json: Document::of_json(&swagger), protobuf: Document::new(openapi::swagger_protobuf(&swagger)) }
-    }
+fn parsed(json: &[u8]) -> Value {
+    serde_json::from_slice(json).expect("we wrote this JSON ourselves")
+}
+
+/// The v2 document in both of its forms.
+fn swagger_of(documents: &ByVersion) -> Document {
+    let all: Vec<Value> = documents.values().map(|document| parsed(&document.json)).collect();
+    let swagger = openapi::swagger(&all);
+    let protobuf = OnceCell::new_with(Some(openapi::swagger_protobuf(&swagger).into()));
+    Document { protobuf, ..Document::of(&swagger) }
 }
 
 impl ApiDocuments {
@@ -88,14 +126,13 @@ impl ApiDocuments {
     pub(crate) fn bytes(&self) -> usize {
         let own =
             self.by_version.get().into_iter().flat_map(BTreeMap::values).filter(|own| Arc::strong_count(own) == 1);
-        let swagger = self.swagger.get().map_or(0, |swagger| swagger.json.bytes.len() + swagger.protobuf.bytes.len());
-        own.map(|own| own.bytes.len()).sum::<usize>() + swagger
+        own.map(|own| own.bytes()).sum::<usize>() + self.swagger.get().map_or(0, Document::bytes)
     }
 
     #[cfg(test)]
     pub(crate) fn of_size(bytes: usize) -> Self {
-        let swagger = || Document::new(vec![0; bytes / 2]);
-        Self { swagger: OnceLock::from(Swagger { json: swagger(), protobuf: swagger() }), ..Self::default() }
+        let document = Document { json: vec![0; bytes].into(), hash: String::new(), protobuf: OnceCell::new() };
+        Self { swagger: OnceLock::from(document), ..Self::default() }
     }
 }
 
@@ -127,21 +164,19 @@ pub(super) async fn index(api: &Arc<ApiServer>, call: &Call) -> Result<Response<
 pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
     let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
     let (_, documents) = prepared(api, call).await?;
-    let document = documents.get(&version).ok_or_else(Status::no_such_path)?;
-    let accept = call.header(http::header::ACCEPT);
-    let takes_json =
-        accept.is_empty() || ["application/json", "*/*", "application/*"].iter().any(|m| accept.contains(m));
-    if !takes_json {
-        return Err(Status::new(
-            Reason::NotAcceptable,
-            "only the following media types are accepted: application/json",
-        ));
-    }
+    let Some(document) = documents.get(&version) else { return Ok(bare(404)) };
+    let Some(form) = encode::preferred(&call.headers, &V3) else { return Ok(varies(bare(406), &["Accept"])) };
+    let media = if form == Form::Json { JSON } else { openapi::DOCUMENT_PROTOBUF };
     let asked = call.query.text("hash");
     if !asked.is_empty() && asked != document.hash {
-        return Ok(moved(call, &document.hash));
+        return Ok(varies(moved(call, media, &document.hash), &["Accept"]));
     }
-    let mut response = sent(call, document, "application/json");
+    let body = match form {
+        _ if is_known(call, &document.hash) => None,
+        Form::Json => Some(document.json.clone()),
+        Form::Protobuf => Some(document.in_protobuf().await?),
+    };
+    let mut response = sent(call, &document.hash, media, body);
     let headers = response.headers_mut();
     match asked.is_empty() {
         true => drop(headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))),
@@ -161,49 +196,66 @@ pub(super) async fn swagger(api: &Arc<ApiServer>, call: &Call) -> Result<Respons
     if own.swagger.get().is_none() {
         let (own, all) = (own.clone(), documents.clone());
         let making = tokio::task::spawn_blocking(move || {
-            own.swagger.get_or_init(|| Swagger::of(&all));
+            own.swagger.get_or_init(|| swagger_of(&all));
         });
         making.await.map_err(Status::internal)?;
     }
-    let swagger = own.swagger.get_or_init(|| Swagger::of(&documents));
-    let accept = call.header(http::header::ACCEPT);
-    let known = ["application/json", "*/*", "application/*", "proto-openapi.spec.v2"];
-    if !accept.is_empty() && !known.iter().any(|media| accept.contains(media)) {
-        return Ok(finish(406, "application/json", empty()));
-    }
-    Ok(match accept.contains("proto-openapi.spec.v2") {
-        true => sent(call, &swagger.protobuf, openapi::SWAGGER_PROTOBUF),
-        false => sent(call, &swagger.json, "application/json"),
-    })
+    let swagger = own.swagger.get_or_init(|| swagger_of(&documents));
+    let varying = ["Accept-Encoding", "Accept"];
+    let (media, body) = match encode::preferred(&call.headers, &V2) {
+        None => return Ok(varies(bare(406), &varying)),
+        Some(Form::Json) => (JSON, Some(&swagger.json)),
+        Some(Form::Protobuf) => (openapi::SWAGGER_PROTOBUF, swagger.protobuf.get()),
+    };
+    let body = body.filter(|_| !is_known(call, &swagger.hash)).cloned();
+    Ok(varies(sent(call, &swagger.hash, media, body), &varying))
 }
 
-/// The document, or that the client has it already.
-fn sent(call: &Call, document: &Document, media: &'static str) -> Response<Body> {
-    let etag = format!("\"{}\"", document.hash);
-    let known = call.headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
-    let mut response = match known {
-        true => finish(304, media, empty()),
-        false => encode::packed(
-            finish(200, media, full(Bytes::new())),
-            encode::wants_gzip(&call.headers),
-            document.bytes.clone(),
-        ),
+/// Whether the client has the document of this hash.
+fn is_known(call: &Call, hash: &str) -> bool {
+    let own = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag) == format!("\"{hash}\"");
+    call.header(IF_NONE_MATCH).split(',').map(str::trim).any(|tag| tag == "*" || own(tag))
+}
+
+/// The document of a hash; nothing where the client has it already.
+fn sent(call: &Call, hash: &str, media: &'static str, body: Option<Bytes>) -> Response<Body> {
+    let mut response = match body {
+        None => finish(304, media, empty()),
+        Some(body) => encode::packed(finish(200, media, full(Bytes::new())), encode::wants_gzip(&call.headers), body),
     };
     let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("Accept"));
-    if let Ok(value) = HeaderValue::from_str(&etag) {
+    if let Ok(value) = HeaderValue::from_str(&format!("\"{hash}\"")) {
         headers.insert(ETAG, value);
     }
     response
 }
 
+/// An answer of a code alone.
+fn bare(code: u16) -> Response<Body> {
+    let mut response = finish(code, "text/plain", empty());
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
+}
+
+fn varies(mut response: Response<Body>, with: &[&'static str]) -> Response<Body> {
+    response.headers_mut().remove(VARY);
+    for name in with {
+        response.headers_mut().append(VARY, HeaderValue::from_static(name));
+    }
+    response
+}
+
 /// A hash that is not the present one leads to it.
-fn moved(call: &Call, hash: &str) -> Response<Body> {
-    let mut response = finish(301, "application/json", empty());
+fn moved(call: &Call, media: &'static str, hash: &str) -> Response<Body> {
+    let mut response = finish(301, media, empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     let path = call.uri.path();
     if let Ok(value) = HeaderValue::from_str(&format!("{path}?hash={hash}")) {
         response.headers_mut().insert(LOCATION, value);
+    }
+    if let Ok(value) = HeaderValue::from_str(&format!("\"{hash}\"")) {
+        response.headers_mut().insert(ETAG, value);
     }
     response
 }

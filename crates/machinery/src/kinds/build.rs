@@ -131,7 +131,8 @@ impl TableBuilder {
         for (name, entry) in &file.types {
             let special = entry.special.map(|word| special(name, word)).transpose()?;
             let name = self.word(name);
-            self.add_type(Type { special, atomic: entry.map == Some("atomic"), ..Type::new(name, []) })?;
+            let atomic = entry.map == Some("atomic");
+            self.add_type(Type { special, atomic, unions: entry.unions.clone(), ..Type::new(name, []) })?;
         }
         for (at, (name, _)) in file.types.iter().enumerate() {
             let mut fields = Vec::new();
@@ -215,6 +216,8 @@ impl TableBuilder {
             omitzero: entry.flags.contains('z'),
             required: entry.flags.contains('r'),
             list,
+            tells_list: entry.list.is_some(),
+            bare: entry.flags.contains('b'),
             map,
             patch,
             merge_key: entry.merge_key.map(|key| self.word(key)),

@@ -24,11 +24,12 @@ pub(super) struct File<'a> {
 pub(super) struct FileType<'a> {
     pub(super) special: Option<&'a str>,
     pub(super) map: Option<&'a str>,
+    pub(super) unions: Option<Value>,
     #[serde(borrow, default)]
     pub(super) fields: Vec<FileField<'a>>,
 }
 
-/// A field of a type. Flags: p pointer, o omitempty, z omitzero, i inline, r required.
+/// A field of a type. Flags: p pointer, o omitempty, z omitzero, i inline, r required, b bare reference.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileField<'a> {

@@ -82,6 +82,19 @@ impl Kind {
         self.content.is_none()
     }
 
+    /// Whether a deletion is answered with the object, as upstream's storage of the kind is configured.
+    pub fn returns_deleted(&self) -> bool {
+        let core = ["namespaces", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates"];
+        let storage = ["csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses"];
+        let resource = &*self.resource;
+        match &*self.gvk.group {
+            "" => core.contains(&resource) || matches!(resource, "resourcequotas" | "serviceaccounts" | "services"),
+            "storage.k8s.io" => storage.contains(&resource),
+            "resource.k8s.io" => true,
+            _ => false,
+        }
+    }
+
     /// What failures call it: one kind under several groups has one name inside of upstream.
     pub fn called(&self) -> GroupKind {
         GroupKind { group: self.storage.group.clone(), kind: self.gvk.kind.clone() }

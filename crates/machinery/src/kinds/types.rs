@@ -21,6 +21,8 @@ pub struct Type {
     pub preserve_unknown: bool,
     /// The value is a whole object with apiVersion, kind and metadata (`x-kubernetes-embedded-resource`).
     pub embedded_resource: bool,
+    /// Which of its fields exclude each other, as OpenAPI definitions say it (`x-kubernetes-unions`).
+    pub unions: Option<Value>,
     /// The JSON view, sorted by name: fields of messages that Go inlines stand here like own ones.
     pub fields: Box<[Field]>,
     /// The protobuf view, sorted by number. Empty for types without protobuf form.
@@ -39,6 +41,7 @@ impl Type {
             atomic: false,
             preserve_unknown: false,
             embedded_resource: false,
+            unions: None,
             fields: fields.into(),
             wire: Box::default(),
             published: None,
@@ -98,6 +101,10 @@ pub struct Field {
     pub nullable: bool,
     /// How server-side apply merges a list. `Atomic` when the field is no list.
     pub list: ListType,
+    /// Whether the OpenAPI definition says so.
+    pub tells_list: bool,
+    /// The OpenAPI definition is a reference to its type and nothing else.
+    pub bare: bool,
     /// How server-side apply merges a map or an object, where the field says so.
     pub map: Option<MapType>,
     /// How strategic merge patch treats the field.
@@ -129,6 +136,8 @@ impl Field {
             required: false,
             nullable: false,
             list: ListType::Atomic,
+            tells_list: false,
+            bare: false,
             map: None,
             patch: PatchStrategy::default(),
             merge_key: None,

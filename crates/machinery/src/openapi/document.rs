@@ -9,9 +9,9 @@ use sha2::{Digest as _, Sha256};
 use super::{Texts, operations::PATCH, paths, schema};
 use crate::kinds::{Kind, KindTable, TypeId};
 
-/// Types which operations name, besides those of the kinds.
-const COMMON: [(&str, &str, &str); 3] =
-    [("", "v1", "Status"), ("meta.k8s.io", "v1", "DeleteOptions"), ("", "v1", "APIResourceList")];
+/// What documents are called, and those of versions that definitions make.
+pub(super) const TITLE: &str = "Kubernetes";
+pub(super) const CUSTOM_TITLE: &str = "Kubernetes CRD Swagger";
 
 /// The index at `/openapi/v3`: each document's URL carries its [`hash`]. The URLs have no prefix of a logical cluster: clients
 /// put their own before what starts with `/openapi/v3`.
@@ -36,23 +36,28 @@ pub fn document(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &d
     // Of a version that definitions make nothing is told but its kinds.
     let is_own = kinds.is_empty() || kinds.iter().any(|(_, kind)| kind.is_typed());
     let mut paths = if is_own { paths::of_version(version) } else { Map::new() };
-    for (table, kind) in kinds {
+    for (table, kind) in &kinds {
         paths::add(&mut paths, table, kind);
-        let named = GroupKinds::new(table, version);
+        let named = GroupKinds::new(table, version, kind.is_typed());
         for root in roots(table, kind) {
             add_schemas(&mut schemas, table, root, &named, texts);
         }
     }
-    schemas.insert(PATCH.to_owned(), json!({"type": "object"}));
-    json!({
+    paths.values_mut().for_each(paths::share_parameters);
+    if kinds.iter().any(|(_, kind)| kind.has_verb("patch")) {
+        schemas.insert(PATCH.to_owned(), json!({"type": "object"}));
+    }
+    let mut document = json!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": release()},
+        "info": {"title": CUSTOM_TITLE, "version": "v0.1.0"},
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": security(),
-        },
-    })
+        "components": {"schemas": schemas},
+    });
+    if is_own {
+        document["info"] = json!({"title": TITLE, "version": release()});
+        document["components"]["securitySchemes"] = security();
+    }
+    document
 }
 
 /// How clients show who they are.
@@ -71,10 +76,18 @@ pub(super) fn release() -> String {
 /// The types that the operations of a kind name.
 fn roots(table: &KindTable, kind: &Kind) -> Vec<TypeId> {
     let lists = kind.list_kind.iter().map(|list| kind.group_version().kind(list.clone()));
-    let subresources = kind.subresources.iter().map(|sub| sub.gvk.clone());
-    let common = COMMON.iter().filter(|(.., name)| kind.is_typed() || *name != "APIResourceList");
-    let common = common.map(|(group, version, kind)| GroupVersionKind::new(*group, *version, *kind));
-    let named = lists.chain(subresources).chain(common);
+    // Options of connections are parameters.
+    let subresources = kind.subresources.iter().filter(|sub| !sub.gvk.kind.ends_with("Options"));
+    let deletes = kind.has_verb("delete") || kind.has_verb("deletecollection");
+    let common = [
+        ("", "Status", deletes),
+        ("meta.k8s.io", "DeleteOptions", deletes),
+        ("meta.k8s.io", "WatchEvent", kind.is_typed() && kind.has_verb("watch")),
+        ("", "APIResourceList", kind.is_typed()),
+    ];
+    let common = common.into_iter().filter(|(.., is_named)| *is_named);
+    let common = common.map(|(group, name, _)| GroupVersionKind::new(group, "v1", name));
+    let named = lists.chain(subresources.map(|sub| sub.gvk.clone())).chain(common);
     let ids = named.filter_map(|gvk| table.object_type(&gvk.group, &gvk.version, &gvk.kind));
     [kind.schema].into_iter().chain(ids).collect()
 }
@@ -102,18 +115,55 @@ fn add_schemas(
     }
 }
 
+/// The versions of groups that client-go 0.36 knows, served or not. The options kinds belong to every version: each document of
+/// Kubernetes' own kinds names its version, those of custom resources name all of these.
+const CLIENT_VERSIONS: [(&str, &str); 22] = [
+    ("", "v1"),
+    ("admissionregistration.k8s.io", "v1 v1alpha1 v1beta1"),
+    ("apps", "v1 v1beta1 v1beta2"),
+    ("authentication.k8s.io", "v1 v1alpha1 v1beta1"),
+    ("authorization.k8s.io", "v1 v1beta1"),
+    ("autoscaling", "v1 v2"),
+    ("batch", "v1 v1beta1"),
+    ("certificates.k8s.io", "v1 v1alpha1 v1beta1"),
+    ("coordination.k8s.io", "v1 v1alpha2 v1beta1"),
+    ("discovery.k8s.io", "v1 v1beta1"),
+    ("events.k8s.io", "v1 v1beta1"),
+    ("extensions", "v1beta1"),
+    ("flowcontrol.apiserver.k8s.io", "v1 v1beta1 v1beta2 v1beta3"),
+    ("internal.apiserver.k8s.io", "v1alpha1"),
+    ("networking.k8s.io", "v1 v1beta1"),
+    ("node.k8s.io", "v1 v1alpha1 v1beta1"),
+    ("policy", "v1 v1beta1"),
+    ("rbac.authorization.k8s.io", "v1 v1alpha1 v1beta1"),
+    ("resource.k8s.io", "v1 v1alpha3 v1beta1 v1beta2"),
+    ("scheduling.k8s.io", "v1 v1alpha2 v1beta1"),
+    ("storage.k8s.io", "v1 v1alpha1 v1beta1"),
+    ("storagemigration.k8s.io", "v1beta1"),
+];
+
+fn client_versions() -> Vec<GroupVersion> {
+    let of_group = |(group, versions): &(&'static str, &'static str)| {
+        let group = *group;
+        versions.split(' ').map(move |version| GroupVersion::new(group, version)).collect::<Vec<_>>()
+    };
+    CLIENT_VERSIONS.iter().flat_map(of_group).collect()
+}
+
 /// Which kinds a type stands for.
 struct GroupKinds(BTreeSet<(TypeId, GroupVersionKind)>);
 
 impl GroupKinds {
-    fn new(table: &KindTable, version: &GroupVersion) -> Self {
+    /// `is_own` says that the version is none that definitions make.
+    fn new(table: &KindTable, version: &GroupVersion, is_own: bool) -> Self {
         let resources = [table, KindTable::builtin()].into_iter().flat_map(|table| table.kinds());
         let resources = resources.map(|kind| (kind.schema, kind.gvk.clone()));
         let objects = [table, KindTable::builtin()].into_iter().flat_map(|table| table.objects());
-        // The options kinds belong to every version; each document names its own.
-        let objects = objects.map(|(gvk, id)| match &*gvk.group {
-            "meta.k8s.io" => (id, version.kind(gvk.kind.clone())),
-            _ => (id, gvk.clone()),
+        let core = GroupVersion::new("", "v1");
+        let versions = if is_own { vec![core, version.clone()] } else { client_versions() };
+        let objects = objects.flat_map(|(gvk, id)| match &*gvk.group {
+            "meta.k8s.io" => versions.iter().map(|version| (id, version.kind(gvk.kind.clone()))).collect(),
+            _ => vec![(id, gvk.clone())],
         });
         Self(resources.chain(objects).collect())
     }

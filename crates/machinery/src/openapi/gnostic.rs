@@ -48,7 +48,7 @@ fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 /// A message within a message.
-fn part(out: &mut Vec<u8>, at: u32, write: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn part(out: &mut Vec<u8>, at: u32, write: impl FnOnce(&mut Vec<u8>)) {
     let Ok(()) = message(out, at, |out| {
         write(out);
         Ok::<(), Infallible>(())
@@ -56,7 +56,7 @@ fn part(out: &mut Vec<u8>, at: u32, write: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// The strings of an object that have a field.
-fn texts(out: &mut Vec<u8>, from: &Value, fields: &[(&str, u32)]) {
+pub(super) fn texts(out: &mut Vec<u8>, from: &Value, fields: &[(&str, u32)]) {
     for (name, at) in fields {
         if let Some(text) = from[*name].as_str() {
             bytes(out, *at, text.as_bytes());
@@ -64,14 +64,14 @@ fn texts(out: &mut Vec<u8>, from: &Value, fields: &[(&str, u32)]) {
     }
 }
 
-fn text_list(out: &mut Vec<u8>, at: u32, list: &Value) {
+pub(super) fn text_list(out: &mut Vec<u8>, at: u32, list: &Value) {
     for text in list.as_array().into_iter().flatten().filter_map(Value::as_str) {
         bytes(out, at, text.as_bytes());
     }
 }
 
 /// A map as gnostic has it: pairs of name and value.
-fn named(out: &mut Vec<u8>, at: u32, map: &Value, write: impl Fn(&mut Vec<u8>, &Value)) {
+pub(super) fn named(out: &mut Vec<u8>, at: u32, map: &Value, write: impl Fn(&mut Vec<u8>, &Value)) {
     for (name, value) in entries(map) {
         part(out, at, |out| {
             bytes(out, 1, name.as_bytes());
@@ -80,11 +80,11 @@ fn named(out: &mut Vec<u8>, at: u32, map: &Value, write: impl Fn(&mut Vec<u8>, &
     }
 }
 
-fn any(out: &mut Vec<u8>, at: u32, value: &Value) {
+pub(super) fn any(out: &mut Vec<u8>, at: u32, value: &Value) {
     part(out, at, |out| bytes(out, 2, value.to_string().as_bytes()));
 }
 
-fn extensions(out: &mut Vec<u8>, at: u32, from: &Value) {
+pub(super) fn extensions(out: &mut Vec<u8>, at: u32, from: &Value) {
     for (name, value) in entries(from).filter(|(name, _)| name.starts_with("x-")) {
         part(out, at, |out| {
             bytes(out, 1, name.as_bytes());
@@ -93,7 +93,7 @@ fn extensions(out: &mut Vec<u8>, at: u32, from: &Value) {
     }
 }
 
-fn flag(out: &mut Vec<u8>, at: u32, value: &Value) {
+pub(super) fn flag(out: &mut Vec<u8>, at: u32, value: &Value) {
     if value == &Value::Bool(true) {
         number(out, at, 1);
     }

@@ -4,13 +4,15 @@
 //! list types and merge keys, defaults, `x-kubernetes-group-version-kind` for `kubectl explain`; operations carry their action,
 //! kind and query parameters, by which kubectl learns that the server checks fields itself (`fieldValidation`).
 //!
-//! [`swagger`] joins them into the v2 document that older readers want, [`swagger_protobuf`] encodes it for client-go.
+//! [`swagger`] joins them into the v2 document that older readers want, [`swagger_protobuf`] encodes it for client-go, as
+//! [`document_protobuf`] does with each of them.
 //!
 //! Making a document costs milliseconds; the caller makes each when it is first asked for, and keeps the bytes with their
 //! [`hash`]. Logical clusters without kinds of their own share them.
 
 mod document;
 mod gnostic;
+mod gnostic_v3;
 mod operations;
 mod paths;
 mod schema;
@@ -22,6 +24,7 @@ mod tests;
 
 pub use document::{document, hash, index};
 pub use gnostic::{SWAGGER_PROTOBUF, swagger_protobuf};
+pub use gnostic_v3::{DOCUMENT_PROTOBUF, document_protobuf};
 pub use swagger::swagger;
 pub use texts::{NoTexts, OwnTexts};
 

@@ -4,26 +4,33 @@ use portolan_types::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::document::group_version_kind;
-use crate::kinds::{FieldKind, Scalar, Type};
+use crate::kinds::{Field, FieldKind, Scalar, Type};
 
 /// The definition name of patches; the body itself has no type.
 pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// Media types of answers, and those which only kinds with a protobuf form have.
-const ANSWERS: &[&str] = &["application/json", "application/yaml"];
+pub(super) const ANSWERS: &[&str] = &["application/json", "application/yaml"];
 const STREAMS: &[&str] = &["application/json;stream=watch"];
-const PROTOBUF: &[&str] = &["application/vnd.kubernetes.protobuf"];
+pub(super) const PROTOBUF: &[&str] = &["application/vnd.kubernetes.protobuf"];
 const PROTOBUF_STREAMS: &[&str] = &["application/vnd.kubernetes.protobuf;stream=watch"];
+/// Media types of texts that stand for objects.
+const TEXTS: &[&str] = &["text/plain"];
+/// Media types of bodies. Those of custom resources are told one by one.
+pub(super) const ANYTHING: &[&str] = &["*/*"];
 
-/// Query parameters of writes, and those that only some of them have.
+/// Query parameters of the options of each verb.
+const READ: &[(&str, &str)] = &[("resourceVersion", "string")];
 const WRITE: &[(&str, &str)] = &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 const FORCE: &[(&str, &str)] = &[("force", "boolean")];
 const DELETE: &[(&str, &str)] = &[
     ("dryRun", "string"),
     ("gracePeriodSeconds", "integer"),
+    ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
     ("orphanDependents", "boolean"),
     ("propagationPolicy", "string"),
 ];
@@ -35,41 +42,89 @@ const SELECT: &[(&str, &str)] = &[
     ("resourceVersion", "string"),
     ("resourceVersionMatch", "string"),
     ("sendInitialEvents", "boolean"),
+    ("shardSelector", "string"),
     ("timeoutSeconds", "integer"),
 ];
 const WATCH: &[(&str, &str)] = &[("allowWatchBookmarks", "boolean"), ("watch", "boolean")];
 
+/// The place of a media type among others, as upstream names them.
+pub(super) fn media_type_rank(media: &str) -> usize {
+    let all = [TEXTS, ANSWERS, PROTOBUF, STREAMS, PROTOBUF_STREAMS].concat();
+    let place = all.iter().position(|known| *known == media).unwrap_or(all.len());
+    place + usize::from(media.starts_with("application/apply"))
+}
+
 /// What an operation is about.
 pub(super) struct Subject<'a> {
-    /// The kind that the operation takes and answers.
+    /// The kind that the operation says it is about.
     pub(super) gvk: &'a GroupVersionKind,
-    /// The type of its objects.
+    /// The type of the objects that it takes and answers.
     pub(super) schema: &'a Type,
     /// The definition name of its list's type.
     pub(super) list: Option<&'a str>,
     /// `core_v1` and the like.
     pub(super) tag: &'a str,
+    /// Whether a definition makes the kind. Upstream writes operations on custom resources by other code.
+    pub(super) is_custom: bool,
+    /// Whether a deletion is answered with the object.
+    pub(super) returns_deleted: bool,
 }
 
-/// The method and the operation for a verb, without its id. `None` for verbs that have no operation of their own (`watch`).
+impl Subject<'_> {
+    fn bodies(&self) -> &'static [&'static str] {
+        if self.is_custom { ANSWERS } else { ANYTHING }
+    }
+
+    /// The media types of answers to a verb.
+    fn answers(&self, verb: &str) -> Vec<&'static str> {
+        match (verb, self.is_custom || self.schema.wire.is_empty()) {
+            ("list", _) if self.is_custom => ANSWERS.to_vec(),
+            ("list" | "watch" | "watchlist", false) => [ANSWERS, PROTOBUF, STREAMS, PROTOBUF_STREAMS].concat(),
+            ("list" | "watch" | "watchlist", true) => [ANSWERS, STREAMS].concat(),
+            (_, false) => [ANSWERS, PROTOBUF].concat(),
+            (_, true) => ANSWERS.to_vec(),
+        }
+    }
+
+    /// The bodies of patches. kubectl sends a strategic merge patch where this names it, else a merge patch; as on a real server,
+    /// the kinds that have it are those with a protobuf form.
+    fn patches(&self) -> Value {
+        let mut types =
+            vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+        if !self.is_custom && !self.schema.wire.is_empty() {
+            types.push("application/strategic-merge-patch+json");
+        }
+        content(&types, PATCH)
+    }
+}
+
+/// The method and the operation for a verb, without its id; `watch` and `watchlist` are those at paths of their own. `None` for
+/// what is no verb.
 pub(super) fn operation(verb: &str, subject: &Subject<'_>) -> Option<(&'static str, Value)> {
     let object = &*subject.schema.name;
+    let body = |schema: &str| Some(content(subject.bodies(), schema));
     let (method, action, parameters, body, answers) = match verb {
+        "get" if subject.is_custom => ("get", "get", vec![READ], None, vec![(200, object)]),
         "get" => ("get", "get", vec![], None, vec![(200, object)]),
         "list" => ("get", "list", vec![SELECT, WATCH], None, vec![(200, subject.list?)]),
-        "create" => {
-            let answers = vec![(200, object), (201, object), (202, object)];
-            ("post", "post", vec![WRITE], Some(content(&["*/*"], object)), answers)
+        "watch" => ("get", "watch", vec![SELECT, WATCH], None, vec![(200, WATCH_EVENT)]),
+        "watchlist" => ("get", "watchlist", vec![SELECT, WATCH], None, vec![(200, WATCH_EVENT)]),
+        "create" => ("post", "post", vec![WRITE], body(object), vec![(200, object), (201, object), (202, object)]),
+        "update" => ("put", "put", vec![WRITE], body(object), vec![(200, object), (201, object)]),
+        "patch" => {
+            let mut answers = vec![(200, object)];
+            answers.extend((!subject.is_custom).then_some((201, object)));
+            ("patch", "patch", vec![WRITE, FORCE], Some(subject.patches()), answers)
         }
-        "update" => ("put", "put", vec![WRITE], Some(content(&["*/*"], object)), vec![(200, object), (201, object)]),
-        "patch" => ("patch", "patch", vec![WRITE, FORCE], Some(patches(subject)), vec![(200, object), (201, object)]),
         "delete" => {
-            let body = content(&["*/*"], DELETE_OPTIONS);
-            ("delete", "delete", vec![DELETE], Some(body), vec![(200, STATUS), (202, STATUS)])
+            let left = if subject.returns_deleted { object } else { STATUS };
+            ("delete", "delete", vec![DELETE], body(DELETE_OPTIONS), vec![(200, left), (202, left)])
+        }
+        "deletecollection" if subject.is_custom => {
+            ("delete", "deletecollection", vec![SELECT, WATCH], None, vec![(200, STATUS)])
         }
         "deletecollection" => {
-            let body = content(&["*/*"], DELETE_OPTIONS);
-            ("delete", "deletecollection", vec![DELETE, SELECT], Some(body), vec![(200, STATUS)])
+            ("delete", "deletecollection", vec![DELETE, SELECT], body(DELETE_OPTIONS), vec![(200, STATUS)])
         }
         _ => return None,
     };
@@ -80,7 +135,9 @@ pub(super) fn operation(verb: &str, subject: &Subject<'_>) -> Option<(&'static s
         "x-kubernetes-group-version-kind": group_version_kind(subject.gvk),
     });
     if !parameters.is_empty() {
-        operation["parameters"] = parameters.concat().iter().map(|(name, kind)| query(name, kind)).collect();
+        let mut parameters = parameters.concat();
+        parameters.sort_unstable();
+        operation["parameters"] = parameters.iter().map(|(name, kind)| query(name, kind)).collect();
     }
     if let Some(body) = body {
         operation["requestBody"] = json!({"content": body});
@@ -89,33 +146,28 @@ pub(super) fn operation(verb: &str, subject: &Subject<'_>) -> Option<(&'static s
         }
     }
     for (code, schema) in answers {
-        let types = answers_of(verb, subject.schema);
         operation["responses"][code.to_string()] =
-            json!({"description": reason(code), "content": content(&types, schema)});
+            json!({"description": reason(code), "content": content(&subject.answers(verb), schema)});
     }
     Some((method, operation))
 }
 
-/// The operation for the other verbs of a subresource that is a connection, not an object (`pods/exec`). Its options are the
-/// query parameters.
+/// The method and the operation for a verb of a subresource that is a connection, not an object (`pods/exec`). Its options are
+/// the query parameters.
 pub(super) fn connection(verb: &str, subject: &Subject<'_>) -> Option<(&'static str, Value)> {
     let method = match verb {
         "create" => "post",
         "delete" => "delete",
         "get" => "get",
+        "head" => "head",
+        "options" => "options",
         "patch" => "patch",
         "update" => "put",
         _ => return None,
     };
-    let options = subject.schema.fields.iter().filter(|field| field.number != 0);
-    let parameters = options.map(|field| match field.kind {
-        FieldKind::Scalar(Scalar::Bool) => query(&field.name, "boolean"),
-        FieldKind::Scalar(Scalar::Int32 | Scalar::Int64) => query(&field.name, "integer"),
-        _ => query(&field.name, "string"),
-    });
     let operation = json!({
         "tags": [subject.tag],
-        "parameters": parameters.collect::<Vec<_>>(),
+        "parameters": options(subject.schema),
         "responses": {
             "200": {"description": "OK", "content": {"*/*": {"schema": {"type": "string"}}}},
             "401": {"description": "Unauthorized"},
@@ -126,26 +178,30 @@ pub(super) fn connection(verb: &str, subject: &Subject<'_>) -> Option<(&'static 
     Some((method, operation))
 }
 
-fn answers_of(verb: &str, schema: &Type) -> Vec<&'static str> {
-    match (verb, schema.wire.is_empty()) {
-        ("list", false) => [ANSWERS, PROTOBUF, STREAMS, PROTOBUF_STREAMS].concat(),
-        ("list", true) => [ANSWERS, STREAMS].concat(),
-        (_, false) => [ANSWERS, PROTOBUF].concat(),
-        (_, true) => ANSWERS.to_vec(),
-    }
+/// The operation that reads a log: a text, by options.
+pub(super) fn log(subject: &Subject<'_>, by: &Type) -> Option<(&'static str, Value)> {
+    let (method, mut operation) = operation("get", subject)?;
+    let types = [TEXTS, &subject.answers("get")].concat();
+    let texts = types.iter().map(|media| (media.to_string(), json!({"schema": {"type": "string"}})));
+    operation["responses"]["200"]["content"] = Value::Object(texts.collect());
+    operation["parameters"] = options(by);
+    Some((method, operation))
 }
 
-/// The bodies of patches. kubectl sends a strategic merge patch where this names it, else a merge patch; as on a real server,
-/// the kinds that have it are those with a protobuf form.
-fn patches(subject: &Subject<'_>) -> Value {
-    let mut types = vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
-    if !subject.schema.wire.is_empty() {
-        types.push("application/strategic-merge-patch+json");
-    }
-    content(&types, PATCH)
+/// The fields of options as query parameters, times left out.
+fn options(of: &Type) -> Value {
+    let plain = |field: &&Field| !matches!(field.kind, FieldKind::Special(_) | FieldKind::Message(_));
+    let options = of.fields.iter().filter(|field| field.number != 0).filter(plain);
+    let parameters = options.map(|field| match field.kind.element() {
+        FieldKind::Scalar(Scalar::Bool) => query(&field.name, "boolean"),
+        FieldKind::Scalar(Scalar::Int32 | Scalar::Int64) => query(&field.name, "integer"),
+        _ => query(&field.name, "string"),
+    });
+    parameters.collect()
 }
 
-fn content(types: &[&str], schema: &str) -> Value {
+/// A schema by media type.
+pub(super) fn content(types: &[&str], schema: &str) -> Value {
     let schema = json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}});
     Value::Object(types.iter().map(|media| (media.to_string(), schema.clone())).collect())
 }

@@ -3,8 +3,8 @@
 use portolan_types::{GroupVersion, GroupVersionKind};
 use serde_json::{Map, Value, json};
 
-use super::operations::{Subject, connection, operation, query};
-use crate::kinds::{Kind, KindTable};
+use super::operations::{ANSWERS, PROTOBUF, Subject, connection, content, log, operation, query};
+use crate::kinds::{Kind, KindTable, Subresource, Type};
 
 /// `/api/v1` or `/apis/{group}/{version}`.
 pub(super) fn root(version: &GroupVersion) -> String {
@@ -16,12 +16,13 @@ pub(super) fn root(version: &GroupVersion) -> String {
 
 /// The path of the resource list.
 pub(super) fn of_version(version: &GroupVersion) -> Map<String, Value> {
-    let list = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
+    let list = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
+    let types = [ANSWERS, PROTOBUF].concat();
     let get = json!({
         "tags": [tag(version)],
         "operationId": format!("get{}APIResources", capital(&camel(version))),
         "responses": {
-            "200": {"description": "OK", "content": {"application/json": {"schema": {"$ref": list}}}},
+            "200": {"description": "OK", "content": content(&types, list)},
             "401": {"description": "Unauthorized"},
         },
     });
@@ -31,13 +32,13 @@ pub(super) fn of_version(version: &GroupVersion) -> Map<String, Value> {
 /// Adds the paths of a kind and of its subresources.
 pub(super) fn add(paths: &mut Map<String, Value>, table: &KindTable, kind: &Kind) {
     let version = kind.group_version();
-    let base = match kind.namespaced {
-        true => format!("{}/namespaces/{{namespace}}/{}", root(&version), kind.resource),
-        false => format!("{}/{}", root(&version), kind.resource),
+    let (scope, place) = match kind.namespaced {
+        true => ("Namespaced", "namespaces/{namespace}/"),
+        false => ("", ""),
     };
-    let scope = if kind.namespaced { "Namespaced" } else { "" };
+    let base = format!("{}/{place}{}", root(&version), kind.resource);
     let object = format!("{base}/{{name}}");
-    let mut adder = Adder { paths, table, version: &version };
+    let mut adder = Adder { paths, table, version: &version, kind };
     for verb in &kind.verbs {
         let id =
             |word: &str, infix: &str| format!("{word}{}{infix}{scope}{}", capital(&camel(&version)), kind.gvk.kind);
@@ -49,6 +50,10 @@ pub(super) fn add(paths: &mut Map<String, Value>, table: &KindTable, kind: &Kind
             "list" => (&base, id("list", "")),
             "create" => (&base, id("create", "")),
             "deletecollection" => (&base, id("delete", "Collection")),
+            "watch" => {
+                adder.add_watches(place, scope);
+                continue;
+            }
             _ => continue,
         };
         adder.add(path, verb, &kind.gvk, id);
@@ -59,23 +64,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, table: &KindTable, kind: &Kind
         adder.add(&path, "list", &kind.gvk, id);
     }
     for sub in &kind.subresources {
-        let path = format!("{object}/{}", sub.name);
-        for verb in &sub.verbs {
-            let word = match &**verb {
-                "get" => "read",
-                "update" => "replace",
-                other => other,
-            };
-            let group = capital(&camel(&version));
-            let own = format!("{scope}{}{}", kind.gvk.kind, capital(&sub.name));
-            let id = match (sub.gvk.kind.ends_with("Options"), &**verb) {
-                (true, "create") => format!("connect{group}Post{own}"),
-                (true, "update") => format!("connect{group}Put{own}"),
-                (true, verb) => format!("connect{group}{}{own}", capital(verb)),
-                (false, _) => format!("{word}{group}{own}"),
-            };
-            adder.add(&path, verb, &sub.gvk, id);
-        }
+        adder.add_subresource(&format!("{object}/{}", sub.name), sub, scope);
     }
 }
 
@@ -83,31 +72,124 @@ struct Adder<'a> {
     paths: &'a mut Map<String, Value>,
     table: &'a KindTable,
     version: &'a GroupVersion,
+    kind: &'a Kind,
 }
 
 impl Adder<'_> {
+    /// Adds what can be done with objects of a kind that are at a path: the kind itself, or that of a subresource.
     fn add(&mut self, path: &str, verb: &str, gvk: &GroupVersionKind, id: String) {
-        let schema = |kind: &str| Some(self.table.get(self.table.object_type(&gvk.group, &gvk.version, kind)?));
-        let Some(own) = schema(&gvk.kind) else { return };
-        let list = schema(&format!("{}List", gvk.kind)).map(|list| &*list.name);
-        let subject = Subject { gvk, schema: own, list, tag: &tag(self.version) };
-        let made = match gvk.kind.ends_with("Options") {
-            true => connection(verb, &subject),
-            false => operation(verb, &subject),
+        self.add_made(path, gvk, id, |subject| match gvk.kind.ends_with("Options") {
+            true => connection(verb, subject),
+            false => operation(verb, subject),
+        });
+    }
+
+    fn add_made(
+        &mut self,
+        path: &str,
+        gvk: &GroupVersionKind,
+        id: String,
+        make: impl FnOnce(&Subject<'_>) -> Option<(&'static str, Value)>,
+    ) {
+        let Some(schema) = self.type_of(gvk) else { return };
+        let list = self.kind.list_kind.as_ref().and_then(|list| self.type_of(&self.version.kind(list.clone())));
+        let is_custom = !self.kind.is_typed();
+        let subject = Subject {
+            gvk: if is_custom { &self.kind.gvk } else { gvk },
+            schema,
+            list: list.map(|list| &*list.name),
+            tag: &tag(self.version),
+            is_custom,
+            // Namespaces are wrapped, and say otherwise.
+            returns_deleted: self.kind.returns_deleted() && gvk.kind.as_ref() != "Namespace",
         };
-        let Some((method, mut operation)) = made else { return };
+        let Some((method, mut operation)) = make(&subject) else { return };
         operation["operationId"] = id.into();
-        let item = self.paths.entry(path).or_insert_with(|| json!({"parameters": path_parameters(path)}));
+        let is_connection = operation["x-kubernetes-action"] == "connect";
+        let item = self.paths.entry(path);
+        let item = item.or_insert_with(|| json!({"parameters": path_parameters(path, is_connection)}));
         item[method] = operation;
+    }
+
+    fn type_of(&self, gvk: &GroupVersionKind) -> Option<&Type> {
+        Some(self.table.get(self.table.object_type(&gvk.group, &gvk.version, &gvk.kind)?))
+    }
+
+    /// Adds the old paths of watches, which custom resources do not have.
+    fn add_watches(&mut self, place: &str, scope: &str) {
+        let Kind { gvk, resource, .. } = self.kind;
+        if !self.kind.is_typed() {
+            return;
+        }
+        let (root, id) = (format!("{}/watch", root(self.version)), capital(&camel(self.version)));
+        let path = format!("{root}/{place}{resource}");
+        self.add(&path, "watchlist", gvk, format!("watch{id}{scope}{}List", gvk.kind));
+        self.add(&format!("{path}/{{name}}"), "watch", gvk, format!("watch{id}{scope}{}", gvk.kind));
+        if self.kind.namespaced {
+            let id = format!("watch{id}{}ListForAllNamespaces", gvk.kind);
+            self.add(&format!("{root}/{resource}"), "watchlist", gvk, id);
+        }
+    }
+
+    fn add_subresource(&mut self, path: &str, sub: &Subresource, scope: &str) {
+        let group = capital(&camel(self.version));
+        let own = format!("{scope}{}{}", self.kind.gvk.kind, capital(&sub.name));
+        if &*sub.name == "log" {
+            let by = self.type_of(&self.version.kind("PodLogOptions")).cloned();
+            let id = format!("read{group}{own}");
+            return self.add_made(path, &sub.gvk, id, |subject| log(subject, by.as_ref()?));
+        }
+        let is_connection = sub.gvk.kind.ends_with("Options");
+        let is_proxy = is_connection && &*sub.name == "proxy";
+        let more = if is_proxy { &["head", "options"][..] } else { &[] };
+        for verb in sub.verbs.iter().map(|verb| &**verb).chain(more.iter().copied()) {
+            let word = match verb {
+                "get" if !is_connection => "read",
+                "update" if !is_connection => "replace",
+                "create" if is_connection => "Post",
+                "update" => "Put",
+                other => other,
+            };
+            let id = match is_connection {
+                true => format!("connect{group}{}{own}", capital(word)),
+                false => format!("{word}{group}{own}"),
+            };
+            if is_proxy {
+                self.add(&format!("{path}/{{path}}"), verb, &sub.gvk, format!("{id}WithPath"));
+            }
+            self.add(path, verb, &sub.gvk, id);
+        }
     }
 }
 
-fn path_parameters(path: &str) -> Vec<Value> {
-    let named = ["name", "namespace"].into_iter().filter(|name| path.contains(&format!("{{{name}}}")));
+/// Puts the parameters that all operations of a path have beside them, in order of their names.
+pub(super) fn share_parameters(item: &mut Value) {
+    let Some(item) = item.as_object_mut() else { return };
+    let Some(Value::Array(mut shared)) = item.remove("parameters") else { return };
+    let own = |operation: &Value| operation["parameters"].as_array().cloned().unwrap_or_default();
+    let mut all = item.values().map(own);
+    let first = all.next().unwrap_or_default();
+    let common = all.fold(first, |common, other| common.into_iter().filter(|one| other.contains(one)).collect());
+    for parameters in item.values_mut().filter_map(|operation| operation.get_mut("parameters")?.as_array_mut()) {
+        parameters.retain(|one| !common.contains(one));
+    }
+    for operation in item.values_mut().filter_map(Value::as_object_mut) {
+        if operation.get("parameters").is_some_and(|own| own == &json!([])) {
+            operation.remove("parameters");
+        }
+    }
+    shared.extend(common);
+    let place = |own: &Value| ["name", "in"].map(|key| own[key].as_str().unwrap_or_default().to_owned());
+    shared.sort_by_cached_key(place);
+    item.insert("parameters".to_owned(), shared.into());
+}
+
+fn path_parameters(path: &str, is_connection: bool) -> Vec<Value> {
+    let named = ["name", "namespace", "path"].into_iter().filter(|name| path.contains(&format!("{{{name}}}")));
     let named = named.map(
         |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}}),
     );
-    named.chain([query("pretty", "string")]).collect()
+    named.chain((!is_connection).then(|| query("pretty", "string"))).collect()
 }
 
 fn tag(version: &GroupVersion) -> String {

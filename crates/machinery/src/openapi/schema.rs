@@ -17,6 +17,9 @@ pub(super) fn of_type(table: &KindTable, own: &Type, texts: &dyn Texts) -> Value
     if own.atomic {
         schema["x-kubernetes-map-type"] = "atomic".into();
     }
+    if let Some(unions) = &own.unions {
+        schema["x-kubernetes-unions"] = unions.clone();
+    }
     if own.preserve_unknown {
         schema["x-kubernetes-preserve-unknown-fields"] = true.into();
     }
@@ -68,16 +71,18 @@ fn of_field(table: &KindTable, field: &Field) -> Value {
         FieldKind::Map(element) => json!({"type": "object", "additionalProperties": of_element(table, element, field)}),
         kind => of_value(table, kind, field),
     };
+    if field.bare {
+        return schema;
+    }
     if let Some(reference) = schema.as_object_mut().and_then(|schema| schema.remove("$ref")) {
         // Siblings of a bare reference would be ignored.
         schema["allOf"] = json!([{"$ref": reference}]);
     }
     let default = field.declared.clone().or_else(|| field.trivial_default());
-    let is_list = matches!(field.kind, FieldKind::List(_));
     for (name, value) in [
         ("default", default),
         ("nullable", field.nullable.then_some(Value::Bool(true))),
-        ("x-kubernetes-list-type", is_list.then(|| list_type(&field.list))),
+        ("x-kubernetes-list-type", field.tells_list.then(|| list_type(&field.list))),
         ("x-kubernetes-list-map-keys", list_keys(&field.list)),
         ("x-kubernetes-map-type", field.map.map(map_type)),
         ("x-kubernetes-patch-strategy", patch_strategy(field.patch)),

@@ -7,16 +7,29 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::{
+    document::{CUSTOM_TITLE, TITLE, release, security},
+    operations::{ANSWERS, ANYTHING, media_type_rank},
+};
+
 const GVK: &str = "x-kubernetes-group-version-kind";
 const CUSTOM_RESOURCES: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const SELECTABLE: &str = "x-kubernetes-selectable-fields";
+/// What the schema of an embedded object says of every object, and what it requires at its end.
+const METADATA: [&str; 3] = ["apiVersion", "kind", "metadata"];
+const EMBEDDED: [&str; 2] = ["kind", "apiVersion"];
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
 /// The v2 document, from all v3 documents.
 pub fn swagger<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for document in documents {
+        let bodies = match document["info"]["title"] == CUSTOM_TITLE {
+            true => json!(ANSWERS),
+            false => json!(ANYTHING),
+        };
         for (path, item) in entries(&document["paths"]) {
-            paths.insert(path.clone(), path_item(item));
+            paths.insert(path.clone(), path_item(item, &bodies));
         }
         for (name, schema) in entries(&document["components"]["schemas"]) {
             let fresh = schema_of(schema);
@@ -31,10 +44,10 @@ pub fn swagger<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
     }
     json!({
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": super::document::release()},
+        "info": {"title": TITLE, "version": release()},
         "paths": paths,
         "definitions": definitions,
-        "securityDefinitions": super::document::security(),
+        "securityDefinitions": security(),
         "security": [{"BearerToken": []}],
     })
 }
@@ -63,11 +76,12 @@ fn join_kinds(known: &mut Value, fresh: &Value) {
     }
 }
 
-fn path_item(item: &Value) -> Value {
+/// What can be done at a path. `bodies` are the media types of operations that do not say any.
+fn path_item(item: &Value, bodies: &Value) -> Value {
     let mut out = Map::new();
     for (key, value) in entries(item) {
         let value = match METHODS.contains(&key.as_str()) {
-            true => operation(value),
+            true => operation(value, bodies),
             false => value.as_array().into_iter().flatten().map(parameter).collect(),
         };
         out.insert(key.clone(), value);
@@ -75,8 +89,8 @@ fn path_item(item: &Value) -> Value {
     Value::Object(out)
 }
 
-fn operation(from: &Value) -> Value {
-    let mut out = Map::new();
+fn operation(from: &Value, bodies: &Value) -> Value {
+    let mut out = Map::from_iter([("consumes".to_owned(), bodies.clone())]);
     let mut parameters: Vec<Value> = Vec::new();
     let mut produces = BTreeSet::new();
     for (key, value) in entries(from) {
@@ -84,14 +98,13 @@ fn operation(from: &Value) -> Value {
             "parameters" => parameters.extend(value.as_array().into_iter().flatten().map(parameter)),
             "requestBody" => {
                 let content = &value["content"];
-                let types: Vec<&String> = entries(content).map(|(media, _)| media).collect();
-                out.insert("consumes".to_owned(), json!(types));
+                out.insert("consumes".to_owned(), ranked(entries(content).map(|(media, _)| media.as_str())));
                 let schema = entries(content).next().map(|(_, content)| schema_of(&content["schema"]));
                 let mut body = json!({"name": "body", "in": "body", "schema": schema});
                 if value["required"] == true {
                     body["required"] = true.into();
                 }
-                parameters.insert(0, body);
+                parameters.push(body);
             }
             "responses" => {
                 let answers = entries(value).map(|(code, answer)| (code.clone(), response(answer, &mut produces)));
@@ -101,11 +114,23 @@ fn operation(from: &Value) -> Value {
         }
     }
     if !parameters.is_empty() {
+        parameters.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
         out.insert("parameters".to_owned(), parameters.into());
     }
-    out.insert("produces".to_owned(), json!(produces));
+    let produces = ranked(produces.iter().map(String::as_str));
+    if from.get("x-kubernetes-action").is_none() {
+        out.insert("consumes".to_owned(), produces.clone()); // of what is no resource
+    }
+    out.insert("produces".to_owned(), produces);
     out.insert("schemes".to_owned(), json!(["https"]));
     Value::Object(out)
+}
+
+/// Media types in the order that upstream names them in.
+fn ranked<'a>(media_types: impl Iterator<Item = &'a str>) -> Value {
+    let mut all: Vec<&str> = media_types.collect();
+    all.sort_by_key(|media| media_type_rank(media));
+    json!(all)
 }
 
 fn parameter(from: &Value) -> Value {
@@ -156,12 +181,13 @@ fn schema_of(from: &Value) -> Value {
 
 /// Readers take what a schema leaves out for unknown, null for a wrong type, and stumble over lists of nothing.
 fn trim(from: &Value, out: &mut Map<String, Value>) {
-    let keeps = from["x-kubernetes-preserve-unknown-fields"] == true;
+    let is = |name: &str| from[name] == true;
+    let (keeps, is_embedded) = (is("x-kubernetes-preserve-unknown-fields"), is("x-kubernetes-embedded-resource"));
     if keeps && from.get(GVK).is_some() {
-        out.retain(|key, _| matches!(key.as_str(), GVK | "type"));
+        out.retain(|key, _| matches!(key.as_str(), GVK | SELECTABLE | "type"));
         return;
     }
-    if from["nullable"] == true {
+    if is("nullable") {
         out.retain(|key, _| !matches!(key.as_str(), "type" | "properties" | "items"));
     } else if keeps {
         out.retain(|key, _| !matches!(key.as_str(), "properties" | "items"));
@@ -171,11 +197,21 @@ fn trim(from: &Value, out: &mut Map<String, Value>) {
         out.remove("type");
     }
     let is_nullable = |name: &Value| name.as_str().is_some_and(|name| from["properties"][name]["nullable"] == true);
+    let (tells_fields, tells_values) =
+        (out.contains_key("properties"), from["additionalProperties"]["nullable"] == true);
     if let Some(required) = out.get_mut("required").and_then(Value::as_array_mut) {
-        required.retain(|name| !is_nullable(name));
+        if keeps && is_embedded && required.ends_with(&EMBEDDED.map(Value::from)) {
+            required.truncate(required.len() - EMBEDDED.len());
+        }
+        required.retain(|name| !(tells_values || tells_fields && is_nullable(name)));
         if required.is_empty() {
             out.remove("required");
         }
+    }
+    if is_embedded && is("nullable") && !keeps {
+        let properties = entries(&from["properties"]).filter(|(name, _)| METADATA.contains(&name.as_str()));
+        let properties = properties.map(|(name, schema)| (name.clone(), schema_of(schema)));
+        out.insert("properties".to_owned(), Value::Object(properties.collect()));
     }
 }
 

@@ -4,10 +4,17 @@ use portolan_types::GroupVersion;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::custom;
+use crate::decode::{FieldValidation, prune_canonical};
 use crate::kinds::{Field, FieldKind, Kind, KindTable, Scalar, TableBuilder, Type};
 
-/// Schemas of real documents without their texts (`e2e/kindtable -openapi`).
+/// Schemas and paths of real documents without their texts (`e2e/kindtable -openapi`).
 const GOLDEN: &str = include_str!("../../testdata/openapi.jsonl");
+
+/// Definitions of custom resources, and what the real builder makes of each (`e2e/kindtable -custom`): both documents without
+/// texts, of version 2 what is added to the server's own.
+const DEFINITIONS: &str = include_str!("../../testdata/definitions.jsonl");
+const CUSTOM: &str = include_str!("../../testdata/custom_openapi.jsonl");
 
 fn builtin() -> Vec<(&'static KindTable, &'static Kind)> {
     let table = KindTable::builtin();
@@ -22,10 +29,7 @@ fn built(version: &str) -> Value {
 fn comparable(schema: &mut Value, theirs: &Value) {
     match schema {
         Value::Object(entries) => {
-            entries.retain(|key, value| !(key == "enum" && value.is_array() || key == "x-kubernetes-unions"));
-            if theirs.get("x-kubernetes-list-type").is_none() {
-                entries.remove("x-kubernetes-list-type");
-            }
+            entries.retain(|key, value| !(key == "enum" && value.is_array()));
             for (key, value) in entries {
                 comparable(value, theirs.get(key).unwrap_or(&Value::Null));
             }
@@ -42,24 +46,25 @@ fn comparable(schema: &mut Value, theirs: &Value) {
     }
 }
 
-/// The golden documents have no enums (they are published with that feature off) but unions, and a few lists without type.
+/// The golden documents have no enums: they are published with that feature off.
 #[test]
-fn schemas_are_those_of_a_real_server() {
+fn schemas_and_paths_are_those_of_a_real_server() {
     for line in GOLDEN.lines() {
         let golden: Value = serde_json::from_str(line).unwrap();
         let name = golden["document"].as_str().unwrap();
         let version = name.trim_start_matches("apis__").replacen("__", "/", 1);
         let ours = built(&version);
         for (name, theirs) in golden["schemas"].as_object().unwrap() {
-            if name.ends_with(".WatchEvent") || name.ends_with(".RawExtension") || name.ends_with(".DeleteOptions") {
-                continue; // only the deprecated watch paths name them; options name their own version only
-            }
             let mut ours = ours["components"]["schemas"][name].clone();
             let mut expected = theirs.clone();
             comparable(&mut ours, theirs);
             comparable(&mut expected, theirs);
             assert_eq!(ours, expected, "{version} {name}");
         }
+        let (mut paths, mut wrong) = (ours["paths"].clone(), Vec::new());
+        without_texts(&mut paths);
+        differences(&version, &paths, &golden["paths"], &mut wrong);
+        assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
     }
 }
 
@@ -88,6 +93,65 @@ fn references(value: &Value, out: &mut BTreeSet<String>) {
         Value::Array(list) => list.iter().for_each(|value| references(value, out)),
         _ => {}
     }
+}
+
+/// The kinds of a definition whose names are free.
+fn defined(definition: &str) -> KindTable {
+    let mut crd: Value = serde_json::from_str(definition).unwrap();
+    let (builtin, resource) = (KindTable::builtin(), "customresourcedefinitions");
+    let kind = builtin.resource("apiextensions.k8s.io", "v1", resource).unwrap();
+    prune_canonical(builtin, kind, &mut crd, FieldValidation::Strict).unwrap();
+    crd["status"] = custom::settled(&crd, &custom::Taken::default(), "2026-01-01T00:00:00Z").unwrap();
+    custom::compile(&crd).unwrap()
+}
+
+fn without_texts(value: &mut Value) {
+    match value {
+        Value::Object(entries) => {
+            entries.retain(|key, value| !(key == "description" && value.is_string()));
+            entries.values_mut().for_each(without_texts);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_texts),
+        _ => {}
+    }
+}
+
+/// Places at which two trees differ.
+fn differences(at: &str, ours: &Value, theirs: &Value, out: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(own), Value::Object(other)) => {
+            let names: BTreeSet<&String> = own.keys().chain(other.keys()).collect();
+            for name in names {
+                differences(&format!("{at}/{name}"), &ours[name], &theirs[name], out);
+            }
+        }
+        (Value::Array(own), Value::Array(other)) if own.len() == other.len() => {
+            let pairs = own.iter().zip(other).enumerate();
+            pairs.for_each(|(index, (ours, theirs))| differences(&format!("{at}/{index}"), ours, theirs, out));
+        }
+        _ if ours == theirs => {}
+        _ => out.push(format!("{at}\n  ours:   {ours}\n  theirs: {theirs}")),
+    }
+}
+
+#[test]
+fn documents_of_definitions_are_those_of_a_real_server() {
+    let mut wrong = Vec::new();
+    for (definition, golden) in DEFINITIONS.lines().zip(CUSTOM.lines()) {
+        let golden: Value = serde_json::from_str(golden).unwrap();
+        let table = defined(definition);
+        let kinds: Vec<(&KindTable, &Kind)> = table.kinds().map(|kind| (&table, &**kind)).collect();
+        let mut v3 = document(&kinds[0].1.group_version(), &kinds, &NoTexts);
+        without_texts(&mut v3);
+        differences("v3", &v3, &golden["v3"], &mut wrong);
+        let mut v2 = swagger([&v3]);
+        let definitions = v2["definitions"].as_object_mut().unwrap();
+        definitions.retain(|name, _| !name.starts_with("io.k8s."));
+        for part in ["paths", "definitions"] {
+            differences(&format!("v2/{part}"), &v2[part], &golden["v2"][part], &mut wrong);
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
 }
 
 /// This is where kubectl looks before it decides who checks the fields.

@@ -20,7 +20,7 @@ mod tests;
 
 pub use envelope::{CONTENT_TYPE, around_items, decode, encode, is_protobuf, push_item, type_of, watch_frame};
 pub(crate) use json::absent;
-pub(crate) use write::{bytes, message, number};
+pub(crate) use write::{bytes, double, message, number};
 
 /// Why bytes cannot be decoded, or a tree not encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -140,7 +140,7 @@ pub(crate) fn message<E>(
     Ok(())
 }
 
-fn double(out: &mut Vec<u8>, number: u32, value: f64) {
+pub(crate) fn double(out: &mut Vec<u8>, number: u32, value: f64) {
     varint(out, u64::from(number) << 3 | 1);
     out.extend_from_slice(&value.to_bits().to_le_bytes());
 }
