@@ -42,13 +42,15 @@ impl ApiServer {
         let is_as_served = |own: &StoredObject| is_as_served(target, &own.record, &desired);
         let (mut places, mut objects, mut cluster) = (Vec::new(), Vec::new(), LogicalClusterId::ROOT);
         for (at, own) in stored.iter().enumerate().filter(|(_, own)| !is_as_served(own)) {
-            objects.push(body(own)?);
-            places.push(at);
+            let object = as_stored(target, body(own)?);
+            places.push((at, api_version(&object) == desired));
+            objects.push(object);
             cluster = own.key.cluster;
         }
         let converted = self.convert(cluster, conversion, &desired, objects).await?;
-        for (at, object) in places.into_iter().zip(converted) {
-            stored[at].record = Arc::new(Record::of(&conversion::from_storage(&target.kind, object)));
+        for ((at, is_complete), object) in places.into_iter().zip(converted) {
+            let object = if is_complete { object } else { conversion::from_other_version(&target.kind, object) };
+            stored[at].record = Arc::new(Record::of(&object));
         }
         Ok(stored)
     }
@@ -188,6 +190,13 @@ impl ApiServer {
         };
         self.conversions.get(key, make).await
     }
+}
+
+/// A stored object as the version that it is stored in has it: pruned and with defaults, as upstream has it before it converts.
+fn as_stored(target: &Target, mut object: Value) -> Value {
+    let stored = target.table.kinds().find(|kind| kind.group_version().to_string() == api_version(&object));
+    stored.iter().for_each(|kind| conversion::complete_stored(kind, &mut object));
+    object
 }
 
 /// As upstream: an error of the server without a reason.

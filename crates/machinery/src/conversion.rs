@@ -4,13 +4,20 @@
 //! horizontal pod autoscalers are autoscaling/v2 ones, whose further fields travel in annotations.
 
 mod events;
+mod internal;
+mod metrics;
 mod scaling;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::kinds::Kind;
+
+pub use internal::{blank, hides_number, internal, is_internal};
+pub(crate) use internal::{served, settle_number};
 
 /// The fields of an object.
 type Fields = Map<String, Value>;
@@ -43,6 +50,53 @@ pub fn from_storage(kind: &Kind, object: Value) -> Value {
     let mut object = convert(kind, object, events::from_core, scaling::from_v2, kind.group_version().to_string());
     if let Some(content) = &kind.content {
         content.serve(&mut object);
+    }
+    object
+}
+
+/// Fills in what going through the other form does: upstream reads autoscalers into one form, whatever their version.
+pub(crate) fn pass_through(kind: &Kind, object: &mut Value) {
+    if is_scaler(kind) && is_other_version(kind) {
+        *object = from_storage(kind, to_storage(kind, object.take()));
+    }
+}
+
+fn is_scaler(kind: &Kind) -> bool {
+    (&*kind.gvk.group, &*kind.gvk.kind) == ("autoscaling", "HorizontalPodAutoscaler")
+}
+
+/// The form in which an object is checked: upstream knows autoscalers in one form only.
+pub(crate) fn checked_as<'o>(kind: &Kind, object: &'o Value) -> Cow<'o, Value> {
+    match is_scaler(kind) && is_other_version(kind) {
+        true => Cow::Owned(to_storage(kind, object.clone())),
+        false => Cow::Borrowed(object),
+    }
+}
+
+/// Works on an object in the form in which it is checked.
+pub(crate) fn in_that_form(kind: &Kind, object: &mut Value, work: impl FnOnce(&mut Value)) {
+    let is_other = is_scaler(kind) && is_other_version(kind);
+    if is_other {
+        *object = to_storage(kind, object.take());
+    }
+    work(object);
+    if is_other {
+        *object = from_storage(kind, object.take());
+    }
+}
+
+/// Completes an object that is stored in the version of `kind` as that version has it, before others are made of it.
+pub fn complete_stored(kind: &Kind, object: &mut Value) {
+    if let Some(content) = &kind.content {
+        content.serve(object);
+    }
+}
+
+/// The form that `kind` serves, of an object that was converted to its version. What it has no value for is not filled in: its
+/// defaults are for what is written in its version.
+pub fn from_other_version(kind: &Kind, mut object: Value) -> Value {
+    if let Some(content) = &kind.content {
+        content.prune(&mut object);
     }
     object
 }

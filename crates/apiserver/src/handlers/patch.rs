@@ -89,13 +89,18 @@ impl<'a> Patch<'a> {
         let read = || match decode::decode_any(MediaType::Json, &call.body)? {
             tree @ Value::Object(_) => Ok(tree),
             Value::Null => Ok(json!({})),
-            Value::Array(_) => Err("json: cannot unmarshal array into Go value of type map[string]interface {}".into()),
-            _ => Err("json: cannot unmarshal a plain value into Go value of type map[string]interface {}".into()),
+            other => {
+                let found = patch::go_word(&other);
+                Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+            }
         };
         let tree = match kind {
             // These are lists and are read where they are applied.
             PatchKind::Json => Value::Null,
             PatchKind::Strategic => read().map_err(|why: String| Status::bad_request(why))?,
+            PatchKind::Merge if call.body.trim_ascii() == b"null" => {
+                return Err(Status::bad_request("Invalid JSON Patch"));
+            }
             PatchKind::Merge | PatchKind::Apply => {
                 read().map_err(|why: String| Status::bad_request(format!("error decoding patch: {why}")))?
             }
@@ -119,10 +124,12 @@ impl<'a> Patch<'a> {
         let mut new = self.raw(old)?;
         self.check_type(old, &mut new)?;
         self.check_identity(old, &new)?;
-        match decode::prune_canonical(&self.target.table, &self.target.kind, &mut new, validation) {
+        let repeated = self.repeated(validation);
+        match decode::prune_patched(&self.target.table, &self.target.kind, &mut new, validation, repeated.clone()) {
             Ok(mut warnings) => {
                 if self.kind == PatchKind::Strategic {
-                    warnings.sort();
+                    let first = repeated.len().min(warnings.len());
+                    warnings[first..].sort();
                 }
                 self.call.warn(warnings);
                 Ok(new)
@@ -131,6 +138,20 @@ impl<'a> Patch<'a> {
                 Err(decode::unfit_patch(&decode::go_print(&self.tree), &unfit.converted()))
             }
             Err(unfit) => Err(decode::unfit_patch(&self.echo(old, &self.raw(old)?), &unfit.decoded())),
+        }
+    }
+
+    /// What is said of keys that stand in the patch more than once, and of fields that its operations do not have.
+    fn repeated(&self, validation: FieldValidation) -> Vec<String> {
+        if validation == FieldValidation::Ignore {
+            return Vec::new();
+        }
+        match self.kind {
+            PatchKind::Json => {
+                let unclear = decode::unclear_operations(&self.call.body);
+                unclear.into_iter().map(|field| format!("json patch {field}")).collect()
+            }
+            PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => decode::repeated_keys(&self.call.body),
         }
     }
 
@@ -143,7 +164,6 @@ impl<'a> Patch<'a> {
         patch::echo(&self.target.table, self.target.kind.schema, patched, &touched)
     }
 
-    /// Other than an update, a patch does not ask for the object of a certain uid: it would change it.
     fn check_identity(&self, old: &Value, new: &Value) -> Result<(), Status> {
         if object::name(new).is_empty() {
             let name = object::name(old);
@@ -151,11 +171,7 @@ impl<'a> Patch<'a> {
                 "the name of the object ({name} based on URL) was undeterminable: name must be provided"
             )));
         }
-        let uid = object::meta_text(new, "uid");
-        if uid.is_empty() || uid == object::meta_text(old, "uid") {
-            return Ok(());
-        }
-        Err(lifecycle::other_uid(&self.target.table, &self.target.kind, old, uid))
+        check_uid(self.target, old, new)
     }
 
     /// What the object is cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
@@ -181,6 +197,15 @@ impl<'a> Patch<'a> {
     }
 }
 
+/// Other than an update, a patch does not ask for the object of a certain uid: it would change it.
+fn check_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
+    let uid = object::meta_text(new, "uid");
+    match uid.is_empty() || uid == object::meta_text(old, "uid") {
+        true => Ok(()),
+        false => Err(lifecycle::other_uid(&target.table, &target.kind, old, uid)),
+    }
+}
+
 async fn applied(
     api: &Arc<ApiServer>,
     call: &Arc<Call>,
@@ -203,6 +228,8 @@ async fn applied(
         };
         let mut merged = apply::apply(&target.table, &target.kind, request)?;
         make_canonical(target, &mut merged)?;
+        check_repeated(call, options.validation)?;
+        live.map_or(Ok(()), |live| check_uid(target, live, &merged))?;
         Ok(merged)
     };
     let key = target.key(call, &call.captures.name)?;
@@ -231,15 +258,35 @@ async fn applied(
 /// # Errors
 /// 400 when it is no YAML or no object.
 pub(super) fn applied_body(call: &Call) -> Result<Value, Status> {
-    let bad = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
-    match decode::decode_any(MediaType::Yaml, &call.body).map_err(bad)? {
+    let bad = |why: String| Status::bad_request(format!("error decoding YAML: error {why}"));
+    let unread = |why: String| bad(format!("converting YAML to JSON: {why}"));
+    match decode::decode_any(MediaType::Yaml, &call.body).map_err(unread)? {
         wanted @ Value::Object(_) => Ok(wanted),
         Value::Null => Ok(json!({})),
-        _ => Err(bad(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal a value into Go value of type map[string]interface {}"
-                .into(),
-        )),
+        other => Err(bad(format!(
+            "unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            patch::go_word(&other)
+        ))),
     }
+}
+
+/// Tells of keys that stand in an apply patch more than once. Upstream looks for them after it has laid the patch over.
+///
+/// # Errors
+/// 400 where they are not allowed.
+pub(super) fn check_repeated(call: &Call, validation: FieldValidation) -> Result<(), Status> {
+    let repeated = match validation {
+        FieldValidation::Ignore => Vec::new(),
+        FieldValidation::Warn | FieldValidation::Strict => decode::repeated_in_yaml(&call.body),
+    };
+    if validation == FieldValidation::Strict && !repeated.is_empty() {
+        let lines = repeated.join("\n  ");
+        return Err(Status::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
+        )));
+    }
+    call.warn(repeated);
+    Ok(())
 }
 
 /// What an apply left behind, in canonical form.

@@ -18,7 +18,10 @@ use crate::{
     options::WriteOptions,
 };
 
-use super::patch::{Patch, PatchKind};
+use super::{
+    patch::{Patch, PatchKind},
+    update,
+};
 
 pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let (key, found) = api.found(call, target).await?;
@@ -36,7 +39,7 @@ pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     let writer = Writer { api, call, target, options: &options, applied };
     let changed = match kind {
         None => {
-            let sent = decode_scale(call, target)?;
+            let sent = decode_scale(call, target, &options)?;
             change(&writer, &key, found, &|_| Ok(sent.clone())).await?
         }
         Some(PatchKind::Apply) => apply(&writer, &key, found).await?,
@@ -83,17 +86,20 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
         };
         let mut merged = apply::apply(&target.table, &target.kind, request)?;
         super::patch::make_canonical(target, &mut merged)?;
+        super::patch::check_repeated(call, writer.options.validation)?;
         Ok(merged)
     };
     writer.change(key, found, Some("scale"), &make).await
 }
 
-fn decode_scale(call: &Call, target: &Target) -> Result<Value, Status> {
-    let schema = target.table.object_type("autoscaling", "v1", "Scale");
-    let schema = schema.ok_or_else(|| Status::internal("no type Scale"))?;
-    let decoded = decode::decode_type(&target.table, schema, media_of(call)?, &call.body)?;
+fn decode_scale(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value, Status> {
+    let (taken, media) = (GroupVersionKind::new("autoscaling", "v1", "Scale"), media_of(call)?);
+    let decoded = decode::decode_as(&target.table, &target.kind, taken, media, &call.body, options.validation)?;
     call.warn(decoded.warnings);
-    Ok(decoded.object)
+    let mut scale = decoded.object;
+    lifecycle::match_namespace(&target.kind, &mut scale, target.namespace.as_deref())?;
+    update::check_name(object::name(&scale), &call.captures.name)?;
+    Ok(scale)
 }
 
 fn answer(api: &ApiServer, call: &Call, target: &Target, scale: Value) -> Result<Response<Body>, Status> {

@@ -31,6 +31,8 @@ pub(super) async fn replace(
     let key = target.key(call, &call.captures.name)?;
     let Some(found) = api.find(call, target, &key).await? else {
         if subresource.is_some() || !target.kind.create_on_update {
+            // A body of no sense is told before that there is nothing to replace.
+            decode(None)?;
             return Err(Status::not_found(&target.resource(), &key.name));
         }
         may_create(api, call).await?;
@@ -50,12 +52,21 @@ pub(super) async fn replace(
 fn decoded(call: &Call, target: &Target, options: &WriteOptions, old: Option<&Value>) -> Result<Value, Status> {
     let new = body::decode(call, target, options.validation, old)?;
     let (name, wanted) = (object::name(&new), call.captures.name.as_str());
-    match name.is_empty() || name == wanted {
-        true => Ok(new),
-        false => Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({wanted})"
-        ))),
-    }
+    check_name(name, wanted)?;
+    Ok(new)
+}
+
+/// The name of what is sent, which must be that of the URL.
+///
+/// # Errors
+/// 400 when it is another one, or none.
+pub(super) fn check_name(name: &str, wanted: &str) -> Result<(), Status> {
+    let why = match name {
+        "" => format!("the name of the object ({wanted} based on URL) was undeterminable: name must be provided"),
+        _ if name == wanted => return Ok(()),
+        _ => format!("the name of the object ({name}) does not match the name on the URL ({wanted})"),
+    };
+    Err(Status::bad_request(why))
 }
 
 /// An update that creates needs the right to create, too.

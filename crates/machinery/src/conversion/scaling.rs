@@ -3,14 +3,15 @@
 use portolan_types::object::child_mut;
 use serde_json::{Value, json};
 
-use super::Fields;
+use super::{
+    Fields,
+    metrics::{self, Side},
+};
+use crate::{decode, kinds::KindTable};
 
-/// Annotation, and the field of autoscaling/v2 that it carries.
-const CARRIED: [(&str, &str, &str); 3] = [
-    ("autoscaling.alpha.kubernetes.io/current-metrics", "status", "currentMetrics"),
-    ("autoscaling.alpha.kubernetes.io/conditions", "status", "conditions"),
-    ("autoscaling.alpha.kubernetes.io/behavior", "spec", "behavior"),
-];
+const STATUSES: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
+const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
+const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 
 fn cpu(percent: Value) -> Value {
@@ -25,62 +26,149 @@ fn cpu_percent(metric: &Value) -> Option<&Value> {
 }
 
 pub(super) fn to_v2(fields: &mut Fields) {
-    let mut metrics = match take_annotation(fields, METRICS) {
-        Some(Value::Array(metrics)) => metrics,
-        _ => Vec::new(),
-    };
+    let mut all = list_of(fields, METRICS, "MetricSpec", |metrics| metrics::read(metrics, Side::Wanted));
     let spec = child_mut(fields, "spec");
     if let Some(percent) = spec.remove("targetCPUUtilizationPercentage") {
-        metrics.push(cpu(percent));
+        all.push(cpu(percent));
     }
-    if metrics.is_empty() {
-        metrics.push(cpu(json!(80)));
+    if all.is_empty() {
+        all.push(cpu(json!(80)));
     }
-    spec.insert("metrics".into(), metrics.into());
-    let status = child_mut(fields, "status");
-    if let Some(percent) = status.remove("currentCPUUtilizationPercentage") {
-        let current =
-            json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": percent}}});
-        status.insert("currentMetrics".into(), json!([current]));
+    spec.insert("metrics".into(), all.into());
+    let measured = list_of(fields, STATUSES, "MetricStatus", |metrics| metrics::read(metrics, Side::Measured));
+    let conditions = list_of(fields, CONDITIONS, "HorizontalPodAutoscalerCondition", |conditions| conditions);
+    if let Some(behavior @ Value::Object(_)) = take_annotation(fields, BEHAVIOR)
+        && let Some(behavior) = fitted("HorizontalPodAutoscalerBehavior", renamed(&behavior))
+    {
+        child_mut(fields, "spec").insert("behavior".into(), behavior);
     }
-    for (annotation, part, field) in CARRIED {
-        if let Some(value) = take_annotation(fields, annotation) {
-            child_mut(fields, part).insert(field.into(), value);
-        }
+    status_to_v2(child_mut(fields, "status"), measured, conditions);
+}
+
+/// autoscaling/v2 leaves out that there are no replicas, and always tells of metrics.
+fn status_to_v2(status: &mut Fields, measured: Vec<Value>, conditions: Vec<Value>) {
+    let percent = status.remove("currentCPUUtilizationPercentage");
+    let cpu = percent.map(
+        |percent| json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": percent}}}),
+    );
+    let metrics = if measured.is_empty() { cpu.into_iter().collect() } else { measured };
+    status.insert("currentMetrics".into(), if metrics.is_empty() { Value::Null } else { metrics.into() });
+    if !conditions.is_empty() {
+        status.insert("conditions".into(), conditions.into());
+    }
+    if status.get("currentReplicas").and_then(Value::as_i64) == Some(0) {
+        status.remove("currentReplicas");
     }
 }
 
+/// A list that travels in an annotation, of elements of a type of autoscaling/v2: all of it or, as upstream, nothing.
+fn list_of(fields: &mut Fields, key: &str, name: &str, read: impl FnOnce(Vec<Value>) -> Vec<Value>) -> Vec<Value> {
+    let Some(Value::Array(list)) = take_annotation(fields, key) else { return Vec::new() };
+    read(list).into_iter().map(|item| fitted(name, item)).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// A value as a type of autoscaling/v2 has it; nothing when it is none.
+fn fitted(name: &str, value: Value) -> Option<Value> {
+    let table = KindTable::builtin();
+    let schema = table.type_named(&format!("io.k8s.api.autoscaling.v2.{name}"))?;
+    decode::canonical(table, schema, value).ok().map(|(value, _)| value)
+}
+
+/// The fields of a behavior: upstream's internal types name them in other letters, and Go reads them in any.
+const BEHAVIORAL: [&str; 9] = [
+    "scaleUp",
+    "scaleDown",
+    "stabilizationWindowSeconds",
+    "selectPolicy",
+    "policies",
+    "tolerance",
+    "type",
+    "value",
+    "periodSeconds",
+];
+
+/// A behavior under the names of autoscaling/v2, without those of nothing.
+fn renamed(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let known = |name: &String| BEHAVIORAL.into_iter().find(|known| known.eq_ignore_ascii_case(name));
+            let there = map.iter().filter(|(_, value)| !value.is_null());
+            there.filter_map(|(name, value)| Some((known(name)?.to_owned(), renamed(value)))).collect()
+        }
+        Value::Array(list) => list.iter().map(renamed).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// The behavior as upstream's internal type is written.
+fn behavior_text(behavior: &Value) -> String {
+    let get = |at: &Value, name: &str| at.get(name).map_or_else(|| "null".to_owned(), Value::to_string);
+    let rules = |name: &str| {
+        let Some(rules) = behavior.get(name) else { return "null".to_owned() };
+        let policy = |policy: &Value| {
+            let parts = ["type", "value", "periodSeconds"].map(|name| get(policy, name));
+            format!("{{\"Type\":{},\"Value\":{},\"PeriodSeconds\":{}}}", parts[0], parts[1], parts[2])
+        };
+        let policies = rules.get("policies").and_then(Value::as_array);
+        let policies = policies.map_or_else(
+            || "null".to_owned(),
+            |all| format!("[{}]", all.iter().map(policy).collect::<Vec<_>>().join(",")),
+        );
+        format!(
+            "{{\"StabilizationWindowSeconds\":{},\"SelectPolicy\":{},\"Policies\":{policies},\"Tolerance\":{}}}",
+            get(rules, "stabilizationWindowSeconds"),
+            get(rules, "selectPolicy"),
+            get(rules, "tolerance")
+        )
+    };
+    format!("{{\"ScaleUp\":{},\"ScaleDown\":{}}}", rules("scaleUp"), rules("scaleDown"))
+}
+
 pub(super) fn from_v2(fields: &mut Fields) {
+    for annotation in [METRICS, STATUSES, BEHAVIOR, CONDITIONS] {
+        take_annotation(fields, annotation);
+    }
     let spec = child_mut(fields, "spec");
     let metrics = match spec.remove("metrics") {
         Some(Value::Array(metrics)) => metrics,
         _ => Vec::new(),
     };
+    let behavior = spec.remove("behavior");
     if let Some(percent) = metrics.iter().find_map(cpu_percent).cloned() {
         spec.insert("targetCPUUtilizationPercentage".into(), percent);
     }
     let others: Vec<Value> = metrics.into_iter().filter(|metric| cpu_percent(metric).is_none()).collect();
     if !others.is_empty() {
-        put_annotation(fields, METRICS, &others.into());
+        put_annotation(fields, METRICS, metrics::written(&others, Side::Wanted));
     }
-    let current = fields.get("status").and_then(|status| status.get("currentMetrics")).and_then(Value::as_array);
-    let percent = current.into_iter().flatten().find_map(|metric| {
-        let is_cpu = metric.pointer("/resource/name").and_then(Value::as_str) == Some("cpu");
-        metric.pointer("/resource/current/averageUtilization").filter(|_| is_cpu).cloned()
-    });
-    for (annotation, part, field) in CARRIED {
-        let value = fields.get_mut(part).and_then(Value::as_object_mut).and_then(|part| part.remove(field));
-        if let Some(value) = value.filter(|value| !value.as_array().is_some_and(Vec::is_empty)) {
-            put_annotation(fields, annotation, &value);
+    if let Some(behavior) = behavior {
+        put_annotation(fields, BEHAVIOR, behavior_text(&behavior));
+    }
+    let mut status = |name: &str| match fields.get_mut("status").and_then(Value::as_object_mut)?.remove(name) {
+        Some(Value::Array(list)) if !list.is_empty() => Some(list),
+        _ => None,
+    };
+    let (current, conditions) = (status("currentMetrics"), status("conditions"));
+    if let Some(current) = current {
+        let percent = current.iter().find_map(|metric| {
+            let is_cpu = metric.pointer("/resource/name").and_then(Value::as_str) == Some("cpu");
+            metric.pointer("/resource/current/averageUtilization").filter(|_| is_cpu).cloned()
+        });
+        if let Some(percent) = percent {
+            child_mut(fields, "status").insert("currentCPUUtilizationPercentage".into(), percent);
         }
+        put_annotation(fields, STATUSES, metrics::written(&current, Side::Measured));
     }
-    if let Some(percent) = percent {
-        child_mut(fields, "status").insert("currentCPUUtilizationPercentage".into(), percent);
+    if let Some(conditions) = conditions {
+        put_annotation(fields, CONDITIONS, metrics::conditions(&conditions));
+    }
+    if let Some(Value::Object(status)) = fields.get_mut("status") {
+        status.entry("currentReplicas").or_insert_with(|| 0.into());
     }
 }
 
-fn put_annotation(fields: &mut Fields, key: &str, value: &Value) {
-    child_mut(child_mut(fields, "metadata"), "annotations").insert(key.to_owned(), value.to_string().into());
+fn put_annotation(fields: &mut Fields, key: &str, text: String) {
+    child_mut(child_mut(fields, "metadata"), "annotations").insert(key.to_owned(), text.into());
 }
 
 /// Takes an annotation off and reads it; what is no JSON is dropped.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use portolan_types::{GroupKind, GroupVersionKind, Status, StatusCause};
+use portolan_types::{GroupKind, GroupVersionKind, Status, StatusCause, quoted::go_quoted};
 use serde_json::Value;
 
 use super::MediaType;
@@ -178,7 +178,8 @@ pub fn other_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str)
     if table.object_type(group, version, name).is_none() {
         return not_registered(api_version, name);
     }
-    let package = match kind.gvk.group.split('.').next() {
+    // Upstream works with events of both groups as with those of the core.
+    let package = match kind.storage.group.split('.').next() {
         Some("") | None => "core",
         Some(first) => first,
     };
@@ -229,11 +230,6 @@ pub fn patched(shown: &str, why: &str) -> Status {
         field: "patch".into(),
     };
     Status::invalid(&GroupKind { group: "".into(), kind: "".into() }, "", vec![cause])
-}
-
-/// Text in quotes, as Go's `%q` and JSON alike show what objects consist of.
-fn go_quoted(text: &str) -> String {
-    format!("{text:?}").replace("\\'", "'")
 }
 
 const SUMMARY_BYTES: usize = 30;

@@ -6,26 +6,32 @@
 //! pointer is always there. Kinds made at run time therefore mark every field as a pointer.
 
 mod errors;
+mod operations;
 mod print;
 mod scalar;
+mod stored;
 mod syntax;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod walk;
 
-use portolan_types::Status;
+use portolan_types::{GroupVersionKind, GroupVersionResource, Status};
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 
 use crate::{
+    conversion,
     kinds::{FieldKind, Kind, KindTable, TypeId},
     protobuf,
 };
 use errors::Fault;
 pub use errors::{other_type, patched as unfit_patch};
-pub use print::go_print;
-use tree::{PLAIN, Repeated};
+use operations::Operations;
+pub use print::{go_print, go_print_text};
+pub(crate) use stored::settle;
+pub use syntax::json_error;
+use tree::{PLAIN, PLAIN_YAML, Repeated, Tree};
 pub(crate) use walk::zero;
 use walk::{Note, Walk};
 
@@ -94,10 +100,10 @@ pub fn decode(
 ) -> Result<Decoded, Status> {
     let asked = media;
     let media = asked.in_fact(body);
-    let walk = Walk::new(table);
+    let walk = Walk::through(table, media);
     let root = FieldKind::Message(kind.decoded_as);
     let walked = match media {
-        MediaType::Json => read_json(body, |json| walk.seed(&root).deserialize(json)),
+        MediaType::Json => walk_json(&walk, &root, body),
         MediaType::Yaml => read_yaml(body, |yaml| walk.seed(&root).deserialize(yaml)),
         MediaType::Protobuf => return from_protobuf(table, kind, body),
     };
@@ -112,6 +118,7 @@ pub fn decode(
     let mut object = check_type(table, kind, object, body)?;
     let mut notes = walk.notes();
     let unhandled = |why: String| errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &why);
+    conversion::settle_number(kind, &mut object).map_err(unhandled)?;
     notes.extend(unknown(kind, &mut object).map_err(unhandled)?);
     if validation == FieldValidation::Ignore || notes.is_empty() {
         return Ok(Decoded { object, warnings: Vec::new() });
@@ -121,6 +128,28 @@ pub fn decode(
         true => Ok(Decoded { object, warnings: notes.repeated.into_iter().chain(notes.others).collect() }),
         false => Err(errors::strict(kind, &notes.into_errors())),
     }
+}
+
+/// Decodes the body of a write to a subresource of `kind`, which takes objects of another type, such as a scale.
+///
+/// # Errors
+/// As [`decode`]; 500 when there is no such type.
+pub fn decode_as(
+    table: &KindTable,
+    kind: &Kind,
+    taken: GroupVersionKind,
+    media: MediaType,
+    body: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
+    // A version that is not served any more is read as that which is.
+    let of = |version: &str| table.object_type(&taken.group, version, &taken.kind);
+    let decoded_as =
+        of(&taken.version).or_else(|| of("v1")).ok_or_else(|| Status::internal(format!("no type {}", taken.kind)))?;
+    let GroupVersionKind { group, version, .. } = taken.clone();
+    let storage = GroupVersionResource { group, version, resource: kind.resource.clone() };
+    let kind = Kind { gvk: taken, decoded_as, content: None, storage, ..kind.clone() };
+    decode(table, &kind, media, body, validation)
 }
 
 /// Takes off what the definition of a custom kind does not declare. It is noted behind what stands twice.
@@ -142,7 +171,7 @@ struct Told {
 impl Told {
     fn of(media: MediaType, body: &[u8], notes: &[Note]) -> Self {
         let in_yaml = media == MediaType::Yaml && notes.iter().any(Note::is_duplicate);
-        let repeated = if in_yaml { repeated(body) } else { Vec::new() };
+        let repeated = if in_yaml { repeated_in_yaml(body) } else { Vec::new() };
         let others = notes.iter().filter(|note| repeated.is_empty() || !note.is_duplicate());
         Self { others: others.map(ToString::to_string).collect(), repeated }
     }
@@ -159,12 +188,19 @@ fn broken_json(media: MediaType, body: &[u8]) -> Option<String> {
     if media == MediaType::Json { syntax::json_error(body) } else { None }
 }
 
-/// Keys that stand in YAML more than once, as Go tells of them.
-fn repeated(body: &[u8]) -> Vec<String> {
-    let found = std::cell::RefCell::default();
-    // It has been read before, and is read again only to count lines.
-    drop(read_yaml(body, |yaml| Repeated(&found).deserialize(yaml)));
-    found.into_inner()
+/// What is said of keys that stand in YAML more than once. JSON is YAML.
+pub fn repeated_in_yaml(body: &[u8]) -> Vec<String> {
+    // Most clients send JSON that repeats nothing, which is seen far faster.
+    if MediaType::Yaml.in_fact(body) == MediaType::Json && repeated_keys(body).is_empty() {
+        return Vec::new();
+    }
+    let found = on_a_large_stack(|| {
+        let found = std::cell::RefCell::default();
+        // It has been read before, and is read again only to count lines.
+        drop(read_yaml(body, |yaml| Repeated(&found).deserialize(yaml)));
+        Ok(found.into_inner())
+    });
+    found.unwrap_or_default()
 }
 
 /// Decodes a body of any message type, such as options or a scale: canonical, with `apiVersion` and `kind` as they stand.
@@ -172,10 +208,11 @@ fn repeated(body: &[u8]) -> Vec<String> {
 /// # Errors
 /// 400 for anything that is not of this type.
 pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[u8]) -> Result<Decoded, Status> {
-    let walk = Walk::new(table);
+    let media = media.in_fact(body);
+    let walk = Walk::through(table, media);
     let root = FieldKind::Message(schema);
-    let walked = match media.in_fact(body) {
-        MediaType::Json => read_json(body, |json| walk.seed(&root).deserialize(json)),
+    let walked = match media {
+        MediaType::Json => walk_json(&walk, &root, body),
         MediaType::Yaml => read_yaml(body, |yaml| walk.seed(&root).deserialize(yaml)),
         MediaType::Protobuf => {
             let object = protobuf_tree(table, body)?;
@@ -195,9 +232,23 @@ pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[
 pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, String> {
     match media.in_fact(body) {
         MediaType::Json => read_json(body, |json| PLAIN.deserialize(json)),
-        MediaType::Yaml => on_a_large_stack(|| read_yaml(body, |yaml| PLAIN.deserialize(yaml))),
+        MediaType::Yaml => on_a_large_stack(|| read_yaml(body, |yaml| PLAIN_YAML.deserialize(yaml))),
         MediaType::Protobuf => protobuf::decode(body, KindTable::builtin()).map_err(|error| error.to_string()),
     }
+}
+
+/// What is said of keys that stand in JSON more than once.
+pub fn repeated_keys(body: &[u8]) -> Vec<String> {
+    let walk = Walk::new(KindTable::builtin());
+    drop(read_json(body, |json| Tree::of(&walk).deserialize(json)));
+    walk.notes().iter().map(ToString::to_string).collect()
+}
+
+/// What is said of fields of the operations of a JSON patch that are unknown or stand more than once.
+pub fn unclear_operations(body: &[u8]) -> Vec<String> {
+    let walk = Walk::new(KindTable::builtin());
+    drop(read_json(body, |json| Operations(&walk).deserialize(json)));
+    walk.notes().iter().map(ToString::to_string).collect()
 }
 
 /// The same walk on a tree, as patches leave one behind. Texts of unknown fields are returned (none under `Ignore`).
@@ -210,16 +261,33 @@ pub fn prune_canonical(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>, Unfit> {
+    prune_patched(table, kind, object, validation, Vec::new())
+}
+
+/// As [`prune_canonical`], behind `repeated`: what is said of keys that stand in the patch more than once.
+///
+/// # Errors
+/// As [`prune_canonical`].
+pub fn prune_patched(
+    table: &KindTable,
+    kind: &Kind,
+    object: &mut Value,
+    validation: FieldValidation,
+    repeated: Vec<String>,
+) -> Result<Vec<String>, Unfit> {
     let walk = Walk::new(table);
     let root = FieldKind::Message(kind.decoded_as);
     let walked = walk.seed(&root).deserialize(object.take());
     let clean = walked.map_err(|error| Unfit(walk.fault().unwrap_or(Fault::Value(error.to_string()))))?;
     *object = clean.unwrap_or_else(|| zero(table, &root));
+    conversion::settle_number(kind, object).map_err(|why| Unfit(Fault::Value(why)))?;
     let undeclared = unknown(kind, object).map_err(|why| Unfit(Fault::Value(why)))?;
     if validation == FieldValidation::Ignore {
         return Ok(Vec::new());
     }
-    let notes: Vec<String> = walk.notes().iter().chain(&undeclared).map(ToString::to_string).collect();
+    let notes = walk.notes();
+    let told = notes.iter().chain(&undeclared).map(ToString::to_string);
+    let notes: Vec<String> = repeated.into_iter().chain(told).collect();
     match validation == FieldValidation::Strict && !notes.is_empty() {
         true => Err(Unfit(Fault::Value(errors::strict_text(&notes)))),
         false => Ok(notes),
@@ -257,7 +325,8 @@ impl Unfit {
 
 /// Protobuf carries no names, so there is nothing to warn of; the walk only brings the values into canonical form.
 fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded, Status> {
-    let object = protobuf::decode(body, table).map_err(|error| errors::protobuf(kind, body, &error))?;
+    let also = Some((&kind.gvk, kind.decoded_as));
+    let object = protobuf::decode_also(body, table, also).map_err(|error| errors::protobuf(kind, body, &error))?;
     let object = check_type(table, kind, object, body)?;
     let walk = Walk::new(table);
     let root = FieldKind::Message(kind.decoded_as);
@@ -266,7 +335,9 @@ fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded,
         let fault = walk.fault().map_or(error.to_string(), |fault| fault.to_string());
         errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &fault)
     };
-    let object = walked.map_err(fail)?.unwrap_or_else(|| zero(table, &root));
+    let mut object = walked.map_err(fail)?.unwrap_or_else(|| zero(table, &root));
+    conversion::settle_number(kind, &mut object)
+        .map_err(|why| errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &why))?;
     Ok(Decoded { object, warnings: Vec::new() })
 }
 
@@ -303,6 +374,14 @@ fn read_json<T>(
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = read(&mut json).and_then(|value| json.end().map(|()| value));
     value.map_err(|error| syntax::json_error(body).unwrap_or_else(|| error.to_string()))
+}
+
+/// Walks JSON; of a number that does not fit its own spelling is told.
+fn walk_json(walk: &Walk<'_>, root: &FieldKind, body: &[u8]) -> Result<Option<Value>, String> {
+    read_json(body, |json| {
+        let walked = walk.seed(root).deserialize(json);
+        walked.inspect_err(|error| walk.spell(syntax::number_before(body, error.line(), error.column())))
+    })
 }
 
 /// Aliases may not blow a document up to more than this many times its size (a node is at least one byte).
@@ -342,6 +421,9 @@ fn read_yaml<T>(
     options.budget = Some(budget);
     options.alias_limits = aliases;
     options.emit_comments = false;
+    // As YAML 1.1 has them, which Go reads: `0755` is 493, as `yes` and `on` are truths.
+    options.legacy_octal_numbers = true;
+    options.strict_booleans = false;
     options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     serde_saphyr::with_deserializer_from_slice_with_options(body, options, read)
         .map_err(|error| syntax::yaml_error(body, &error))

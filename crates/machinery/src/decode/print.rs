@@ -4,18 +4,38 @@ use serde_json::Value;
 
 /// A tree as Go prints its maps and slices; keys are sorted.
 pub fn go_print(value: &Value) -> String {
-    match value {
+    printed(value, &|leaf| match leaf {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::Array(list) => format!("[{}]", list.iter().map(go_print).collect::<Vec<_>>().join(" ")),
+        other => other.to_string(),
+    })
+}
+
+/// A tree as Go prints it where a text is expected: what is none says of what type it is.
+pub fn go_print_text(value: &Value) -> String {
+    printed(value, &|leaf| match leaf {
+        Value::Null => "%!s(<nil>)".into(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if !number.is_f64() => format!("%!s(int64={number})"),
+        Value::Number(number) => format!("%!s(float64={number})"),
+        other => format!("%!s(bool={other})"),
+    })
+}
+
+/// Maps and slices in Go's form, and in them what `leaf` makes of the rest.
+fn printed(value: &Value, leaf: &impl Fn(&Value) -> String) -> String {
+    match value {
+        Value::Array(list) => {
+            format!("[{}]", list.iter().map(|item| printed(item, leaf)).collect::<Vec<_>>().join(" "))
+        }
         Value::Object(fields) => {
             let mut entries: Vec<(&String, &Value)> = fields.iter().collect();
             entries.sort_by_key(|(key, _)| *key);
             let entries: Vec<String> =
-                entries.iter().map(|(key, value)| format!("{key}:{}", go_print(value))).collect();
+                entries.iter().map(|(key, value)| format!("{key}:{}", printed(value, leaf))).collect();
             format!("map[{}]", entries.join(" "))
         }
+        other => leaf(other),
     }
 }
 
@@ -28,5 +48,7 @@ mod tests {
     fn trees_are_printed_as_go_prints_maps() {
         let tree = json!({"b": [1, "x y", true], "a": {"$patch": "burn"}, "c": null, "d": {}, "e": []});
         assert_eq!(go_print(&tree), "map[a:map[$patch:burn] b:[1 x y true] c:<nil> d:map[] e:[]]");
+        let expected = "map[a:map[$patch:burn] b:[%!s(int64=1) x y %!s(bool=true)] c:%!s(<nil>) d:map[] e:[]]";
+        assert_eq!(go_print_text(&tree), expected);
     }
 }

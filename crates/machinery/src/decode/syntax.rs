@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Go's error about JSON; `None` where Go would find none.
-pub(crate) fn json_error(text: &[u8]) -> Option<String> {
+pub fn json_error(text: &[u8]) -> Option<String> {
     let mut scanner = Scanner { open: Vec::new(), step: Step::Value };
     for byte in text {
         if let Err(context) = scanner.read(*byte) {
@@ -201,6 +201,15 @@ impl Scanner {
             _ => self.after_value(byte),
         }
     }
+}
+
+/// The number that ends before a place in JSON, as it is spelled there. Lines are counted from 1, columns in bytes.
+pub(super) fn number_before(body: &[u8], line: usize, column: usize) -> Option<&str> {
+    let line = body.split(|byte| *byte == b'\n').nth(line.checked_sub(1)?)?;
+    let read = line.get(..column)?;
+    let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
+    let start = read.iter().rposition(|byte| !is_part(byte)).map_or(0, |last| last + 1);
+    std::str::from_utf8(&read[start..]).ok().filter(|text| !text.is_empty())
 }
 
 /// Go's error about YAML, from what our parser says of it.

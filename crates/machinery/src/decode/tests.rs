@@ -52,7 +52,8 @@ fn values_become_canonical() {
 #[test]
 fn times_are_written_in_utc() {
     let lease = |time: &str| {
-        let body = json!({"metadata": {"creationTimestamp": time}, "spec": {"renewTime": "2024-01-02T03:04:05.1Z"}});
+        let body =
+            json!({"metadata": {"creationTimestamp": time}, "spec": {"renewTime": "2024-01-02T03:04:05.100000Z"}});
         decode(
             KindTable::builtin(),
             KindTable::builtin().kind_named("coordination.k8s.io", "v1", "Lease").unwrap(),
@@ -74,7 +75,7 @@ fn times_are_written_in_utc() {
 #[test]
 fn unknown_and_duplicate_fields_are_told_by_their_path() {
     let body = r#"{"metadata":{"name":"a","labels":{"x":"1","x":"2"}},"spec":{"replica":1,"template":{"spec":{"containers":[
-        {"name":"a"},{"name":"b","imag":"x","image":"a","image":"b"}]}}},"extra":{"deep":[1]}}"#;
+        {"name":"a"},{"name":"b","imag":"x","image":"a","image":"a","image":"b"}]}}},"extra":{"deep":[1]}}"#;
     let texts = [
         r#"duplicate field "metadata.labels.x""#,
         r#"unknown field "spec.replica""#,
@@ -92,6 +93,36 @@ fn unknown_and_duplicate_fields_are_told_by_their_path() {
     let start = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: ";
     assert_eq!(error.message(), format!("{start}{}", texts.join(", ")));
     assert_eq!(error.code(), 400);
+}
+
+#[test]
+fn a_subresource_takes_its_own_type() {
+    let table = KindTable::builtin();
+    let kind = table.kind_named("apps", "v1", "Deployment").unwrap();
+    let taken = portolan_types::GroupVersionKind::new("autoscaling", "v1", "Scale");
+    let body = br#"{"apiVersion":"apps/v1","kind":"Deployment"}"#;
+    let failure = decode_as(table, kind, taken, MediaType::Json, body, FieldValidation::Warn).unwrap_err();
+    let expected = r#"Deployment in version "v1" cannot be handled as a Scale: converting (v1.Deployment) to (autoscaling.Scale): unknown conversion"#;
+    assert_eq!(failure.message(), expected);
+}
+
+/// `policy/v1beta1` is not served, so that its types have no entries; evictions of it are taken as those of `v1` are.
+#[test]
+fn an_older_version_is_read_as_that_which_is_served() {
+    let table = KindTable::builtin();
+    let kind = table.kind_named("", "v1", "Pod").unwrap();
+    let sent = json!({
+        "apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"},
+        "deleteOptions": {"gracePeriodSeconds": 3},
+    });
+    let schema = table.object_type("policy", "v1", "Eviction").unwrap();
+    let in_protobuf = protobuf::encode(&sent, schema, table).unwrap();
+    for (media, body) in [(MediaType::Protobuf, in_protobuf), (MediaType::Json, sent.to_string().into_bytes())] {
+        let taken = portolan_types::GroupVersionKind::new("policy", "v1beta1", "Eviction");
+        let object = decode_as(table, kind, taken, media, &body, FieldValidation::Strict).unwrap().object;
+        assert_eq!(object["metadata"]["name"], "p", "{media:?}");
+        assert_eq!(object["deleteOptions"]["gracePeriodSeconds"], 3, "{media:?}");
+    }
 }
 
 #[test]
@@ -119,11 +150,32 @@ fn what_cannot_be_decoded_is_explained_as_upstream_does() {
             r#"Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32"#,
         ),
         (
+            "a fraction of nothing, as it is spelled, in lines",
+            "apps",
+            "Deployment",
+            "{\"spec\":\n {\"minReadySeconds\":1,\n  \"replicas\": -1.0 }}",
+            r#"Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal number -1.0 into Go struct field DeploymentSpec.spec.replicas of type int32"#,
+        ),
+        (
+            "an exponent",
+            "apps",
+            "Deployment",
+            r#"{"spec":{"replicas":1E+0}}"#,
+            r#"Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal number 1E+0 into Go struct field DeploymentSpec.spec.replicas of type int32"#,
+        ),
+        (
             "an object for a list",
             "",
             "Pod",
             r#"{"spec":{"containers":{}}}"#,
             r#"Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container"#,
+        ),
+        (
+            "a truth in what Go inlines",
+            "admissionregistration.k8s.io",
+            "ValidatingWebhookConfiguration",
+            r#"{"webhooks":[{"rules":[{"resources":[true]}]}]}"#,
+            r#"ValidatingWebhookConfiguration in version "v1" cannot be handled as a ValidatingWebhookConfiguration: json: cannot unmarshal bool into Go struct field RuleWithOperations.webhooks.rules.Rule.resources of type string"#,
         ),
         (
             "no quantity",
@@ -138,6 +190,13 @@ fn what_cannot_be_decoded_is_explained_as_upstream_does() {
             "ConfigMap",
             r#"{"apiVersion":"v1","kind":"Secret","type":"x"}"#,
             r#"Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion"#,
+        ),
+        (
+            "another kind than an event, which is one of the core",
+            "events.k8s.io",
+            "Event",
+            r#"{"apiVersion":"v1","kind":"Status"}"#,
+            r#"Status in version "v1" cannot be handled as a Event: converting (v1.Status) to (core.Event): unknown conversion"#,
         ),
         (
             "a kind that nobody knows",
@@ -257,11 +316,11 @@ fn broken_bodies_are_bad_requests() {
 
 #[test]
 fn yaml_is_read_like_json() {
-    let body = "kind: ConfigMap\nmetadata:\n  name: a\ndata: &x\n  k: v\n  n: \"1\"\nextra: 1\n";
+    let body = "kind: ConfigMap\nmetadata:\n  name: a\ndata: &x\n  k: v\n  m: \"1\"\nextra: 1\n";
     let table = KindTable::builtin();
     let decoded =
         decode(table, kind("", "ConfigMap"), MediaType::Yaml, body.as_bytes(), FieldValidation::Warn).unwrap();
-    assert_eq!(decoded.object["data"], json!({"k": "v", "n": "1"}));
+    assert_eq!(decoded.object["data"], json!({"k": "v", "m": "1"}));
     assert_eq!(decoded.warnings, [r#"unknown field "extra""#]);
     let json = br#"{"kind":"ConfigMap","data":{"a":"b"}}"#;
     let decoded = decode(table, kind("", "ConfigMap"), MediaType::Yaml, json, FieldValidation::Strict).unwrap();
@@ -387,4 +446,40 @@ fn what_go_always_writes_is_there() {
         prune_canonical(KindTable::builtin(), kind, &mut object, FieldValidation::Ignore).unwrap();
         assert_eq!(object.pointer(path), Some(&Value::Null), "{api} {path}");
     }
+}
+
+#[test]
+fn yaml_means_what_it_means_to_go() {
+    let read = |text: &str| decode_any(MediaType::Yaml, text.as_bytes()).unwrap();
+    for (text, expected) in [
+        ("a: yes", json!({"a": true})),
+        ("a: 'yes'", json!({"a": "yes"})),
+        ("{a: on, b: Off, c: n}", json!({"a": true, "b": false, "c": false})),
+        ("y: 1", json!({"true": 1})),
+        ("'y': 1", json!({"y": 1})),
+        ("off: 1", json!({"false": 1})),
+        ("1: a", json!({"1": "a"})),
+        ("010: a", json!({"8": "a"})),
+        ("1.5: a", json!({"1.5": "a"})),
+        ("a: 0755", json!({"a": 493})),
+        ("a: 0o14", json!({"a": 12})),
+        ("a: 0x1f", json!({"a": 31})),
+        ("a: 1.0", json!({"a": 1})),
+        ("a: 1e3", json!({"a": 1000})),
+        ("a: -2.50", json!({"a": -2.5})),
+        ("a: 2020-01-02", json!({"a": "2020-01-02"})),
+        ("a: ~", json!({"a": null})),
+    ] {
+        assert_eq!(read(text), expected, "{text}");
+    }
+    let body = "spec: {replicas: 1.0, template: {metadata: {labels: {y: 'y'}}}}";
+    let kind = kind("apps", "Deployment");
+    let decoded =
+        decode(KindTable::builtin(), kind, MediaType::Yaml, body.as_bytes(), FieldValidation::Strict).unwrap();
+    assert_eq!(decoded.object["spec"]["replicas"], 1);
+    assert_eq!(decoded.object["spec"]["template"]["metadata"]["labels"], json!({"true": "y"}));
+    assert_eq!(
+        repeated_in_yaml(b"a: 1\ny: 1\na: 2\ny: 2"),
+        [r#"line 3: key "a" already set in map"#, "line 4: key true already set in map",]
+    );
 }

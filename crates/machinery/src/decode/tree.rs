@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::HashSet, fmt};
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
@@ -18,23 +21,91 @@ fn shown(key: &str) -> &str {
 
 /// Reads any value. The last of duplicate keys wins; a walk notes that they are there twice.
 #[derive(Clone, Copy)]
-pub(super) struct Tree<'w, 't>(Option<&'w Walk<'t>>);
+pub(super) struct Tree<'w, 't> {
+    walk: Option<&'w Walk<'t>>,
+    source: Source,
+}
 
 /// Reads any value, and notes nothing.
-pub(super) const PLAIN: Tree<'static, 'static> = Tree(None);
+pub(super) const PLAIN: Tree<'static, 'static> = Tree { walk: None, source: Source::Json };
+
+/// As [`PLAIN`], out of YAML.
+pub(super) const PLAIN_YAML: Tree<'static, 'static> = Tree { walk: None, source: Source::Yaml };
+
+/// What a value is read out of. Go makes JSON of YAML first, in which a whole number is one however it is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Json,
+    Yaml,
+}
+
+/// The whole number that a number is.
+pub(super) fn whole(number: f64) -> Option<i64> {
+    // The bounds are exact; beyond them are no numbers of 64 bits.
+    let is_whole =
+        number.fract() == 0.0 && (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number);
+    is_whole.then_some(number as i64)
+}
+
+/// Reads the key of a map. Going from YAML to JSON makes texts of truths and numbers.
+pub(super) struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Key {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_bool<E>(self, key: bool) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_i64<E>(self, key: i64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_u64<E>(self, key: u64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_f64<E>(self, key: f64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<String, E> {
+        Ok(key.to_owned())
+    }
+
+    fn visit_string<E>(self, key: String) -> Result<String, E> {
+        Ok(key)
+    }
+}
 
 impl<'w, 't> Tree<'w, 't> {
     /// Reads what a walk comes to that knows no more of it.
     pub(super) fn of(walk: &'w Walk<'t>) -> Self {
-        Self(Some(walk))
+        Self { walk: Some(walk), source: walk.source() }
+    }
+
+    fn of_yaml(self) -> bool {
+        self.source == Source::Yaml
     }
 
     fn mark(self) -> usize {
-        self.0.map_or(0, Walk::mark)
+        self.walk.map_or(0, Walk::mark)
     }
 
     fn prefix(self, mark: usize, step: impl FnOnce() -> Step) {
-        if let Some(walk) = self.0 {
+        if let Some(walk) = self.walk {
             walk.prefix(mark, step);
         }
     }
@@ -80,7 +151,10 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
+        Ok(match whole(value).filter(|_| self.of_yaml()) {
+            Some(whole) => whole.into(),
+            None => value.into(),
+        })
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -103,11 +177,11 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
+        while let Some(key) = entries.next_key_seed(Key)? {
             let mark = self.mark();
             let value = entries.next_value_seed(self)?;
             self.prefix(mark, || Step::Name(key.clone()));
-            if let Some(walk) = self.0.filter(|_| map.contains_key(&key)) {
+            if let Some(walk) = self.walk.filter(|_| map.contains_key(&key)) {
                 walk.duplicate(&key);
             }
             map.insert(key, value);
@@ -173,13 +247,53 @@ impl<'de> Visitor<'de> for Repeated<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut seen = HashSet::new();
-        while let Some(key) = entries.next_key::<Spanned<String>>()? {
+        while let Some(key) = entries.next_key::<Spanned<Printed>>()? {
             entries.next_value_seed(Repeated(self.0))?;
-            let line = key.referenced.line();
-            if !seen.insert(key.value.clone()) && self.0.borrow().len() < MAX_REPEATED {
-                self.0.borrow_mut().push(format!("line {line}: key {:?} already set in map", shown(&key.value)));
+            let (line, Printed(key)) = (key.referenced.line(), key.value);
+            if self.0.borrow().len() < MAX_REPEATED && seen.contains(&key) {
+                self.0.borrow_mut().push(format!("line {line}: key {key} already set in map"));
             }
+            seen.insert(key);
         }
         Ok(())
+    }
+}
+
+/// A key as Go's source would have it, of a long one the beginning.
+struct Printed(String);
+
+impl<'de> Deserialize<'de> for Printed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PrintedKey).map(Self)
+    }
+}
+
+struct PrintedKey;
+
+impl Visitor<'_> for PrintedKey {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, key: bool) -> Result<String, E> {
+        Key.visit_bool(key)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, key: i64) -> Result<String, E> {
+        Key.visit_i64(key)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, key: u64) -> Result<String, E> {
+        Key.visit_u64(key)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, key: f64) -> Result<String, E> {
+        Key.visit_f64(key)
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<String, E> {
+        Ok(format!("{:?}", shown(key)))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::HashSet,
     fmt,
 };
 
@@ -9,12 +10,13 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 
 use super::{
+    MediaType,
     errors::Fault,
     scalar::{Misfit, Token},
-    tree::{PLAIN, Tree},
+    tree::{Key, PLAIN, PLAIN_YAML, Source, Tree, whole},
 };
 use crate::{
-    kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId},
+    kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId, WireTarget},
     protobuf::absent,
 };
 
@@ -27,6 +29,7 @@ const MAX_PATH: usize = 1024;
 /// What a walk gathers.
 pub(super) struct Walk<'t> {
     table: &'t KindTable,
+    source: Source,
     notes: RefCell<Vec<Note>>,
     noted: Cell<usize>,
     fault: Cell<Option<Fault>>,
@@ -67,7 +70,17 @@ impl fmt::Display for Note {
 
 impl<'t> Walk<'t> {
     pub(super) fn new(table: &'t KindTable) -> Self {
-        Self { table, notes: RefCell::default(), noted: Cell::new(0), fault: Cell::new(None) }
+        Self { table, source: Source::Json, notes: RefCell::default(), noted: Cell::new(0), fault: Cell::new(None) }
+    }
+
+    /// A walk through what a body of this form holds.
+    pub(super) fn through(table: &'t KindTable, media: MediaType) -> Self {
+        let source = if media == MediaType::Yaml { Source::Yaml } else { Source::Json };
+        Self { source, ..Self::new(table) }
+    }
+
+    pub(super) fn source(&self) -> Source {
+        self.source
     }
 
     /// Reads a value of this kind; `None` when it is null.
@@ -75,14 +88,26 @@ impl<'t> Walk<'t> {
         Node { walk: self, kind }
     }
 
-    /// Unknown and duplicate fields, in the order they were found.
+    /// Unknown and duplicate fields, in the order they were found, each once.
     pub(super) fn notes(&self) -> Vec<Note> {
-        self.notes.take()
+        let mut told = HashSet::new();
+        self.notes.take().into_iter().filter(|note| told.insert(note.to_string())).collect()
     }
 
     /// Why the walk stopped, unless the body itself is broken.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.fault.take()
+    }
+
+    /// Tells of the number that the walk stopped at as it is spelled.
+    pub(super) fn spell(&self, number: Option<&str>) {
+        let mut fault = self.fault.take();
+        if let (Some(Fault::Type { found, .. }), Some(number)) = (&mut fault, number)
+            && found.starts_with("number ")
+        {
+            *found = format!("number {number}");
+        }
+        self.fault.set(fault);
     }
 
     /// How many notes there are.
@@ -93,6 +118,11 @@ impl<'t> Walk<'t> {
     /// Notes that a key stands twice.
     pub(super) fn duplicate(&self, name: &str) {
         self.note(DUPLICATE, name);
+    }
+
+    /// Notes that there is no such field.
+    pub(super) fn unknown(&self, name: &str) {
+        self.note(UNKNOWN, name);
     }
 
     fn note(&self, word: &'static str, name: &str) {
@@ -134,9 +164,23 @@ impl<'t> Walk<'t> {
             if innermost.is_empty() {
                 *innermost = short_name(&owner.name).to_owned();
             }
-            fields.push(name.to_owned());
+            fields.push(self.with_inlined(owner, name));
         }
         self.fault.set(fault);
+    }
+
+    /// The name of a field behind those of the types that Go inlines on the way to it.
+    fn with_inlined(&self, owner: &Type, name: &str) -> String {
+        let (mut path, mut at) = (String::new(), Some(owner));
+        while let Some(owner) = at {
+            let parts = owner.wire.iter().filter_map(|wire| match wire.target {
+                WireTarget::Inline(id) => Some(self.table.get(id)),
+                WireTarget::Field(_) => None,
+            });
+            at = parts.into_iter().find(|part| part.field(name).is_some());
+            path.extend(at.map(|part| format!("{}.", short_name(&part.name))));
+        }
+        path + name
     }
 }
 
@@ -161,6 +205,11 @@ pub(super) struct Node<'w, 't> {
 impl<'w> Node<'w, '_> {
     fn of(self, kind: &'w FieldKind) -> Self {
         Node { kind, ..self }
+    }
+
+    /// Reads what has no schema, and notes nothing.
+    fn plain(self) -> Tree<'static, 'static> {
+        if self.walk.source == Source::Yaml { PLAIN_YAML } else { PLAIN }
     }
 
     fn token<E: serde::de::Error>(self, token: Token) -> Result<Option<Value>, E> {
@@ -192,7 +241,7 @@ impl<'w> Node<'w, '_> {
 
     fn map<'de, A: MapAccess<'de>>(self, element: &'w FieldKind, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
+        while let Some(key) = entries.next_key_seed(Key)? {
             let mark = self.walk.noted.get();
             let value = entries.next_value_seed(self.of(element))?;
             self.walk.prefix(mark, || Step::Name(key.clone()));
@@ -218,7 +267,7 @@ impl<'w> Node<'w, '_> {
                         .next_value_seed(Node { walk: self.walk, kind: &field.kind })
                         .inspect_err(|_| self.walk.in_field(schema, &field.name))?;
                     self.walk.prefix(mark, || Step::Name(field.name.to_string()));
-                    let value = value.filter(|value| keeps(field, value)).unwrap_or(Value::Null);
+                    let value = value.filter(|value| keeps(schema, field, value)).unwrap_or(Value::Null);
                     if map.insert((*field.name).to_owned(), value).is_some() {
                         self.walk.note(DUPLICATE, &field.name);
                     }
@@ -262,10 +311,16 @@ fn complete(table: &KindTable, schema: &Type, map: &mut Map<String, Value>) {
     }
 }
 
-/// Whether Go writes this value of the field.
-fn keeps(field: &Field, value: &Value) -> bool {
-    // An empty list of managed fields asks for their reset.
-    if field.pointer || &*field.name == "managedFields" {
+/// Fields of which an empty list says something: one of managed fields asks for their reset, one of policies of an autoscaler
+/// for none of the usual ones.
+const TELLING: [(&str, &str); 2] = [
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "managedFields"),
+    ("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies"),
+];
+
+/// Whether Go writes this value of a field of `schema`.
+fn keeps(schema: &Type, field: &Field, value: &Value) -> bool {
+    if field.pointer || TELLING.iter().any(|(owner, name)| *field.name == **name && *schema.name == **owner) {
         return true;
     }
     match (&field.kind, value) {
@@ -316,7 +371,7 @@ impl<'de, 't> DeserializeSeed<'de> for Name<'t> {
     type Value = FieldName<'t>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
+        deserializer.deserialize_any(self)
     }
 }
 
@@ -332,6 +387,22 @@ impl<'t> Visitor<'_> for Name<'t> {
             Some(field) => FieldName::Known(field),
             None => FieldName::Unknown(name.to_owned()),
         })
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, name: bool) -> Result<Self::Value, E> {
+        self.visit_string(Key.visit_bool(name)?)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, name: i64) -> Result<Self::Value, E> {
+        self.visit_string(Key.visit_i64(name)?)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, name: u64) -> Result<Self::Value, E> {
+        self.visit_string(Key.visit_u64(name)?)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, name: f64) -> Result<Self::Value, E> {
+        self.visit_string(Key.visit_f64(name)?)
     }
 }
 
@@ -375,7 +446,8 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
-        self.token(Token::Float(value))
+        let is_whole = whole(value).filter(|_| self.walk.source == Source::Yaml);
+        self.token(is_whole.map_or(Token::Float(value), Token::Int))
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
@@ -396,7 +468,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::RawExtension
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
-            ) => PLAIN.visit_seq(items).map(Some),
+            ) => self.plain().visit_seq(items).map(Some),
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::Message(_) | FieldKind::Map(_) => {
                 Err(self.misfit("array".into()))
             }
@@ -415,7 +487,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::SchemaOrBool
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
-            ) => PLAIN.visit_map(entries).map(Some),
+            ) => self.plain().visit_map(entries).map(Some),
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::List(_) => Err(self.misfit("object".into())),
         }
     }

@@ -25,7 +25,7 @@ pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
     let bad = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
     let patch = decode::decode_any(MediaType::Json, patch).map_err(bad)?;
     let found = go_word(&patch);
-    let Value::Array(patch) = patch else {
+    let Value::Array(patch) = (if patch.is_null() { Value::Array(Vec::new()) } else { patch }) else {
         return Err(bad(format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")));
     };
     if patch.len() > MAX_OPERATIONS {
@@ -69,7 +69,7 @@ pub(super) fn unprocessable() -> Status {
 }
 
 /// Go's word for the type of a JSON value.
-fn go_word(value: &Value) -> &'static str {
+pub fn go_word(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

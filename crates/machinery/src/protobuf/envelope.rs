@@ -1,5 +1,6 @@
 //! The envelope around objects, and the frames of watches.
 
+use portolan_types::GroupVersionKind;
 use serde_json::Value;
 
 use super::{
@@ -32,15 +33,31 @@ pub fn is_protobuf(body: &[u8]) -> bool {
 /// # Errors
 /// When the bytes are no such body, or its kind has no protobuf form in this table.
 pub fn decode(body: &[u8], table: &KindTable) -> Result<Value, ProtobufError> {
+    decode_also(body, table, None)
+}
+
+/// As [`decode`], where the table need not know a kind by this name: its type is given with it.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_also(
+    body: &[u8],
+    table: &KindTable,
+    also: Option<(&GroupVersionKind, TypeId)>,
+) -> Result<Value, ProtobufError> {
     let envelope = Envelope::of(body)?;
     if !envelope.encoding.is_empty() {
         return Err(ProtobufError::Encoded(envelope.encoding));
     }
     let (group, version) = envelope.api_version.split_once('/').unwrap_or(("", &envelope.api_version));
-    let schema =
-        table.object_type(group, version, &envelope.kind).filter(|id| !table.get(*id).wire.is_empty()).ok_or_else(
-            || ProtobufError::UnknownKind { api_version: envelope.api_version.clone(), kind: envelope.kind.clone() },
-        )?;
+    let is_also =
+        |gvk: &GroupVersionKind| (&*gvk.group, &*gvk.version, &*gvk.kind) == (group, version, &*envelope.kind);
+    let also = also.filter(|(gvk, _)| is_also(gvk)).map(|(_, schema)| schema);
+    let schema = table.object_type(group, version, &envelope.kind).or(also);
+    let schema = schema.filter(|id| !table.get(*id).wire.is_empty()).ok_or_else(|| ProtobufError::UnknownKind {
+        api_version: envelope.api_version.clone(),
+        kind: envelope.kind.clone(),
+    })?;
     let mut object = Decoder::new(table, envelope.raw.len()).object(schema, envelope.raw)?;
     object.insert("apiVersion".into(), envelope.api_version.into());
     object.insert("kind".into(), envelope.kind.into());

@@ -18,7 +18,9 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::{CONTENT_TYPE, around_items, decode, encode, is_protobuf, push_item, type_of, watch_frame};
+pub use envelope::{
+    CONTENT_TYPE, around_items, decode, decode_also, encode, is_protobuf, push_item, type_of, watch_frame,
+};
 pub(crate) use json::absent;
 pub(crate) use write::{bytes, double, message, number};
 

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use self::shape::{FieldShape, Shape};
 use super::json::unprocessable;
-use crate::decode::go_print;
+use crate::decode::{go_print, go_print_text};
 use crate::kinds::{KindTable, TypeId};
 
 const PATCH: &str = "$patch";
@@ -54,7 +54,7 @@ enum Failure {
     RetainKeys,
     #[error("invalid patch format of setElementOrder list")]
     ElementOrder,
-    #[error("unknown patch type: {} in map: {}", go_print(.0), go_print(.1))]
+    #[error("unknown patch type: {} in map: {}", go_print_text(.0), go_print(.1))]
     Directive(Value, Value),
     #[error("merging lists cannot yet be specified in the patch")]
     MergeDirective,
@@ -191,13 +191,13 @@ fn merge_field(live: &mut Object, key: String, value: Value, shape: Shape<'_>) -
     Ok(())
 }
 
-/// A part of the patch that meets nothing: without nulls and directives. `None` when it is nothing but a directive.
+/// A part of the patch that meets nothing: without nulls and what says how to meet. `None` when it is nothing but that. Other
+/// directives stay, as unknown fields.
 fn settled(value: Value) -> Option<Value> {
     match value {
         Value::Object(object) if object.contains_key(PATCH) => None,
         Value::Object(object) => {
-            let is_plain = |key: &str| ![DELETE_VALUES, ELEMENT_ORDER, RETAIN_KEYS].iter().any(|d| key.starts_with(d));
-            let fields = object.into_iter().filter(|(key, value)| !value.is_null() && is_plain(key));
+            let fields = object.into_iter().filter(|(_, value)| !value.is_null());
             Some(Value::Object(fields.filter_map(|(key, value)| Some((key, settled(value)?))).collect()))
         }
         Value::Array(items) => Some(items.into_iter().filter_map(settled).collect()),

@@ -149,6 +149,7 @@ fn wrong_patches_are_refused() {
     for (patch, code, text) in [
         (json!([]), 400, "invalid JSON document"),
         (json!({"securityContext": {"$patch": "grow"}}), 500, "unknown patch type"),
+        (json!({"securityContext": {"$patch": 1}}), 500, "unknown patch type: %!s(int64=1) in map: map[$patch:1]"),
         (json!({"containers": [{"name": "a", "$patch": "merge"}]}), 500, "merging lists cannot yet be specified"),
         (json!({"$deleteFromPrimitiveList": ["a"]}), 400, "invalid patch format of primitive list"),
         (json!({"$setElementOrder/containers": "a"}), 400, "invalid patch format of setElementOrder list"),
