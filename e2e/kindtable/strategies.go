@@ -47,6 +47,7 @@ import (
 	podtemplatestore "k8s.io/kubernetes/pkg/registry/core/podtemplate/storage"
 	controllerstore "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
+	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 	discoveryrest "k8s.io/kubernetes/pkg/registry/discovery/rest"
 	eventsrest "k8s.io/kubernetes/pkg/registry/events/rest"
@@ -253,7 +254,8 @@ func (p *coreProvider) stores() (map[string]rest.Storage, error) {
 	}
 	note("replicationcontrollers", controllers.Controller, nil)
 	note("replicationcontrollers/status", controllers.Status, nil)
-	services, serviceStatus, _, err := servicestore.NewREST(noStorage{}, api.IPv4Protocol, nil, nil, endpoints, pods.Pod, nil)
+	addresses := map[api.IPFamily]ipallocator.Interface{api.IPv4Protocol: anyAddress{}}
+	services, serviceStatus, _, err := servicestore.NewREST(noStorage{}, api.IPv4Protocol, addresses, anyPort{}, endpoints, pods.Pod, nil)
 	note("services", services, err)
 	note("services/status", serviceStatus, err)
 	return out, first

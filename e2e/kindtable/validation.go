@@ -232,7 +232,7 @@ func (j judgement) ask(old, changed map[string]any, onlyUpdate bool) (create, up
 		if err != nil {
 			return nil, nil, err
 		}
-		if create, err = causesOf(rest.BeforeCreate(j.store.CreateStrategy, ctx, object)); err != nil {
+		if create, err = causesOf(j.create(ctx, object)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -244,8 +244,28 @@ func (j judgement) ask(old, changed map[string]any, onlyUpdate bool) (create, up
 	if err != nil {
 		return nil, nil, err
 	}
-	update, err = causesOf(rest.BeforeUpdate(j.store.UpdateStrategy, ctx, after, before))
+	update, err = causesOf(j.update(ctx, after, before))
 	return create, update, err
+}
+
+// create goes as far as the registry goes before it stores an object: services are given what they have of their own first.
+func (j judgement) create(ctx context.Context, object runtime.Object) error {
+	if j.store.BeginCreate != nil {
+		if _, err := j.store.BeginCreate(ctx, object, &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+			return err
+		}
+	}
+	return rest.BeforeCreate(j.store.CreateStrategy, ctx, object)
+}
+
+// update goes as far as the registry goes before it stores an object in place of another.
+func (j judgement) update(ctx context.Context, after, before runtime.Object) error {
+	if j.store.BeginUpdate != nil {
+		if _, err := j.store.BeginUpdate(ctx, after, before, &metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+			return err
+		}
+	}
+	return rest.BeforeUpdate(j.store.UpdateStrategy, ctx, after, before)
 }
 
 // causesOf gives the causes of a 422; other errors are none of validation's.
@@ -255,10 +275,39 @@ func causesOf(err error) ([]metav1.StatusCause, error) {
 	case err == nil:
 		return nil, nil
 	case apierrors.IsInvalid(err) && errors.As(err, &status):
-		return status.Status().Details.Causes, nil
+		return steady(status.Status().Details.Causes), nil
 	default:
 		return nil, err
 	}
+}
+
+// steady sorts causes that stand next to each other and are about entries of one map of capacities, which upstream goes
+// through in no order.
+func steady(causes []metav1.StatusCause) []metav1.StatusCause {
+	place := func(cause metav1.StatusCause) (of, key string) {
+		of, rest, _ := strings.Cut(cause.Field, ".capacity[")
+		key, _, found := strings.Cut(rest, "]")
+		if !found {
+			return "", ""
+		}
+		return of, key
+	}
+	for from := 0; from < len(causes); {
+		of, _ := place(causes[from])
+		to := from + 1
+		for ; to < len(causes) && of != ""; to++ {
+			if other, _ := place(causes[to]); other != of {
+				break
+			}
+		}
+		slices.SortStableFunc(causes[from:to], func(a, b metav1.StatusCause) int {
+			_, first := place(a)
+			_, second := place(b)
+			return strings.Compare(first, second)
+		})
+		from = to
+	}
+	return causes
 }
 
 // change is one change of one place.

@@ -7,6 +7,7 @@
 
 mod check;
 mod deep;
+mod devices;
 mod estimate;
 mod expression;
 mod functions;
@@ -20,6 +21,7 @@ mod time;
 mod types;
 
 pub use check::{Environment, ObjectTypes};
+pub use devices::device_selector;
 pub use expression::{Answer, Evaluated, EvaluationError, Expression, Variables};
 pub use library::{BadPattern, Matcher, is_request_uri};
 pub use program::{Authorizer, Decision, PER_CALL_LIMIT, PathCheck, ResourceCheck, Selector};

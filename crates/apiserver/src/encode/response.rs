@@ -1,5 +1,7 @@
 //! Whole answers.
 
+use std::collections::HashSet;
+
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
@@ -16,9 +18,9 @@ use super::{
     yaml,
 };
 
-/// Longest single warning, in characters.
+/// Longest single warning where all are too long, in characters.
 const MAX_WARNING: usize = 256;
-/// All warnings of one answer, in bytes.
+/// All warnings of one answer, in characters.
 const MAX_WARNINGS: usize = 4096;
 
 /// In which form the client takes a failure; JSON when in none.
@@ -93,21 +95,24 @@ pub(crate) fn finish(code: u16, media: &'static str, body: Body) -> Response<Bod
     response
 }
 
-/// Adds `Warning` headers (RFC 7234, section 5.5: code 299, agent `-`).
+/// Adds `Warning` headers (RFC 7234, section 5.5: code 299, agent `-`). Only where all together are too long are they cut, each alike,
+/// and those beyond the bound left out.
 pub(crate) fn warn(response: &mut Response<Body>, texts: Vec<String>) {
-    let mut left = MAX_WARNINGS;
-    let mut sent: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
+    let texts: Vec<&String> = texts.iter().filter(|text| !text.is_empty() && seen.insert(*text)).collect();
+    let cut = texts.iter().map(|text| text.chars().count()).sum::<usize>() > MAX_WARNINGS;
+    let mut written = 0;
     for text in texts {
-        let short: String = text.chars().take(MAX_WARNING).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let line = format!("299 - \"{}\"", short.replace('\\', "\\\\").replace('"', "\\\""));
-        if line.len() > left || sent.contains(&line) {
-            continue;
+        if written >= MAX_WARNINGS {
+            break;
         }
-        left -= line.len();
+        let length = if cut { MAX_WARNING } else { MAX_WARNINGS };
+        let short: String = text.chars().take(length).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        written += short.chars().count();
+        let line = format!("299 - \"{}\"", short.replace('\\', "\\\\").replace('"', "\\\""));
         if let Ok(value) = HeaderValue::from_bytes(line.as_bytes()) {
             response.headers_mut().append(http::header::WARNING, value);
         }
-        sent.push(line);
     }
 }
 
@@ -123,5 +128,11 @@ mod tests {
             response.headers().get_all(http::header::WARNING).iter().map(|v| v.to_str().unwrap()).collect();
         assert_eq!(all[..2], [r#"299 - "unknown field \"spec.x\"""#, r#"299 - "a b""#]);
         assert_eq!((all.len(), all[2].len()), (3, 256 + 8));
+        let mut response = text(200, "ok");
+        warn(&mut response, vec!["x".repeat(3000), "y".repeat(1000)]);
+        let lengths = response.headers().get_all(http::header::WARNING).iter().map(HeaderValue::len);
+        assert_eq!(lengths.collect::<Vec<_>>(), [3000 + 8, 1000 + 8]);
+        warn(&mut response, (0..100).map(|n| format!("{n}{}", "z".repeat(300))).collect());
+        assert_eq!(response.headers().get_all(http::header::WARNING).iter().count(), 2 + 16);
     }
 }

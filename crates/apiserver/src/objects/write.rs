@@ -13,7 +13,7 @@ use crate::{
     ApiServer,
     admission::{Operation, Request, quota},
     call::{Call, Target},
-    encode::{tree, with_revision},
+    encode::tree,
     handlers::user_info,
     options::{WriteOptions, no_number},
 };
@@ -33,6 +33,15 @@ pub(crate) enum Changed {
     Dry(Value),
     /// It is gone; this was its last state.
     Removed(Value),
+}
+
+/// When an object is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// As the client sent it.
+    Sent,
+    /// As admission has left it.
+    Admitted,
 }
 
 /// Writes objects of one kind for one call.
@@ -91,11 +100,14 @@ impl<'a> Writer<'a> {
         lifecycle::match_namespace(&self.target.kind, &mut object, namespace)?;
         // Upstream looks at it only when it stores the object.
         let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
+        self.name_owners_once(&mut object, Moment::Sent);
         self.track(None, &mut object, None)?;
         self.api.admission.mutate(self.api, &request, &mut object, None).await?;
+        self.name_owners_once(&mut object, Moment::Admitted);
         if &*self.target.kind.gvk.kind == "CertificateSigningRequest" {
             lifecycle::asked_by(&mut object, &user_info(&self.call.identity.user));
         }
+        self.call.warn(warnings::before_create(&self.target.kind, &object));
         let mut object = lifecycle::prepare_create(&self.context(), &self.target.kind, object, namespace, name)?;
         self.call.warn(warnings::on_create(&self.target.kind, &object));
         let called = object::name(&object).to_owned();
@@ -111,7 +123,13 @@ impl<'a> Writer<'a> {
             return self.would_create(&commit.key, object).await;
         }
         commit.record = Some(self.record(&object).await?);
-        let stored = quota::commit(self.api, &request, (&object, None), commit, None).await?;
+        let name = commit.key.name.clone();
+        // Under the name of the resource that was asked for, which is not always the one that is stored.
+        let exists = |failure| match failure {
+            CommitError::Exists(_) => CommitError::Exists(Status::already_exists(&self.target.resource(), &name)),
+            other => other,
+        };
+        let stored = quota::commit(self.api, &request, (&object, None), commit, None).await.map_err(exists)?;
         Ok(self.stored(stored, object).await?)
     }
 
@@ -163,13 +181,20 @@ impl<'a> Writer<'a> {
         check_revision(&new)?;
         let request = self.request(Operation::Update, &key.name, subresource);
         lifecycle::match_namespace(&self.target.kind, &mut new, Some(object::namespace(&old)))?;
+        if self.call.attributes.verb == "update" {
+            self.name_owners_once(&mut new, Moment::Sent);
+        }
         self.track(Some(&old), &mut new, subresource)?;
         self.api.admission.mutate(self.api, &request, &mut new, Some(&old)).await?;
+        self.name_owners_once(&mut new, Moment::Admitted);
         // A scale is a change of the object itself, owned under the subresource's name.
         let isolated = subresource.filter(|name| *name != "scale");
         let update = lifecycle::prepare_update(&self.context(), &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
-            Update::Unchanged if !found.is_outdated => return self.unchanged(&request, found, old).await,
+            Update::Unchanged if !found.is_outdated => {
+                self.call.warn(warnings::on_update(&self.target.kind, isolated, &old, &old));
+                return self.unchanged(&request, found, old).await;
+            }
             // Clients bring objects to the present storage version by writing them as they are.
             Update::Unchanged => (old.clone(), false),
             Update::Changed(mut object) => {
@@ -180,9 +205,7 @@ impl<'a> Writer<'a> {
             }
             Update::Removed(object) => (object, true),
         };
-        if subresource.is_none() {
-            self.call.warn(warnings::on_update(&self.target.kind, &old, &object));
-        }
+        self.call.warn(warnings::on_update(&self.target.kind, isolated, &old, &object));
         self.api.admission.validate(self.api, &request, Some(&object), Some(&old)).await?;
         let mut commit = Commit::new(key.clone(), found.expect, None);
         if removed {
@@ -195,8 +218,8 @@ impl<'a> Writer<'a> {
             return Ok(Changed::Dry(object));
         }
         if removed {
-            let gone = commit.run(self.api, Some(&found.stored)).await?;
-            return Ok(Changed::Removed(with_revision(object, gone.revision)));
+            commit.run(self.api, Some(&found.stored)).await?;
+            return Ok(Changed::Removed(object));
         }
         commit.record = Some(self.record(&object).await?);
         let stored = quota::commit(self.api, &request, (&object, Some(&old)), commit, Some(&found.stored)).await?;
@@ -207,6 +230,20 @@ impl<'a> Writer<'a> {
     async fn unchanged(&self, request: &Request<'_>, found: &Found, old: Value) -> Result<Changed, CommitError> {
         self.api.admission.validate(self.api, request, Some(&old), Some(&old)).await?;
         Ok(if self.options.dry_run { Changed::Dry(old) } else { Changed::Stored(found.stored.clone(), old) })
+    }
+
+    /// Who names an owner twice has one, and is told.
+    fn name_owners_once(&self, object: &mut Value, moment: Moment) {
+        let twice = lifecycle::name_owners_once(object);
+        if !twice.is_empty() {
+            let when = match moment {
+                Moment::Sent => "",
+                Moment::Admitted => " after mutating admission happens",
+            };
+            let why = "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24";
+            let plea = format!("please fix your requests; duplicate UID(s) observed: {}", twice.join(", "));
+            self.call.warn([format!(".metadata.ownerReferences contains duplicate entries{when}; {why}; {plea}")]);
+        }
     }
 
     /// Ownership is recorded of what the client wrote and of defaults, not of what admission and the server fill in

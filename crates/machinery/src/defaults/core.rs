@@ -1,6 +1,9 @@
 //! Conditional defaults of core/v1 and of the small groups.
 
+use std::sync::LazyLock;
+
 use portolan_types::object::child_mut;
+use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::quota::{Compute, pod_amounts};
@@ -50,18 +53,29 @@ fn pull_policy(image: &str) -> &'static str {
     if is_latest(image) { "Always" } else { "IfNotPresent" }
 }
 
-/// Whether an image reference means the tag `latest`: named so, or with neither tag nor digest.
+/// Whether an image reference means the tag `latest`: named so, or with neither tag nor digest. What is no reference means
+/// nothing.
 fn is_latest(image: &str) -> bool {
-    let (plain, has_digest) = match image.split_once('@') {
-        Some((plain, _)) => (plain, true),
-        None => (image, false),
-    };
-    let last = plain.rsplit('/').next().unwrap_or(plain);
-    match last.split_once(':') {
-        Some((_, tag)) => tag == "latest",
-        None => !has_digest && !image.is_empty(),
+    let Some(parts) = REFERENCE.captures(image).filter(|_| !IDENTIFIER.is_match(image)) else { return false };
+    match (parts.name("tag"), parts.name("digest")) {
+        (Some(tag), _) => tag.as_str() == "latest",
+        (None, digest) => digest.is_none(),
     }
 }
+
+/// The grammar of image references, that of the module `github.com/distribution/reference`.
+static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
+    let part = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])";
+    let domain = format!(r"(?:{part}(?:\.{part})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?");
+    let component = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*";
+    let digest = "[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[a-fA-F0-9]{32,}";
+    let tag = "[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}";
+    let name = format!("(?:{domain}/)?{component}(?:/{component})*");
+    Regex::new(&format!("^{name}(?::(?<tag>{tag}))?(?:@(?<digest>{digest}))?$")).expect("a test compiles it")
+});
+
+/// What looks like the name of an image by its content is no reference.
+static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| Regex::new("^[a-f0-9]{64}$").expect("a test compiles it"));
 
 /// Seconds for which a client's address sticks to an endpoint.
 const AFFINITY_SECONDS: i64 = 10_800;

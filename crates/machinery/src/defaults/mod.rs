@@ -10,15 +10,16 @@ mod workloads;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
-use portolan_types::Status;
+use portolan_types::{Status, quantity::Quantity};
 use serde_json::{Map, Value};
 
 use crate::{
+    conversion,
     decode::zero,
-    kinds::{Field, FieldKind, Kind, KindTable, TypeId},
+    kinds::{Field, FieldKind, Kind, KindTable, Special, Type, TypeId},
 };
 
 /// The fields of a message, as defaulting functions change them.
@@ -37,6 +38,7 @@ pub fn apply(table: &KindTable, kind: &Kind, object: &mut Value) -> Result<(), S
     if let Some(fields) = object.as_object_mut() {
         Defaulting { table, known: Known::get() }.message(kind.schema, fields);
     }
+    conversion::pass_through(kind, object);
     Ok(())
 }
 
@@ -51,6 +53,7 @@ impl Defaulting<'_> {
             return;
         }
         let schema = self.table.get(id);
+        self.known.amounts.get(&id).into_iter().flatten().for_each(|name| round_amounts(fields, name));
         for field in &schema.fields {
             self.fill(field, fields);
         }
@@ -100,6 +103,8 @@ impl Defaulting<'_> {
 /// What is known of the built-in types, worked out once.
 struct Known {
     functions: HashMap<TypeId, Function>,
+    /// Fields that hold amounts of resources, by their names (`core/v1.ResourceList`).
+    amounts: HashMap<TypeId, Vec<Arc<str>>>,
     /// Types that neither have a default nor any below them.
     nothing_below: HashSet<TypeId>,
 }
@@ -111,7 +116,9 @@ impl Known {
             let table = KindTable::builtin();
             let named = core::FUNCTIONS.iter().chain(workloads::FUNCTIONS);
             let functions = named.filter_map(|(name, function)| Some((table.type_named(name)?, *function))).collect();
-            let mut known = Known { functions, nothing_below: HashSet::new() };
+            let core = table.types().filter(|(_, schema)| schema.name.starts_with("io.k8s.api.core.v1."));
+            let amounts = core.map(|(id, schema)| (id, amounts(schema))).filter(|(_, names)| !names.is_empty());
+            let mut known = Known { functions, amounts: amounts.collect(), nothing_below: HashSet::new() };
             known.nothing_below = table.types().map(|(id, _)| id).filter(|id| !known.matters(table, *id)).collect();
             known
         })
@@ -124,12 +131,34 @@ impl Known {
                 continue;
             }
             let has_default = |field: &Field| field.default.is_some() || is_struct(field);
-            if self.functions.contains_key(&id) || table.get(id).fields.iter().any(has_default) {
+            let is_known = self.functions.contains_key(&id) || self.amounts.contains_key(&id);
+            if is_known || table.get(id).fields.iter().any(has_default) {
                 return true;
             }
             open.extend(table.get(id).fields.iter().filter_map(|field| field.kind.message()));
         }
         false
+    }
+}
+
+/// The fields of a type that hold amounts of resources.
+fn amounts(schema: &Type) -> Vec<Arc<str>> {
+    let of_quantities = |kind: &FieldKind| match kind {
+        FieldKind::Map(element) => **element == FieldKind::Special(Special::Quantity),
+        _ => false,
+    };
+    schema.fields.iter().filter(|field| of_quantities(&field.kind)).map(|field| field.name.clone()).collect()
+}
+
+/// Rounds amounts up to thousandths (`SetDefaults_ResourceList`).
+fn round_amounts(fields: &mut Fields, name: &str) {
+    for amount in fields.get_mut(name).and_then(Value::as_object_mut).into_iter().flat_map(Fields::values_mut) {
+        // In canonical form these alone are of smaller parts.
+        let is_fine = |text: &&str| text.ends_with(['u', 'n']) || text.contains("e-");
+        let rounded = amount.as_str().filter(is_fine).and_then(|text| text.parse::<Quantity>().ok());
+        if let Some(quantity) = rounded {
+            *amount = quantity.in_thousandths().to_string().into();
+        }
     }
 }
 

@@ -73,6 +73,30 @@ fn conditional_defaults_follow_other_fields() {
             json!({"type": "OnDelete"}),
         ),
         (
+            "what another strategy brings of a rolling update counts from 0",
+            "apps",
+            "DaemonSet",
+            json!({"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 2}}}}),
+            "/spec/updateStrategy/rollingUpdate",
+            json!({"maxUnavailable": 2, "maxSurge": 0}),
+        ),
+        (
+            "so it does in a deployment",
+            "apps",
+            "Deployment",
+            json!({"spec": {"strategy": {"type": "RollingUpdatex", "rollingUpdate": {"maxUnavailable": "25%"}}}}),
+            "/spec/strategy/rollingUpdate",
+            json!({"maxUnavailable": "25%", "maxSurge": 0}),
+        ),
+        (
+            "and in a stateful set",
+            "apps",
+            "StatefulSet",
+            json!({"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {}}}}),
+            "/spec/updateStrategy/rollingUpdate",
+            json!({"partition": 0}),
+        ),
+        (
             "a stateful set rolls from 0",
             "apps",
             "StatefulSet",
@@ -123,10 +147,34 @@ fn conditional_defaults_follow_other_fields() {
             json!("Always"),
         ),
         (
+            "what is no reference is not latest",
+            "",
+            "Pod",
+            json!({"spec": {"containers": [{"name": "a", "image": "Upper"}]}}),
+            "/spec/containers/0/imagePullPolicy",
+            json!("IfNotPresent"),
+        ),
+        (
+            "nor is the name of a content",
+            "",
+            "Pod",
+            json!({"spec": {"containers": [{"name": "a", "image": "0".repeat(64)}]}}),
+            "/spec/containers/0/imagePullPolicy",
+            json!("IfNotPresent"),
+        ),
+        (
+            "a registry may be written in capitals, and by an address",
+            "",
+            "Pod",
+            json!({"spec": {"containers": [{"name": "a", "image": "[fe80::1]:5000/x__y/a.b--c"}]}}),
+            "/spec/containers/0/imagePullPolicy",
+            json!("Always"),
+        ),
+        (
             "a digest is kept",
             "",
             "Pod",
-            json!({"spec": {"containers": [{"name": "a", "image": "x@sha256:00"}]}}),
+            json!({"spec": {"containers": [{"name": "a", "image": format!("x@sha256:{}", "0".repeat(64))}]}}),
             "/spec/containers/0/imagePullPolicy",
             json!("IfNotPresent"),
         ),
@@ -302,4 +350,20 @@ fn a_given_scaling_rule_is_completed() {
     assert_eq!(object.pointer("/spec/behavior/scaleDown/policies/0/value"), Some(&json!(100)));
     assert_eq!(object.pointer("/spec/minReplicas"), Some(&json!(1)));
     assert_eq!(object.pointer("/spec/metrics/0/resource/target/averageUtilization"), Some(&json!(80)));
+}
+
+#[test]
+fn parts_of_resources_below_thousandths_are_rounded_up() {
+    let limits = json!({"memory": "100u", "cpu": "1n", "example.com/a": "1100u", "storage": "1500m"});
+    let container = json!({"name": "c", "image": "i", "resources": {"limits": limits}});
+    let template = json!({"metadata": {}, "spec": {"containers": [container]}});
+    let spec = json!({"selector": {}, "template": template});
+    let object = defaulted("apps", "v1", "Deployment", json!({"spec": spec}));
+    let got = object.pointer("/spec/template/spec/containers/0/resources/limits");
+    assert_eq!(got, Some(&json!({"memory": "1m", "cpu": "1m", "example.com/a": "2m", "storage": "1500m"})));
+    let quota = defaulted("", "v1", "ResourceQuota", json!({"spec": {"hard": {"cpu": "1u"}}}));
+    assert_eq!(quota.pointer("/spec/hard/cpu"), Some(&json!("1m")));
+    let class = json!({"handler": "h", "overhead": {"podFixed": {"cpu": "1u"}}});
+    let class = defaulted("node.k8s.io", "v1", "RuntimeClass", class);
+    assert_eq!(class.pointer("/overhead/podFixed/cpu"), Some(&json!("1u")), "upstream rounds in the core alone");
 }

@@ -15,20 +15,25 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("io.k8s.api.core.v1.ReplicationController", replication_controller),
 ];
 
+/// A strategy of another type may hold `rollingUpdate`, here and in other kinds: upstream keeps its numbers as numbers,
+/// which are 0 where nothing is said.
 fn deployment_strategy(strategy: &mut Fields) {
     default_unset(strategy, "type", "RollingUpdate");
-    if text(strategy, "type") == "RollingUpdate" {
+    let is_rolling = text(strategy, "type") == "RollingUpdate";
+    if is_rolling || child(strategy, "rollingUpdate").is_some() {
+        let unsaid = if is_rolling { json!("25%") } else { json!(0) };
         let rolling = child_mut(strategy, "rollingUpdate");
-        default_to(rolling, "maxUnavailable", "25%");
-        default_to(rolling, "maxSurge", "25%");
+        default_to(rolling, "maxUnavailable", unsaid.clone());
+        default_to(rolling, "maxSurge", unsaid);
     }
 }
 
 fn daemon_set_strategy(strategy: &mut Fields) {
     default_unset(strategy, "type", "RollingUpdate");
-    if text(strategy, "type") == "RollingUpdate" {
+    let is_rolling = text(strategy, "type") == "RollingUpdate";
+    if is_rolling || child(strategy, "rollingUpdate").is_some() {
         let rolling = child_mut(strategy, "rollingUpdate");
-        default_to(rolling, "maxUnavailable", 1);
+        default_to(rolling, "maxUnavailable", i32::from(is_rolling));
         default_to(rolling, "maxSurge", 0);
     }
 }
@@ -46,9 +51,7 @@ fn stateful_set_spec(spec: &mut Fields) {
         strategy.insert("type".into(), "RollingUpdate".into());
         default_to(strategy, "rollingUpdate", json!({}));
     }
-    if text(strategy, "type") == "RollingUpdate"
-        && let Some(rolling) = child(strategy, "rollingUpdate")
-    {
+    if let Some(rolling) = child(strategy, "rollingUpdate") {
         default_to(rolling, "partition", 0);
     }
     for claim in items(spec, "volumeClaimTemplates") {

@@ -147,7 +147,10 @@ fn labels_of(kind: &Kind) -> Option<Labels> {
 pub(super) fn lookup(kind: &Kind, field: &str) -> Result<Label, UnknownField> {
     match field {
         "metadata.name" => return Ok(Label::Name),
-        "metadata.namespace" => return Ok(Label::Namespace),
+        // Upstream says of each kind with fields of its own whether it has this one, too.
+        "metadata.namespace" if kind.namespaced || kind.content.is_some() || labels_of(kind).is_none() => {
+            return Ok(Label::Namespace);
+        }
         _ => {}
     }
     if let Some(content) = &kind.content {

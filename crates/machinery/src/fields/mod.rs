@@ -66,6 +66,26 @@ impl FieldSelector {
         self.terms.iter().find(is_namespace).map(|term| term.value.as_str())
     }
 
+    /// Whether an object of this name satisfies every term, as far as its name and namespace tell: `None` where other fields
+    /// decide. The namespace of what has none is empty.
+    pub fn matches_name(&self, namespace: &str, name: &str) -> Option<bool> {
+        let mut all = true;
+        for term in &self.terms {
+            let value = match term.label {
+                Label::Name => name,
+                Label::Namespace => namespace,
+                _ => {
+                    all = false;
+                    continue;
+                }
+            };
+            if (value == term.value) != term.equal {
+                return Some(false);
+            }
+        }
+        all.then_some(true)
+    }
+
     /// Whether an object satisfies every term. A field that is not there has the value that upstream shows for it: its zero.
     pub fn matches(&self, object: &Value) -> bool {
         let holds = |term: &Term| {

@@ -50,7 +50,12 @@ fn other_kinds_have_their_own_fields() {
         (kind("batch", "v1", "jobs"), &json!({"status": {"succeeded": 2}}), "status.successful=2", true),
         (kind("batch", "v1", "jobs"), &json!({}), "status.successful=0", true),
         (kind("", "v1", "namespaces"), &json!({"status": {"phase": "Active"}}), "status.phase=Active", true),
-        (kind("", "v1", "nodes"), &json!({"metadata": {"name": "n"}}), "metadata.namespace!=x", true),
+        (
+            kind("storage.k8s.io", "v1", "storageclasses"),
+            &json!({"metadata": {"name": "n"}}),
+            "metadata.namespace!=x",
+            true,
+        ),
     ] {
         let selector = FieldSelector::parse(kind, text).unwrap();
         assert_eq!(selector.matches(object), expected, "{} {text}", kind.gvk);
@@ -95,4 +100,22 @@ fn a_name_and_a_namespace_can_be_read_off() {
     assert_eq!(parse("metadata.name!=a").exact_name(), None);
     assert_eq!(parse("metadata.namespace=n,status.phase=x").exact_namespace(), Some("n"));
     assert!(parse("").is_everything() && !parse("metadata.name=a").is_everything());
+}
+
+#[test]
+fn what_names_decide_needs_no_object() {
+    let parse = |text| FieldSelector::parse(kind("", "v1", "pods"), text).unwrap();
+    for (text, expected) in [
+        ("", Some(true)),
+        ("metadata.name=a", Some(true)),
+        ("metadata.name=b", Some(false)),
+        ("metadata.name!=b,metadata.namespace=n", Some(true)),
+        ("metadata.namespace!=n", Some(false)),
+        ("status.phase=Running", None),
+        ("status.phase=Running,metadata.name=a", None),
+        ("status.phase=Running,metadata.name!=a", Some(false)),
+    ] {
+        assert_eq!(parse(text).matches_name("n", "a"), expected, "{text}");
+    }
+    assert_eq!(parse("metadata.namespace=").matches_name("", "a"), Some(true));
 }

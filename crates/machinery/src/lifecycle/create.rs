@@ -1,11 +1,13 @@
 //! Creating.
 
+use std::collections::HashSet;
+
 use portolan_types::{GroupKind, Reason, Status, object};
 use serde_json::Value;
 
 use super::{WriteContext, keep_server_keys, strategy};
 use crate::{
-    defaults,
+    decode, defaults,
     kinds::Kind,
     validation::{self, FieldError},
 };
@@ -35,17 +37,19 @@ pub fn prepare_create(
     fill_type(kind, &mut object);
     match_namespace(kind, &mut object, namespace)?;
     match_name(&mut object, name)?;
-    fill_system_fields(ctx, &mut object);
+    fill_system_fields(ctx, kind, &mut object);
     keep_server_keys(&mut object, None);
     strategy::before_create(ctx, kind, &mut object);
     defaults::apply(ctx.table, kind, &mut object)?;
+    strategy::allocate(kind, None, &object)?;
     strategy::after_defaults(ctx, kind, &mut object);
     check_kind(kind, &object)?;
     let causes = validation::validate_create(ctx.table, kind, &object);
-    match causes.is_empty() {
-        true => Ok(object),
-        false => Err(Status::invalid(&kind.called(), object::name(&object), causes)),
+    if !causes.is_empty() {
+        return Err(Status::invalid(&kind.called(), object::name(&object), causes));
     }
+    decode::settle(ctx.table, kind, &mut object);
+    Ok(object)
 }
 
 /// Takes off what no client says of a new object. It is owned by nobody then, so this comes before ownership is recorded.
@@ -54,6 +58,26 @@ pub fn wipe_system_fields(object: &mut Value) {
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid", "creationTimestamp"] {
         metadata.remove(key);
     }
+}
+
+/// Takes out owners that are named twice. The uids of those, once for each time too many.
+pub fn name_owners_once(object: &mut Value) -> Vec<String> {
+    let Some(owners) = object::metadata_mut(object).get_mut("ownerReferences").and_then(Value::as_array_mut) else {
+        return Vec::new();
+    };
+    let (mut seen, mut twice) = (HashSet::new(), Vec::new());
+    owners.retain(|owner| {
+        let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let flag = |key: &str| owner.get(key).and_then(Value::as_bool);
+        let is = [text("apiVersion"), text("kind"), text("name"), text("uid")];
+        let uid = is[3].clone();
+        let is_new = seen.insert((is, flag("controller"), flag("blockOwnerDeletion")));
+        if !is_new {
+            twice.push(uid);
+        }
+        is_new
+    });
+    twice
 }
 
 /// Objects made inside the server may leave their type out.
@@ -120,7 +144,7 @@ pub(super) fn match_name(object: &mut Value, name: Option<&str>) -> Result<(), S
 }
 
 /// What only the server gives: uid, time, and a generated name.
-fn fill_system_fields(ctx: &WriteContext<'_>, object: &mut Value) {
+fn fill_system_fields(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Value) {
     let metadata = object::metadata_mut(object);
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
         metadata.remove(key);
@@ -131,7 +155,11 @@ fn fill_system_fields(ctx: &WriteContext<'_>, object: &mut Value) {
     let prefix = text("generateName");
     if text("name").is_empty() && !prefix.is_empty() {
         let kept: String = prefix.chars().take(MAX_PREFIX).collect();
-        let name = format!("{kept}{}", ctx.seams.name_suffix(SUFFIX_LENGTH));
+        // No address becomes another by letters behind it.
+        let name = match &*kind.gvk.kind == "IPAddress" && kind.is_kubernetes() {
+            true => prefix.to_owned(),
+            false => format!("{kept}{}", ctx.seams.name_suffix(SUFFIX_LENGTH)),
+        };
         metadata.insert("name".into(), name.into());
     }
 }

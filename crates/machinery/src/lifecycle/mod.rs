@@ -24,12 +24,15 @@ use portolan_types::{Seams, annotations, object, placement::PlacementRecord};
 use serde_json::Value;
 
 pub use binding::{bind, check_binding};
-pub use create::{match_namespace, prepare_create, wipe_system_fields};
+pub use create::{match_namespace, name_owners_once, prepare_create, wipe_system_fields};
 pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
+pub(crate) use pods::profile_of_annotation;
 pub(crate) use qos::class_of as qos_class;
 pub(crate) use scale::{put_replicas, replicas_path};
 pub use scale::{read_scale, scale_of, with_scale};
 pub use signing::asked_by;
+#[cfg(test)]
+pub(crate) use strategy::allocate;
 pub(crate) use strategy::status_keeps_metadata;
 pub use update::{Update, other_uid, prepare_update};
 

@@ -65,7 +65,7 @@ pub(super) fn profiles_from_annotations(pod: &mut Value) {
         for path in (0..count).map(|at| format!("/spec/{kind}/{at}")) {
             let Some(container) = pod.pointer(&path) else { continue };
             let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-            let named = object::annotation(pod, &format!("{APP_ARMOR}{name}")).and_then(profile);
+            let named = object::annotation(pod, &format!("{APP_ARMOR}{name}")).and_then(profile_of_annotation);
             let has_one = container.pointer("/securityContext/appArmorProfile").is_some();
             if let Some(named) = named.filter(|named| !has_one && own.as_ref() != Some(named))
                 && let Some(Value::Object(container)) = pod.pointer_mut(&path)
@@ -76,7 +76,8 @@ pub(super) fn profiles_from_annotations(pod: &mut Value) {
     }
 }
 
-fn profile(annotation: &str) -> Option<Value> {
+/// The profile of AppArmor that an annotation names, if it names a good one.
+pub(crate) fn profile_of_annotation(annotation: &str) -> Option<Value> {
     match annotation {
         "unconfined" => Some(json!({"type": "Unconfined"})),
         "runtime/default" => Some(json!({"type": "RuntimeDefault"})),

@@ -1,6 +1,6 @@
 //! What a service of one type has, and one of another has not.
 
-use portolan_types::object::child_mut;
+use portolan_types::object::{Object, child_mut};
 use serde_json::Value;
 
 /// Whether a service with this spec needs something.
@@ -37,6 +37,11 @@ pub(super) fn drop_unneeded(old: &Value, new: &mut Value) {
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
     for port in ports.filter(|_| portless).filter_map(Value::as_object_mut) {
         port.remove("nodePort");
+    }
+    let balanced = spec.get("type").and_then(Value::as_str) == Some("LoadBalancer");
+    // Nothing balances it any more, whenever what did so will be gone.
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut).filter(|_| !balanced) {
+        status.insert("loadBalancer".to_owned(), Value::Object(Object::new()));
     }
 }
 

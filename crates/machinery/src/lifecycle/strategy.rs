@@ -1,10 +1,13 @@
 //! What kinds do with what a client sends, apart from defaults and validation.
 
-use portolan_types::object::{self, child_mut};
+use portolan_types::{
+    Status,
+    object::{self, child_mut},
+};
 use serde_json::{Value, json};
 
 use super::{WriteContext, allocation, devices, gates, pods, qos, services, signing};
-use crate::{custom, kinds::Kind};
+use crate::{conversion, custom, kinds::Kind};
 
 /// Group and kind, to match on.
 fn of(kind: &Kind) -> (&str, &str) {
@@ -13,6 +16,10 @@ fn of(kind: &Kind) -> (&str, &str) {
 
 /// Before defaults: a new object has no status, and generation 1 where it is kept.
 pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Value) {
+    conversion::in_that_form(kind, object, |object| create(ctx, kind, object));
+}
+
+fn create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Value) {
     // Nodes are registered together with their status.
     if kind.subresource("status").is_some() && of(kind) != ("", "Node") {
         drop_key(object, "status");
@@ -84,6 +91,20 @@ fn not_coordinated(old: &Value, lease: &mut Value) {
 /// The generation of a daemon set's template, as old clients know it.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
+/// What cannot be allocated, which is told before and instead of what validation finds.
+///
+/// # Errors
+/// 422 for a service that wants addresses of families that there are not.
+pub(crate) fn allocate(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+    if of(kind) != ("", "Service") {
+        return Ok(());
+    }
+    match allocation::faults(old, new).into_causes() {
+        causes if causes.is_empty() => Ok(()),
+        causes => Err(Status::invalid(&kind.called(), object::name(new), causes)),
+    }
+}
+
 /// After defaults, before validation: what is worked out of the object itself.
 pub(super) fn after_defaults(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Value) {
     match of(kind) {
@@ -111,7 +132,7 @@ fn gate(ctx: &WriteContext<'_>, pod: &mut Value) {
         child_mut(fields(pod), "status").insert(
             "conditions".into(),
             json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": text,
-                "lastTransitionTime": ctx.seams.now_text()}]),
+                "lastTransitionTime": ctx.seams.now_text(), "lastProbeTime": null}]),
         );
     }
 }
@@ -203,6 +224,11 @@ pub(super) fn before_update(
     old: &Value,
     new: &mut Value,
 ) {
+    let old = &*conversion::checked_as(kind, old);
+    conversion::in_that_form(kind, new, |new| update(ctx, kind, subresource, (old, new)));
+}
+
+fn update(ctx: &WriteContext<'_>, kind: &Kind, subresource: Option<&str>, (old, new): (&Value, &mut Value)) {
     match subresource {
         Some("status") => status_update(ctx, kind, old, new),
         Some("finalize") => copy(old, new, "status"),
@@ -213,7 +239,9 @@ pub(super) fn before_update(
         Some("resize") => resized(old, new),
         Some(_) | None => main_update(ctx, kind, old, new),
     }
-    if kind.generation && !matches!(subresource, Some("status" | "binding")) && is_spec_changed(kind, old, new) {
+    // Of priority classes it stays what it was at first.
+    let counts = kind.generation && of(kind) != ("scheduling.k8s.io", "PriorityClass");
+    if counts && !matches!(subresource, Some("status" | "binding")) && is_spec_changed(kind, old, new) {
         let generation = object::generation(old) + 1;
         object::metadata_mut(new).insert("generation".into(), generation.into());
     }

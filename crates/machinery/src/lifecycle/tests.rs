@@ -466,7 +466,7 @@ fn services_keep_what_was_allocated() {
     let mut service = create(
         "",
         "Service",
-        json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}),
+        json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "name": "a"}]}}),
     )
     .unwrap();
     assert_eq!(needs_node_ports(&service), [0]);
@@ -474,12 +474,11 @@ fn services_keep_what_was_allocated() {
     set_cluster_ip(&mut service, address.into());
     set_node_port(&mut service, 0, 30_080);
     let old = stored(service);
-    let new = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}, {"port": 81, "name": "b"}]}});
+    let new = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 8080, "name": "a"}, {"port": 80, "name": "b"}]}});
     let seams = seams();
     let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
     let mut new = new;
     new["metadata"]["namespace"] = "ns".into();
-    new["spec"]["ports"][0]["name"] = "a".into();
     let new = changed(prepare_update(&ctx, kind("", "Service"), None, &old, new));
     assert_eq!(new["spec"]["clusterIPs"], json!([address.to_string()]));
     assert_eq!((&new["spec"]["ports"][0]["nodePort"], needs_node_ports(&new)), (&json!(30_080), vec![1]));
@@ -612,6 +611,60 @@ fn tree() -> impl proptest::strategy::Strategy<Value = Value> {
                 .prop_map(|pairs| pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Value>()),
         ]
     })
+}
+
+/// An autoscaler as autoscaling/v1 has it, with these annotations.
+fn old_scaler(annotations: &[(&str, &str)]) -> Value {
+    let named = annotations.iter().map(|(name, text)| (format!("autoscaling.alpha.kubernetes.io/{name}"), json!(text)));
+    json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "h", "namespace": "ns", "annotations": named.collect::<Value>()},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"},
+            "targetCPUUtilizationPercentage": 50}})
+}
+
+const CONDITION: (&str, &str) =
+    ("conditions", r#"[{"type":"ScalingActive","status":"True","lastTransitionTime":null,"reason":"Mine"}]"#);
+const MEASURED: (&str, &str) =
+    ("current-metrics", r#"[{"type":"Pods","pods":{"metricName":"m","currentAverageValue":"7"}}]"#);
+
+/// What becomes of an autoscaler that is written in its first version, as it is stored.
+fn written(subresource: Option<&str>, old: Option<&Value>, new: Value) -> Value {
+    let (seams, table) = (seams(), KindTable::builtin());
+    let ctx = WriteContext { table, seams: &seams };
+    let kind = table.kind_named("autoscaling", "v1", "HorizontalPodAutoscaler").unwrap();
+    let served = match old {
+        None => prepare_create(&ctx, kind, new, Some("ns"), None).unwrap(),
+        Some(old) => changed(prepare_update(&ctx, kind, subresource, old, new)),
+    };
+    crate::conversion::to_storage(kind, served)
+}
+
+#[test]
+fn annotations_of_autoscalers_are_no_way_round_who_owns_what() {
+    let made = written(None, None, old_scaler(&[CONDITION, MEASURED]));
+    assert_eq!(made["status"], json!({"currentMetrics": null, "desiredReplicas": 0}), "a new one has no status");
+
+    let kind = KindTable::builtin().kind_named("autoscaling", "v1", "HorizontalPodAutoscaler").unwrap();
+    let mut before = stored(made);
+    before["status"] = json!({"currentReplicas": 2, "desiredReplicas": 2, "currentMetrics": [{"type": "Pods",
+        "pods": {"metric": {"name": "n"}, "current": {"averageValue": "1"}}}],
+        "conditions": [{"type": "AbleToScale", "status": "True", "lastTransitionTime": null}]});
+    let old = crate::conversion::from_storage(kind, before.clone());
+    for (case, annotations) in [("none", &[][..]), ("old ones", &[CONDITION, MEASURED])] {
+        let mut new = old_scaler(annotations);
+        new["spec"]["maxReplicas"] = 4.into();
+        let after = written(None, Some(&old), new);
+        assert_eq!((&after["status"], &after["spec"]["maxReplicas"]), (&before["status"], &json!(4)), "{case}");
+    }
+
+    let behavior = ("behavior", r#"{"ScaleUp":{"SelectPolicy":"Disabled"}}"#);
+    let metrics = ("metrics", r#"[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"1"}}]"#);
+    let mut new = old_scaler(&[behavior, metrics, CONDITION]);
+    new["status"] = json!({"currentReplicas": 5, "desiredReplicas": 5});
+    let after = written(Some("status"), Some(&old), new);
+    assert_eq!(after["spec"], before["spec"], "the status is another right than the rest");
+    assert_eq!(after["status"]["currentReplicas"], 5);
+    assert_eq!(after["status"]["conditions"][0]["reason"], "Mine");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
     is_removable, keep_server_keys, strategy,
 };
 use crate::{
-    defaults,
+    decode, defaults,
     kinds::{Kind, KindTable},
     validation,
 };
@@ -46,6 +46,7 @@ pub fn prepare_update(
     match_name(&mut new, Some(object::name(old)))?;
     check_preconditions(kind, old, &new)?;
     defaults::apply(ctx.table, kind, &mut new)?;
+    decode::settle(ctx.table, kind, &mut new);
     let has_version = !matches!(object::meta_text(&new, "resourceVersion"), "" | "0");
     keep_system_fields(old, &mut new);
     strategy::before_update(ctx, kind, subresource, old, &mut new);
@@ -61,6 +62,9 @@ pub fn prepare_update(
         return Err(Status::invalid(&resource, object::name(old), vec![validation::no_resource_version()]));
     }
     check_kind(kind, &new)?;
+    if subresource.is_none() {
+        strategy::allocate(kind, Some(old), &new)?;
+    }
     let causes = validation::validate_update(ctx.table, kind, subresource, old, &new);
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(old), causes));

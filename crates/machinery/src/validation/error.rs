@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt};
 
-use portolan_types::StatusCause;
+use portolan_types::{StatusCause, quoted::go_quoted};
 use serde_json::Value;
 
 use crate::custom::go_float;
@@ -56,15 +56,17 @@ pub struct FieldError {
     pub message: String,
     /// The rule that was broken, where objects that broke it before may go on doing so.
     tolerated: Option<&'static str>,
+    /// What is said of those in its place, if anything.
+    instead: Option<String>,
 }
 
-/// A value as Go's JSON shows it: three characters of HTML are escaped where the value is more than text.
+/// A value as Go shows it: text in its quotes, lists and objects as JSON, in which three characters of HTML are escaped.
 fn shown(value: &Value) -> String {
-    let text = value.to_string();
     match value {
-        Value::Number(number) if number.is_f64() => number.as_f64().map_or(text, go_float),
-        Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => text,
-        Value::Array(_) | Value::Object(_) => escaped(&text),
+        Value::Number(number) if number.is_f64() => number.as_f64().map_or_else(|| value.to_string(), go_float),
+        Value::String(text) => go_quoted(text),
+        Value::Number(_) | Value::Bool(_) | Value::Null => value.to_string(),
+        Value::Array(_) | Value::Object(_) => escaped(&value.to_string()),
     }
 }
 
@@ -83,7 +85,7 @@ fn with_detail(start: String, detail: &str) -> String {
 
 impl FieldError {
     fn new(field: impl fmt::Display, reason: &'static str, message: String) -> Self {
-        Self { field: field.to_string(), reason, message, tolerated: None }
+        Self { field: field.to_string(), reason, message, tolerated: None, instead: None }
     }
 
     /// A value is missing.
@@ -168,10 +170,22 @@ impl FieldError {
         Self::new(field, "FieldValueTooMany", format!("Too many: {actual}: must have at most {}", plural(max, "item")))
     }
 
+    /// Bytes of what is told.
+    fn text(&self) -> usize {
+        self.field.len() + self.message.len()
+    }
+
     /// The same, said only of objects that did not break `rule` before.
     #[must_use]
     pub fn tolerated(mut self, rule: &'static str) -> Self {
         self.tolerated = Some(rule);
+        self
+    }
+
+    /// What is said where this is tolerated.
+    #[must_use]
+    pub fn or_else(mut self, other: FieldError) -> Self {
+        self.instead = Some(other.message);
         self
     }
 }
@@ -184,7 +198,13 @@ impl From<FieldError> for StatusCause {
 
 /// All that is wrong, in the order found, as far as it is not too much to be told.
 #[derive(Debug, Default)]
-pub struct Errors(Vec<FieldError>);
+pub struct Errors {
+    found: Vec<FieldError>,
+    /// Bytes of their texts.
+    text: usize,
+    /// Rules that changes of the object are not held to, though it breaks none.
+    waived: Vec<&'static str>,
+}
 
 impl Errors {
     /// Most things that are told.
@@ -195,19 +215,27 @@ impl Errors {
     /// Adds one.
     pub fn push(&mut self, error: FieldError) {
         if !self.is_full() {
-            self.0.push(error);
+            self.text += error.text();
+            self.found.push(error);
+        }
+    }
+
+    /// Lets changes of the object break `rule`: it has what the rule is about.
+    pub fn waive(&mut self, rule: &'static str) {
+        if !self.waived.contains(&rule) {
+            self.waived.push(rule);
         }
     }
 
     /// Adds all of `others`.
     pub fn append(&mut self, others: Errors) {
-        others.0.into_iter().for_each(|error| self.push(error));
+        others.waived.iter().for_each(|rule| self.waive(rule));
+        others.found.into_iter().for_each(|error| self.push(error));
     }
 
     /// Whether enough is wrong, so that nothing more is told: who looks at many things can stop.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.len() >= Self::MAX
-            || self.0.iter().map(|e| e.field.len() + e.message.len()).sum::<usize>() > Self::MAX_TEXT
+        self.found.len() >= Self::MAX || self.text > Self::MAX_TEXT
     }
 
     /// Adds `invalid`.
@@ -256,17 +284,17 @@ impl Errors {
             "FieldValueTooMany",
             "FieldValueTypeInvalid",
         ];
-        self.0.iter().any(|error| BLOCKING.contains(&error.reason))
+        self.found.iter().any(|error| BLOCKING.contains(&error.reason))
     }
 
     /// Whether nothing is wrong so far.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty()
     }
 
     /// All of it as one text, as Go joins errors.
     pub fn aggregate(&self) -> String {
-        let texts: Vec<String> = self.0.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        let texts: Vec<String> = self.found.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
         match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -275,34 +303,91 @@ impl Errors {
 
     /// Puts them into the order of their texts.
     pub fn sort(&mut self) {
-        self.0.sort_by_cached_key(|error| format!("{}: {}", error.field, error.message));
+        self.found.sort_by_cached_key(|error| format!("{}: {}", error.field, error.message));
     }
 
     /// How many things are wrong so far.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.found.len()
     }
 
     /// Marks what was found since there were `from` as tolerated in objects that broke `rule` before.
     pub fn mark_tolerated(&mut self, from: usize, rule: &'static str) {
-        for error in &mut self.0[from..] {
+        for error in &mut self.found[from..] {
             error.tolerated = Some(rule);
         }
     }
 
-    /// Drops what was found since there were `from` and breaks rules that the old state, whose errors `old` finds, broke too.
+    /// Drops what was found since there were `from` and breaks rules that the old state, whose errors `old` finds, broke too
+    /// or waives.
     pub fn tolerate(&mut self, from: usize, old: impl FnOnce() -> Errors) {
         // What is not told any more may be what is not tolerated.
-        if self.is_full() || !self.0[from..].iter().any(|error| error.tolerated.is_some()) {
+        if self.is_full() || !self.found[from..].iter().any(|error| error.tolerated.is_some()) {
             return;
         }
-        let broken: HashSet<&str> = old().0.iter().filter_map(|error| error.tolerated).collect();
-        let found = self.0.split_off(from);
-        self.0.extend(found.into_iter().filter(|error| !error.tolerated.is_some_and(|rule| broken.contains(rule))));
+        let old = old();
+        let broken: HashSet<&str> = old.found.iter().filter_map(|error| error.tolerated).chain(old.waived).collect();
+        let mut at = 0..;
+        self.found.retain_mut(|error| {
+            let is_older = at.next().is_some_and(|at| at < from);
+            if is_older || !error.tolerated.is_some_and(|rule| broken.contains(rule)) {
+                return true;
+            }
+            let instead = error.instead.take();
+            instead.map(|message| error.message = message).is_some()
+        });
+        self.text = self.found.iter().map(FieldError::text).sum();
     }
 
     /// As causes of a `Status`, in the order found.
     pub fn into_causes(self) -> Vec<StatusCause> {
-        self.0.into_iter().map(StatusCause::from).collect()
+        self.found.into_iter().map(StatusCause::from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waived_is_tolerated_or_told_otherwise() {
+        let told = |message: &str| FieldError::forbidden("a", message);
+        let mut errors = Errors::default();
+        errors.push(told("kept"));
+        errors.push(told("dropped").tolerated("rule"));
+        errors.push(told("changed").tolerated("rule").or_else(told("to this")));
+        errors.push(told("another rule").tolerated("other"));
+        errors.tolerate(0, || {
+            let mut old = Errors::default();
+            old.waive("rule");
+            old
+        });
+        let told: Vec<_> = errors.into_causes().into_iter().map(|cause| cause.message).collect();
+        assert_eq!(told, ["Forbidden: kept", "Forbidden: to this", "Forbidden: another rule"]);
+    }
+
+    #[test]
+    fn what_is_tolerated_makes_room_for_more() {
+        let long = || "x".repeat(Errors::MAX_TEXT / 4);
+        let mut errors = Errors::default();
+        errors.required("a", &long());
+        for _ in 0..2 {
+            errors.push(FieldError::required("b", &long()).tolerated("rule"));
+        }
+        let before = || Errors { found: vec![FieldError::required("b", "").tolerated("rule")], ..Errors::default() };
+        errors.tolerate(1, before);
+        assert_eq!(errors.len(), 1);
+        for _ in 0..100 {
+            errors.required("c", &long());
+        }
+        assert_eq!(errors.len(), 4, "up to the bound, and one that goes over it");
+        assert!(errors.is_full());
+    }
+
+    #[test]
+    fn of_short_errors_so_many_are_told() {
+        let mut errors = Errors::default();
+        (0..2 * Errors::MAX).for_each(|_| errors.required("a", ""));
+        assert_eq!(errors.len(), Errors::MAX);
     }
 }

@@ -15,19 +15,26 @@ fn name_rule(kind: &Kind) -> fn(&str) -> names::Complaints {
         ("", "Namespace" | "Service") | ("apps", "StatefulSet") | ("tenancy.kcp.io", "Workspace") => names::dns_label,
         ("rbac.authorization.k8s.io" | "apiregistration.k8s.io" | "certificates.k8s.io", _) => names::path_segment,
         ("networking.k8s.io", "IPAddress") => names::canonical_ip,
+        _ if declares_names(kind) => names::long_name,
         _ => names::dns_subdomain,
     }
 }
 
 /// Metadata as it stands, by the rules of the kind.
 pub(super) fn validate(kind: &Kind, object: &Value, errors: &mut Errors) {
-    checked(kind, object, name_rule(kind), errors);
+    checked(kind, object, (name_rule(kind), !declares_names(kind)), errors);
     system_finalizers(kind, object, errors);
+}
+
+/// Whether a kind declares the rule of its names: what names are generated from is not looked at then, and a name that is
+/// too long is told in other words.
+fn declares_names(kind: &Kind) -> bool {
+    matches!((&*kind.gvk.group, &*kind.gvk.kind), ("", "ReplicationController") | ("resource.k8s.io", "DeviceClass"))
 }
 
 /// Metadata as it stands, by the rules for any kind.
 pub(super) fn validate_any(kind: &Kind, object: &Value, errors: &mut Errors) {
-    checked(kind, object, names::path_segment, errors);
+    checked(kind, object, (names::path_segment, true), errors);
 }
 
 /// Metadata of an object inside of another, at its path. It need have no name.
@@ -46,10 +53,13 @@ pub(super) fn embedded(path: &Path, metadata: &Value, errors: &mut Errors) {
     finalizers(&metadata, errors);
 }
 
-fn checked(kind: &Kind, object: &Value, rule: fn(&str) -> names::Complaints, errors: &mut Errors) {
+/// A rule of names, and whether it holds for what names are generated from.
+type NameRule = (fn(&str) -> names::Complaints, bool);
+
+fn checked(kind: &Kind, object: &Value, (rule, with_prefix): NameRule, errors: &mut Errors) {
     let metadata = At::root(object).child("metadata");
     let prefix = metadata.text("generateName");
-    if !prefix.is_empty() {
+    if with_prefix && !prefix.is_empty() {
         errors.invalid_each(metadata.path("generateName"), &prefix.into(), rule(&names::masked(prefix)));
     }
     if metadata.needs_because("name", "name or generateName is required", errors) {
@@ -112,7 +122,8 @@ fn owners(metadata: &At<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in metadata.items("ownerReferences") {
         let version = owner.text("apiVersion");
-        if version.is_empty() {
+        // What cannot be split into group and version has none.
+        if version.is_empty() || version.ends_with('/') || version.matches('/').count() > 1 {
             errors.invalid(path.child("apiVersion"), &version.into(), "version must not be empty");
         }
         for key in ["kind", "name", "uid"] {

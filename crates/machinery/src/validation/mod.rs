@@ -36,13 +36,15 @@ mod view;
 use portolan_types::StatusCause;
 use serde_json::Value;
 
+pub(crate) use certificates::pair_fault;
 pub use certificates::requested_organizations;
 pub(crate) use error::escaped;
 pub use error::{Errors, FieldError, Path};
 pub(crate) use metadata::{annotations_at, labels as labels_at};
+pub(crate) use selectors::{cidr, sloppy_ip};
 
 use crate::{
-    custom,
+    conversion, custom,
     kinds::{Kind, KindTable},
 };
 use rules::Subject;
@@ -50,6 +52,7 @@ use rules::Subject;
 /// What is wrong with a new object; empty when nothing is. Defaults have been applied.
 pub fn validate_create(table: &KindTable, kind: &Kind, object: &Value) -> Vec<StatusCause> {
     let mut errors = Errors::default();
+    let object = &*conversion::checked_as(kind, object);
     let subject = Subject { table, kind, old: None, new: object };
     subject.check(dispatch::rules_of(kind).create, &mut errors);
     custom::check(kind, (None, object), None, &mut errors);
@@ -69,6 +72,7 @@ pub fn validate_update(
     new: &Value,
 ) -> Vec<StatusCause> {
     let mut errors = Errors::default();
+    let (old, new) = (&*conversion::checked_as(kind, old), &*conversion::checked_as(kind, new));
     // The registry of any kind checks metadata before the rules of the kind do so again.
     metadata::validate_any(kind, new, &mut errors);
     metadata::validate_update_any(old, new, &mut errors);
@@ -76,6 +80,11 @@ pub fn validate_update(
     subject.check(dispatch::rules_of(kind).of_update(subresource), &mut errors);
     custom::check(kind, (Some(old), new), subresource, &mut errors);
     errors.into_causes()
+}
+
+/// What is wrong with the addresses of a service, without the rest of it.
+pub(crate) fn service_addresses(old: &Value, new: &Value, errors: &mut Errors) {
+    core::service_addresses(old, new, errors);
 }
 
 /// What is wrong with the metadata of an object inside of another.

@@ -68,6 +68,15 @@ pub(crate) fn dns_subdomain(text: &str) -> Complaints {
     all
 }
 
+/// DNS-1123 subdomain, in the words of rules that kinds declare.
+pub(crate) fn long_name(text: &str) -> Complaints {
+    let mut all = dns_subdomain(text);
+    if text.len() > 253 {
+        all[0] = "must be no more than 253 bytes".to_owned();
+    }
+    all
+}
+
 /// DNS-1123 subdomain of which underscores may be part, as resolvers search them.
 pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Complaints {
     let mut all = Vec::new();

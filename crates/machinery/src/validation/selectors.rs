@@ -136,7 +136,7 @@ const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::fff
 const NO_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// An address as old clients write it: numbers may begin with zeros.
-fn sloppy_ip(text: &str) -> Option<IpAddr> {
+pub(crate) fn sloppy_ip(text: &str) -> Option<IpAddr> {
     let plain = |part: &str| part.trim_start_matches('0').parse::<u8>().or_else(|_| part.parse()).ok();
     let v4 = || {
         let parts: Vec<u8> = text.split('.').map(plain).collect::<Option<_>>()?;
@@ -165,7 +165,7 @@ pub(super) fn legacy_ip(at: &At<'_>, existing: &[&str], errors: &mut Errors) {
 }
 
 /// Address and length of a network, which may have bits beyond its length.
-pub(super) fn cidr(text: &str) -> Option<(IpAddr, u32)> {
+pub(crate) fn cidr(text: &str) -> Option<(IpAddr, u32)> {
     let (address, length) = text.split_once('/')?;
     let address = sloppy_ip(address)?;
     let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());

@@ -98,7 +98,7 @@ impl<'v> At<'v> {
     /// Numbers that may not be greater than the one at `most`, which is called `word`.
     pub(super) fn at_most(&self, most: &str, names: &[&str], word: &str, errors: &mut Errors) {
         for name in names.iter().filter(|name| self.number(name) > self.number(most)) {
-            errors.invalid(self.path(name), self.get(name), &format!("cannot be greater than {word}"));
+            errors.invalid(self.path(name), &self.number(name).into(), &format!("cannot be greater than {word}"));
         }
     }
 

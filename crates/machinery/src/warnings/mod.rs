@@ -1,27 +1,45 @@
 //! What upstream warns clients of when they make or change an object that is good, and means less than they may think.
 
+mod addresses;
+mod network;
+mod nodes;
 mod paths;
 mod pods;
 mod schemas;
+mod storage;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
-use portolan_types::{labels::key_faults, object};
+use base64::Engine as _;
+use portolan_types::{labels::key_faults, object, quantity::Quantity};
 use serde_json::Value;
 
-use crate::{custom, kinds::Kind};
+use crate::{
+    custom,
+    kinds::Kind,
+    validation::{names::dns_label, pair_fault},
+};
+
+/// The warnings about an object that is to be made, before the server works anything out of it.
+pub fn before_create(kind: &Kind, object: &Value) -> Vec<String> {
+    let mut warnings = Warnings::default();
+    if ("", "Pod") == (&*kind.gvk.group, &*kind.gvk.kind) {
+        pods::profiles_by_annotation(object, &mut warnings);
+    }
+    warnings.0
+}
 
 /// The warnings about a new object. Defaults have been applied.
 pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
     let mut warnings = Warnings::default();
+    name(kind, object, &mut warnings);
     match (&*kind.gvk.group, &*kind.gvk.kind) {
         ("", "Pod") => pods::pod("", object, &mut warnings),
-        ("", "Service") => service(object, &mut warnings),
-        ("", "PersistentVolume") => volume(object, &mut warnings),
-        ("", "PersistentVolumeClaim") => claim(object, &mut warnings),
-        ("apps", "StatefulSet") => history(object, &mut warnings),
+        ("", "ResourceQuota") => quota(object, &mut warnings),
+        ("batch", "Job") => job("spec", object.get("spec"), &mut warnings),
+        ("batch", "CronJob") => job(JOB_OF_CRON, object.pointer("/spec/jobTemplate/spec"), &mut warnings),
         ("discovery.k8s.io", "EndpointSlice") if text(object, "/addressType") == "FQDN" => {
             warnings.add("spec.addressType: FQDN endpoints are deprecated");
         }
@@ -32,13 +50,6 @@ pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
             let why = "is deprecated, please use 'spec.ingressClassName' instead";
             warnings.add(format!("annotation \"kubernetes.io/ingress.class\" {why}"));
         }
-        ("storage.k8s.io", "CSIDriver") => {
-            let asks =
-                object.pointer("/spec/tokenRequests").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
-            if asks && object.pointer("/spec/serviceAccountTokenInSecrets").is_none_or(Value::is_null) {
-                warnings.add(TOKENS_IN_VIEW);
-            }
-        }
         (custom::GROUP, "CustomResourceDefinition") => {
             schemas::formats(object).into_iter().for_each(|format| warnings.add(schemas::unrecognized(&format)));
         }
@@ -48,18 +59,39 @@ pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
         finalizers(None, object, &mut warnings);
     }
     template(kind, object, &mut warnings);
+    always(kind, None, object, &mut warnings);
     warnings.0
 }
 
-/// The warnings about a changed object: of workloads, when what they run may have changed.
-pub fn on_update(kind: &Kind, old: &Value, new: &Value) -> Vec<String> {
+/// The warnings about a changed object, of whose endpoint `subresource` is the last part.
+pub fn on_update(kind: &Kind, subresource: Option<&str>, old: &Value, new: &Value) -> Vec<String> {
     let mut warnings = Warnings::default();
-    let generation = |object: &Value| object.pointer("/metadata/generation").cloned();
-    match (&*kind.gvk.group, &*kind.gvk.kind) {
-        ("", "Service") => service(new, &mut warnings),
-        ("", "PersistentVolume") => volume(new, &mut warnings),
-        ("", "PersistentVolumeClaim") => claim(new, &mut warnings),
-        ("apps", "StatefulSet") => history(new, &mut warnings),
+    match subresource {
+        None => changed(kind, old, new, &mut warnings),
+        Some("status") => status(kind, new, &mut warnings),
+        Some(_) => {}
+    }
+    warnings.0
+}
+
+/// What workloads run is told of when it may have changed.
+fn changed(kind: &Kind, old: &Value, new: &Value, warnings: &mut Warnings) {
+    let pair = (&*kind.gvk.group, &*kind.gvk.kind);
+    let counted = if pair == ("apps", "DaemonSet") { TEMPLATE_GENERATION } else { "/metadata/generation" };
+    if old.pointer(counted) != new.pointer(counted) {
+        match pair {
+            ("batch", "Job") => job("spec", new.get("spec"), warnings),
+            ("batch", "CronJob") => job(JOB_OF_CRON, new.pointer("/spec/jobTemplate/spec"), warnings),
+            _ => {}
+        }
+        // As upstream has it, it is the old template of these that is looked at.
+        template(kind, if pair == ("", "ReplicationController") { old } else { new }, warnings);
+    }
+    match pair {
+        ("batch", "CronJob") if text(new, "/spec/schedule").contains("TZ") => {
+            let more = "see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
+            warnings.add(format!("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, {more}"));
+        }
         (custom::GROUP, "CustomResourceDefinition") => {
             let before = schemas::formats(old);
             let fresh = schemas::formats(new).into_iter().filter(|format| !before.contains(format));
@@ -68,16 +100,47 @@ pub fn on_update(kind: &Kind, old: &Value, new: &Value) -> Vec<String> {
         _ => {}
     }
     if !kind.is_typed() {
-        finalizers(Some(old), new, &mut warnings);
+        finalizers(Some(old), new, warnings);
     }
-    if generation(old) != generation(new) {
-        template(kind, new, &mut warnings);
-    }
-    warnings.0
+    always(kind, Some(old), new, warnings);
 }
 
-const TOKENS_IN_VIEW: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to \
-     prevent possible logging of tokens in volume attributes";
+fn status(kind: &Kind, new: &Value, warnings: &mut Warnings) {
+    match (&*kind.gvk.group, &*kind.gvk.kind) {
+        ("", "Pod") => {
+            addresses::ips_of(new, "/status/podIPs", ("ip", ".ip"), "status.podIPs", warnings);
+            addresses::ips_of(new, "/status/hostIPs", ("ip", ".ip"), "status.hostIPs", warnings);
+        }
+        ("", "Service") | ("networking.k8s.io", "Ingress") => network::balancer(new, warnings),
+        _ => {}
+    }
+}
+
+/// What is told of new and of changed objects alike.
+fn always(kind: &Kind, old: Option<&Value>, new: &Value, warnings: &mut Warnings) {
+    match (&*kind.gvk.group, &*kind.gvk.kind) {
+        ("", "Service") => network::service(new, warnings),
+        ("", "Endpoints") => network::endpoints(new, warnings),
+        ("", "Node") => nodes::node(new, warnings),
+        ("", "PersistentVolume") => storage::volume(new, warnings),
+        ("", "PersistentVolumeClaim") => storage::claim(new, warnings),
+        ("", "Secret") => secret(new, warnings),
+        ("", "ServiceAccount") => service_account(old, new, warnings),
+        ("admissionregistration.k8s.io", _) => reserved_name(new, warnings),
+        ("apps", "StatefulSet") => stateful_set(old.is_some(), new, warnings),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(new, warnings),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(new, warnings),
+        ("node.k8s.io", "RuntimeClass") => nodes::runtime_class(new, warnings),
+        ("resource.k8s.io", "ResourceSlice") => slice(new, warnings),
+        ("storage.k8s.io", "CSIDriver") => storage::driver(old, new, warnings),
+        ("storage.k8s.io", "CSIStorageCapacity") => storage::capacity(new, warnings),
+        ("storage.k8s.io", "StorageClass") => storage::class(new, warnings),
+        _ => {}
+    }
+}
+
+const TEMPLATE_GENERATION: &str = "/metadata/annotations/deprecated.daemonset.template.generation";
+const JOB_OF_CRON: &str = "spec.jobTemplate.spec";
 
 /// Warnings about one object. An answer holds fewer, and what is repeated in lists could make any number of them.
 const MOST: usize = 128;
@@ -124,72 +187,112 @@ fn template(kind: &Kind, object: &Value, warnings: &mut Warnings) {
     }
 }
 
-fn history(set: &Value, warnings: &mut Warnings) {
+/// Names from which pods are named had better be labels.
+fn name(kind: &Kind, object: &Value, warnings: &mut Warnings) {
+    let used = match (&*kind.gvk.group, &*kind.gvk.kind) {
+        ("", "Pod") => "the Pod's hostname",
+        ("", "ReplicationController") | ("apps", "Deployment" | "ReplicaSet") | ("batch", "Job" | "CronJob") => {
+            "Pod names and hostnames"
+        }
+        _ => return,
+    };
+    let faults = dns_label(object::name(object));
+    if !faults.is_empty() {
+        let why = "which can result in surprising behavior; a DNS label is recommended";
+        warnings.add(format!("metadata.name: this is used in {used}, {why}: [{}]", faults.join(" ")));
+    }
+}
+
+/// Most completions, and pods at a time, of an indexed job of which the failed ones can be told.
+const MANY_COMPLETIONS: i64 = 100_000;
+const MANY_AT_A_TIME: i64 = 10_000;
+
+fn job(path: &str, spec: Option<&Value>, warnings: &mut Warnings) {
+    let Some(spec) = spec else { return };
+    let number = |name: &str| spec.get(name).and_then(Value::as_i64).unwrap_or(0);
+    let large = number("completions") > MANY_COMPLETIONS && number("parallelism") > MANY_AT_A_TIME;
+    if text(spec, "/completionMode") == "Indexed" && large {
+        let why = "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail";
+        warnings.add(format!("{path}: {why}"));
+    }
+}
+
+fn stateful_set(is_change: bool, set: &Value, warnings: &mut Warnings) {
+    // The path of a change is upstream's own.
+    let below = if is_change { ".Spec" } else { "" };
+    for (index, claim) in items(set, "/spec/volumeClaimTemplates").enumerate() {
+        storage::sizes(claim.get("spec"), &format!("spec.volumeClaimTemplates[{index}]{below}"), warnings);
+    }
     if set.pointer("/spec/revisionHistoryLimit").and_then(Value::as_i64).is_some_and(|limit| limit < 0) {
         let why = "a negative value retains all historical revisions; a value >= 0 is recommended";
         warnings.add(format!("spec.revisionHistoryLimit: {why}"));
     }
 }
 
-fn service(service: &Value, warnings: &mut Warnings) {
-    let external = text(service, "/spec/type") == "ExternalName";
-    let headless =
-        !external && text(service, "/spec/type") == "ClusterIP" && text(service, "/spec/clusterIP") == "None";
-    let has_external = items(service, "/spec/externalIPs").next().is_some();
-    if headless {
-        if !text(service, "/spec/loadBalancerIP").is_empty() {
-            warnings.add("spec.loadBalancerIP is ignored for headless services");
-        }
-        if has_external {
-            warnings.add("spec.externalIPs is ignored for headless services");
-        }
-        if text(service, "/spec/sessionAffinity") != "None" {
-            warnings.add("spec.SessionAffinity is ignored for headless services");
-        }
-    }
-    if has_external && !headless && !external {
-        warnings.add("spec.externalIPs is deprecated and may no longer be implemented in some clusters");
-    }
-    if external && has_external {
-        warnings.add("spec.externalIPs is ignored when spec.type is \"ExternalName\"");
-    }
-    if !external && !text(service, "/spec/externalName").is_empty() {
-        warnings.add("spec.externalName is ignored when spec.type is not \"ExternalName\"");
-    }
-    if text(service, "/spec/trafficDistribution") == "PreferClose" {
-        warnings.add("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"");
-    }
-}
-
-/// Annotations of storage that have become fields.
-const OLD_ANNOTATIONS: [(&str, &str); 2] = [
-    ("volume.beta.kubernetes.io/storage-class", "deprecated since v1.8; use \"storageClassName\" attribute instead"),
-    ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead"),
-];
-
-fn old_annotations(object: &Value, known: &[(&str, &str)], warnings: &mut Warnings) {
-    for (key, why) in known {
-        if annotations(object).any(|(own, _)| own == *key) {
-            warnings.add(format!("metadata.annotations[{key}]: {why}"));
+/// Requests that are allowed to be more than limits.
+fn quota(quota: &Value, warnings: &mut Warnings) {
+    let hard =
+        |name: &str| text(quota.pointer("/spec/hard").and_then(|hard| hard.get(name)).unwrap_or(&Value::Null), "");
+    let amount = |text: &str| text.parse::<Quantity>().ok();
+    for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let (requests, limits) = (format!("requests.{name}"), format!("limits.{name}"));
+        let plain = matches!(name, "cpu" | "memory") && hard(&requests).is_empty();
+        let requests = if plain { name } else { &requests };
+        let (request, limit) = (hard(requests), hard(&limits));
+        if amount(request).zip(amount(limit)).is_some_and(|(request, limit)| request > limit) {
+            warnings.add(format!("ResourceQuota {requests} ({request}) should be less than {limits} ({limit})"));
         }
     }
 }
 
-fn claim(claim: &Value, warnings: &mut Warnings) {
-    old_annotations(claim, &OLD_ANNOTATIONS[..1], warnings);
+/// A certificate whose key is another.
+fn secret(secret: &Value, warnings: &mut Warnings) {
+    if text(secret, "/type") != "kubernetes.io/tls" {
+        return;
+    }
+    let bytes = |name: &str| {
+        let encoded = secret.get("data").and_then(|data| data.get(name)).and_then(Value::as_str).unwrap_or_default();
+        base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default()
+    };
+    pair_fault(&bytes("tls.crt"), &bytes("tls.key")).into_iter().for_each(|fault| warnings.add(fault));
 }
 
-fn volume(volume: &Value, warnings: &mut Warnings) {
-    old_annotations(volume, &OLD_ANNOTATIONS, warnings);
-    if text(volume, "/spec/persistentVolumeReclaimPolicy") == "Recycle" {
-        let why = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
-        warnings.add(format!("spec.persistentVolumeReclaimPolicy: {why}"));
+const MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
+
+fn service_account(old: Option<&Value>, new: &Value, warnings: &mut Warnings) {
+    let has = |account: &Value| annotations(account).any(|(key, _)| key == MOUNTABLE);
+    if has(new) && !old.is_some_and(has) {
+        let why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+        warnings.add(format!("metadata.annotations[{MOUNTABLE}]: {why}"));
     }
-    for plugin in ["cephfs", "photonPersistentDisk", "scaleIO", "storageOS", "glusterfs", "rbd"] {
-        if volume.pointer(&format!("/spec/{plugin}")).is_some() {
-            warnings.add(format!("spec.{plugin}: {}", pods::end_of(plugin)));
-        }
+}
+
+/// How names end that belong to configurations in files.
+const STATIC: &str = ".static.k8s.io";
+
+fn reserved_name(object: &Value, warnings: &mut Warnings) {
+    if object::name(object).ends_with(STATIC) {
+        let why = "are reserved for static manifest-based configurations and cannot be managed via the API";
+        warnings.add(format!("metadata.name: names ending with {STATIC:?} {why}"));
     }
+}
+
+fn slice(slice: &Value, warnings: &mut Warnings) {
+    let driver = text(slice, "/spec/driver");
+    if driver.chars().any(char::is_uppercase) {
+        let why = format!("driver names should be lowercase; {driver:?} contains uppercase characters");
+        warnings.add(format!("spec.driver: {why}"));
+    }
+}
+
+/// Whether a quantity is no whole number, up to a thousandth.
+fn is_fractional(value: &Value) -> bool {
+    const MILLI: i128 = 1_000_000;
+    const WHOLE: i128 = 1000;
+    let nanos = value.as_str().and_then(|text| text.parse::<Quantity>().ok()).map_or(0, Quantity::nanos);
+    let milli = nanos.div_euclid(MILLI) + i128::from(nanos.rem_euclid(MILLI) != 0);
+    milli % WHOLE != 0
 }
 
 /// Finalizers that a custom object has come to have, and whose names others may choose, too.

@@ -48,7 +48,11 @@ pub(super) fn overlaps(volume: &Value, warnings: &mut Warnings) {
 }
 
 fn source(item: &Value, source: &str) -> Source {
-    Source { path: text(item, "/path").trim_end_matches('/').to_owned(), source: source.to_owned() }
+    at(text(item, "/path"), source)
+}
+
+fn at(path: &str, source: &str) -> Source {
+    Source { path: path.trim_end_matches('/').to_owned(), source: source.to_owned() }
 }
 
 fn add(name: &str, what: &str, path: Source, taken: &mut Vec<Source>, warnings: &mut Warnings) {
@@ -79,6 +83,15 @@ fn sources(projection: &Value) -> Vec<Source> {
     if let Some(bundle) = projection.get("clusterTrustBundle") {
         let name = [text(bundle, "/name"), text(bundle, "/signerName")].into_iter().find(|name| !name.is_empty());
         return vec![source(bundle, &format!("ClusterTrustBundle {:?}", name.unwrap_or_default()))];
+    }
+    if let Some(certificate) = projection.get("podCertificate") {
+        let paths = [
+            ("certificateChainPath", "PodCertificate chain"),
+            ("keyPath", "PodCertificate key"),
+            ("credentialBundlePath", "PodCertificate credential bundle"),
+        ];
+        let given = paths.into_iter().map(|(name, what)| (text(certificate, &format!("/{name}")), what));
+        return given.filter(|(path, _)| !path.is_empty()).map(|(path, what)| at(path, what)).collect();
     }
     Vec::new()
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{MOST_COMPARED, Warnings, annotations, items, paths, text};
+use super::{MOST_COMPARED, Warnings, addresses, annotations, is_fractional, items, nodes, paths, storage, text};
+use crate::lifecycle::profile_of_annotation;
 
 /// Kinds of volumes that have come to their end, in the order in which they are looked for.
 const ENDED: [(&str, &str); 9] = [
@@ -12,7 +13,7 @@ const ENDED: [(&str, &str); 9] = [
     ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
     ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
     ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
     ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
@@ -42,7 +43,15 @@ pub(super) fn end_of(plugin: &str) -> &'static str {
 /// Warnings about a pod at `path`, which is empty for a pod that is no template.
 pub(super) fn pod(path: &str, pod: &Value, warnings: &mut Warnings) {
     let at = |rest: String| if path.is_empty() { rest } else { format!("{path}.{rest}") };
+    for (key, what) in nodes::old_keys(pod.pointer("/spec/nodeSelector")) {
+        warnings.add(at(format!("spec.nodeSelector[{key}]: {what}")));
+    }
+    node_affinity(&at, pod, warnings);
     for (index, spread) in items(pod, "/spec/topologySpreadConstraints").enumerate() {
+        let key = text(spread, "/topologyKey");
+        if let Some(what) = nodes::old_label(key) {
+            warnings.add(at(format!("spec.topologySpreadConstraints[{index}].topologyKey: {key} is {what}")));
+        }
         if spread.get("labelSelector").is_none_or(Value::is_null) {
             warnings.add(at(format!("spec.topologySpreadConstraints[{index}].labelSelector: {NO_POD}")));
         }
@@ -54,7 +63,12 @@ pub(super) fn pod(path: &str, pod: &Value, warnings: &mut Warnings) {
     }
     for (index, volume) in items(pod, "/spec/volumes").enumerate() {
         for (plugin, end) in ENDED.iter().filter(|(plugin, _)| volume.get(plugin).is_some()) {
+            let plugin = if *plugin == "storageos" { "storageOS" } else { plugin };
             warnings.add(at(format!("spec.volumes[{index}].{plugin}: {end}")));
+        }
+        if let Some(claim) = volume.pointer("/ephemeral/volumeClaimTemplate") {
+            let path = at(format!("spec.volumes[{index}].ephemeral.volumeClaimTemplate.spec"));
+            storage::sizes(claim.get("spec"), &path, warnings);
         }
     }
     items(pod, "/spec/volumes").for_each(|volume| paths::overlaps(volume, warnings));
@@ -65,9 +79,61 @@ pub(super) fn pod(path: &str, pod: &Value, warnings: &mut Warnings) {
             warnings.add(at(format!("spec.imagePullSecrets[{index}].name: invalid empty name \"\"")));
         }
     }
+    fractions(&at("spec.overhead".to_owned()), pod.pointer("/spec/overhead"), warnings);
     profiles(path, pod, warnings);
     ports(&at, pod, warnings);
+    if pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|grace| grace < 0) {
+        let why = "must be >= 0; negative values are invalid and will be treated as 1";
+        warnings.add(at(format!("spec.terminationGracePeriodSeconds: {why}")));
+    }
     affinity(&at, pod, warnings);
+    addresses::ips(pod, "/spec/dnsConfig/nameservers", &at("spec.dnsConfig.nameservers".to_owned()), warnings);
+    addresses::ips_of(pod, "/spec/hostAliases", ("ip", ".ip"), &at("spec.hostAliases".to_owned()), warnings);
+}
+
+/// Amounts of memory and storage that are no whole numbers of bytes.
+fn fractions(path: &str, amounts: Option<&Value>, warnings: &mut Warnings) {
+    for name in ["memory", "ephemeral-storage"] {
+        fraction(path, amounts, name, warnings);
+    }
+}
+
+fn fraction(path: &str, amounts: Option<&Value>, name: &str, warnings: &mut Warnings) {
+    if let Some(amount) = amounts.and_then(|amounts| amounts.get(name)).filter(|amount| is_fractional(amount)) {
+        warnings.add(format!("{path}[{name}]: fractional byte value {amount} is invalid, must be an integer"));
+    }
+}
+
+/// Nodes that are chosen by labels of old, or preferred by values that no label has.
+fn node_affinity(at: &dyn Fn(String) -> String, pod: &Value, warnings: &mut Warnings) {
+    let affinity = "spec.affinity.nodeAffinity";
+    let required = format!("{affinity}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+    for (index, term) in items(pod, &format!("/{}", required.replace('.', "/"))).enumerate() {
+        nodes::expressions(term, &at(format!("{required}[{index}]")), false, warnings);
+    }
+    let preferred = format!("{affinity}.preferredDuringSchedulingIgnoredDuringExecution");
+    for (index, term) in items(pod, &format!("/{}", preferred.replace('.', "/"))).enumerate() {
+        if let Some(term) = term.get("preference") {
+            nodes::expressions(term, &at(format!("{preferred}[{index}].preference")), true, warnings);
+        }
+    }
+}
+
+/// Profiles of AppArmor that annotations of a pod name and that its containers come to have, or cannot have.
+pub(super) fn profiles_by_annotation(pod: &Value, warnings: &mut Warnings) {
+    if text(pod, "/spec/os/name") == "windows" {
+        return;
+    }
+    let of_pod = pod.pointer("/spec/securityContext/appArmorProfile");
+    for (_, container) in containers(pod) {
+        let key = format!("{APPARMOR}{}", text(container, "/name"));
+        let Some((_, named)) = annotations(pod).find(|(own, _)| *own == key) else { continue };
+        let has_one = container.pointer("/securityContext/appArmorProfile").is_some();
+        let named = profile_of_annotation(named);
+        if !has_one && (named.is_none() || named.as_ref() != of_pod) {
+            warnings.add(format!("metadata.annotations[{key}]: {USE_APPARMOR}"));
+        }
+    }
 }
 
 /// Things that have a name which others in the list have too.
@@ -103,9 +169,19 @@ fn profiles(path: &str, pod: &Value, warnings: &mut Warnings) {
         if !set(container, "seccompProfile") && has(&seccomp) {
             warnings.add(at(format!("metadata.annotations[{seccomp}]: {USE_SECCOMP}")));
         }
-        let in_pod = !path.is_empty() && set(of_pod, "appArmorProfile");
-        if !set(container, "appArmorProfile") && has(&apparmor) && !in_pod {
-            warnings.add(at(format!("metadata.annotations[{apparmor}]: {USE_APPARMOR}")));
+        // Of pods themselves it is told before the annotation becomes a field.
+        let named = annotations(pod).find(|(own, _)| *own == apparmor && !path.is_empty());
+        if let Some((_, named)) = named.filter(|_| !set(container, "appArmorProfile")) {
+            let of_pod = of_pod.pointer("/securityContext/appArmorProfile");
+            if of_pod.is_none() || of_pod != profile_of_annotation(named).as_ref() {
+                warnings.add(at(format!("metadata.annotations[{apparmor}]: {USE_APPARMOR}")));
+            }
+        }
+        for name in ["memory", "ephemeral-storage"] {
+            for list in ["limits", "requests"] {
+                let amounts = container.pointer(&format!("/resources/{list}"));
+                fraction(&at(format!("{place}.resources.{list}")), amounts, name, warnings);
+            }
         }
         environment(&at(place), container, warnings);
     }
@@ -133,6 +209,10 @@ fn ports(at: &dyn Fn(String) -> String, pod: &Value, warnings: &mut Warnings) {
     for (place, container) in containers(pod) {
         for (index, port) in items(container, "/ports").enumerate() {
             let own = at(format!("{place}.ports[{index}]"));
+            let (host_ip, host_port) = (text(port, "/hostIP"), number(port, "/hostPort"));
+            if !host_ip.is_empty() && host_port == 0 {
+                warnings.add(format!("{own}: hostIP set without hostPort: {}", shown(port)));
+            }
             let key = format!("{}/{}", number(port, "/containerPort"), text(port, "/protocol"));
             let others = taken.entry(key).or_default();
             for (other, first) in others.iter().take(MOST_COMPARED) {
@@ -153,6 +233,13 @@ fn ports(at: &dyn Fn(String) -> String, pod: &Value, warnings: &mut Warnings) {
         }
     }
     warnings.0.append(&mut of_names.0);
+}
+
+/// A port as Go prints it.
+fn shown(port: &Value) -> String {
+    let (name, protocol, ip) = (text(port, "/name"), text(port, "/protocol"), text(port, "/hostIP"));
+    let (host, container) = (number(port, "/hostPort"), number(port, "/containerPort"));
+    format!("{{Name:{name} HostPort:{host} ContainerPort:{container} Protocol:{protocol} HostIP:{ip}}}")
 }
 
 fn number(object: &Value, pointer: &str) -> i64 {

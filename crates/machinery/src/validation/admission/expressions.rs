@@ -1,11 +1,11 @@
-//! Expressions: the one place through which those of admissionregistration.k8s.io and resource.k8s.io go.
+//! Expressions: the one place through which those of admissionregistration.k8s.io go.
 
 use portolan_cel::policy::Compiled;
 
 use super::super::{Errors, view::At};
 
 /// The expression at `name`, which must be there; `why` says so.
-pub(in crate::validation) fn check(at: &At<'_>, name: &str, why: &str, errors: &mut Errors) {
+fn check(at: &At<'_>, name: &str, why: &str, errors: &mut Errors) {
     if is_missing(at, name) {
         errors.required(at.path(name), why);
     }

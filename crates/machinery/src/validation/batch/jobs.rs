@@ -15,7 +15,6 @@ const NAME: &str = "batch.kubernetes.io/job-name";
 
 pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
-    generated_selector(object, errors);
     selected(&spec, errors);
     let name = object.child("metadata").text("name");
     if spec.text("completionMode") == "Indexed" && spec.number("completions") > 0 {
@@ -45,8 +44,8 @@ fn selected(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// A selector that was generated is that of the job's own uid.
-fn generated_selector(object: &At<'_>, errors: &mut Errors) {
+/// A selector that was generated is that of the job's own uid. Jobs of old need not have the labels with a prefix.
+pub(super) fn generated_selector(old: Option<&At<'_>>, object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
     if spec.flag("manualSelector") || !spec.has("selector") {
         return;
@@ -55,15 +54,23 @@ fn generated_selector(object: &At<'_>, errors: &mut Errors) {
     let (uid, name) = (metadata.text("uid"), metadata.text("name"));
     metadata.needs("uid", errors);
     let labels = spec.child("template").child("metadata").child("labels");
-    for (key, wanted) in [("controller-uid", uid), ("job-name", name), (UID, uid), (NAME, name)] {
+    let has_prefixed = |job: &At<'_>| {
+        let labels = job.child("spec").child("template").child("metadata").child("labels");
+        labels.has(UID) && labels.has(NAME)
+    };
+    let mut all = vec![("controller-uid", uid), ("job-name", name)];
+    if old.is_none_or(has_prefixed) {
+        all.extend([(UID, uid), (NAME, name)]);
+    }
+    for (key, wanted) in &all {
         let why = format!("must be '{wanted}'");
         match labels.get(key) {
             Value::Null => errors.required(labels.path.key(key), &why),
-            is if is.as_str() != Some(wanted) => errors.invalid(labels.path.key(key), labels.value, &why),
+            is if is.as_str() != Some(*wanted) => errors.invalid(labels.path.key(key), labels.value, &why),
             _ => {}
         }
     }
-    let wanted = json!({"controller-uid": uid, "job-name": name, UID: uid, NAME: name});
+    let wanted: Value = all.iter().map(|(key, wanted)| ((*key).to_owned(), Value::from(*wanted))).collect();
     if selectors::matches(spec.get("selector"), &wanted) == Some(false) {
         let shown = internal::shown("LabelSelector", spec.get("selector"));
         errors.push(FieldError::invalid_shown(spec.path("selector"), &shown, "`selector` not auto-generated"));
@@ -98,7 +105,7 @@ pub(super) fn check_spec(spec: &At<'_>, errors: &mut Errors) {
     spec.supported_if_present("completionMode", &["NonIndexed", "Indexed"], errors);
     match spec.text("completionMode") {
         "Indexed" => indexed(spec, errors),
-        "NonIndexed" | "" => {
+        _ if !spec.has("completionMode") || spec.text("completionMode") == "NonIndexed" => {
             for name in ["backoffLimitPerIndex", "maxFailedIndexes"].into_iter().filter(|name| spec.has(name)) {
                 errors.invalid(spec.path(name), spec.get(name), "requires indexed completion mode");
             }

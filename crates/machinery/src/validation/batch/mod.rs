@@ -9,15 +9,15 @@ mod jobs;
 
 use super::rules::{
     Rules,
-    Step::{Became, Is, Metadata, MetadataChange},
+    Step::{Became, Given, Is, Metadata, MetadataChange},
 };
 
 pub(super) static RULES: &[(&str, Rules)] = &[
     (
         "Job",
         Rules {
-            create: &[Metadata, Is(jobs::check)],
-            update: &[Metadata, Is(jobs::check), MetadataChange, Became(jobs::update)],
+            create: &[Metadata, Given(jobs::generated_selector), Is(jobs::check)],
+            update: &[Metadata, Given(jobs::generated_selector), Is(jobs::check), MetadataChange, Became(jobs::update)],
             subresources: &[("status", &[MetadataChange, Became(job_status::update)])],
         },
     ),

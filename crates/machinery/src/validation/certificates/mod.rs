@@ -1,8 +1,10 @@
 //! The group certificates.k8s.io.
 
+mod pair;
 mod pem;
 mod x509;
 
+pub(crate) use pair::pair_fault;
 pub use x509::requested_organizations;
 
 use std::collections::HashSet;

@@ -58,6 +58,9 @@ fn storage(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
+/// Groups are looked at where there were none before.
+const GROUP: &str = "group of a data source";
+
 /// What a volume is filled from.
 fn sources(spec: &At<'_>, errors: &mut Errors) {
     for name in ["dataSource", "dataSourceRef"] {
@@ -71,7 +74,10 @@ fn sources(spec: &At<'_>, errors: &mut Errors) {
         }
         let from = errors.len();
         source.follows_if_set("apiGroup", names::dns_subdomain, errors);
-        errors.mark_tolerated(from, "group of a data source");
+        errors.mark_tolerated(from, GROUP);
+        if source.has("apiGroup") {
+            errors.waive(GROUP);
+        }
         if name == "dataSourceRef" {
             source.follows_if_set("namespace", names::dns_label, errors);
         }

@@ -24,7 +24,7 @@ pub(super) use pods::{
     container_resource, csi_driver, is_extended, node_selector, quantity, requirements, template, template_annotations,
     tolerations,
 };
-pub(super) use services::ingress_points;
+pub(super) use services::{addresses as service_addresses, ingress_points};
 
 pub(super) static RULES: &[(&str, Rules)] = &[
     (

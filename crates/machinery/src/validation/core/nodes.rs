@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde_json::Value;
+
 use super::{
     super::{
         Errors, FieldError, internal, names, selectors,
@@ -9,9 +11,14 @@ use super::{
     },
     pods,
 };
+use crate::{
+    decode::{self, json_error},
+    kinds::KindTable,
+};
 
 pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
     let (spec, status, metadata) = (object.child("spec"), object.child("status"), object.child("metadata"));
+    avoided_pods(&metadata.child("annotations"), errors);
     // Upstream looks for taints in metadata.
     taints(&At { value: spec.get("taints"), path: metadata.path("taints") }, errors);
     resources(&status, errors);
@@ -22,6 +29,43 @@ pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
     }
     features(&status, errors);
     networks(&spec, errors);
+}
+
+/// Annotation that names controllers whose pods had better go elsewhere.
+const AVOIDED: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+
+fn avoided_pods(annotations: &At<'_>, errors: &mut Errors) {
+    let text = annotations.text(AVOIDED);
+    if text.is_empty() {
+        return;
+    }
+    let value = match avoided(text) {
+        Ok(value) => value,
+        Err(why) => return errors.invalid(annotations.path("AvoidPods"), &AVOIDED.into(), &why),
+    };
+    for (index, entry) in At::root(&value).items("preferAvoidPods").enumerate() {
+        let path = annotations.path(AVOIDED).index(index).child("PodSignature");
+        match entry.child("podSignature").present("podController") {
+            None => errors.required(path, ""),
+            Some(controller) if !controller.flag("controller") => {
+                let path = path.child("PodController").child("Controller");
+                errors.invalid(path, &false.into(), "must point to a controller");
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// The value of the annotation, or what Go says of one of another type.
+fn avoided(text: &str) -> Result<Value, String> {
+    let table = KindTable::builtin();
+    if let Some(why) = json_error(text.as_bytes()) {
+        return Err(why);
+    }
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let Some(schema) = table.type_named("io.k8s.api.core.v1.AvoidPods") else { return Ok(value) };
+    let (value, _) = decode::canonical(table, schema, value).map_err(|unfit| unfit.decoded())?;
+    Ok(value)
 }
 
 fn networks(spec: &At<'_>, errors: &mut Errors) {

@@ -252,15 +252,23 @@ fn affinity(before: &At<'_>, after: &At<'_>, errors: &mut Errors) {
     errors.push(super::super::FieldError::invalid_shown("nodeAffinity", &shown, &why));
 }
 
+/// Whether a key is the same or has its final name now. Upstream takes the final name from a map, which has an empty one for
+/// all others.
+fn renamed_to(old: Option<&str>, new: Option<&str>) -> bool {
+    let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+    let last = RENAMED.iter().find(|(before, _)| *before == old).map_or("", |(_, after)| after);
+    old == new || new == last
+}
+
 /// Whether two values are the same, but for keys of labels that got their final name.
 fn is_renamed(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
-            old.len() == new.len()
-                && old.iter().all(|(name, before)| {
-                    let Some(after) = new.get(name) else { return false };
-                    let pair = before.as_str().zip(after.as_str());
-                    (name == "key" && pair.is_some_and(|pair| RENAMED.contains(&pair))) || is_renamed(before, after)
+            new.keys().all(|name| old.contains_key(name))
+                && old.iter().all(|(name, before)| match (name.as_str(), new.get(name)) {
+                    ("key", after) => renamed_to(before.as_str(), after.and_then(Value::as_str)),
+                    (_, Some(after)) => is_renamed(before, after),
+                    (_, None) => false,
                 })
         }
         (Value::Array(old), Value::Array(new)) => {

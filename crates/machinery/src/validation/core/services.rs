@@ -132,6 +132,11 @@ fn affinity(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
+/// What is wrong with addresses and families, which is told before anything else.
+pub(in crate::validation) fn addresses(old: &Value, new: &Value, errors: &mut Errors) {
+    cluster_ips(&At::root(new).child("spec"), &At::root(old).child("spec"), errors);
+}
+
 /// Addresses and their families.
 fn cluster_ips(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     if spec.text("type") == "ExternalName" {

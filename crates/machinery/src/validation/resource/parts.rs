@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::super::{Errors, FieldError, admission::expression, core, names, view::At};
+use portolan_cel::device_selector;
+
+use super::super::{Errors, FieldError, core, names, view::At};
 
 /// Longest names of pools, expressions, and parameters.
 const MAX_POOL: usize = 253;
@@ -31,12 +33,24 @@ pub(super) fn set(
     key: impl Fn(&At<'_>) -> Value,
     errors: &mut Errors,
 ) {
+    set_told(at, name, most, rule, (key, |at: &At<'_>, key: &Value| FieldError::duplicate(&at.path, key)), errors);
+}
+
+/// [`set`], in which `twice` says what is wrong with an element of the key of another.
+pub(super) fn set_told(
+    at: &At<'_>,
+    name: &str,
+    most: usize,
+    rule: impl Fn(&At<'_>, &mut Errors),
+    (key, twice): (impl Fn(&At<'_>) -> Value, impl Fn(&At<'_>, &Value) -> FieldError),
+    errors: &mut Errors,
+) {
     each(at, name, most, rule, errors);
     let mut taken = HashSet::new();
     for one in at.items(name).filter(|_| at.count(name) <= most) {
         let key = key(&one);
         if !taken.insert(key.to_string()) {
-            errors.duplicate(&one.path, &key);
+            errors.push(twice(&one, &key));
         }
     }
 }
@@ -57,7 +71,9 @@ pub(super) fn selector(at: &At<'_>, errors: &mut Errors) {
     if cel.text("expression").len() > MAX_EXPRESSION {
         return errors.push(FieldError::too_long(cel.path("expression"), MAX_EXPRESSION));
     }
-    expression(&cel, "expression", "", errors);
+    if let Err(problem) = device_selector(cel.text("expression")) {
+        errors.invalid(cel.path("expression"), &cel.text("expression").into(), &problem);
+    }
 }
 
 /// Configuration for a driver.

@@ -30,7 +30,8 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let allocation = status.child("allocation");
     let allocated: Vec<Value> = allocation.child("devices").items("results").map(|one| device_id(&one)).collect();
     let device = |one: &At<'_>, errors: &mut Errors| device(&allocated, one, errors);
-    parts::set(&status, "devices", usize::MAX, device, device_id, errors);
+    let twice = |at: &At<'_>, id: &Value| FieldError::duplicate_shown(&at.path, &shown(id), "");
+    parts::set_told(&status, "devices", usize::MAX, device, (device_id, twice), errors);
     reserved(&before, &status, new.child("metadata").has("deletionTimestamp"), errors);
     match (before.present("allocation"), allocation.is_missing()) {
         (_, true) => {}
@@ -67,6 +68,12 @@ fn device_id(at: &At<'_>) -> Value {
     json!({"Driver": at.text("driver"), "Pool": at.text("pool"), "Device": at.text("device"), "ShareID": at.text("shareID")})
 }
 
+/// It in the order in which upstream names its parts.
+fn shown(id: &Value) -> String {
+    let part = |name: &str| format!("{name:?}:{}", id.get(name).unwrap_or(&Value::Null));
+    format!("{{{}}}", ["Driver", "Pool", "Device", "ShareID"].map(part).join(","))
+}
+
 fn device(allocated: &[Value], at: &At<'_>, errors: &mut Errors) {
     core::csi_driver(at, "driver", errors);
     parts::pool_name(at, "pool", errors);
@@ -74,7 +81,8 @@ fn device(allocated: &[Value], at: &At<'_>, errors: &mut Errors) {
     parts::share_id(at, errors);
     let id = device_id(at);
     if !allocated.contains(&id) {
-        errors.invalid(&at.path, &id, "must be an allocated device in the claim");
+        let why = "must be an allocated device in the claim";
+        errors.push(FieldError::invalid_shown(&at.path, &shown(&id), why));
     }
     if at.count("conditions") > MAX_CONDITIONS {
         errors.push(FieldError::too_many(at.path("conditions"), at.count("conditions"), MAX_CONDITIONS));

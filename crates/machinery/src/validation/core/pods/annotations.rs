@@ -6,6 +6,7 @@ use super::{
     super::super::{Errors, Path, view::At},
     Part,
 };
+use crate::decode::json_error;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -34,7 +35,10 @@ pub(super) fn check(part: &Part<'_>, path: &Path, errors: &mut Errors) {
                 super::tolerations(&At { value: &value, path: path.child(TOLERATIONS) }, &mut own);
                 errors.append(own);
             }
-            Err(error) => errors.invalid(path, &TOLERATIONS.into(), &error.to_string()),
+            Err(error) => {
+                let why = json_error(text.as_bytes()).unwrap_or_else(|| error.to_string());
+                errors.invalid(path, &TOLERATIONS.into(), &why);
+            }
         }
     }
     if let Some(cost) = part.annotation(DELETION_COST)

@@ -43,7 +43,24 @@ pub(super) fn of_pod(spec: &At<'_>, errors: &mut Errors) {
     windows_options(&at.child("windowsOptions"), errors);
     apparmor(&at.child("appArmorProfile"), errors);
     at.supported_if_present("supplementalGroupsPolicy", &["Merge", "Strict"], errors);
-    at.supported_if_present("seLinuxChangePolicy", &["Recursive"], errors);
+    selinux_policy(&at, errors);
+}
+
+/// As long as the gate `SELinuxMount` is closed, only who has a policy may take another one.
+fn selinux_policy(at: &At<'_>, errors: &mut Errors) {
+    const RULE: &str = "a policy of SELinux for the first time";
+    let (name, known) = ("seLinuxChangePolicy", ["MountOption", "Recursive"]);
+    if !at.has(name) {
+        return;
+    }
+    errors.waive(RULE);
+    let told = |known: &[&str]| FieldError::not_supported(at.path(name), &at.text(name).into(), known);
+    let first = told(&["Recursive"]).tolerated(RULE);
+    match at.text(name) {
+        "Recursive" => {}
+        policy if known.contains(&policy) => errors.push(first),
+        _ => errors.push(first.or_else(told(&known))),
+    }
 }
 
 const SYSCTL_RULE: &str = "must have at most 253 characters and match regex \
