@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -38,17 +37,13 @@ type record struct {
 
 // writeRecords asks `make` about every base and every change of it.
 func writeRecords(from, to string, make func(map[string]any) ([]string, error)) error {
-	text, err := os.ReadFile(from)
+	bases, err := readBases(from)
 	if err != nil {
 		return err
 	}
 	out := &verdicts{texts: map[string]int{}}
-	text = bytes.ReplaceAll(bytes.TrimSpace(text), []byte(timeOfBases), []byte(longAgo))
-	for i, line := range bytes.Split(text, []byte("\n")) {
-		var b base
-		if err := json.Unmarshal(line, &b); err != nil {
-			return fmt.Errorf("base %d: %w", i, err)
-		}
+	for i, b := range bases {
+		b.Object = bytes.ReplaceAll(b.Object, []byte(timeOfBases), []byte(longAgo))
 		if err := out.record(i, b, make); err != nil {
 			return fmt.Errorf("base %d (%s): %w", i, b.Resource, err)
 		}
@@ -203,8 +198,9 @@ func row(tree map[string]any) (out []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if reflect.TypeOf(internal).Elem().Name() == "APIService" {
-		return nil, errNotMade // its registry prints it by itself
+	switch reflect.TypeOf(internal).Elem().Name() {
+	case "APIService", "CSIStorageCapacity":
+		return nil, errNotMade // their registries do not ask the printers
 	}
 	table, err := tables.ConvertToTable(context.Background(), internal, &metav1.TableOptions{NoHeaders: true})
 	if err != nil {

@@ -155,6 +155,19 @@ impl Target {
         crate::objects::is_computed(&self.stored_as())
     }
 
+    /// Whether its objects are at no revision: those of the parts of a server, which upstream asks after whenever it is asked.
+    pub(crate) fn has_no_revision(&self) -> bool {
+        self.kind.gvk.group.is_empty() && &*self.kind.resource == "componentstatuses"
+    }
+
+    /// The resource as it is named when an object is not found.
+    pub(crate) fn missing(&self) -> GroupResource {
+        match self.has_no_revision() {
+            true => GroupResource::new("", &*self.kind.singular),
+            false => self.resource(),
+        }
+    }
+
     /// Whether objects have a protobuf form; what is not Kubernetes' own has none.
     pub(crate) fn has_protobuf(&self) -> bool {
         !self.table.get(self.kind.schema).wire.is_empty()

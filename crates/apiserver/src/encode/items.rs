@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use portolan_machinery::table;
 use portolan_store::StoredObject;
 use portolan_types::Status;
 use serde_json::{Value, json};
@@ -33,6 +34,10 @@ impl ListWriter {
         Self { shape, metadata, begun: false, typed }
     }
 
+    pub(super) fn into_shape(self) -> Shape {
+        self.shape
+    }
+
     /// What stands before the items.
     pub(crate) fn head(&mut self) -> Result<Vec<u8>, Status> {
         let (shape, version) = (&self.shape, self.shape.list_version());
@@ -55,7 +60,7 @@ impl ListWriter {
             out.push(b',');
         }
         self.break_line(1, &mut out);
-        write!(out, "\"{}\":{space}[", self.items_key()).map_err(Status::internal)?;
+        write!(out, "\"{}\":{space}", self.items_key()).map_err(Status::internal)?;
         Ok(out)
     }
 
@@ -68,6 +73,12 @@ impl ListWriter {
         if self.shape.is_stored_form() {
             out.reserve(objects.iter().map(|o| o.record.body().len() + 64).sum());
             return objects.iter().try_for_each(|object| self.stored(object, out));
+        }
+        if self.shape.rows_hold_stored_metadata() {
+            return objects.iter().try_for_each(|object| {
+                self.separate(out);
+                self.shape.write_row(object, out)
+            });
         }
         let trees = objects.iter().map(|object| self.shape.tree(object)).collect::<Result<Vec<_>, _>>()?;
         self.trees(trees, out)
@@ -136,22 +147,31 @@ impl ListWriter {
     pub(crate) fn tail(&mut self, out: &mut Vec<u8>) {
         if self.shape.accepted.media == Media::Yaml {
             if !self.begun {
-                out.extend_from_slice(format!("{}: []\n", self.items_key()).as_bytes());
+                out.extend_from_slice(format!("{}: {}\n", self.items_key(), self.no_items()).as_bytes());
             }
             return;
         }
         if self.begun {
             self.break_line(1, out);
+            out.push(b']');
+        } else {
+            out.extend_from_slice(self.no_items().as_bytes());
         }
-        out.push(b']');
         self.break_line(0, out);
         out.push(b'}');
     }
 
-    fn separate(&mut self, out: &mut Vec<u8>) {
-        if std::mem::replace(&mut self.begun, true) {
-            out.push(b',');
+    /// What stands in the place of items when there are none: where Go begins no list, it writes none.
+    fn no_items(&self) -> &'static str {
+        match self.shape.accepted.form {
+            Form::Metadata(_) => "null",
+            Form::Table if table::is_plain(&self.shape.target.kind) => "null",
+            Form::Table | Form::Object => "[]",
         }
+    }
+
+    fn separate(&mut self, out: &mut Vec<u8>) {
+        out.push(if std::mem::replace(&mut self.begun, true) { b',' } else { b'[' });
         self.break_line(2, out);
     }
 

@@ -6,15 +6,15 @@ use http::{
     HeaderValue, Response,
     header::{CONTENT_ENCODING, VARY},
 };
-use portolan_machinery::protobuf;
+use portolan_machinery::protobuf::{self, ListNumbers};
 use portolan_store::StoredObject;
 use portolan_types::{ResourceVersion, Status};
 use serde_json::{Value, json};
 
-use crate::objects::Slices;
+use crate::{call::Target, objects::Slices};
 
 use super::{
-    Body, Form, Media, Shape,
+    Body, Form, Media, MetaVersion, Shape,
     body::{BodyError, stream as streamed},
     compress::{MIN_SIZE, gzip},
     finish, full,
@@ -37,8 +37,11 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// What the list says of itself.
-    pub(crate) fn metadata(&self) -> Value {
-        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+    pub(crate) fn metadata(&self, target: &Target) -> Value {
+        let mut metadata = match target.has_no_revision() {
+            true => json!({}),
+            false => json!({"resourceVersion": self.revision.to_string()}),
+        };
         if let Some(token) = &self.token {
             metadata["continue"] = token.as_str().into();
         }
@@ -55,7 +58,10 @@ pub(crate) async fn list(shape: Shape, listing: Listing) -> Result<Response<Body
         return in_protobuf(shape, listing).await;
     }
     let (content_type, may_gzip) = (shape.content_type(), shape.gzip);
-    let mut writer = ListWriter::new(shape, listing.metadata());
+    let mut writer = {
+        let metadata = listing.metadata(&shape.target);
+        ListWriter::new(shape, metadata)
+    };
     let mut out = writer.head()?;
     writer.items(&listing.objects, &mut out)?;
     let response = finish(200, content_type, full(Bytes::new()));
@@ -92,7 +98,7 @@ async fn in_protobuf(shape: Shape, mut listing: Listing) -> Result<Response<Body
     {
         items.add(&shape, &objects)?;
     }
-    let (head, tail) = around(&shape, listing.metadata(), items.length)?;
+    let (head, tail) = around(&shape, listing.metadata(&shape.target), items.length)?;
     let response = finish(200, shape.content_type(), full(Bytes::new()));
     let gzip = shape.gzip;
     match (items.kept, listing.rest) {
@@ -136,8 +142,8 @@ fn encoded(shape: &Shape, objects: &[StoredObject]) -> Result<Bytes, Status> {
     let (item, table) = (shape.item_type()?, &shape.target.table);
     let mut piece = Vec::new();
     for object in objects {
-        let shown = shape.formed(shape.tree(object)?);
-        protobuf::push_item(&mut piece, &shown, item, table).map_err(Status::internal)?;
+        let shown = shape.formed(shape.tree_for_protobuf(object)?);
+        protobuf::push_item(&mut piece, shape.list_numbers(), &shown, item, table).map_err(Status::internal)?;
     }
     Ok(piece.into())
 }
@@ -162,14 +168,14 @@ fn around(shape: &Shape, metadata: Value, length: usize) -> Result<(Vec<u8>, Vec
     let (list_version, list_kind) = (shape.list_version(), shape.list_kind());
     let (group, version) = match shape.accepted.form {
         Form::Object => list_version.split_once('/').unwrap_or(("", &list_version)),
-        // The same in all versions.
+        // The same in all versions, but for its numbers.
         Form::Metadata(_) | Form::Table => ("meta.k8s.io", "v1"),
     };
     let table = &shape.target.table;
     let schema = table.object_type(group, version, &list_kind);
     let schema = schema.ok_or_else(|| Status::internal("the list has no protobuf form"))?;
     let list = json!({"kind": list_kind, "apiVersion": list_version, "metadata": metadata});
-    protobuf::around_items(&list, schema, table, length).map_err(Status::internal)
+    protobuf::around_items(&list, shape.list_numbers(), schema, table, length).map_err(Status::internal)
 }
 
 /// An answer in pieces.
@@ -193,6 +199,52 @@ fn sent(
     response
 }
 
+/// A list that is put together from trees and answered as a whole.
+pub(crate) struct Deletions {
+    out: Vec<u8>,
+    written: Written,
+}
+
+enum Written {
+    Text(ListWriter),
+    Protobuf(Shape, Value),
+}
+
+impl Deletions {
+    pub(crate) fn new(shape: Shape, listing: &Listing) -> Result<Self, Status> {
+        let metadata = listing.metadata(&shape.target);
+        if shape.accepted.media == Media::Protobuf {
+            return Ok(Self { out: Vec::new(), written: Written::Protobuf(shape, metadata) });
+        }
+        let mut writer = ListWriter::new(shape, metadata);
+        Ok(Self { out: writer.head()?, written: Written::Text(writer) })
+    }
+
+    pub(crate) fn add(&mut self, object: Value) -> Result<(), Status> {
+        match &mut self.written {
+            Written::Text(writer) => writer.trees(vec![object], &mut self.out),
+            Written::Protobuf(shape, _) => {
+                let (item, table) = (shape.item_type()?, &shape.target.table);
+                protobuf::push_item(&mut self.out, shape.list_numbers(), &object, item, table).map_err(Status::internal)
+            }
+        }
+    }
+
+    pub(crate) fn answer(mut self) -> Result<Response<Body>, Status> {
+        let (shape, out) = match self.written {
+            Written::Text(mut writer) => {
+                writer.tail(&mut self.out);
+                (writer.into_shape(), self.out)
+            }
+            Written::Protobuf(shape, metadata) => {
+                let (head, tail) = around(&shape, metadata, self.out.len())?;
+                (shape, [head, self.out, tail].concat())
+            }
+        };
+        Ok(packed(finish(200, shape.content_type(), full(Bytes::new())), shape.gzip, out))
+    }
+}
+
 impl Shape {
     /// The kind of a list in this form.
     pub(super) fn list_kind(&self) -> String {
@@ -201,6 +253,13 @@ impl Shape {
             Form::Object => kind.list_kind.as_deref().map_or_else(|| format!("{}List", kind.gvk.kind), str::to_owned),
             Form::Metadata(_) => "PartialObjectMetadataList".into(),
             Form::Table => "Table".into(),
+        }
+    }
+
+    fn list_numbers(&self) -> ListNumbers {
+        match (self.accepted.form, self.accepted.meta) {
+            (Form::Metadata(_), MetaVersion::V1Beta1) => ListNumbers::ItemsFirst,
+            _ => ListNumbers::Usual,
         }
     }
 

@@ -11,8 +11,7 @@ mod response;
 pub use body::{Body, BodyError, full};
 pub(crate) use body::{empty, held, stream};
 pub(crate) use compress::wants_gzip;
-pub(crate) use items::ListWriter;
-pub(crate) use list::{Listing, list, packed};
+pub(crate) use list::{Deletions, Listing, list, packed};
 pub(crate) use negotiate::{
     Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, aggregated, negotiate, preferred,
 };

@@ -207,8 +207,6 @@ impl<'a> Range<'a> {
         let possible = match (media, form) {
             (Media::Protobuf, Form::Object) => offer.protobuf,
             (Media::Protobuf, Form::Table) => false,
-            // The fields of this one have other numbers.
-            (Media::Protobuf, Form::Metadata(Many::List)) if meta == MetaVersion::V1Beta1 => false,
             (Media::Protobuf, Form::Metadata(_)) | (Media::Json | Media::Yaml, _) => true,
         };
         possible.then_some(Accepted { media, form, meta, pretty: self.pretty })

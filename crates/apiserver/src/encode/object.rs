@@ -10,7 +10,7 @@ use portolan_machinery::{
     table::{self, IncludeObject},
 };
 use portolan_store::StoredObject;
-use portolan_types::{GroupVersionKind, Reason, ResourceVersion, Status};
+use portolan_types::{GroupVersionKind, ManagedFields, Reason, ResourceVersion, Status};
 use serde_json::{Value, json};
 
 use crate::{
@@ -43,7 +43,7 @@ impl Shape {
     pub(crate) fn of(call: &Call, target: &Target, now: jiff::Timestamp) -> Result<Self, Status> {
         let stream = call.attributes.verb == "watch";
         let routed = routed(call, target);
-        let offer = Offer { table: target.kind.has_verb("get"), protobuf: target.has_protobuf(), stream, routed };
+        let offer = Offer { table: has_table(call, target), protobuf: target.has_protobuf(), stream, routed };
         let accepted = negotiate(&call.headers, offer)?;
         check_many(call, target, accepted.form)?;
         let include = match call.query.text("includeObject") {
@@ -72,12 +72,58 @@ impl Shape {
     /// Whether stored bytes, with the resourceVersion spliced in, are the answer.
     pub(crate) fn is_stored_form(&self) -> bool {
         let plain = self.accepted.media == Media::Json && self.accepted.form == Form::Object;
-        plain && !self.pretty && self.target.is_read_as_served()
+        plain && !self.pretty && self.target.is_read_as_served() && !self.target.has_no_revision()
     }
 
-    /// A stored object as a tree, in the served version.
+    /// A stored object as a tree, in the served version; for a table as it is stored: rows are printed of what no version
+    /// has rearranged.
     pub(crate) fn tree(&self, stored: &StoredObject) -> Result<Value, Status> {
-        tree(&self.target, stored)
+        match self.accepted.form == Form::Table && self.target.kind.is_typed() {
+            true => stored_tree(&self.target, stored),
+            false => tree(&self.target, stored),
+        }
+    }
+
+    /// Whether a row of a table holds the stored bytes of the metadata. Columns of one's own may print anything, managed
+    /// fields too.
+    pub(crate) fn rows_hold_stored_metadata(&self) -> bool {
+        let json = self.accepted.media == Media::Json && self.accepted.form == Form::Table && !self.pretty;
+        let kind = &self.target.kind;
+        let built_in = kind.content.is_none() && self.target.is_read_as_served() && conversion::is_internal(kind);
+        json && built_in && !self.target.has_no_revision() && self.include == IncludeObject::Metadata
+    }
+
+    /// Appends the row of a stored object, where [`Shape::rows_hold_stored_metadata`].
+    pub(crate) fn write_row(&self, stored: &StoredObject, out: &mut Vec<u8>) -> Result<(), Status> {
+        let (record, revision) = (&stored.record, stored.revision);
+        let object = record.to_value_with(ManagedFields::LeftOut, revision).map_err(|e| damaged(&stored.key, &e))?;
+        let hides = conversion::hides_number(&self.target.kind, &object);
+        let row = table::printed(&self.target.kind.gvk, &object, self.now);
+        serde_json::to_writer(&mut *out, &row).map_err(Status::internal)?;
+        // The row goes on.
+        out.pop();
+        let version = self.accepted.meta.api_version();
+        let begin =
+            format!(",\"object\":{{\"apiVersion\":\"{version}\",\"kind\":\"PartialObjectMetadata\",\"metadata\":");
+        out.extend_from_slice(begin.as_bytes());
+        match hides {
+            false => record.write_metadata(revision, out).map_err(|e| damaged(&stored.key, &e))?,
+            true => {
+                let metadata = self.metadata_only(self.tree(stored)?)["metadata"].take();
+                serde_json::to_writer(&mut *out, &metadata).map_err(Status::internal)?;
+            }
+        }
+        out.extend_from_slice(b"}}");
+        Ok(())
+    }
+
+    /// A stored object as a tree to be encoded as protobuf.
+    pub(super) fn tree_for_protobuf(&self, stored: &StoredObject) -> Result<Value, Status> {
+        if !self.target.is_read_as_served() {
+            return self.tree(stored);
+        }
+        let tree = stored.record.to_value_with(ManagedFields::AsText, stored.revision);
+        tree.map_err(|e| damaged(&stored.key, &e))
     }
 
     /// The form of one object, without its bytes.
@@ -94,7 +140,8 @@ impl Shape {
     }
 
     /// `PartialObjectMetadata` of an object.
-    pub(crate) fn metadata_only(&self, mut object: Value) -> Value {
+    pub(crate) fn metadata_only(&self, object: Value) -> Value {
+        let mut object = conversion::internal(&self.target.kind, object);
         let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_else(|| json!({}));
         let version = self.accepted.meta.api_version();
         json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
@@ -160,6 +207,18 @@ impl Shape {
     }
 }
 
+/// Whether there is a table of what a call is about: not of all parts of objects (upstream's `TableConvertor`).
+fn has_table(call: &Call, target: &Target) -> bool {
+    let kind = &target.kind;
+    let part = match (call.captures.subresource.as_str(), &*kind.gvk.group) {
+        ("status", "apiextensions.k8s.io" | "apiregistration.k8s.io") => false,
+        ("status", "resource.k8s.io") => &*kind.resource != "resourceclaims",
+        ("" | "status" | "scale" | "finalize", _) => true,
+        _ => false,
+    };
+    part && kind.has_verb("get")
+}
+
 /// What upstream's router knows of a route; nothing of what has no protobuf form, which does not go through it.
 fn routed(call: &Call, target: &Target) -> &'static [&'static str] {
     match call.attributes.verb.as_str() {
@@ -171,8 +230,16 @@ fn routed(call: &Call, target: &Target) -> &'static [&'static str] {
 
 /// A stored object as a tree, in the version of the target.
 pub(crate) fn tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> {
-    let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
+    let value = stored_tree(target, stored)?;
     Ok(if target.is_read_as_served() { value } else { conversion::from_storage(&target.kind, value) })
+}
+
+fn stored_tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> {
+    let mut value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
+    if target.has_no_revision() {
+        portolan_types::object::metadata_mut(&mut value).remove("resourceVersion");
+    }
+    Ok(value)
 }
 
 /// The metadata of a list is a list, that of an object is none.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::Response;
 use portolan_machinery::{
@@ -19,7 +18,7 @@ use crate::{
     bootstrap,
     call::{Call, Target, method_not_allowed},
     encode,
-    encode::{ListWriter, Shape, media_of, tree},
+    encode::{Deletions, Shape, media_of, tree},
     objects::{Commit, CommitError, Found, read_list},
     options::ListOptions,
 };
@@ -112,13 +111,9 @@ fn returns_deleted(target: &Target) -> bool {
     }
 }
 
-/// A list of what was deleted: a `Status` has no rows, and no more has this.
+/// A list of what was deleted is shown as it is.
 fn success_shape(shape: Shape) -> Shape {
-    let media = match shape.accepted.media {
-        encode::Media::Yaml => encode::Media::Yaml,
-        encode::Media::Json | encode::Media::Protobuf => encode::Media::Json,
-    };
-    Shape { accepted: encode::Accepted::plain(media), ..shape }
+    Shape { accepted: encode::Accepted::plain(shape.accepted.media), ..shape }
 }
 
 /// `Status` of a deletion that is done.
@@ -214,23 +209,20 @@ pub(super) async fn collection(
     }
     let mut listing = read_list(api, call, target, &list).await?;
     // Of what is gone only the bytes of the answer are kept.
-    let (content_type, may_gzip) = (shape.content_type(), shape.gzip);
-    let mut writer = ListWriter::new(shape, listing.metadata());
-    let mut out = writer.head()?;
+    let mut writer = Deletions::new(shape, &listing)?;
     let mut next = Some(std::mem::take(&mut listing.objects));
     while let Some(objects) = next {
         let deleting = objects.into_iter().map(|stored| delete_listed(api, call, target, stored, &options));
         let mut deleting = futures::stream::iter(deleting).buffered(AT_ONCE);
         while let Some(last) = deleting.try_next().await? {
-            last.map(|last| writer.trees(vec![last], &mut out)).transpose()?;
+            last.map(|last| writer.add(last)).transpose()?;
         }
         next = match &mut listing.rest {
             Some(rest) => rest.next().await?,
             None => None,
         };
     }
-    writer.tail(&mut out);
-    Ok(encode::packed(encode::finish(200, content_type, encode::full(Bytes::new())), may_gzip, out))
+    writer.answer()
 }
 
 /// What others delete meanwhile is as good as deleted; shared objects stay.

@@ -17,8 +17,31 @@ pub const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = b"k8s\0";
 /// The envelope's content encoding and content type, both empty.
 const END: [u8; 4] = [3 << 3 | 2, 0, 4 << 3 | 2, 0];
-/// The number of `items` in every list.
-const ITEMS: u32 = 2;
+
+/// How the fields of a list are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListNumbers {
+    /// `metadata` is 1, `items` 2.
+    Usual,
+    /// `items` is 1, `metadata` 2, in the `PartialObjectMetadataList` of `meta.k8s.io/v1beta1` alone.
+    ItemsFirst,
+}
+
+impl ListNumbers {
+    fn metadata(self) -> u8 {
+        match self {
+            Self::Usual => 1,
+            Self::ItemsFirst => 2,
+        }
+    }
+
+    fn items(self) -> u32 {
+        match self {
+            Self::Usual => 2,
+            Self::ItemsFirst => 1,
+        }
+    }
+}
 
 /// Whether a body says of itself that it is an enveloped object.
 pub fn is_protobuf(body: &[u8]) -> bool {
@@ -104,8 +127,14 @@ fn begin(api_version: &str, kind: &str) -> Vec<u8> {
 ///
 /// # Errors
 /// As [`encode`].
-pub fn push_item(out: &mut Vec<u8>, object: &Value, schema: TypeId, table: &KindTable) -> Result<(), ProtobufError> {
-    write::message(out, ITEMS, |out| Encoder::new(table).object(schema, object, out))
+pub fn push_item(
+    out: &mut Vec<u8>,
+    numbers: ListNumbers,
+    object: &Value,
+    schema: TypeId,
+    table: &KindTable,
+) -> Result<(), ProtobufError> {
+    write::message(out, numbers.items(), |out| Encoder::new(table).object(schema, object, out))
 }
 
 /// What stands before and behind the items of an enveloped list whose items take `length` bytes. `list` is the list without
@@ -115,6 +144,7 @@ pub fn push_item(out: &mut Vec<u8>, object: &Value, schema: TypeId, table: &Kind
 /// As [`encode`].
 pub fn around_items(
     list: &Value,
+    numbers: ListNumbers,
     schema: TypeId,
     table: &KindTable,
     length: usize,
@@ -124,8 +154,16 @@ pub fn around_items(
     Encoder::new(table).object(schema, list, &mut metadata)?;
     let mut head = begin(text("apiVersion"), text("kind"));
     write::head(&mut head, 2, metadata.len() + length);
-    head.extend_from_slice(&metadata);
-    Ok((head, END.to_vec()))
+    if numbers == ListNumbers::Usual {
+        head.extend_from_slice(&metadata);
+        return Ok((head, END.to_vec()));
+    }
+    // Fields are written in the order of their numbers.
+    if let Some(tag) = metadata.first_mut() {
+        *tag = numbers.metadata() << 3 | 2;
+    }
+    metadata.extend_from_slice(&END);
+    Ok((head, metadata))
 }
 
 /// A frame of a watch: its length, then an event of this type (`ADDED`, …) around an enveloped object.

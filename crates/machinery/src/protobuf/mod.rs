@@ -19,7 +19,7 @@ mod write;
 mod tests;
 
 pub use envelope::{
-    CONTENT_TYPE, around_items, decode, decode_also, encode, is_protobuf, push_item, type_of, watch_frame,
+    CONTENT_TYPE, ListNumbers, around_items, decode, decode_also, encode, is_protobuf, push_item, type_of, watch_frame,
 };
 pub(crate) use json::absent;
 pub(crate) use write::{bytes, double, message, number};

@@ -208,10 +208,26 @@ fn lists_are_put_together_from_their_items() {
     let mut list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "7"}});
     let schema = |kind: &str| table().object_type("", "v1", kind).unwrap();
     let mut body = Vec::new();
-    items.iter().for_each(|item| push_item(&mut body, item, schema("ConfigMap"), table()).unwrap());
-    let (head, tail) = around_items(&list, schema("ConfigMapList"), table(), body.len()).unwrap();
+    items.iter().for_each(|item| push_item(&mut body, ListNumbers::Usual, item, schema("ConfigMap"), table()).unwrap());
+    let (head, tail) = around_items(&list, ListNumbers::Usual, schema("ConfigMapList"), table(), body.len()).unwrap();
     list["items"] = items.into();
     assert_eq!([head, body, tail].concat(), encode(&list, schema("ConfigMapList"), table()).unwrap());
+}
+
+/// `PartialObjectMetadataList` of meta.k8s.io/v1beta1: items are its field 1, metadata is field 2.
+#[test]
+fn old_lists_of_metadata_have_their_items_first() {
+    let schema = |kind: &str| table().object_type("meta.k8s.io", "v1", kind).unwrap();
+    let list = json!({"apiVersion": "meta.k8s.io/v1beta1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "7"}});
+    let mut item = Vec::new();
+    let object = json!({"metadata": {"name": "a"}});
+    push_item(&mut item, ListNumbers::ItemsFirst, &object, schema("PartialObjectMetadata"), table()).unwrap();
+    assert_eq!(item[0], 1 << 3 | 2);
+    let of_list = schema("PartialObjectMetadataList");
+    let (head, tail) = around_items(&list, ListNumbers::ItemsFirst, of_list, table(), item.len()).unwrap();
+    assert_eq!(head.last(), u8::try_from(item.len() + tail.len() - 4).ok().as_ref(), "the length of both");
+    assert_eq!(tail[0], 2 << 3 | 2);
+    assert!(tail.windows(3).any(|bytes| bytes == b"\x12\x017"), "the revision stands in what comes last");
 }
 
 proptest! {

@@ -21,7 +21,7 @@ pub(super) const AUTOSCALER: &[Column] = &[
 ];
 
 pub(super) const SCALE: &[Column] = &[
-    NAME,
+    NAME.plain(),
     number("Desired", "Replicas that are wanted.", |row| row.int("/spec/replicas").into()),
     number("Available", "Replicas that there are.", |row| row.int("/status/replicas").into()),
     AGE,
@@ -30,11 +30,7 @@ pub(super) const SCALE: &[Column] = &[
 fn targets(row: &Row<'_>) -> String {
     let current = row.list("/status/currentMetrics");
     let specs = row.list("/spec/metrics").iter().enumerate();
-    let mut all: Vec<String> = specs.map(|(at, spec)| metric(spec, current.get(at))).collect();
-    // autoscaling/v1 has the one metric it knows in fields of its own.
-    if let Some(target) = row.at("/spec/targetCPUUtilizationPercentage") {
-        all.insert(0, format!("cpu: {}/{target}%", percent(row.at("/status/currentCPUUtilizationPercentage"))));
-    }
+    let all: Vec<String> = specs.map(|(at, spec)| metric(spec, current.get(at))).collect();
     match all.as_slice() {
         [] => "<none>".into(),
         all => format::first_of(all, 2, ", "),

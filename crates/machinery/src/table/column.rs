@@ -23,12 +23,14 @@ pub(super) struct Column {
     description: &'static str,
     /// Shown with `-o wide` only.
     wide: bool,
+    /// Rows have its cell, and no definition tells of it.
+    hidden: bool,
     cell: fn(&Row<'_>) -> Value,
 }
 
 /// A column of texts.
 pub(super) const fn text(name: &'static str, description: &'static str, cell: fn(&Row<'_>) -> Value) -> Column {
-    Column { name, kind: "string", format: "", description, wide: false, cell }
+    Column { name, kind: "string", format: "", description, wide: false, hidden: false, cell }
 }
 
 /// A column of whole numbers.
@@ -69,13 +71,27 @@ impl Column {
         Self { wide: true, ..self }
     }
 
+    /// A column of which upstream's printer fills cells without defining it.
+    pub(super) const fn hidden(self) -> Self {
+        Self { hidden: true, ..self }
+    }
+
     /// The column that tells which object a row is about.
     pub(super) const fn named(self) -> Self {
         Self { format: "name", ..self }
     }
 
+    /// The column without a format.
+    pub(super) const fn plain(self) -> Self {
+        Self { format: "", ..self }
+    }
+
     pub(super) fn cell(&self, row: &Row<'_>) -> Value {
         (self.cell)(row)
+    }
+
+    pub(super) const fn is_hidden(&self) -> bool {
+        self.hidden
     }
 
     /// The column as it stands in `columnDefinitions`.
@@ -155,6 +171,6 @@ impl<'a> Row<'a> {
     /// The status of a condition.
     pub(super) fn condition(&self, kind: &str) -> Option<&'a str> {
         let found = self.list("/status/conditions").iter().find(|condition| condition["type"] == kind)?;
-        found["status"].as_str()
+        Some(found["status"].as_str().unwrap_or_default())
     }
 }

@@ -37,7 +37,7 @@ pub(super) const COMPONENT_STATUS: &[Column] = &[
         }
     }),
     text("Message", "What it says.", |row| healthy(row).map(|c| c["message"].clone()).unwrap_or_else(|| "".into())),
-    text("Error", "What is wrong.", |row| healthy(row).map(|c| c["error"].clone()).unwrap_or_else(|| "".into())),
+    text("Error", "What is wrong.", |row| healthy(row).and_then(|c| c["error"].as_str()).unwrap_or_default().into()),
 ];
 
 fn healthy<'a>(row: &Row<'a>) -> Option<&'a Value> {
@@ -93,3 +93,23 @@ pub(super) const DISRUPTION_BUDGET: &[Column] = &[
 
 pub(super) const WEBHOOKS: &[Column] =
     &[NAME, number("Webhooks", "Number of webhooks.", |row| row.list("/webhooks").len().into()), AGE];
+
+pub(super) const API_SERVICE: &[Column] = &[
+    NAME,
+    text("Service", "Service that answers in its place.", |row| match row.at("/spec/service") {
+        Some(_) => format!("{}/{}", row.text("/spec/service/namespace"), row.text("/spec/service/name")).into(),
+        None => "Local".into(),
+    }),
+    text("Available", "Whether it is answered.", |row| available(row).into()),
+    AGE,
+];
+
+fn available(row: &Row<'_>) -> String {
+    let condition = row.list("/status/conditions").iter().find(|condition| condition["type"] == "Available");
+    let text = |key: &str| condition.and_then(|condition| condition[key].as_str()).unwrap_or_default();
+    match (text("status"), text("reason")) {
+        ("", _) if condition.is_none() => "Unknown".into(),
+        (status, reason) if status == "True" || reason.is_empty() => status.into(),
+        (status, reason) => format!("{status} ({reason})"),
+    }
+}

@@ -7,7 +7,7 @@ use portolan_types::{
 use serde_json::Value;
 
 use super::column::NONE;
-use crate::validation::names::label_value;
+use crate::validation::names::{label_value, qualified_name};
 
 /// Labels as `a=b,c=d`.
 pub(super) fn labels(map: Option<&Value>) -> String {
@@ -17,18 +17,32 @@ pub(super) fn labels(map: Option<&Value>) -> String {
     or_none(texts.join(","))
 }
 
-/// A label selector in its text form, sorted by key.
+/// A label selector in its text form, or what stands for one of everything and one of no sense.
 pub(super) fn selector(spec: Option<&Value>) -> String {
+    selector_text(spec).map_or_else(|| "<error>".into(), or_none)
+}
+
+/// The selector of a deployment, whose printer goes its own way.
+pub(super) fn selector_of_deployment(spec: Option<&Value>) -> String {
+    selector_text(spec).unwrap_or_else(|| "<invalid>".into())
+}
+
+/// A label selector in its text form, sorted by key; `None` for one of no sense.
+fn selector_text(spec: Option<&Value>) -> Option<String> {
     let parsed = spec.and_then(|spec| serde_json::from_value::<LabelSelectorSpec>(spec.clone()).ok());
-    let Some(spec) = parsed else { return NONE.into() };
+    let Some(spec) = parsed else { return Some(String::new()) };
     let labels = spec.match_labels.iter().map(|(key, value)| (key.clone(), format!("{key}={value}")));
     let expressions = spec.match_expressions.iter().map(|e| (e.key.clone(), expression(e)));
     let mut terms: Vec<(String, String)> = labels.chain(expressions).collect();
     terms.sort_by(|a, b| a.0.cmp(&b.0));
-    if !LabelSelector::try_from(&spec).is_ok_and(|_| has_good_values(&spec)) {
-        return "<error>".into();
-    }
-    or_none(terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(","))
+    let has_sense = LabelSelector::try_from(&spec).is_ok() && has_good_keys(&spec) && has_good_values(&spec);
+    has_sense.then(|| terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(","))
+}
+
+/// Whether there can be labels of these names.
+fn has_good_keys(spec: &LabelSelectorSpec) -> bool {
+    let listed = spec.match_expressions.iter().map(|expression| &expression.key);
+    spec.match_labels.keys().chain(listed).all(|key| qualified_name(key).is_empty())
 }
 
 /// Whether labels can have the values that are asked for.

@@ -26,7 +26,7 @@ use portolan_types::{
 use serde_json::{Value, json};
 
 use self::column::{CREATED_AT, Column, NAME, Row};
-use crate::kinds::Kind;
+use crate::{conversion, kinds::Kind};
 
 /// What a row holds besides its cells (`includeObject` of `TableOptions`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,8 @@ pub fn table(
     now: Timestamp,
 ) -> Value {
     let Some(content) = &kind.content else {
-        return table_of(&kind.gvk, objects, list_metadata, include, with_columns, now);
+        let rows = objects.into_iter().map(|object| typed_row(kind, object, include, now)).collect();
+        return framed(columns_of(&kind.gvk), rows, list_metadata, with_columns);
     };
     let columns = content.columns();
     let definitions = with_columns.then(|| {
@@ -91,29 +92,50 @@ pub fn table_of(
     with_columns: bool,
     now: Timestamp,
 ) -> Value {
-    let columns = columns(gvk);
-    let definitions = match with_columns {
-        true => columns.iter().map(Column::definition).collect(),
-        false => Value::Null,
-    };
+    let rows = objects.into_iter().map(|object| row(gvk, object, None, include, now)).collect();
+    framed(columns_of(gvk), rows, list_metadata, with_columns)
+}
+
+/// A row is printed from what upstream's server works with inside, and so is the metadata in it.
+fn typed_row(kind: &Kind, object: Value, include: IncludeObject, now: Timestamp) -> Value {
+    let shown = (include == IncludeObject::Object).then(|| conversion::served(kind, object.clone()));
+    row(&kind.gvk, conversion::internal(kind, object), shown, include, now)
+}
+
+/// `shown` is shown in the place of what is printed.
+fn row(gvk: &GroupVersionKind, object: Value, shown: Option<Value>, include: IncludeObject, now: Timestamp) -> Value {
+    let mut row = printed(gvk, &object, now);
+    row.insert("object".into(), included(shown.unwrap_or(object), include));
+    Value::Object(row)
+}
+
+/// The row of an object in its internal form, but for what it holds of the object itself.
+pub fn printed(gvk: &GroupVersionKind, object: &Value, now: Timestamp) -> Object {
+    let mut row = Object::new();
+    row.insert("cells".into(), cells(columns_of(gvk), object, now));
     let is_pod = gvk.group.is_empty() && &*gvk.kind == "Pod";
-    let row = |object: Value| {
-        let printed = Row { object: &object, now };
-        let cells: Value = columns.iter().map(|column| column.cell(&printed)).collect();
-        let mut row = Object::new();
-        row.insert("cells".into(), cells);
-        if let Some(conditions) = is_pod.then(|| pods::row_conditions(&object)).flatten() {
-            row.insert("conditions".into(), conditions);
-        }
-        row.insert("object".into(), included(object, include));
-        Value::Object(row)
+    if let Some(conditions) = is_pod.then(|| pods::row_conditions(object)).flatten() {
+        row.insert("conditions".into(), conditions);
+    }
+    row
+}
+
+fn cells(columns: &[Column], object: &Value, now: Timestamp) -> Value {
+    let printed = Row { object, now };
+    columns.iter().map(|column| column.cell(&printed)).collect()
+}
+
+fn framed(columns: &[Column], rows: Vec<Value>, list_metadata: Value, with_columns: bool) -> Value {
+    let definitions = match with_columns {
+        true => columns.iter().filter(|column| !column.is_hidden()).map(Column::definition).collect(),
+        false => Value::Null,
     };
     json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": list_metadata,
         "columnDefinitions": definitions,
-        "rows": objects.into_iter().map(row).collect::<Value>(),
+        "rows": rows,
     })
 }
 
@@ -136,16 +158,24 @@ pub fn partial(mut object: Value) -> Value {
 
 const DEFAULT: &[Column] = &[NAME, CREATED_AT];
 
-fn columns(gvk: &GroupVersionKind) -> &'static [Column] {
-    let own = match &*gvk.group {
+/// Whether a kind is printed by name and time alone. Upstream's table of none of its objects has no list of rows.
+pub fn is_plain(kind: &Kind) -> bool {
+    kind.is_typed() && own_columns(&kind.gvk).is_none()
+}
+
+fn columns_of(gvk: &GroupVersionKind) -> &'static [Column] {
+    own_columns(gvk).unwrap_or(DEFAULT)
+}
+
+fn own_columns(gvk: &GroupVersionKind) -> Option<&'static [Column]> {
+    match &*gvk.group {
         "" => core_columns(&gvk.kind),
         "apps" | "batch" | "autoscaling" | "policy" => workload_columns(&gvk.kind),
         "networking.k8s.io" | "discovery.k8s.io" => network_columns(&gvk.kind),
         "storage.k8s.io" => storage_columns(&gvk.kind),
         "portolan.dev" | "tenancy.kcp.io" | "core.kcp.io" => portolan_columns(&gvk.kind),
         group => other_columns(group, &gvk.kind),
-    };
-    own.unwrap_or(DEFAULT)
+    }
 }
 
 fn core_columns(kind: &str) -> Option<&'static [Column]> {
@@ -201,7 +231,6 @@ fn storage_columns(kind: &str) -> Option<&'static [Column]> {
     Some(match kind {
         "CSIDriver" => storage::CSI_DRIVER,
         "CSINode" => storage::CSI_NODE,
-        "CSIStorageCapacity" => storage::CSI_STORAGE_CAPACITY,
         "StorageClass" => storage::STORAGE_CLASS,
         "VolumeAttachment" => storage::VOLUME_ATTACHMENT,
         "VolumeAttributesClass" => storage::VOLUME_ATTRIBUTES_CLASS,
@@ -230,6 +259,7 @@ fn other_columns(group: &str, kind: &str) -> Option<&'static [Column]> {
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding") => {
             control::POLICY_BINDING
         }
+        ("apiregistration.k8s.io", "APIService") => config::API_SERVICE,
         ("certificates.k8s.io", "CertificateSigningRequest") => control::SIGNING_REQUEST,
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => control::FLOW_SCHEMA,
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => control::PRIORITY_LEVEL,

@@ -79,7 +79,7 @@ pub(super) const SERVICE_CIDR: &[Column] =
     &[NAME, text("CIDRs", "Address ranges.", |row| row.texts("/spec/cidrs").join(",").into()), AGE];
 
 pub(super) const IP_ADDRESS: &[Column] =
-    &[NAME, text("ParentRef", "What the address belongs to.", |row| parent(row).into()), AGE];
+    &[NAME, text("ParentRef", "What the address belongs to.", |row| parent(row).into()), AGE.hidden()];
 
 /// The name, marked when an annotation makes it the default.
 pub(super) fn default_name(row: &Row<'_>, annotations: &[&str]) -> String {
@@ -89,9 +89,11 @@ pub(super) fn default_name(row: &Row<'_>, annotations: &[&str]) -> String {
 }
 
 fn external_ip(row: &Row<'_>) -> String {
-    let external = row.texts("/spec/externalIPs").join(",");
+    let given = row.texts("/spec/externalIPs");
+    let external = given.join(",");
     match row.text("/spec/type") {
-        "ClusterIP" | "NodePort" => format::or_none(external),
+        "ClusterIP" | "NodePort" if given.is_empty() => NONE.into(),
+        "ClusterIP" | "NodePort" => external,
         "LoadBalancer" => match (load_balancer(row), external) {
             (balancer, external) if external.is_empty() && balancer.is_empty() => "<pending>".into(),
             (balancer, external) if external.is_empty() => balancer,
@@ -118,7 +120,7 @@ fn ports(row: &Row<'_>) -> String {
         let number = port["port"].as_i64().unwrap_or(0);
         let protocol = port["protocol"].as_str().unwrap_or_default();
         match port["nodePort"].as_i64().unwrap_or(0) {
-            0 => format!("{number}/{protocol}"),
+            ..=0 => format!("{number}/{protocol}"),
             node => format!("{number}:{node}/{protocol}"),
         }
     };

@@ -72,7 +72,7 @@ pub(super) const STORAGE_CLASS: &[Column] = &[
     text("ReclaimPolicy", "What becomes of a volume when its claim goes.", |row| {
         row.given_or("/reclaimPolicy", "Delete").into()
     }),
-    text("VolumeBindingMode", "When volumes are bound.", |row| row.text_or("/volumeBindingMode", "Immediate").into()),
+    text("VolumeBindingMode", "When volumes are bound.", |row| row.given_or("/volumeBindingMode", "Immediate").into()),
     text("AllowVolumeExpansion", "Whether volumes can grow.", |row| row.flag("/allowVolumeExpansion").into()),
     AGE,
 ];
@@ -108,12 +108,6 @@ pub(super) const CSI_DRIVER: &[Column] = &[
     }),
     text("Modes", "Kinds of volumes.", |row| format::or_none(row.texts("/spec/volumeLifecycleModes").join(",")).into()),
     AGE,
-];
-
-pub(super) const CSI_STORAGE_CAPACITY: &[Column] = &[
-    NAME,
-    text("StorageClassName", "Name of the StorageClass.", |row| row.text("/storageClassName").into()),
-    text("Capacity", "Free space.", |row| format::amount(row.at("/capacity"), UNSET).into()),
 ];
 
 /// The access modes in their short form and usual order.

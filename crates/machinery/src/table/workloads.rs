@@ -45,7 +45,8 @@ pub(super) const DEPLOYMENT: &[Column] = &[
     AGE,
     OWN[0],
     OWN[1],
-    SELECTOR,
+    text("Selector", "Labels of its pods.", |row| format::selector_of_deployment(row.at("/spec/selector")).into())
+        .wide(),
     CLUSTERS,
 ];
 
