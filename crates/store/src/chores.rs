@@ -10,6 +10,7 @@ use crate::{
     core::{Answer, Core},
     gate::Purpose,
     plan::Plan,
+    reclaim::Reclaim,
     upkeep::Progress,
 };
 
@@ -20,6 +21,8 @@ type Reply = oneshot::Sender<Result<(), StoreError>>;
 pub(crate) struct Chores {
     compaction: Option<u64>,
     waiting: Vec<Reply>,
+    /// Follows a compaction.
+    reclaim: Option<Reclaim>,
     sweeps: VecDeque<LogicalClusterId>,
 }
 
@@ -46,32 +49,47 @@ impl Chores {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.compaction.is_none() && self.sweeps.is_empty()
+        self.compaction.is_none() && self.reclaim.is_none() && self.sweeps.is_empty()
     }
 
-    /// Adds a slice to a batch.
+    /// Adds a slice to a batch, after all that it writes.
     pub(crate) fn slice(&mut self, core: &Core, plan: &mut Plan<'_>) -> Result<(), StoreError> {
-        if let Some(cluster) = self.sweeps.front()
-            && plan.sweep(&core.resources, *cluster)? == Progress::Done
-        {
-            self.sweeps.pop_front();
-        }
+        self.sweep_slice(core, plan);
         if let Some(upto) = self.compaction {
             portolan_types::failpoint!("store/compaction-slice");
             if plan.compact(core.holds.bound(upto))? == Progress::Done {
                 portolan_types::failpoint!("store/compaction-planned");
                 self.compaction = None;
+                self.reclaim = self.reclaim.take().or_else(|| Reclaim::if_many(&core.resources));
             }
         }
+        if let Some(search) = &mut self.reclaim
+            && plan.reclaim(search)? == Progress::Done
+        {
+            self.reclaim = None;
+        }
         Ok(())
+    }
+
+    /// A deletion that meets damage is put aside until the next start, and holds up nothing else.
+    fn sweep_slice(&mut self, core: &Core, plan: &mut Plan<'_>) {
+        let Some(cluster) = self.sweeps.front().copied() else { return };
+        match plan.sweep(&core.resources, cluster) {
+            Ok(Progress::More) => return,
+            Ok(Progress::Done) => {}
+            Err(error) => {
+                tracing::error!(%cluster, %error, "objects of a deleted logical cluster cannot be removed before the next start");
+            }
+        }
+        self.sweeps.pop_front();
     }
 
     /// Answers those who wait for a compaction, when it is over.
     pub(crate) fn answer(&mut self, outcome: Result<(), StoreError>) {
         if outcome.is_err() {
-            self.compaction = None;
+            (self.compaction, self.reclaim) = (None, None);
         }
-        if self.compaction.is_none() {
+        if self.compaction.is_none() && self.reclaim.is_none() {
             for reply in self.waiting.drain(..) {
                 let _ = reply.send(outcome.clone());
             }

@@ -5,6 +5,7 @@ use portolan_types::LogicalClusterId;
 
 use crate::{
     BackendError, Committed, Durable, StoreError,
+    blocking::Readers,
     gate::{Gate, Purpose, Room},
     holds::Holds,
     hub::Hub,
@@ -25,6 +26,7 @@ pub(crate) struct Core {
     pub(crate) gate: Gate,
     pub(crate) holds: Holds,
     pub(crate) room: Room,
+    pub(crate) readers: Readers,
 }
 
 /// The answer to one transaction.
@@ -97,6 +99,7 @@ impl Core {
             return Ok(());
         }
         portolan_types::failpoint!("store/commit-planned");
+        self.resources.spread().add(&planned.batch, planned.marks.last);
         self.metrics.time_sync(planned.events.len(), || self.kv.commit(planned.batch))?;
         portolan_types::failpoint!("store/commit-durable");
         for (resource, id) in planned.new_resources {

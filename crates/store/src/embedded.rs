@@ -84,8 +84,14 @@ impl Store for EmbeddedStore {
             let read = |core: &Core, request: &RangeRequest, budget| {
                 core.view(|view| range(view, &core.resources, request, budget)).map_err(backend)?
             };
-            let budget = if self.core.kv.is_in_memory() { Budget::UNLIMITED } else { Budget(INLINE_OBJECTS) };
-            if let Some(page) = read(&self.core, &request, budget)? {
+            let budget = match self.core.kv.is_in_memory() {
+                true => Some(Budget::UNLIMITED),
+                // What a selector takes may lie far apart, and what it leaves would be read again.
+                false => request.labels.is_everything().then_some(Budget(INLINE_OBJECTS)),
+            };
+            if let Some(budget) = budget
+                && let Some(page) = read(&self.core, &request, budget)?
+            {
                 return Ok(page);
             }
             run(&self.core, Weight::Heavy, move |core| read(core, &request, Budget::UNLIMITED)?.ok_or_else(closed))

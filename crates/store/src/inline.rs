@@ -10,6 +10,7 @@ use crate::{
     gate::Purpose,
     kv::failed,
     plan::PreparedTransaction,
+    reclaim::Reclaim,
     upkeep::Progress,
 };
 
@@ -43,9 +44,17 @@ impl Inline {
             let admitted = core.admit(Purpose::MakeRoom)?;
             let (_, compacted) = admitted.commit(|plan| (Vec::new(), plan.compact(core.holds.bound(upto.get()))))?;
             if compacted? == Progress::Done {
-                return Ok(());
+                break;
             }
         }
+        let mut search = Reclaim::if_many(&core.resources);
+        while let Some(unfinished) = &mut search {
+            let admitted = core.admit(Purpose::MakeRoom)?;
+            if admitted.commit(|plan| (Vec::new(), plan.reclaim(unfinished)))?.1? == Progress::Done {
+                search = None;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn close(&self, core: &Core) {

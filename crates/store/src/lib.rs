@@ -43,6 +43,7 @@ mod read;
 mod reclaim;
 mod resources;
 mod snapshot;
+mod spread;
 mod upkeep;
 mod value;
 mod worklist;

@@ -11,6 +11,7 @@ use crate::{
     merge::{Found, Merge},
     read::{Marks, backend, damaged, marks, revision},
     resources::Resources,
+    spread::Next,
     value::{Damage, Stored},
 };
 
@@ -204,10 +205,23 @@ impl Reader<'_> {
     /// Reads a resource cluster by cluster, leaping over what lies between.
     fn all_clusters(&mut self, resource: &GroupResource) -> Result<End, StoreError> {
         let Some(id) = self.resources.id(resource) else { return Ok(End::Reached) };
-        let mut next = self.request.after.as_ref().map_or(Some(0), |after| Some(after.cluster.get()));
+        if !self.resources.spread().is_whole() {
+            if self.budget < Budget::UNLIMITED.0 {
+                return Ok(End::Budget);
+            }
+            self.resources.spread().read(self.view)?;
+        }
+        let after = self.request.after.as_ref().map_or(0, |after| after.cluster.get());
+        let mut next = Some(after);
         while let Some(cluster) = next {
             let Some(cluster) = self.next_cluster(cluster, id)? else { break };
-            match self.segment(&keys::resource_prefix(cluster, id, None))? {
+            if self.budget == 0 {
+                return Ok(End::Budget);
+            }
+            self.budget -= 1;
+            let prefix = keys::resource_prefix(cluster, id, None);
+            match self.segment(&prefix)? {
+                End::Reached if cluster.get() != after => self.look_whether_empty(cluster, id, &prefix)?,
                 End::Reached => {}
                 end => return Ok(end),
             }
@@ -216,8 +230,27 @@ impl Reader<'_> {
         Ok(End::Reached)
     }
 
+    /// Tells when nothing is left of a resource in a logical cluster.
+    fn look_whether_empty(&self, cluster: LogicalClusterId, id: u32, prefix: &[u8]) -> Result<(), StoreError> {
+        let has_found = self.objects.last().is_some_and(|object| object.key.cluster == cluster);
+        if has_found || !self.is_latest() {
+            return Ok(());
+        }
+        for letter in [b'o', b'v'] {
+            let from = keys::joined(letter, &[prefix]);
+            if self.view.scan(&from, &keys::end_of(&from)).map_err(backend)?.key().is_some() {
+                return Ok(());
+            }
+        }
+        self.resources.spread().is_empty(cluster, id, self.marks);
+        Ok(())
+    }
+
     /// The first logical cluster from `from` on that may have objects of the resource.
     fn next_cluster(&self, from: u64, resource: u32) -> Result<Option<LogicalClusterId>, StoreError> {
+        if let Next::Known(next) = self.resources.spread().next(resource, from, self.marks) {
+            return Ok(next);
+        }
         let latest = self.next_cluster_among(b'o', from, resource)?;
         if self.is_latest() {
             return Ok(latest);

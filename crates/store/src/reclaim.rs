@@ -1,44 +1,76 @@
 //! Taking back the numbers of resources of which nothing is left. Done after a compaction, and only when many numbers are
-//! given: it seeks once for each resource of each logical cluster.
+//! given: it seeks once for each resource of each logical cluster, so many times in a slice.
 
 use std::collections::HashSet;
 
 use crate::{
     StoreError,
     keys::{self, meta},
-    kv::View,
     plan::Plan,
     read::{backend, damaged},
-    resources::MAX_RESOURCES,
+    resources::{MAX_RESOURCES, Resources},
+    upkeep::Progress,
     value::Damage,
 };
 
 /// With fewer numbers than this nothing is taken back.
 const MANY: usize = MAX_RESOURCES / 4 * 3;
+/// Seeks of one slice.
+const SLICE: usize = 512;
 
-impl Plan<'_> {
-    /// Takes numbers back when many are given.
-    pub(crate) fn reclaim_if_many(&mut self) -> Result<(), StoreError> {
-        match self.resources.len() >= MANY {
-            true => self.reclaim(),
-            false => Ok(()),
-        }
+/// A search for the numbers that neither an object nor a superseded one has. History names no others: the entry of an object's
+/// deletion stays as long as the object that it superseded.
+///
+/// Objects are searched first: one that is deleted meanwhile becomes a superseded one, which is found later.
+pub(crate) struct Reclaim {
+    unused: HashSet<u32>,
+    /// What is searched: `o` for objects, then `v` for superseded ones.
+    letter: u8,
+    from: Vec<u8>,
+}
+
+impl Reclaim {
+    /// A new search, when many numbers are given.
+    pub(crate) fn if_many(resources: &Resources) -> Option<Self> {
+        (resources.len() >= MANY).then(|| Self::begin(resources))
     }
 
-    /// Takes back the numbers that neither an object nor a superseded one has. History names no others: the entry of an
-    /// object's deletion stays as long as the object that it superseded.
-    fn reclaim(&mut self) -> Result<(), StoreError> {
-        let mut unused = self.resources.reclaimable();
-        // What this batch writes is in no view yet.
-        for (_, resource) in self.batch.keys().filter(|key| is_of_object(key)).filter_map(|key| keys::beginning(key)) {
-            unused.remove(&resource);
+    fn begin(resources: &Resources) -> Self {
+        Self { unused: resources.reclaimable(), letter: b'o', from: vec![b'o'] }
+    }
+
+    /// Strikes out what a key has.
+    fn strike(&mut self, key: &[u8]) {
+        if let Some((_, resource)) = keys::beginning(key).filter(|_| is_of_object(key)) {
+            self.unused.remove(&resource);
         }
-        for letter in [b'o', b'v'] {
-            strike_used(self.view, letter, &mut unused)?;
+    }
+}
+
+impl Plan<'_> {
+    /// Does a slice of a search, and takes the numbers back that are left in the end. To be called in every batch as long as it
+    /// lasts, after all that the batch writes: what is written where the search has been counts too.
+    pub(crate) fn reclaim(&mut self, search: &mut Reclaim) -> Result<Progress, StoreError> {
+        self.batch.keys().for_each(|key| search.strike(key));
+        for _ in 0..SLICE {
+            let cursor = self.view.scan(&search.from, &keys::end_of(&[search.letter])).map_err(backend)?;
+            match (cursor.key(), search.letter) {
+                (Some(key), letter) => {
+                    let (cluster, resource) = keys::beginning(key).ok_or(Damage::Key).map_err(damaged)?;
+                    search.unused.remove(&resource);
+                    search.from =
+                        keys::end_of(&keys::joined(letter, &[&keys::resource_prefix(cluster, resource, None)]));
+                }
+                (None, b'o') => (search.letter, search.from) = (b'v', vec![b'v']),
+                (None, _) => {
+                    drop(cursor);
+                    search.unused.iter().for_each(|id| self.remove(meta::resource(*id)));
+                    self.retired.extend(search.unused.drain());
+                    return Ok(Progress::Done);
+                }
+            }
         }
-        unused.iter().for_each(|id| self.remove(meta::resource(*id)));
-        self.retired.extend(unused);
-        Ok(())
+        Ok(Progress::More)
     }
 }
 
@@ -46,26 +78,15 @@ fn is_of_object(key: &[u8]) -> bool {
     matches!(key.first(), Some(b'o' | b'v'))
 }
 
-/// Strikes out what some logical cluster has, one seek for each resource that one has.
-fn strike_used(view: &dyn View, letter: u8, unused: &mut HashSet<u32>) -> Result<(), StoreError> {
-    let end = keys::end_of(&[letter]);
-    let mut from = vec![letter];
-    loop {
-        let cursor = view.scan(&from, &end).map_err(backend)?;
-        let Some(key) = cursor.key() else { return Ok(()) };
-        let (cluster, resource) = keys::beginning(key).ok_or(Damage::Key).map_err(damaged)?;
-        unused.remove(&resource);
-        from = keys::end_of(&keys::joined(letter, &[&keys::resource_prefix(cluster, resource, None)]));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
     use serde_json::json;
 
+    use super::{Reclaim, SLICE};
     use crate::{
         Expect, Transaction,
+        blocking::Readers,
         core::Core,
         gate::{Gate, Purpose, Room},
         holds::Holds,
@@ -75,6 +96,7 @@ mod tests {
         metrics::Metrics,
         open::initialize,
         plan::PreparedTransaction,
+        upkeep::Progress,
     };
 
     fn core() -> Core {
@@ -87,6 +109,7 @@ mod tests {
             metrics,
             gate: Gate::open(),
             holds: Holds::default(),
+            readers: Readers::default(),
             room: Room::unlimited(),
             kv: Box::new(kv),
         }
@@ -105,8 +128,18 @@ mod tests {
         assert!(answers.iter().all(Result::is_ok));
     }
 
+    /// Searches to the end, and calls `between` after each slice that leaves something to do.
+    fn reclaim_with(core: &Core, mut between: impl FnMut(&mut Reclaim)) {
+        let mut search = Reclaim::begin(&core.resources);
+        let slice =
+            |search: &mut Reclaim| core.admit(Purpose::MakeRoom)?.commit(|plan| (Vec::new(), plan.reclaim(search)))?.1;
+        while slice(&mut search).unwrap() == Progress::More {
+            between(&mut search);
+        }
+    }
+
     fn reclaim(core: &Core) {
-        core.admit(Purpose::MakeRoom).unwrap().commit(|plan| (Vec::new(), plan.reclaim())).unwrap().1.unwrap();
+        reclaim_with(core, |_| panic!("there is little to search"));
     }
 
     fn number(core: &Core, resource: &str) -> Option<u32> {
@@ -139,5 +172,41 @@ mod tests {
         assert_eq!(number(&core, "last"), before[3], "the highest number stays, so that none is given twice");
         write(&core, 1, "gone", true);
         assert!(number(&core, "gone") > before[3], "what comes again has a new number");
+    }
+
+    #[test]
+    fn what_is_written_while_numbers_are_searched_keeps_its_number() {
+        let core = core();
+        let clusters = 3 * SLICE as u64;
+        for resource in ["gone", "again"] {
+            write(&core, 1, resource, true);
+            write(&core, 1, resource, false);
+        }
+        (1..=clusters).for_each(|cluster| write(&core, cluster, "kept", true));
+        write(&core, 1, "last", true);
+        let upto = core.hub.marks().last;
+        core.admit(Purpose::MakeRoom).unwrap().commit(|plan| (Vec::new(), plan.compact(upto))).unwrap().1.unwrap();
+        let (gone, again) = (number(&core, "gone"), number(&core, "again"));
+        let mut slices = 0;
+        reclaim_with(&core, |search| {
+            slices += 1;
+            if slices == 1 {
+                // The first logical cluster has been searched already.
+                let key = ObjectKey::cluster_scoped(
+                    LogicalClusterId::new(1),
+                    GroupResource::new("example.org", "again"),
+                    "a".parse().unwrap(),
+                );
+                let txn = Transaction::one(key, Expect::Absent, Some(Record::of(&json!({"metadata": {}}))));
+                let txn = PreparedTransaction::new(txn).unwrap();
+                let written = core.admit(Purpose::Any).unwrap().commit(|plan| {
+                    let written = plan.transaction(txn);
+                    (vec![written], plan.reclaim(search))
+                });
+                assert!(written.unwrap().0[0].is_ok());
+            }
+        });
+        assert!(slices > 1, "{slices}");
+        assert_eq!((number(&core, "gone"), number(&core, "again")), (None, again), "{gone:?}");
     }
 }

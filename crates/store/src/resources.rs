@@ -8,12 +8,17 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::RwLock;
 use portolan_types::GroupResource;
 
+use crate::spread::Spread;
+
 /// Most resources that a store knows.
 pub(crate) const MAX_RESOURCES: usize = 65_536;
 
 /// All resources that are there, or were not long ago.
 #[derive(Debug, Default)]
-pub(crate) struct Resources(RwLock<Inner>);
+pub(crate) struct Resources {
+    known: RwLock<Inner>,
+    spread: Spread,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -26,23 +31,28 @@ struct Inner {
 }
 
 impl Resources {
+    /// Where there are objects of them.
+    pub(crate) fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
     pub(crate) fn id(&self, resource: &GroupResource) -> Option<u32> {
-        self.0.read().ids.get(resource).copied()
+        self.known.read().ids.get(resource).copied()
     }
 
     pub(crate) fn name(&self, id: u32) -> Option<GroupResource> {
-        self.0.read().names.get(&id).cloned()
+        self.known.read().names.get(&id).cloned()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.read().ids.len()
+        self.known.read().ids.len()
     }
 
     /// Takes over what another reading of the disk found. Numbers that are not there any more are no longer used: what was
     /// written under them would have no name after the next start.
     pub(crate) fn replace(&self, found: Self) {
-        let found = found.0.into_inner().names;
-        let gone: Vec<u32> = self.0.read().ids.values().copied().filter(|id| !found.contains_key(id)).collect();
+        let found = found.known.into_inner().names;
+        let gone: Vec<u32> = self.known.read().ids.values().copied().filter(|id| !found.contains_key(id)).collect();
         if !gone.is_empty() {
             self.retire(gone);
         }
@@ -51,14 +61,15 @@ impl Resources {
 
     /// All numbers but the highest, which tells the next one also after a restart.
     pub(crate) fn reclaimable(&self) -> HashSet<u32> {
-        let inner = self.0.read();
+        let inner = self.known.read();
         inner.ids.values().copied().filter(|id| *id != inner.last).collect()
     }
 
     /// Called when numbers are no longer on disk. Their names stay until the next time: history has been forgotten in
     /// between, and with it the states in which they stand.
     pub(crate) fn retire(&self, gone: Vec<u32>) {
-        let mut inner = self.0.write();
+        self.spread.forget(&gone);
+        let mut inner = self.known.write();
         let Inner { ids, names, retired, .. } = &mut *inner;
         for id in &gone {
             if let Some(name) = names.get(id)
@@ -74,12 +85,12 @@ impl Resources {
 
     /// The number after the highest that was given.
     pub(crate) fn next(&self) -> u32 {
-        self.0.read().last + 1
+        self.known.read().last + 1
     }
 
     /// Called with what is on disk, before any view shows a key with it.
     pub(crate) fn add(&self, id: u32, resource: GroupResource) {
-        let mut inner = self.0.write();
+        let mut inner = self.known.write();
         inner.last = inner.last.max(id);
         inner.ids.insert(resource.clone(), id);
         inner.names.insert(id, resource);

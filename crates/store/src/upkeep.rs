@@ -1,7 +1,7 @@
 //! Removing in slices what is no longer wanted: history that was compacted, and the objects of deleted logical clusters.
 //! A slice rides in a batch with other writes, so that neither delays them for long.
 
-use portolan_types::LogicalClusterId;
+use portolan_types::{LogicalClusterId, ObjectKey};
 
 use crate::{
     Change, Committed, StoreError,
@@ -12,6 +12,9 @@ use crate::{
     resources::Resources,
     value::Damage,
 };
+
+/// An object of a logical cluster that is being deleted, as it is read.
+type Stored = (ObjectKey, Suffix, State);
 
 /// Entries of the history that one slice of a compaction removes.
 const COMPACTION_SLICE: usize = 2048;
@@ -34,7 +37,6 @@ impl Plan<'_> {
         // Nothing of this batch can be forgotten by it.
         let (from, upto) = (self.now.floor + 1, upto.min(self.before.last));
         if from > upto {
-            self.reclaim_if_many()?;
             return Ok(Progress::Done);
         }
         let (mut removals, mut transaction, mut floor) = (Vec::new(), Vec::new(), self.now.floor);
@@ -59,11 +61,7 @@ impl Plan<'_> {
         drop(cursor);
         removals.into_iter().for_each(|key| self.remove(key));
         self.now.floor = floor;
-        if more {
-            return Ok(Progress::More);
-        }
-        self.reclaim_if_many()?;
-        Ok(Progress::Done)
+        Ok(if more { Progress::More } else { Progress::Done })
     }
 
     /// Marks a logical cluster as gone, and removes the first slice of its objects with it. In a batch of its own.
@@ -79,11 +77,11 @@ impl Plan<'_> {
             let (first, last) = two_numbers(&value)?;
             return Ok((Committed { first: revision(first)?, last: revision(last)? }, Progress::Done));
         }
-        let (objects, progress) = self.slice(cluster)?;
+        let (objects, progress) = self.slice(resources, cluster)?;
         let first = self.now.last + 1;
         let boundary = first + objects.len() as u64;
         self.record_cluster_gone(cluster, Place { revision: first, boundary });
-        self.delete_all(resources, objects, boundary)?;
+        self.delete_all(objects, boundary)?;
         self.put(tombstone, [first.to_le_bytes(), boundary.to_le_bytes()].concat());
         if progress == Progress::More {
             self.put(meta::sweep(cluster), Vec::new());
@@ -91,18 +89,19 @@ impl Plan<'_> {
         Ok((Committed { first: revision(first)?, last: revision(boundary)? }, progress))
     }
 
-    /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch.
+    /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch. One with a damaged
+    /// object is left as it is.
     pub(crate) fn sweep(&mut self, resources: &Resources, cluster: LogicalClusterId) -> Result<Progress, StoreError> {
-        let (objects, progress) = self.slice(cluster)?;
+        let (objects, progress) = self.slice(resources, cluster)?;
         let boundary = self.now.last + objects.len() as u64;
-        self.delete_all(resources, objects, boundary)?;
+        self.delete_all(objects, boundary)?;
         if progress == Progress::Done {
             self.remove(meta::sweep(cluster));
         }
         Ok(progress)
     }
 
-    fn slice(&self, cluster: LogicalClusterId) -> Result<(Vec<(Suffix, State)>, Progress), StoreError> {
+    fn slice(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<(Vec<Stored>, Progress), StoreError> {
         let prefix = keys::joined(b'o', &[&keys::cluster_prefix(cluster)]);
         let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
         let (mut objects, mut bytes) = (Vec::new(), 0);
@@ -112,23 +111,17 @@ impl Plan<'_> {
             }
             let state = State::decode(&key[1..], cursor.value_bytes())?;
             bytes += state.bytes();
-            objects.push((Suffix::from_bytes(&key[1..]), state));
+            let parts = keys::parts(&key[1..]).ok_or(Damage::Key).map_err(damaged)?;
+            objects.push((object_key(resources, parts)?, Suffix::from_bytes(&key[1..]), state));
             cursor.advance().map_err(backend)?;
         }
         Ok((objects, Progress::Done))
     }
 
     /// Deletes objects as the last writes of the transaction that ends at `boundary`.
-    fn delete_all(
-        &mut self,
-        resources: &Resources,
-        objects: Vec<(Suffix, State)>,
-        boundary: u64,
-    ) -> Result<(), StoreError> {
+    fn delete_all(&mut self, objects: Vec<Stored>, boundary: u64) -> Result<(), StoreError> {
         let first = boundary + 1 - objects.len() as u64;
-        for (at, (suffix, state)) in (first..).zip(objects) {
-            let parts = keys::parts(suffix.as_bytes()).ok_or(Damage::Key).map_err(damaged)?;
-            let key = object_key(resources, parts)?;
+        for (at, (key, suffix, state)) in (first..).zip(objects) {
             self.delete(key, &suffix, state, Place { revision: at, boundary })?;
         }
         self.now.last = boundary;

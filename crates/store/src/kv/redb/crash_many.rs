@@ -21,6 +21,7 @@ use super::RedbKv;
 use crate::{
     Expect, Transaction,
     audit::audit,
+    blocking::Readers,
     chores::delete_cluster,
     core::Core,
     gate::{Gate, Purpose, Room},
@@ -190,6 +191,7 @@ fn core_on(disk: Recorder) -> Core {
         metrics: Metrics::new(None).unwrap(),
         gate: Gate::open(),
         holds: Holds::default(),
+        readers: Readers::default(),
         room: Room::unlimited(),
         kv: Box::new(kv),
     }

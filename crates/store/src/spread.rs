@@ -1,0 +1,220 @@
+//! Which logical clusters may have objects of a resource, in memory: to read a resource of all of them would otherwise take a
+//! seek through the whole store for each, and every loop reads its resources so when a server starts.
+//!
+//! What it says may be too much, never too little. It is read from the store once, when it is first asked for; writes add to it
+//! before they are durable, and whoever finds nothing in a logical cluster takes it out.
+
+use std::{
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+    ops::Bound,
+    sync::OnceLock,
+};
+
+use parking_lot::{Mutex, RwLock};
+use portolan_types::LogicalClusterId;
+use prometheus::IntGauge;
+
+use crate::{
+    StoreError,
+    keys::{self, beginning},
+    kv::{Batch, View},
+    read::{Marks, backend, damaged, marks},
+    value::Damage,
+};
+
+/// Of all resources.
+#[derive(Debug, Default)]
+pub(crate) struct Spread {
+    state: RwLock<State>,
+    reading: Mutex<()>,
+    /// How many pairs of a resource and a logical cluster there are, about 50 bytes each.
+    pairs: OnceLock<IntGauge>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// For each resource the logical clusters, with the revision as of which each was last seen or written to.
+    clusters: HashMap<u32, BTreeMap<u64, u64>>,
+    /// How many these are together.
+    pairs: usize,
+    is_whole: bool,
+    /// The latest state in which something was found to be empty: an older one may still have had something there.
+    emptied: Option<Marks>,
+}
+
+/// Whether logical clusters are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The first from there on, if any.
+    Known(Option<LogicalClusterId>),
+    /// Not for this state: it has to be looked for in the store.
+    Unknown,
+}
+
+impl Spread {
+    /// Tells a gauge from now on how many pairs there are. Only the first one is told.
+    pub(crate) fn count_in(&self, pairs: IntGauge) {
+        let state = self.state.read();
+        self.pairs.get_or_init(|| pairs);
+        self.tell(&state);
+    }
+
+    /// Called under the lock, so that the gauge ends with the latest.
+    fn tell(&self, state: &State) {
+        self.pairs.get().into_iter().for_each(|pairs| pairs.set(i64::try_from(state.pairs).unwrap_or(i64::MAX)));
+    }
+
+    /// A batch that ends at a revision will be written.
+    pub(crate) fn add(&self, batch: &Batch, revision: u64) {
+        let written = batch.iter().filter(|(key, value)| key.first() == Some(&b'o') && value.is_some());
+        let mut written = written.filter_map(|(key, _)| beginning(key)).peekable();
+        if written.peek().is_some() {
+            let mut state = self.state.write();
+            written.for_each(|(cluster, resource)| state.add(cluster, resource, revision));
+            self.tell(&state);
+        }
+    }
+
+    /// Whether all that the store has is known.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.state.read().is_whole
+    }
+
+    /// Reads the store, which takes a seek for each resource of each logical cluster.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) fn read(&self, view: &dyn View) -> Result<(), StoreError> {
+        let _one = self.reading.lock();
+        if self.is_whole() {
+            return Ok(());
+        }
+        let revision = marks(view)?.last;
+        for letter in [b'o', b'v'] {
+            let mut from = vec![letter];
+            loop {
+                let cursor = view.scan(&from, &keys::end_of(&[letter])).map_err(backend)?;
+                let Some(key) = cursor.key() else { break };
+                let (cluster, resource) = beginning(key).ok_or(Damage::Key).map_err(damaged)?;
+                self.state.write().add(cluster, resource, revision);
+                from = keys::end_of(&keys::joined(letter, &[&keys::resource_prefix(cluster, resource, None)]));
+            }
+        }
+        let mut state = self.state.write();
+        state.is_whole = true;
+        self.tell(&state);
+        Ok(())
+    }
+
+    /// The first logical cluster from `from` on that may have objects of a resource, in a state or before it.
+    pub(crate) fn next(&self, resource: u32, from: u64, at: Marks) -> Next {
+        let state = self.state.read();
+        let is_older = |emptied: Marks| at.last < emptied.last || at.floor < emptied.floor;
+        if !state.is_whole || state.emptied.is_some_and(is_older) {
+            return Next::Unknown;
+        }
+        let clusters = state.clusters.get(&resource);
+        let next = clusters.and_then(|clusters| clusters.range((Bound::Included(from), Bound::Unbounded)).next());
+        Next::Known(next.map(|(cluster, _)| LogicalClusterId::new(*cluster)))
+    }
+
+    /// Numbers of resources that are no longer on disk.
+    pub(crate) fn forget(&self, resources: &[u32]) {
+        let mut state = self.state.write();
+        for resource in resources {
+            state.pairs -= state.clusters.remove(resource).map_or(0, |clusters| clusters.len());
+        }
+        self.tell(&state);
+    }
+
+    /// In a state nothing was found of a resource in a logical cluster, superseded objects included.
+    pub(crate) fn is_empty(&self, cluster: LogicalClusterId, resource: u32, at: Marks) {
+        let mut state = self.state.write();
+        let State { clusters, pairs, emptied, .. } = &mut *state;
+        let Some(of) = clusters.get_mut(&resource) else { return };
+        // Otherwise it was written to since, or is about to be.
+        if of.get(&cluster.get()).is_some_and(|written| *written <= at.last) {
+            of.remove(&cluster.get());
+            *pairs -= 1;
+            if of.is_empty() {
+                clusters.remove(&resource);
+            }
+            let before = emptied.unwrap_or(at);
+            *emptied = Some(Marks { last: before.last.max(at.last), floor: before.floor.max(at.floor) });
+            self.tell(&state);
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, cluster: LogicalClusterId, resource: u32, revision: u64) {
+        match self.clusters.entry(resource).or_default().entry(cluster.get()) {
+            Entry::Occupied(mut known) => *known.get_mut() = revision.max(*known.get()),
+            Entry::Vacant(new) => {
+                new.insert(revision);
+                self.pairs += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use portolan_types::Scope;
+
+    use super::*;
+    use crate::keys::Suffix;
+
+    const RESOURCE: u32 = 7;
+
+    fn batch(cluster: u64, is_there: bool) -> Batch {
+        let name = "a".parse().unwrap();
+        let suffix = Suffix::new(LogicalClusterId::new(cluster), RESOURCE, &Scope::Cluster, &name);
+        Batch::from([(suffix.object(), is_there.then(Bytes::new))])
+    }
+
+    fn at(last: u64) -> Marks {
+        Marks { last, floor: 1 }
+    }
+
+    fn known(cluster: u64) -> Next {
+        Next::Known(Some(LogicalClusterId::new(cluster)))
+    }
+
+    #[test]
+    fn what_is_emptied_is_forgotten_unless_somebody_writes_there() {
+        let (spread, pairs) = (Spread::default(), IntGauge::new("pairs", "Pairs.").unwrap());
+        spread.add(&batch(3, true), 10);
+        spread.count_in(pairs.clone());
+        assert_eq!(pairs.get(), 1, "what there was before it was counted");
+        spread.add(&batch(5, true), 11);
+        spread.add(&batch(5, true), 11);
+        spread.add(&batch(9, false), 12);
+        assert_eq!(pairs.get(), 2);
+        assert_eq!(spread.next(RESOURCE, 0, at(12)), Next::Unknown, "the store has not been read");
+        spread.state.write().is_whole = true;
+        for (from, expected) in [(0, known(3)), (3, known(3)), (4, known(5)), (6, Next::Known(None))] {
+            assert_eq!(spread.next(RESOURCE, from, at(12)), expected, "from {from}");
+        }
+        assert_eq!(spread.next(8, 0, at(12)), Next::Known(None), "another resource");
+
+        spread.is_empty(LogicalClusterId::new(5), RESOURCE, at(10));
+        assert_eq!(spread.next(RESOURCE, 4, at(12)), known(5), "it was written after that state");
+        spread.is_empty(LogicalClusterId::new(5), RESOURCE, at(13));
+        assert_eq!(spread.next(RESOURCE, 4, at(13)), Next::Known(None));
+        assert_eq!(spread.next(RESOURCE, 4, at(12)), Next::Unknown, "a state before that may have it");
+        let compacted_less = Marks { floor: 0, ..at(13) };
+        assert_eq!(spread.next(RESOURCE, 4, compacted_less), Next::Unknown, "a state with more history may have it");
+        spread.add(&batch(5, true), 14);
+        assert_eq!(spread.next(RESOURCE, 4, at(14)), known(5));
+        spread.is_empty(LogicalClusterId::new(5), RESOURCE, at(14));
+        spread.is_empty(LogicalClusterId::new(3), RESOURCE, at(14));
+        assert!(spread.state.read().clusters.is_empty(), "nothing is left behind");
+        assert_eq!(pairs.get(), 0);
+        spread.add(&batch(5, true), 15);
+        spread.add(&batch(6, true), 16);
+        spread.forget(&[RESOURCE, 8]);
+        assert_eq!(pairs.get(), 0, "a resource is no longer on disk");
+    }
+}
