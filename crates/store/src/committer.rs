@@ -299,40 +299,44 @@ impl Worker {
         batch
     }
 
-    /// Commits transactions, and a slice of the chores with them. Without room for all, those that make room go alone.
-    fn batch(&mut self, transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
+    /// Commits transactions, and a slice of the chores with them. Without room for all, those go alone for which there is some.
+    fn batch(&mut self, mut transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
         let core = self.core.clone();
         // Deletions that come without pause leave no time to look for room apart from them.
         if core.has_room_again() {
             self.look_for_room();
         }
-        match core.admit(Purpose::Any) {
-            Ok(admitted) => self.commit(Ok(admitted), transactions),
-            Err(error) => {
-                let (rest, refused): (Vec<_>, Vec<_>) =
-                    transactions.into_iter().partition(|(txn, _)| txn.purpose() == Purpose::MakeRoom);
-                for (_, reply) in refused {
-                    let _ = reply.send(Err(error.clone()));
+        for purpose in Purpose::EACH {
+            match core.admit(purpose) {
+                Ok(admitted) => {
+                    if purpose == Purpose::Any || !transactions.is_empty() || !self.chores.is_idle() {
+                        self.commit(admitted, transactions);
+                    }
+                    return;
                 }
-                if !rest.is_empty() || !self.chores.is_idle() {
-                    self.commit(core.admit(Purpose::MakeRoom), rest);
+                Err(error) => {
+                    for (_, reply) in transactions.extract_if(.., |(txn, _)| txn.purpose() <= purpose) {
+                        let _ = reply.send(Err(error.clone()));
+                    }
+                    if transactions.is_empty() && self.chores.is_idle() {
+                        return;
+                    }
+                    if purpose == Purpose::MakeRoom {
+                        self.chores.answer(Err(error));
+                    }
                 }
             }
         }
     }
 
-    fn commit(
-        &mut self,
-        admitted: Result<Admitted<'_>, StoreError>,
-        transactions: Vec<(PreparedTransaction, Reply<Answer>)>,
-    ) {
+    fn commit(&mut self, admitted: Admitted<'_>, transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
         let (transactions, replies): (Vec<_>, Vec<_>) = transactions.into_iter().unzip();
         let (core, chores) = (&self.core, &mut self.chores);
         let plan = |plan: &mut Plan<'_>| {
             let answers = transactions.into_iter().map(|txn| plan.transaction(txn)).collect();
             (answers, chores.slice(core, plan))
         };
-        match admitted.and_then(|admitted| admitted.commit(plan)) {
+        match admitted.commit(plan) {
             Ok((answers, upkept)) => {
                 for (reply, answer) in replies.into_iter().zip(answers) {
                     let _ = reply.send(answer);

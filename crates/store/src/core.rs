@@ -52,7 +52,7 @@ impl Core {
         self.check_open(purpose)?;
         match (self.room.check(purpose), purpose) {
             (Ok(()), _) => return Ok(Admitted(self)),
-            (Err(full), Purpose::Any) => self.gate.narrow_for(&full),
+            (Err(full), Purpose::Any | Purpose::Leave) => self.gate.narrow_for(&full),
             (Err(full), Purpose::MakeRoom) => self.gate.close_for(full),
         }
         Err(StoreError::Full)

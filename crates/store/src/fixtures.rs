@@ -1,24 +1,35 @@
 //! Stores and snapshots of every format that ever was, as text under `tests/fixtures`: this version opens them, and writes the
 //! newest format exactly so. When a format changes on purpose, its number goes up, and `PORTOLAN_WRITE_FIXTURES=1` writes the
-//! files of the new one beside those of the old.
+//! files of the new one beside those of the old. Whole data directories are there as well, so that a new version of an engine is
+//! held to the files of those before it.
 
-use std::{fmt::Write as _, path::PathBuf, sync::Arc};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{Read as _, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::json;
 
 use crate::{
     DynStore, Engine, Expect, Modified, Objects, RangeRequest, RangeScope, Step, StoreConfig, Transaction, WatchScope,
-    inspect,
+    found_in, inspect,
+    keys::meta,
     kv::{Batch, Before, KvResult, MemoryKv, OrderedKv, RedbKv, SledKv, View, read},
     open,
     open::{Base, initialize, start},
     opening::Opening,
-    restore, save,
+    restore, save, verify,
 };
 
 /// Every layout that this version opens, the newest last.
 const LAYOUTS: [u32; 2] = [1, 2];
+/// Every data directory that this version opens: engine, layout and the engine's version.
+const DIRECTORIES: [&str; 2] = ["redb-2-4.4", "sled-2-0.34.7"];
 /// Every snapshot that this version restores, the newest last.
 const SNAPSHOTS: [u32; 2] = [1, 2];
 
@@ -192,4 +203,118 @@ async fn every_snapshot_that_ever_was_is_restored() {
         let restored = open(config, seams()).unwrap();
         check(&format!("snapshot {format}"), &restored, 11 + (1 << 40) + (1_767_225_600_000 << 10)).await;
     }
+}
+
+/// How many bytes a line of a file has.
+const LINE: usize = 64;
+
+/// All files of a directory as text: name and length, and the lines that are not all zeros with their places.
+fn dump_files(root: &Path, dir: &Path, text: &mut String) {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        let name = path.strip_prefix(root).unwrap().display();
+        if path.is_dir() {
+            writeln!(text, "folder {name}").unwrap();
+            dump_files(root, &path, text);
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        writeln!(text, "file {name} {}", bytes.len()).unwrap();
+        for (number, line) in bytes.chunks(LINE).enumerate().filter(|(_, line)| line.iter().any(|byte| *byte != 0)) {
+            writeln!(text, "{} {}", number * LINE, hex(line)).unwrap();
+        }
+    }
+}
+
+fn load_files(root: &Path, text: &str) {
+    let mut file: Option<(PathBuf, Vec<u8>)> = None;
+    for line in text.lines().chain(["end"]) {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let [at, bytes] = words[..]
+            && let (Ok(at), Some((_, content))) = (at.parse::<usize>(), &mut file)
+        {
+            let bytes = unhex(bytes);
+            content[at..at + bytes.len()].copy_from_slice(&bytes);
+            continue;
+        }
+        if let Some((path, content)) = file.take() {
+            fs::write(path, content).unwrap();
+        }
+        match words[..] {
+            ["folder", name] => fs::create_dir(root.join(name)).unwrap(),
+            ["file", name, len] => file = Some((root.join(name), vec![0; len.parse().unwrap()])),
+            _ => assert_eq!(line, "end"),
+        }
+    }
+}
+
+/// As [`fixture`]; compressed, since most of it is pages that the engine has left behind.
+fn packed_fixture(name: &str, written: Option<&str>) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    if let Some(text) = written {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(text.as_bytes()).unwrap();
+        fs::write(&path, packed.finish().unwrap()).unwrap();
+    }
+    let mut text = String::new();
+    GzDecoder::new(fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text
+}
+
+fn engine_of(name: &str) -> Engine {
+    if name.starts_with("redb") { Engine::Redb } else { Engine::Sled }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_data_directory_that_ever_was_opens() {
+    for name in DIRECTORIES {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |of: &str| StoreConfig {
+            cache_bytes: 1 << 20,
+            disk_reserve: 0,
+            ..StoreConfig::new(engine_of(name), Some(dir.path().join(of)))
+        };
+        let written = match std::env::var("PORTOLAN_WRITE_FIXTURES") {
+            Ok(_) => {
+                let made = open(config("made"), seams()).unwrap();
+                fill(&made).await;
+                made.close().await;
+                drop(made);
+                let (made, mut text) = (dir.path().join("made"), String::new());
+                fs::remove_file(made.join("store.lock")).unwrap();
+                dump_files(&made, &made, &mut text);
+                Some(text)
+            }
+            Err(_) => None,
+        };
+        let text = packed_fixture(&format!("directory-{name}.txt.gz"), written.as_deref());
+        fs::create_dir(dir.path().join("data")).unwrap();
+        load_files(&dir.path().join("data"), &text);
+        assert_eq!(found_in(&dir.path().join("data")), Some(engine_of(name)), "{name}");
+        let sound = verify(config("data"), seams()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((sound.objects, sound.last), (4, 11), "{name}");
+        let store = open(config("data"), seams()).unwrap();
+        check(name, &store, 11).await;
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_of_a_newer_format_is_refused_and_nothing_in_it_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { disk_reserve: 0, ..StoreConfig::new(Engine::Redb, Some(dir.path().to_owned())) };
+    open(config.clone(), seams()).unwrap().close().await;
+    let raw = || RedbKv::open(&dir.path().join("store.redb"), 1 << 20, &Opening::default()).unwrap();
+    let (kv, newer) = (raw(), (LAYOUTS[LAYOUTS.len() - 1] + 1).to_le_bytes());
+    kv.commit(Batch::from([(meta::FORMAT.to_vec(), Some(newer.to_vec().into()))])).unwrap();
+    kv.publish();
+    let before = dump(&kv);
+    kv.close();
+    drop(kv);
+    for refused in [open(config.clone(), seams()).err(), verify(config.clone(), seams()).err()] {
+        let text = refused.expect("it is newer").to_string();
+        assert!(text.contains("format 3") && text.contains("use the version that wrote it"), "{text}");
+    }
+    assert_eq!(dump(&raw()), before);
 }

@@ -7,13 +7,21 @@ use parking_lot::RwLock;
 use crate::{BackendError, StoreError};
 
 /// What a write does to the room on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// It may take some.
     Any,
-    /// It deletes, goes on with a deletion, or forgets history. The last quarter of the reserve is open to it: what is deleted
-    /// becomes history first, which takes a little room until it is compacted.
+    /// It changes what is being deleted, as finalizers are taken off. The first half of the reserve is open to it: who changes
+    /// such objects all the time leaves the rest to those that delete.
+    Leave,
+    /// It deletes or forgets history. All but the last quarter of the reserve is open to it: what is deleted becomes history
+    /// first, which takes a little room until it is compacted.
     MakeRoom,
+}
+
+impl Purpose {
+    /// The one that needs most room first.
+    pub(crate) const EACH: [Self; 3] = [Self::Any, Self::Leave, Self::MakeRoom];
 }
 
 /// Lets writes in, or says why not.
@@ -39,7 +47,7 @@ impl Gate {
     /// When no write is taken.
     pub(crate) fn check(&self, purpose: Purpose) -> Result<(), StoreError> {
         match (&*self.0.read(), purpose) {
-            (Standing::Open, _) | (Standing::Tight, Purpose::MakeRoom) => Ok(()),
+            (Standing::Open, _) | (Standing::Tight, Purpose::Leave | Purpose::MakeRoom) => Ok(()),
             (Standing::Tight, Purpose::Any) | (Standing::Full, _) => Err(StoreError::Full),
             (Standing::Stopped(why), _) => Err(StoreError::Backend(why.clone())),
         }
@@ -86,7 +94,7 @@ impl Gate {
                 tracing::info!("the disk has room again, writes are taken");
                 Standing::Open
             }
-            (Standing::Full, Purpose::MakeRoom) => {
+            (Standing::Full, Purpose::Leave | Purpose::MakeRoom) => {
                 tracing::info!("the disk has some room again, deletions are taken");
                 Standing::Tight
             }
@@ -122,11 +130,12 @@ impl Room {
     }
 
     /// # Errors
-    /// When less than the reserve is left, or than a quarter of it for what makes room. A system that cannot tell is taken to
-    /// have room.
+    /// When less than the reserve is left, or than the part of it that the purpose leaves. A system that cannot tell is taken
+    /// to have room.
     pub(crate) fn check(&self, purpose: Purpose) -> Result<(), BackendError> {
         let kept = match purpose {
             Purpose::Any => self.reserve,
+            Purpose::Leave => self.reserve / 2,
             Purpose::MakeRoom => self.reserve / 4,
         };
         match (self.free)() {
@@ -183,11 +192,17 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_room_may_use_the_last_quarter_but_one_of_the_reserve() {
-        for (free, any, making_room) in [(100, true, true), (99, false, true), (25, false, true), (24, false, false)] {
+    fn what_makes_room_may_use_most_of_the_reserve_and_what_leaves_half_of_it() {
+        for (free, taken) in [
+            (100, [true, true, true]),
+            (99, [false, true, true]),
+            (50, [false, true, true]),
+            (49, [false, false, true]),
+            (25, [false, false, true]),
+            (24, [false, false, false]),
+        ] {
             let room = Room::measured(100, move || Ok(free));
-            let found = (room.check(Purpose::Any).is_ok(), room.check(Purpose::MakeRoom).is_ok());
-            assert_eq!(found, (any, making_room), "{free}");
+            assert_eq!(Purpose::EACH.map(|purpose| room.check(purpose).is_ok()), taken, "{free}");
         }
         let gate = Gate::open();
         gate.narrow_for(&full());

@@ -55,5 +55,5 @@ pub use holds::Hold;
 pub use objects::{Modified, Objects, Step, keep_history, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};
 pub use opening::Opening;
-pub use snapshot::{Counter, Out, Snapshot, SnapshotError, inspect, restore, save};
+pub use snapshot::{Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, restore, save};
 pub use worklist::{QueueMetrics, WorkMetrics, Worklist};

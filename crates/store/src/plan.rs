@@ -72,9 +72,12 @@ impl PreparedTransaction {
     /// What it does to the room on the disk. Deleting an object often begins with changing it: what is being deleted may be
     /// changed until it is gone.
     pub(crate) fn purpose(&self) -> Purpose {
-        let leaves = |record: &Prepared| record.header().is_deleting;
-        let makes_room = self.writes.iter().all(|write| write.record.as_ref().is_none_or(leaves));
-        if makes_room { Purpose::MakeRoom } else { Purpose::Any }
+        let each = self.writes.iter().map(|write| match &write.record {
+            None => Purpose::MakeRoom,
+            Some(record) if record.header().is_deleting => Purpose::Leave,
+            Some(_) => Purpose::Any,
+        });
+        each.min().unwrap_or(Purpose::MakeRoom)
     }
 
     /// Bytes that it takes, about.

@@ -7,15 +7,20 @@ use clap::Args;
 use http::Uri;
 use portolan_store::{EtcdConfig, Hidden};
 
+use super::server::ServerStore;
+
+/// The prefix of keys when none is told.
+const PREFIX: &str = "/portolan/";
+
 /// With `--store etcd`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct EtcdFlags {
     /// URLs of etcd's members, such as https://10.0.0.1:2379, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     etcd_endpoints: Vec<String>,
-    /// Beginning of all keys in etcd, for several planes on one etcd.
-    #[arg(long, default_value = "/portolan/", value_name = "PREFIX")]
-    etcd_prefix: String,
+    /// Beginning of all keys in etcd, for several planes on one etcd [default: /portolan/].
+    #[arg(long, value_name = "PREFIX")]
+    etcd_prefix: Option<String>,
     /// Certificates of the authority that etcd's come from, PEM.
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
@@ -34,13 +39,32 @@ pub(crate) struct EtcdFlags {
 }
 
 impl EtcdFlags {
+    /// # Errors
+    /// When one is given although the objects are elsewhere.
+    pub(crate) fn refuse_for(&self, store: ServerStore) -> anyhow::Result<()> {
+        let given = [
+            ("--etcd-endpoints", !self.etcd_endpoints.is_empty()),
+            ("--etcd-prefix", self.etcd_prefix.is_some()),
+            ("--etcd-cafile", self.etcd_cafile.is_some()),
+            ("--etcd-certfile", self.etcd_certfile.is_some()),
+            ("--etcd-keyfile", self.etcd_keyfile.is_some()),
+            ("--etcd-user", self.etcd_user.is_some()),
+            ("--etcd-password-file", self.etcd_password_file.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => bail!("{flag} is for --store etcd, not for --store {}", store.name()),
+            None => Ok(()),
+        }
+    }
+
     /// Reads the files that are named.
     pub(crate) fn read(&self) -> anyhow::Result<EtcdConfig> {
         ensure!(!self.etcd_endpoints.is_empty(), "--store etcd needs --etcd-endpoints");
         if let Some(endpoint) = self.etcd_endpoints.iter().find(|endpoint| !is_endpoint(endpoint)) {
             bail!("--etcd-endpoints: {endpoint:?} is no URL such as https://10.0.0.1:2379");
         }
-        ensure!(!self.etcd_prefix.is_empty(), "--etcd-prefix must not be empty");
+        let prefix = self.etcd_prefix.as_deref().unwrap_or(PREFIX);
+        ensure!(!prefix.is_empty(), "--etcd-prefix must not be empty");
         let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
             (Some(certificate), Some(key)) => Some((text(certificate)?, Hidden(text(key)?))),
             (Some(_), None) | (None, Some(_) | None) => None,
@@ -51,7 +75,7 @@ impl EtcdFlags {
         };
         Ok(EtcdConfig {
             endpoints: self.etcd_endpoints.clone(),
-            prefix: self.etcd_prefix.clone(),
+            prefix: prefix.to_owned(),
             ca: self.etcd_cafile.as_deref().map(text).transpose()?,
             identity,
             user,
@@ -79,7 +103,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             Some(path)
         };
-        let mut flags = EtcdFlags { etcd_prefix: "/p/".into(), ..EtcdFlags::default() };
+        let mut flags = EtcdFlags::default();
         assert!(flags.read().unwrap_err().to_string().contains("--etcd-endpoints"));
         for wrong in ["10.0.0.1:2379", "a", "ftp://a:2379", ""] {
             flags.etcd_endpoints = vec!["http://a:2379".into(), wrong.into()];
@@ -93,5 +117,30 @@ mod tests {
         assert_eq!((read.user, read.ca), (Some(("root".into(), Hidden("secret".into()))), Some("PEM".into())));
         flags.etcd_cafile = Some(folder.path().join("nowhere"));
         assert!(flags.read().unwrap_err().to_string().contains("nowhere"));
+    }
+
+    #[test]
+    fn flags_that_contradict_each_other_are_refused() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            server: super::super::server::Server,
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let data = format!("--data-dir={}", folder.path().join("data").display());
+        for (flags, words) in [
+            (
+                vec!["--store=sled", "--etcd-endpoints=http://a:2379"],
+                "--etcd-endpoints is for --store etcd, not for --store sled",
+            ),
+            (vec!["--etcd-prefix=/p/"], "--etcd-prefix is for --store etcd, not for --store redb"),
+            (vec!["--store=memory", "--etcd-user=u", "--etcd-password-file=f"], "--etcd-user is for --store etcd"),
+            (vec!["--store=etcd"], "--store etcd needs --etcd-endpoints"),
+        ] {
+            let args = ["server", data.as_str()].into_iter().chain(flags.iter().copied());
+            let line = <Line as clap::Parser>::try_parse_from(args).unwrap_or_else(|error| panic!("{error}"));
+            let refusal = line.server.storage().unwrap_err().to_string();
+            assert!(refusal.contains(words), "{flags:?}: {refusal}");
+        }
     }
 }

@@ -11,6 +11,7 @@ mod server;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod version;
 
 use std::process::ExitCode;
@@ -35,6 +36,8 @@ enum Command {
     Check(check::Check),
     /// Back up the store of a server, restore it, or look at a backup.
     Snapshot(snapshot::Snapshot),
+    /// Read all of a stopped server's store, and say whether it is as it was written.
+    Verify(verify::Verify),
     /// Print the administrator's kubeconfig, for a workspace.
     Kubeconfig(kubeconfig::Command),
     /// Print the version.
@@ -51,6 +54,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Server(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Snapshot(command) => command.run(),
+        Command::Verify(command) => command.run(),
         Command::Kubeconfig(command) => command.run(),
         Command::Version(command) => command.run(),
     };

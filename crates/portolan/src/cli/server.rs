@@ -69,9 +69,26 @@ impl ServerStore {
             Self::Etcd => None,
         }
     }
+
+    /// As it is told on the command line.
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 impl Server {
+    /// # Errors
+    /// For flags that do not belong together, or name what is not there.
+    pub(super) fn storage(&self) -> anyhow::Result<Storage> {
+        match self.store.embedded() {
+            Some(engine) => {
+                self.etcd.refuse_for(self.store)?;
+                Ok(Storage::Embedded(engine))
+            }
+            None => Ok(Storage::Etcd(Box::new(self.etcd.read()?))),
+        }
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<()> {
         init_logging("info");
         super::runtime()?.block_on(self.serve())
@@ -79,13 +96,11 @@ impl Server {
 
     async fn serve(self) -> anyhow::Result<()> {
         let started = Instant::now();
+        let storage = self.storage()?;
         let config = Config {
             data_dir: self.data_dir,
             bind_address: self.bind_address,
-            storage: match self.store.embedded() {
-                Some(engine) => Storage::Embedded(engine),
-                None => Storage::Etcd(Box::new(self.etcd.read()?)),
-            },
+            storage,
             tls_sans: self.tls_sans,
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },

@@ -1,17 +1,19 @@
 //! `portolan snapshot`: back a store up, make a store of a backup, look at one.
 
+mod save;
+
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, BufReader, Read, Write},
+    fs::File,
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use http_body_util::BodyExt as _;
-use portolan_store::{OpenError, Snapshot as Summary, StoreConfig};
+use portolan_store::{Snapshot as Summary, StoreConfig};
 use portolan_types::Seams;
 
+pub(super) use self::save::Save;
 use super::{etcd::EtcdFlags, output, server::ServerStore};
 
 /// Back up the store of a server, restore it, or look at a backup.
@@ -23,21 +25,12 @@ pub(crate) struct Snapshot {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write all objects into a file, whether the server runs or not.
+    /// Write all objects into a file, whether the server runs or not. Run again, one that was broken off goes on.
     Save(Save),
     /// Make the store of a server that has none, with any storage engine.
     Restore(Restore),
     /// Check a snapshot and tell what it holds.
     Inspect(Inspect),
-}
-
-#[derive(Args)]
-struct Save {
-    /// Data directory of the server.
-    #[arg(long)]
-    data_dir: PathBuf,
-    /// File to write, readable by its owner only; `-` for standard output.
-    file: PathBuf,
 }
 
 #[derive(Args)]
@@ -70,44 +63,18 @@ impl Snapshot {
     }
 }
 
-impl Save {
-    fn run(self) -> anyhow::Result<()> {
-        let runtime = super::runtime()?;
-        if is_standard(&self.file) {
-            return runtime.block_on(take(&self.data_dir, &mut io::stdout()));
-        }
-        // A name that is there is that of a whole snapshot.
-        let part = self.file.with_added_extension("part");
-        let mut out = private_file(&part).with_context(|| format!("{} cannot be written", part.display()))?;
-        let taken = runtime.block_on(take(&self.data_dir, &mut out)).and_then(|()| {
-            out.sync_all()?;
-            let summary = portolan_store::inspect(BufReader::new(File::open(&part)?))?;
-            fs::rename(&part, &self.file)?;
-            sync_dir_of(&self.file)?;
-            Ok(summary)
-        });
-        match taken {
-            Ok(summary) => eprintln!("{}: {}", self.file.display(), describe(&summary)),
-            Err(error) => {
-                // What is left of it is of no use; the error that made it so is told.
-                let _ = fs::remove_file(&part);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Restore {
     fn run(self) -> anyhow::Result<()> {
         let (ids, seams, input) = (portolan_apiserver::directory::id_counter(), Seams::system(), input(&self.file)?);
         let Some(engine) = self.store.embedded() else {
+            ensure!(self.data_dir.is_none(), "--data-dir is not for --store etcd");
             let etcd = self.etcd.read()?;
             let restored = portolan_store::restore_etcd(&etcd, &seams, input, Some(&ids));
             let summary = super::runtime()?.block_on(restored)?;
             eprintln!("{} in etcd: {}", etcd.prefix, describe(&summary));
             return Ok(());
         };
+        self.etcd.refuse_for(self.store)?;
         let data_dir = self.data_dir.context("--data-dir is missing")?;
         let config = StoreConfig::new(engine, Some(data_dir.join("store")));
         let summary = portolan_store::restore(&config, &seams, input, Some(&ids))?;
@@ -130,49 +97,6 @@ impl Inspect {
     }
 }
 
-/// Takes a snapshot of the store in a data directory, or of the server that has it open.
-async fn take(data_dir: &Path, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
-    let dir = data_dir.join("store");
-    let Some(engine) = portolan_store::found_in(&dir) else {
-        // The objects of a server on etcd are not here, but the way to it is.
-        return match data_dir.join("admin.kubeconfig").exists() {
-            true => download(data_dir, out).await,
-            false => bail!("there is no store in {}", dir.display()),
-        };
-    };
-    match portolan_store::open(StoreConfig::new(engine, Some(dir)), Seams::system()) {
-        Ok(store) => {
-            let saved = portolan_store::save(&*store, &Seams::system(), out).await;
-            store.close().await;
-            saved?;
-        }
-        Err(OpenError::InUse(_)) => download(data_dir, out).await?,
-        Err(error) => return Err(error.into()),
-    }
-    out.flush().context("the snapshot cannot be written")
-}
-
-/// Asks the server, with the credentials that it left in its data directory.
-async fn download(data_dir: &Path, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
-    let path = data_dir.join("admin.kubeconfig");
-    let kubeconfig = kube::config::Kubeconfig::read_from(&path)?;
-    let mut config =
-        kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
-    config.read_timeout = None;
-    let client = kube::Client::try_from(config)?;
-    let response = client.send(http::Request::get("/snapshot").body(kube::client::Body::empty())?).await?;
-    if !response.status().is_success() {
-        bail!("the server answered {}", response.status());
-    }
-    let mut body = response.into_body();
-    while let Some(frame) = body.frame().await {
-        if let Ok(piece) = frame?.into_data() {
-            out.write_all(&piece).context("the snapshot cannot be written")?;
-        }
-    }
-    Ok(())
-}
-
 fn is_standard(file: &Path) -> bool {
     file == Path::new("-")
 }
@@ -185,29 +109,13 @@ fn input(file: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// A snapshot holds every Secret: what an earlier one left, or somebody else laid there, is not written into.
-fn private_file(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-/// So that the name is there also after a loss of power.
-fn sync_dir_of(file: &Path) -> io::Result<()> {
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
-    File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
-}
-
 fn describe(summary: &Summary) -> String {
     format!("{} objects at revision {}, taken {}", summary.objects, summary.revision, summary.taken)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
 
@@ -240,6 +148,9 @@ mod tests {
         {
             assert!(refused.unwrap_err().to_string().contains("there is"), "one is there, the other is not");
         }
+        let both =
+            Restore { data_dir: Some(new), store: ServerStore::Etcd, etcd: EtcdFlags::default(), file: file.clone() };
+        assert!(both.run().unwrap_err().to_string().contains("--data-dir is not for --store etcd"));
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 3, "nothing half is left: {left:?}");
     }

@@ -14,7 +14,7 @@ use portolan_types::LogicalClusterPath;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::apply::Workspace;
+use super::{apply::Workspace, snapshot::Save};
 use crate::control_plane::{self, Config, ControlPlane, Storage};
 
 /// Only a failing test waits this long.
@@ -236,5 +236,69 @@ async fn nothing_is_placed_in_a_workspace_that_is_being_deleted() {
     until(&staying, web, |web| web["status"]["readyReplicas"] == 1).await;
     let above = going.get(web).await.unwrap();
     assert_eq!(above["metadata"]["annotations"].get("portolan.dev/clusters"), None, "{above}");
+    plane.stop().await;
+}
+
+/// Passes on what comes to and from a server; the first connection is cut after so many bytes to the client.
+async fn cutting_proxy(server: std::net::SocketAddr, after: usize) -> std::net::SocketAddr {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut bounds = [after].into_iter().chain(std::iter::repeat(usize::MAX));
+        while let (Ok((client, _)), Some(mut bound)) = (listener.accept().await, bounds.next()) {
+            let server = tokio::net::TcpStream::connect(server).await.unwrap();
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let mut piece = vec![0; 16 << 10];
+                while let Ok(read @ 1..) = from_server.read(&mut piece).await {
+                    if read > bound || to_client.write_all(&piece[..read]).await.is_err() {
+                        break;
+                    }
+                    bound -= read;
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_whose_connection_is_cut_goes_on_at_its_revision() {
+    let (plane, folder) = start().await;
+    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    let map = |name: &str| {
+        let text: String = (0..40_000u32).map(|n| char::from(b'a' + (n * n % 23) as u8)).collect();
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default}}\ndata: {{text: {text}}}\n"
+        )
+    };
+    for number in 0..30 {
+        root.apply(&map(&format!("m{number}"))).await.unwrap();
+    }
+    let proxy = cutting_proxy(plane.address, 700_000).await;
+    let kubeconfig = std::fs::read_to_string(folder.path().join("data/admin.kubeconfig")).unwrap();
+    let (data_dir, file) = (folder.path().join("remote"), folder.path().join("backup"));
+    std::fs::create_dir(&data_dir).unwrap();
+    let through = kubeconfig.replace(&plane.address.to_string(), &proxy.to_string());
+    std::fs::write(data_dir.join("admin.kubeconfig"), through).unwrap();
+    let save = || {
+        let save = Save { data_dir: data_dir.clone(), file: file.clone() };
+        tokio::task::spawn_blocking(move || save.run())
+    };
+    let cut = save().await.unwrap().unwrap_err().to_string();
+    assert!(cut.contains("the same command goes on there"), "{cut}");
+    let part = std::fs::File::open(folder.path().join("backup.part")).unwrap();
+    let begun = portolan_store::begun(part).unwrap();
+    assert!(begun.bytes > 100_000 && !file.exists(), "{begun:?}");
+    root.apply(&map("later")).await.unwrap();
+    save().await.unwrap().unwrap();
+    let whole = portolan_store::inspect(std::fs::File::open(&file).unwrap()).unwrap();
+    assert_eq!((whole.revision, &whole.taken), (begun.revision, &begun.taken));
+    let bytes = std::fs::read(&file).unwrap();
+    let has = |name: &str| bytes.windows(name.len()).any(|window| window == name.as_bytes());
+    assert!(has("\"m29\"") && !has("\"later\""), "it holds the state of its revision");
     plane.stop().await;
 }

@@ -4,18 +4,21 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::{Value, json};
 
+use super::{BATCH_BYTES, BATCH_TRANSACTIONS, QUEUE_BYTES, QUEUE_TRANSACTIONS};
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
     gate::Room,
+    keys::{self, meta},
     kv::{Batch, Before, KvResult, MemoryKv, OrderedKv, View},
     open::{Base, initialize, start},
 };
@@ -25,6 +28,8 @@ use crate::{
 enum Next {
     #[default]
     Work,
+    /// Does nothing until it is told something else.
+    Wait,
     Panic,
     Fail,
     /// Runs out of room, with the batch on disk nevertheless or not.
@@ -38,6 +43,8 @@ enum Next {
 struct Scripted {
     kv: MemoryKv,
     next: Arc<Mutex<Next>>,
+    /// How often it has had nothing to do.
+    tidied: Arc<AtomicUsize>,
 }
 
 impl OrderedKv for Scripted {
@@ -47,9 +54,12 @@ impl OrderedKv for Scripted {
 
     fn commit(&self, batch: Batch) -> KvResult<()> {
         let failed = |source| Err(BackendError { context: "scripted".into(), source: Some(Box::new(source)) });
+        while *self.next.lock() == Next::Wait {
+            std::thread::yield_now();
+        }
         let next = *self.next.lock();
         match next {
-            Next::Work => self.kv.commit(batch),
+            Next::Work | Next::Wait => self.kv.commit(batch),
             Next::Panic => panic!("scripted"),
             Next::Fail => failed(io::Error::other("EIO")),
             Next::RunFull { kept } => {
@@ -66,6 +76,7 @@ impl OrderedKv for Scripted {
     }
 
     fn tidy(&self) -> KvResult<()> {
+        self.tidied.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -97,11 +108,16 @@ impl Scene {
     async fn new() -> Self {
         let kv = Scripted::default();
         initialize(&kv, &Seams::system()).unwrap();
+        Self::on(kv, Duration::from_secs(30)).await
+    }
+
+    async fn on(kv: Scripted, commit_timeout: Duration) -> Self {
         let (next, room) = (kv.next.clone(), Arc::new(AtomicU64::new(10)));
         let measured = room.clone();
         let room_left = Room::measured(5, move || Ok(measured.load(Ordering::Relaxed)));
         let base = Base { kv: Box::new(kv), home: None, room: room_left };
-        let store = start(base, &StoreConfig::new(Engine::Memory, None)).unwrap_or_else(|_| panic!("it starts"));
+        let config = StoreConfig { commit_timeout, ..StoreConfig::new(Engine::Memory, None) };
+        let store = start(base, &config).unwrap_or_else(|_| panic!("it starts"));
         let scene = Self { store, next, room };
         scene.put("before").await.unwrap();
         scene
@@ -242,4 +258,81 @@ async fn an_engine_that_ran_full_goes_on_without_a_hole_once_there_is_room() {
         assert_eq!(seen.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
         assert!(seen.is_sorted_by(|a, b| a.1 < b.1), "{seen:?}");
     }
+}
+
+#[tokio::test]
+async fn what_waits_is_bounded_and_who_comes_then_is_refused_at_once_and_writes_nothing() {
+    for (case, size, at_least, at_most) in [
+        ("bytes", 1 << 20, (QUEUE_BYTES >> 20) - 1, (QUEUE_BYTES + BATCH_BYTES) >> 20),
+        ("transactions", 10, QUEUE_TRANSACTIONS, QUEUE_TRANSACTIONS + BATCH_TRANSACTIONS),
+    ] {
+        let scene = Scene::new().await;
+        let before = scene.store.current();
+        *scene.next.lock() = Next::Wait;
+        let commit = |name: &str| {
+            let record = Record::of(&json!({"metadata": {"name": name}, "data": "x".repeat(size)}));
+            scene.store.commit(Transaction::one(pod(name), Expect::Anything, Some(record)))
+        };
+        let mut accepted = Vec::new();
+        let refusal = loop {
+            let mut answer = commit(&format!("n{}", accepted.len()));
+            match (&mut answer).now_or_never() {
+                None => accepted.push(answer),
+                Some(refusal) => break refusal,
+            }
+            assert!(accepted.len() <= at_most + 1, "{case}: {} wait", accepted.len());
+        };
+        assert!(matches!(refusal, Err(StoreError::Overloaded)), "{case}: {refusal:?}");
+        assert!(accepted.len() >= at_least, "{case}: only {} wait", accepted.len());
+        let again = commit("again").now_or_never();
+        assert!(matches!(again, Some(Err(StoreError::Overloaded))), "{case}: {again:?}");
+        *scene.next.lock() = Next::Work;
+        let count = accepted.len();
+        for answer in accepted {
+            soon(answer).await.unwrap();
+        }
+        assert_eq!(scene.store.current(), before.plus(count as u64), "{case}: each accepted one has a revision");
+        for n in 0..count {
+            assert!(scene.is_there(&format!("n{n}")).await, "{case}: n{n}");
+        }
+        assert!(!scene.is_there(&format!("n{count}")).await && !scene.is_there("again").await, "{case}");
+        scene.put("after").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_outlives_its_time_is_unknown_and_may_happen_later() {
+    let kv = Scripted::default();
+    initialize(&kv, &Seams::system()).unwrap();
+    let scene = Scene::on(kv, Duration::from_secs(5)).await;
+    *scene.next.lock() = Next::Wait;
+    tokio::time::pause();
+    assert!(matches!(scene.put("late").await, Err(StoreError::Unknown)));
+    assert!(!scene.is_there("late").await);
+    tokio::time::resume();
+    *scene.next.lock() = Next::Work;
+    while !scene.is_there("late").await {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_that_meets_damage_holds_up_nothing_else() {
+    let (kv, gone) = (Scripted::default(), LogicalClusterId::new(7));
+    initialize(&kv, &Seams::system()).unwrap();
+    let damaged = keys::joined(b'o', &[&keys::cluster_prefix(gone), b"damaged"]);
+    let unfinished = [(meta::sweep(gone), Some(bytes::Bytes::new())), (damaged, Some("?".into()))];
+    kv.kv.commit(Batch::from(unfinished)).unwrap();
+    kv.kv.publish();
+    let tidied = kv.tidied.clone();
+    let scene = Scene::on(kv, Duration::from_secs(30)).await;
+    let last = scene.put("after").await.unwrap();
+    soon(scene.store.compact(last)).await.unwrap();
+    assert_eq!(scene.store.oldest(), last);
+    let idle = async {
+        while tidied.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(Box::pin(idle)).await;
 }

@@ -34,27 +34,37 @@ const TRY: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Why etcd did not do as asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     /// It was not done: no member could be reached.
+    #[error("no member can be reached: {0}")]
     Unreachable(String),
     /// It may have been done: the answer did not come.
+    #[error("no answer came: {0}")]
     Unknown(String),
     /// It was not done: too many requests wait.
+    #[error("too many requests wait")]
     Busy,
     /// It was not done: etcd's database has no room.
+    #[error("its database has no room")]
     Full,
     /// It was not done: the request is larger than etcd takes.
+    #[error("the request is too large: {0}")]
     TooLarge(String),
     /// The answer is larger than [`MAX_ANSWER`].
+    #[error("the answer is too large")]
     LargeAnswer,
     /// The revision asked for is compacted.
+    #[error("the revision is compacted")]
     Compacted,
     /// The revision asked for has not happened.
+    #[error("the revision has not happened")]
     Future,
     /// It was not done: the token is no longer accepted.
+    #[error("the token is not accepted")]
     Token,
     /// It was not done, for good: missing rights and the like.
+    #[error("it refused: {0}")]
     Refused(String),
 }
 

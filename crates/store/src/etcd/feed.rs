@@ -93,7 +93,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
                 Ok(()) => continue,
                 Err(error) => error.to_string(),
             },
-            End::Failed(fault) => format!("{fault:?}"),
+            End::Failed(fault) => fault.to_string(),
         };
         inner.silent(why);
         tokio::time::sleep(PAUSE).await;

@@ -138,7 +138,7 @@ impl Inner {
             Fault::TooLarge(what) => StoreError::TooLarge { what },
             Fault::Refused(why) => backend(failed(format!("etcd: {why}"))),
             Fault::LargeAnswer | Fault::Compacted | Fault::Future | Fault::Token => {
-                backend(failed(format!("etcd: {fault:?}")))
+                backend(failed(format!("etcd: {fault}")))
             }
         }
     }

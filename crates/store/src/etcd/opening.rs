@@ -79,7 +79,7 @@ pub async fn open_etcd(
 
 /// The revision of the store's record and its base.
 async fn found(client: &Client, layout: &Layout, seams: &Seams) -> Result<(i64, u64), OpenError> {
-    let failed = |fault: Fault| OpenError::Etcd(format!("{fault:?}"));
+    let failed = |fault: Fault| OpenError::Etcd(fault.to_string());
     let key = layout.meta();
     let record = json!({"format": FORMAT, "identity": seams.uid().to_string(), "base": "0"}).to_string();
     let founding = TxnRequest {

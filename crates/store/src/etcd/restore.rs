@@ -215,5 +215,5 @@ impl Loader<'_> {
 }
 
 fn failed(fault: Fault) -> SnapshotError {
-    SnapshotError::Open(OpenError::Etcd(format!("{fault:?}")))
+    SnapshotError::Open(OpenError::Etcd(fault.to_string()))
 }

@@ -84,18 +84,45 @@ fn opener(engine: Engine) -> Result<Opener, OpenError> {
     }
 }
 
-/// Makes a directory and those above it that are missing, and syncs their names: the store in it would be lost with them.
+/// Makes a directory and those above it that are missing. Each name is synced before the next folder is made in it: the store
+/// would be lost with any of them. A process that was killed in between leaves one that is not, the lowest that is there.
 fn make_private(dir: &Path) -> io::Result<()> {
-    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !as_folder(dir).exists()).collect();
+    if let Some(lowest) = dir.ancestors().nth(missing.len()) {
+        sync_found_name(as_folder(lowest))?;
+    }
     let mut builder = fs::DirBuilder::new();
+    // One that somebody else has just made is as good.
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)?;
-    missing.iter().filter_map(|dir| dir.parent()).try_for_each(|parent| {
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        File::open(parent)?.sync_all()
+    missing.into_iter().rev().try_for_each(|dir| {
+        builder.create(dir)?;
+        dir.parent().map_or(Ok(()), |parent| sync_folder(as_folder(parent)))
     })
+}
+
+/// A folder as the system wants it named: the parent of a relative name may be nothing.
+fn as_folder(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+/// Makes the names in a folder durable.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Makes the name of a folder that is there durable. Where that cannot be (a folder above that may not be read, a file system
+/// that is only read, or syncs no folders) it is not one that a process of ours has just made.
+fn sync_found_name(folder: &Path) -> io::Result<()> {
+    match folder.parent().map_or(Ok(()), |parent| sync_folder(as_folder(parent))) {
+        Err(error) if is_not_ours(error.kind()) => Ok(()),
+        synced => synced,
+    }
+}
+
+fn is_not_ours(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn lock(dir: &Path) -> Result<File, OpenError> {
@@ -141,6 +168,9 @@ impl Opener {
         if !path.exists() {
             Witness::refuse_if_told(dir, &path).map_err(|what| damaged(failed(what)))?;
             self.make(dir, config, |kv| initialize(kv, seams).map_err(damaged))?;
+        } else {
+            // Whoever moved it in place may have been killed before the name was synced.
+            sync_folder(dir).map_err(io_error("syncing", dir))?;
         }
         let data = self.data_in(&path);
         if fs::metadata(&data).map_or(0, |data| data.len()) == 0 {
@@ -175,7 +205,7 @@ impl Opener {
         portolan_types::failpoint!("store/new-store-closed");
         fs::rename(&new, &path).map_err(io_error("moving the new store in place", &path))?;
         portolan_types::failpoint!("store/new-store-moved");
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("syncing", dir))?;
+        sync_folder(dir).map_err(io_error("syncing", dir))?;
         portolan_types::failpoint!("store/new-store-synced");
         filled
     }

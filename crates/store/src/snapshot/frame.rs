@@ -129,6 +129,11 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// How many bytes were read, and their SHA-256 in hex.
+    pub(super) fn so_far(&self) -> (u64, String) {
+        (self.bytes, hex(self.hash.clone()))
+    }
+
     /// SHA-256 of all before the last frame, in hex.
     pub(super) fn digest_before(&self) -> &str {
         &self.before
@@ -169,6 +174,6 @@ fn checksum(kind: Kind, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-fn hex(hash: Sha256) -> String {
+pub(super) fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

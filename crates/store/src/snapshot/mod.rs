@@ -16,8 +16,8 @@ use serde_json::Value;
 
 pub(crate) use self::restore::{Item, read};
 pub use self::{
-    restore::{inspect, restore},
-    save::{Out, save},
+    restore::{begun, inspect, restore},
+    save::{Out, go_on, save},
 };
 use crate::{OpenError, StoreError};
 
@@ -61,6 +61,19 @@ pub struct Snapshot {
     pub bytes: u64,
 }
 
+/// What there is of a snapshot that was broken off: whole frames from its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The state that it holds.
+    pub revision: u64,
+    /// When it was begun, RFC 3339.
+    pub taken: String,
+    /// How long the whole frames are.
+    pub bytes: u64,
+    /// Their SHA-256, in hex.
+    pub sha256: String,
+}
+
 /// Why there is no snapshot, or no store made of it.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
@@ -76,6 +89,9 @@ pub enum SnapshotError {
     /// The bytes are not what was written, or not all of it.
     #[error("the snapshot is damaged: {0}")]
     Damaged(String),
+    /// What was begun cannot be completed.
+    #[error("the store would begin the snapshot of revision {0} in another way now")]
+    Other(u64),
     /// There is a store already.
     #[error("there is a store in {0} already; restore into a new directory, or move it away")]
     Occupied(PathBuf),

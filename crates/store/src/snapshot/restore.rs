@@ -7,7 +7,7 @@ use portolan_types::{GroupResource, LogicalClusterId, ResourceVersion, Seams};
 use serde_json::Value;
 
 use super::{
-    Counter, HIGHEST, Snapshot, SnapshotError, damaged,
+    Begun, Counter, HIGHEST, Snapshot, SnapshotError, damaged,
     frame::{Kind, Reader},
     jump,
 };
@@ -29,6 +29,19 @@ const BATCH: usize = 4 << 20;
 /// When it is no snapshot, of a newer format, damaged or cut off.
 pub fn inspect(input: impl Read) -> Result<Snapshot, SnapshotError> {
     read(input, &mut |_| Ok(()))
+}
+
+/// What of a snapshot that was broken off is whole; `None` when not even its header is.
+pub fn begun(input: impl Read) -> Option<Begun> {
+    let mut reader = Reader::new(input).ok()?;
+    let (Kind::Header, header) = reader.frame().ok()? else { return None };
+    let Snapshot { revision, taken, .. } = Contents::new(&header).ok()?.snapshot;
+    let mut so_far = reader.so_far();
+    while reader.frame().is_ok() {
+        so_far = reader.so_far();
+    }
+    let (bytes, sha256) = so_far;
+    Some(Begun { revision, taken, bytes, sha256 })
 }
 
 /// Makes a store of a snapshot in a directory that has none. Its revision is raised above any that may have been given after

@@ -3,12 +3,13 @@
 use std::{collections::HashMap, io};
 
 use bytes::Bytes;
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, Seams};
+use portolan_types::{BoxFuture, GroupResource, ObjectKey, ResourceVersion, Seams};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::{
-    Snapshot, SnapshotError,
-    frame::{Kind, Writer},
+    Begun, Snapshot, SnapshotError, damaged,
+    frame::{Kind, Writer, hex},
 };
 use crate::{RangePage, RangeRequest, RangeScope, Store, StoredObject, keys::Suffix, resources, value::Prepared};
 
@@ -34,8 +35,32 @@ impl<W: io::Write + Send> Out for W {
 /// # Errors
 /// `Io` of `out`; `Store` when the store fails.
 pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result<Snapshot, SnapshotError> {
+    save_at(store, None, seams.now_text(), out).await
+}
+
+/// Writes what a snapshot lacks that was begun: what follows its whole frames. They are made once more, and compared.
+///
+/// # Errors
+/// As for [`save`]; `Other` when it would begin in another way now, as when a logical cluster was deleted since; a `Store`
+/// error when its revision is not kept any more, or not of this store. Nothing was written then.
+pub async fn go_on(store: &dyn Store, begun: &Begun, out: &mut dyn Out) -> Result<Snapshot, SnapshotError> {
+    let at = ResourceVersion::new(begun.revision).ok_or_else(|| damaged("it has no revision"))?;
+    let mut rest = Rest { out, begun, left: begun.bytes, hash: Sha256::new(), is_other: false };
+    let saved = save_at(store, Some(at), begun.taken.clone(), &mut rest).await;
+    match rest.is_other || rest.left > 0 && saved.is_ok() {
+        true => Err(SnapshotError::Other(begun.revision)),
+        false => saved,
+    }
+}
+
+async fn save_at(
+    store: &dyn Store,
+    at: Option<ResourceVersion>,
+    taken: String,
+    out: &mut dyn Out,
+) -> Result<Snapshot, SnapshotError> {
     let _held = store.hold();
-    let slice = RangeRequest { limit: Some(PAGE.0), bytes: Some(PAGE.1), ..RangeRequest::all(RangeScope::All) };
+    let slice = RangeRequest { at, limit: Some(PAGE.0), bytes: Some(PAGE.1), ..RangeRequest::all(RangeScope::All) };
     let mut gone = store.gone_clusters().await?;
     let mut page = loop {
         let page = store.range(slice.clone()).await?;
@@ -48,7 +73,6 @@ pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result
     };
     let revision = page.revision;
     let mut saver = Saver { writer: Writer::new(), resources: HashMap::new(), frame: Vec::new(), objects: 0 };
-    let taken = seams.now_text();
     let header = json!({"revision": revision.to_string(), "taken": taken, "portolan": env!("CARGO_PKG_VERSION")});
     saver.writer.frame(Kind::Header, header.to_string().as_bytes());
     for cluster in &gone {
@@ -60,6 +84,8 @@ pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result
         if !page.more {
             break;
         }
+        // Where neither reading nor `out` ever waits, others have their turn, and whoever waits for this may give it up.
+        tokio::task::yield_now().await;
         page = store.range(RangeRequest { at: Some(revision), after, ..slice.clone() }).await?;
     }
     saver.end(gone.len());
@@ -67,6 +93,33 @@ pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result
     let bytes = saver.writer.bytes();
     let gone_clusters = gone.len() as u64;
     Ok(Snapshot { revision: revision.get(), taken, objects: saver.objects, gone_clusters, bytes })
+}
+
+/// Lets through what follows the bytes that are there already, when they are the same.
+struct Rest<'a> {
+    out: &'a mut dyn Out,
+    begun: &'a Begun,
+    left: u64,
+    hash: Sha256,
+    is_other: bool,
+}
+
+impl Out for Rest<'_> {
+    fn put(&mut self, mut piece: Bytes) -> BoxFuture<'_, io::Result<()>> {
+        if self.left > 0 {
+            let there = piece.split_to(piece.len().min(usize::try_from(self.left).unwrap_or(usize::MAX)));
+            self.hash.update(&there);
+            self.left -= there.len() as u64;
+            self.is_other = self.left == 0 && hex(self.hash.clone()) != self.begun.sha256;
+        }
+        if self.is_other {
+            return Box::pin(std::future::ready(Err(io::ErrorKind::InvalidData.into())));
+        }
+        match piece.is_empty() {
+            true => Box::pin(std::future::ready(Ok(()))),
+            false => self.out.put(piece),
+        }
+    }
 }
 
 struct Saver {

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoredObject, Transaction, WatchScope,
+    blocking::Readers,
     chores::delete_cluster,
     core::Core,
     embedded::{EmbeddedStore, Writer},
@@ -191,6 +192,7 @@ fn with_core() -> (DynStore, Arc<Core>) {
         metrics,
         gate: Gate::open(),
         holds: Holds::default(),
+        readers: Readers::default(),
         room: Room::unlimited(),
         kv: Box::new(kv),
     });

@@ -3,10 +3,11 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
+    hash::{Hash as _, Hasher as _},
     path::Path,
 };
 
-use crate::numbers::Numbers;
+use crate::{digest::Digest, numbers::Numbers};
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
@@ -37,6 +38,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Whether it is about a name.
+    pub(crate) fn is_of_a_name(&self) -> bool {
+        matches!(self, Self::Named(..) | Self::Removed(_) | Self::Renamed(..))
+    }
+
     /// Whether syncing `inode` makes this last.
     fn is_of(&self, inode: Inode) -> bool {
         match self {
@@ -57,26 +63,6 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// What lies in a folder.
-    pub(crate) fn read(dir: &Path) -> Self {
-        let mut disk = Self::default();
-        disk.read_into(ROOT, dir);
-        disk
-    }
-
-    fn read_into(&mut self, folder: Inode, dir: &Path) {
-        for entry in fs::read_dir(dir).unwrap() {
-            let entry = entry.unwrap();
-            let is_folder = entry.file_type().unwrap().is_dir();
-            let inode = self.make(is_folder);
-            self.names.insert((folder, entry.file_name().into_string().unwrap()), inode);
-            match is_folder {
-                true => self.read_into(inode, &entry.path()),
-                false => drop(self.files.insert(inode, fs::read(entry.path()).unwrap())),
-            }
-        }
-    }
-
     /// A file or folder that has no name yet.
     pub(crate) fn make(&mut self, is_folder: bool) -> Inode {
         self.made += 1;
@@ -105,7 +91,13 @@ impl Disk {
     /// Does a step as far as `survives` says of each of its sectors.
     fn apply_part(&mut self, step: &Step, mut survives: impl FnMut() -> bool) {
         match step {
-            Step::Named(place, inode) if survives() => drop(self.names.insert(place.clone(), *inode)),
+            Step::Named(place, inode) => {
+                // Its number is taken, also when its name is lost.
+                self.made = self.made.max(inode.number);
+                if survives() {
+                    self.names.insert(place.clone(), *inode);
+                }
+            }
             Step::Removed(place) if survives() => drop(self.names.remove(place)),
             Step::Renamed(from, to, inode) if survives() => {
                 self.names.remove(from);
@@ -125,13 +117,33 @@ impl Disk {
         }
     }
 
+    /// All names and all that is in their files in one number.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut hasher = Digest::default();
+        self.digest_from(ROOT, &mut hasher);
+        hasher.finish()
+    }
+
+    fn digest_from(&self, folder: Inode, hasher: &mut Digest) {
+        for ((_, name), inode) in self.names_in(folder) {
+            (name, inode.is_folder, self.files.get(inode)).hash(hasher);
+            self.digest_from(*inode, hasher);
+        }
+        // Where the folder ends.
+        "".hash(hasher);
+    }
+
+    fn names_in(&self, folder: Inode) -> impl Iterator<Item = (&Place, &Inode)> {
+        self.names.iter().filter(move |((of, _), _)| *of == folder)
+    }
+
     /// Makes the files in an empty folder.
     pub(crate) fn write(&self, dir: &Path) {
         self.write_from(ROOT, dir);
     }
 
     fn write_from(&self, folder: Inode, dir: &Path) {
-        for ((_, name), inode) in self.names.iter().filter(|((of, _), _)| *of == folder) {
+        for ((_, name), inode) in self.names_in(folder) {
             let path = dir.join(name);
             if inode.is_folder {
                 fs::create_dir(&path).unwrap();
@@ -163,9 +175,9 @@ pub(crate) enum Left {
 impl Left {
     const EACH: [Self; 4] = [Self::All, Self::Nothing, Self::SomeSteps, Self::SomeSectors];
 
-    fn image(self, synced: &Disk, pending: &[Step], numbers: &mut Numbers) -> Disk {
-        let mut disk = synced.clone();
-        for step in pending {
+    fn image(self, standing: &Standing, numbers: &mut Numbers) -> Disk {
+        let mut disk = standing.synced.clone();
+        for step in &standing.pending {
             let whole = numbers.below(2) == 0;
             disk.apply_part(step, || match self {
                 Self::All => true,
@@ -178,26 +190,59 @@ impl Left {
     }
 }
 
-/// The disk as a crash after each `stride`th step could leave it, and after which one that is.
-pub(crate) fn crashes<'a>(
-    start: &Disk,
-    steps: &'a [Step],
-    stride: usize,
-    seed: u64,
-) -> impl Iterator<Item = (usize, Left, Disk)> + 'a {
-    let (mut numbers, mut synced, mut pending) = (Numbers::from(seed), start.clone(), Vec::<Step>::new());
-    steps.iter().enumerate().flat_map(move |(at, step)| {
+/// What is on a disk for good, and what was done since then and not synced.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Standing {
+    synced: Disk,
+    pending: Vec<Step>,
+}
+
+impl Standing {
+    /// A disk on which nothing is left to be synced.
+    pub(crate) fn of(synced: Disk) -> Self {
+        Self { synced, pending: Vec::new() }
+    }
+
+    /// What those see who come after a process that was killed: the system goes on, and forgets nothing.
+    pub(crate) fn seen(&self) -> Disk {
+        let mut disk = self.synced.clone();
+        self.pending.iter().for_each(|step| disk.apply(step));
+        disk
+    }
+
+    /// This after further steps.
+    pub(crate) fn after(mut self, steps: &[Step]) -> Self {
+        steps.iter().for_each(|step| self.take(step));
+        self
+    }
+
+    fn take(&mut self, step: &Step) {
         match step {
             Step::Synced(inode) => {
-                let (lasting, rest) = std::mem::take(&mut pending).into_iter().partition(|step| step.is_of(*inode));
-                pending = rest;
+                let (lasting, rest) =
+                    std::mem::take(&mut self.pending).into_iter().partition(|step| step.is_of(*inode));
+                self.pending = rest;
                 let lasting: Vec<Step> = lasting;
-                lasting.iter().for_each(|step| synced.apply(step));
+                lasting.iter().for_each(|step| self.synced.apply(step));
             }
-            step => pending.push(step.clone()),
+            step => self.pending.push(step.clone()),
         }
-        let taken = if at % stride == 0 { &Left::EACH[..] } else { &[] };
-        let images = taken.iter().map(|left| (at + 1, *left, left.image(&synced, &pending, &mut numbers)));
-        images.collect::<Vec<_>>()
-    })
+    }
+
+    /// The disk as a crash after each of further steps that `is_taken`, and after the last, could leave it, and after which one
+    /// that is. What is left by chance depends on the seed and the step alone.
+    pub(crate) fn crashes<'a>(
+        mut self,
+        steps: &'a [Step],
+        is_taken: impl Fn(usize) -> bool + 'a,
+        seed: u64,
+    ) -> impl Iterator<Item = (usize, Left, Disk)> + 'a {
+        steps.iter().enumerate().flat_map(move |(at, step)| {
+            self.take(step);
+            let taken = if is_taken(at) || at + 1 == steps.len() { &Left::EACH[..] } else { &[] };
+            let mut numbers = Numbers::of((seed, at));
+            let images = taken.iter().map(|left| (at + 1, *left, left.image(&self, &mut numbers)));
+            images.collect::<Vec<_>>()
+        })
+    }
 }

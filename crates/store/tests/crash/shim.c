@@ -5,14 +5,15 @@
  *
  *   PORTOLAN_SHIM_ROOT   the directory, absolute
  *   PORTOLAN_SHIM_TRACE  where the notes go, outside of it
- *   PORTOLAN_SHIM_FAULT  "KIND AT ERRNO ONCE": calls of KIND (w: writes and resizes, s: syncs) fail with ERRNO: the AT-th one
- *                        (ONCE 1), or all from it on (ONCE 0) until there is a file ROOT.room
+ *   PORTOLAN_SHIM_FAULT  "KIND AT ERRNO ONCE": calls of KIND (w: writes and resizes, s: syncs, r: sync_file_range, n: what makes or
+ *                        changes a name) fail with ERRNO: the AT-th one (ONCE 1), or all from it on (ONCE 0) until there is a
+ *                        file ROOT.room. KIND p: writes do not fail, but write half of what they are given
  *
  * A note is: kind u8, inode u64, number u64, length u32, bytes; little-endian. Paths are relative to the root.
  *   C, M  a file, a folder was made at the path     O  one that was there was opened
  *   W     bytes were written at the number          T  the length was set to the number
  *   S     the file or folder was synced             U  the path was removed
- *   R     renamed: the path before, 0, the path after
+ *   R     renamed: the path before, 0, the path after     F     a call was made to fail
  * sync_file_range is none of them: it syncs neither the length nor the disk's cache. It is not even called.
  */
 #define _GNU_SOURCE
@@ -25,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -121,18 +123,19 @@ static int is_said(int fd) {
     return len > 5 && strcmp(path + len - 5, "/said") == 0;
 }
 
-static int fails(char kind, int fd) {
+static int fails_now(char kind) {
     char room[PATH_MAX];
-    if (is_said(fd))
-        return 0;
     if (kind != fault_kind || ++fault_seen < fault_at || (fault_once && fault_seen > fault_at))
         return 0;
     snprintf(room, sizeof room, "%s.room", root);
     if (!fault_once && syscall(SYS_faccessat, AT_FDCWD, room, F_OK) == 0)
         return 0;
+    note('F', 0, 0, "", 0);
     errno = fault_errno;
     return 1;
 }
+
+static int fails(char kind, int fd) { return is_said(fd) ? 0 : fails_now(kind); }
 
 static int noted_open(int dir, const char *path, int flags, mode_t mode) {
     char full[PATH_MAX];
@@ -140,10 +143,13 @@ static int noted_open(int dir, const char *path, int flags, mode_t mode) {
     absolute(dir, path, full);
     if (!below(full, &rest))
         return syscall(SYS_openat, dir, path, flags, mode);
+    if ((flags & O_TMPFILE) == O_TMPFILE)
+        die("a file without a name is not written down");
     pthread_mutex_lock(&lock);
     struct stat found;
-    int there = syscall(SYS_newfstatat, AT_FDCWD, full, &found, 0) == 0;
-    int fd = syscall(SYS_openat, dir, path, flags, mode);
+    int there = syscall(SYS_newfstatat, AT_FDCWD, full, &found, 0) == 0, is_said_file = strcmp(rest, "said") == 0;
+    int fails_here = !there && (flags & O_CREAT) && !is_said_file && fails_now('n');
+    int fd = fails_here ? -1 : (int)syscall(SYS_openat, dir, path, flags, mode);
     int error = errno;
     if (fd >= 0 && fstat(fd, &found) == 0) {
         note(there ? 'O' : 'C', found.st_ino, 0, rest, strlen(rest));
@@ -176,6 +182,8 @@ OPEN(open64)
     }
 OPENAT(openat)
 OPENAT(openat64)
+int creat(const char *path, mode_t mode) { return noted_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
+int creat64(const char *path, mode_t mode) { return creat(path, mode); }
 
 static ssize_t noted_write(int fd, const void *bytes, size_t len, int64_t at) {
     uint64_t inode;
@@ -185,6 +193,8 @@ static ssize_t noted_write(int fd, const void *bytes, size_t len, int64_t at) {
     pthread_mutex_lock(&lock);
     ssize_t written = -1;
     if (!fails('w', fd)) {
+        if (fails('p', fd))
+            len = (len + 1) / 2;
         written = at < 0 ? syscall(SYS_write, fd, bytes, len) : syscall(SYS_pwrite64, fd, bytes, len, at);
         if (written > 0)
             note('W', inode, at < 0 ? lseek(fd, 0, SEEK_CUR) - written : at, bytes, written);
@@ -255,18 +265,20 @@ static int noted_resize(int fd, off64_t len) {
 int ftruncate(int fd, off_t len) { return noted_resize(fd, len); }
 int ftruncate64(int fd, off64_t len) { return noted_resize(fd, len); }
 
-int rename(const char *from, const char *to) {
+static int noted_rename(int from_dir, const char *from, int to_dir, const char *to, unsigned int flags) {
     char full_from[PATH_MAX], full_to[PATH_MAX], both[2 * PATH_MAX];
     const char *rest_from, *rest_to;
-    absolute(AT_FDCWD, from, full_from);
-    absolute(AT_FDCWD, to, full_to);
+    absolute(from_dir, from, full_from);
+    absolute(to_dir, to, full_to);
     int left = below(full_from, &rest_from), right = below(full_to, &rest_to);
     if (!left && !right)
-        return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+        return syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
     if (!left || !right)
         die("a file was moved across the root");
+    if (flags)
+        die("an exchange of names is not written down");
     pthread_mutex_lock(&lock);
-    int done = syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    int done = fails_now('n') ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
     int error = errno;
     if (done == 0) {
         size_t len = strlen(rest_from);
@@ -279,6 +291,14 @@ int rename(const char *from, const char *to) {
     return done;
 }
 
+int rename(const char *from, const char *to) { return noted_rename(AT_FDCWD, from, AT_FDCWD, to, 0); }
+int renameat(int from_dir, const char *from, int to_dir, const char *to) {
+    return noted_rename(from_dir, from, to_dir, to, 0);
+}
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned int flags) {
+    return noted_rename(from_dir, from, to_dir, to, flags);
+}
+
 static int noted_unlink(int dir, const char *path, int flags) {
     char full[PATH_MAX];
     const char *rest;
@@ -286,7 +306,7 @@ static int noted_unlink(int dir, const char *path, int flags) {
     if (!below(full, &rest))
         return syscall(SYS_unlinkat, dir, path, flags);
     pthread_mutex_lock(&lock);
-    int done = syscall(SYS_unlinkat, dir, path, flags);
+    int done = fails_now('n') ? -1 : (int)syscall(SYS_unlinkat, dir, path, flags);
     int error = errno;
     if (done == 0)
         note('U', 0, 0, rest, strlen(rest));
@@ -299,15 +319,15 @@ int unlink(const char *path) { return noted_unlink(AT_FDCWD, path, 0); }
 int rmdir(const char *path) { return noted_unlink(AT_FDCWD, path, AT_REMOVEDIR); }
 int unlinkat(int dir, const char *path, int flags) { return noted_unlink(dir, path, flags); }
 
-int mkdir(const char *path, mode_t mode) {
+static int noted_mkdir(int dir, const char *path, mode_t mode) {
     char full[PATH_MAX];
     const char *rest;
     struct stat found;
-    absolute(AT_FDCWD, path, full);
+    absolute(dir, path, full);
     if (!below(full, &rest))
-        return syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+        return syscall(SYS_mkdirat, dir, path, mode);
     pthread_mutex_lock(&lock);
-    int done = syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+    int done = fails_now('n') ? -1 : (int)syscall(SYS_mkdirat, dir, path, mode);
     int error = errno;
     if (done == 0 && syscall(SYS_newfstatat, AT_FDCWD, full, &found, 0) == 0)
         note('M', found.st_ino, 0, rest, strlen(rest));
@@ -315,6 +335,9 @@ int mkdir(const char *path, mode_t mode) {
     errno = error;
     return done;
 }
+
+int mkdir(const char *path, mode_t mode) { return noted_mkdir(AT_FDCWD, path, mode); }
+int mkdirat(int dir, const char *path, mode_t mode) { return noted_mkdir(dir, path, mode); }
 
 /* What would write past the notes is refused, so that nobody takes half a record for a whole one. */
 #define UNSEEN(type, name, fd, args, call)                                                                               \
@@ -333,3 +356,42 @@ UNSEEN(int, fallocate64, fd, (int fd, int mode, off64_t at, off64_t len), syscal
 UNSEEN(ssize_t, copy_file_range, to, (int from, off64_t *at, int to, off64_t *to_at, size_t len, unsigned int flags),
        syscall(SYS_copy_file_range, from, at, to, to_at, len, flags))
 UNSEEN(ssize_t, sendfile64, to, (int to, int from, off64_t *at, size_t len), syscall(SYS_sendfile, to, from, at, len))
+UNSEEN(int, posix_fallocate, fd, (int fd, off_t at, off_t len), syscall(SYS_fallocate, fd, 0, at, len) ? errno : 0)
+UNSEEN(int, posix_fallocate64, fd, (int fd, off64_t at, off64_t len), syscall(SYS_fallocate, fd, 0, at, len) ? errno : 0)
+
+/* So is what would change a file by its path alone, or by the memory that it is mapped to. */
+static void refuse(int dir, const char *path, const char *what) {
+    char full[PATH_MAX];
+    const char *rest;
+    absolute(dir, path, full);
+    if (below(full, &rest))
+        die(what);
+}
+
+int truncate(const char *path, off_t len) {
+    refuse(AT_FDCWD, path, "truncate is not written down");
+    return syscall(SYS_truncate, path, len);
+}
+int truncate64(const char *path, off64_t len) { return truncate(path, len); }
+
+int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags) {
+    refuse(to_dir, to, "a further name is not written down");
+    return syscall(SYS_linkat, from_dir, from, to_dir, to, flags);
+}
+int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
+
+int symlinkat(const char *target, int dir, const char *path) {
+    refuse(dir, path, "a link is not written down");
+    return syscall(SYS_symlinkat, target, dir, path);
+}
+int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
+
+void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t at) {
+    uint64_t inode;
+    if (fd >= 0 && (flags & MAP_SHARED) && (protection & PROT_WRITE) && watched(fd, &inode))
+        die("memory that a file is mapped to is not written down");
+    return (void *)syscall(SYS_mmap, address, len, protection, flags, fd, at);
+}
+void *mmap64(void *address, size_t len, int protection, int flags, int fd, off64_t at) {
+    return mmap(address, len, protection, flags, fd, at);
+}

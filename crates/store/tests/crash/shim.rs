@@ -18,10 +18,13 @@ pub(crate) const SAID: &str = "said";
 
 /// What a child did.
 pub(crate) struct Recorded {
+    /// What lay there before.
     pub(crate) start: Disk,
     pub(crate) steps: Vec<Step>,
     /// After how many steps it said what.
     pub(crate) said: Vec<(usize, String)>,
+    /// How many of its calls were made to fail.
+    pub(crate) faults: usize,
     pub(crate) output: Output,
 }
 
@@ -44,7 +47,8 @@ fn library() -> &'static Path {
 /// A fault that the shim makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
-    /// `w` for writes and resizes, `s` for syncs, `r` for sled's own kind of sync.
+    /// `w` for writes and resizes, `s` for syncs, `r` for sled's own kind of sync, `n` for what makes or changes a name; `p` for
+    /// writes that do not fail, but take half of what they are given.
     pub(crate) kind: char,
     pub(crate) at: usize,
     pub(crate) errno: i32,
@@ -52,10 +56,9 @@ pub(crate) struct Fault {
     pub(crate) once: bool,
 }
 
-/// Runs the test `child` of this program on `root` and returns what it did there.
-pub(crate) fn record(child: &str, engine: &str, root: &Path, fault: Option<Fault>) -> Recorded {
+/// Runs the test `child` of this program on `root`, where `start` lies, and returns what it did there.
+pub(crate) fn record(child: &str, engine: &str, root: &Path, start: Disk, fault: Option<Fault>) -> Recorded {
     let trace = root.with_extension("trace");
-    let start = Disk::read(root);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", child, "--nocapture", "--test-threads=1"])
@@ -70,12 +73,13 @@ pub(crate) fn record(child: &str, engine: &str, root: &Path, fault: Option<Fault
     let output = command.output().unwrap();
     let notes = std::fs::read(&trace).unwrap();
     std::fs::remove_file(&trace).unwrap();
-    let mut reader = Reader { now: start.clone(), inodes: HashMap::new(), steps: Vec::new(), said: Vec::new() };
+    let mut reader =
+        Reader { now: start.clone(), inodes: HashMap::new(), steps: Vec::new(), said: Vec::new(), faults: 0 };
     let mut rest = notes.as_slice();
     while let Some(note) = Note::take(&mut rest) {
         reader.take(&note);
     }
-    Recorded { start, steps: reader.steps, said: reader.said, output }
+    Recorded { start, steps: reader.steps, said: reader.said, faults: reader.faults, output }
 }
 
 /// Bytes of a note before those that it is about.
@@ -111,6 +115,7 @@ struct Reader {
     inodes: HashMap<u64, Inode>,
     steps: Vec<Step>,
     said: Vec<(usize, String)>,
+    faults: usize,
 }
 
 impl Reader {
@@ -132,6 +137,7 @@ impl Reader {
             b'W' => self.step(Step::Wrote(self.inodes[&note.inode], note.number, note.bytes.to_vec())),
             b'T' => self.step(Step::Resized(self.inodes[&note.inode], note.number)),
             b'S' => self.step(Step::Synced(self.inodes[&note.inode])),
+            b'F' => self.faults += 1,
             b'U' => self.step(Step::Removed(self.now.place(note.path()))),
             b'R' => {
                 let (from, to) = note.path().split_once('\0').unwrap();

@@ -2,21 +2,29 @@
 
 use std::{
     fs::File,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::{Hash as _, Hasher as _},
     io::Write as _,
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
 use futures::future::join_all;
-use portolan_store::{DynStore, Engine, Expect, OpenError, RangeRequest, RangeScope, StoreConfig, Transaction, open};
+use portolan_store::{
+    DynStore, Engine, Event, EventStream, Expect, OpenError, RangeRequest, RangeScope, StoreConfig, StoreError,
+    Transaction, WatchScope, open,
+};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::json;
 
-use crate::{numbers::Numbers, shim::SAID};
+use crate::{digest::Digest, numbers::Numbers, shim::SAID};
 
 /// Operations of the workload.
 const OPERATIONS: u64 = 500;
+/// The resources that it writes.
+const RESOURCES: [&str; 2] = ["pods", "secrets"];
+/// How long a watch may take to bring what has happened.
+const BROUGHT: Duration = Duration::from_secs(30);
 /// How long is waited for the store to mark how far it has come, which it does when nothing is written.
 const MARKED: Duration = Duration::from_secs(30);
 
@@ -29,7 +37,7 @@ pub(crate) fn config(engine: &str, root: &Path) -> StoreConfig {
 /// All objects at one revision in one number.
 pub(crate) async fn digest(store: &DynStore, at: Option<ResourceVersion>) -> u64 {
     let page = store.range(RangeRequest { at, ..RangeRequest::all(RangeScope::All) }).await.unwrap();
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Digest::default();
     for object in &page.objects {
         (object.key.to_string(), object.revision.get(), object.record.body()).hash(&mut hasher);
     }
@@ -56,6 +64,55 @@ impl Said {
         let digest = digest(store, Some(revision)).await;
         self.say(&format!("state {revision} {digest}"));
     }
+
+    fn event(&mut self, event: &Event) {
+        self.say(&format!("event {} {}", event.revision, digest_of_event(event)));
+    }
+}
+
+/// Watches of all that the workload writes, from one revision on.
+pub(crate) struct Watches(Vec<Box<dyn EventStream>>);
+
+impl Watches {
+    pub(crate) async fn after(store: &DynStore, revision: ResourceVersion) -> Result<Self, StoreError> {
+        let mut watches = Vec::new();
+        for resource in RESOURCES {
+            watches
+                .push(store.watch(WatchScope::Resource(GroupResource::new("", resource), None), Some(revision)).await?);
+        }
+        Ok(Self(watches))
+    }
+
+    /// What they bring up to a revision that has happened. Those of each watch must be in order; they are put together by it.
+    ///
+    /// # Errors
+    /// When one ends, stands still, or is out of order.
+    pub(crate) async fn upto(&mut self, revision: ResourceVersion) -> Result<Vec<Arc<Event>>, String> {
+        let mut events: Vec<Arc<Event>> = Vec::new();
+        for watch in &mut self.0 {
+            let first = events.len();
+            let mut patience = Duration::from_millis(2);
+            while watch.progress() < revision {
+                // A watch that has nothing to bring waits; that it stands at the revision is then its progress.
+                match tokio::time::timeout(patience, watch.next()).await {
+                    Ok(next) => events.extend(next.map_err(|error| error.to_string())?.events),
+                    Err(_) if patience > BROUGHT => return Err("a watch stands still".into()),
+                    Err(_) => patience *= 2,
+                }
+            }
+            if !events[first..].is_sorted_by(|one, next| one.revision < next.revision) {
+                return Err("a watch is out of order".into());
+            }
+        }
+        events.sort_by_key(|event| event.revision);
+        Ok(events)
+    }
+}
+
+/// An event but for its revision in one number.
+pub(crate) fn digest_of_event(event: &Event) -> u64 {
+    let previous = event.previous.as_ref().map(|record| record.body());
+    Digest::of((event.change as u8, event.key.to_string(), event.record.body(), previous))
 }
 
 /// Makes the store, works, and closes it.
@@ -64,6 +121,7 @@ pub(crate) async fn run(engine: &str, root: &Path) {
     let store = open(config(engine, root), Seams::system()).unwrap();
     said.state(&store, store.current()).await;
     said.acknowledged(store.current().get());
+    let mut watches = Watches::after(&store, store.current()).await.unwrap();
     let mut numbers = Numbers::from(1);
     for number in 0..OPERATIONS {
         let boundaries = operate(&store, number, &mut numbers, &root.join("data/store.mark")).await;
@@ -73,6 +131,7 @@ pub(crate) async fn run(engine: &str, root: &Path) {
         for boundary in boundaries {
             said.state(&store, boundary).await;
         }
+        watches.upto(store.current()).await.unwrap().iter().for_each(|event| said.event(event));
     }
     store.close().await;
 }
@@ -80,7 +139,7 @@ pub(crate) async fn run(engine: &str, root: &Path) {
 /// All objects in one number, whatever their revisions: a restore gives them others.
 pub(crate) async fn digest_of(store: &DynStore) -> u64 {
     let page = store.range(RangeRequest::all(RangeScope::All)).await.unwrap();
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Digest::default();
     page.objects.iter().for_each(|object| (object.key.to_string(), object.record.body()).hash(&mut hasher));
     hasher.finish()
 }
@@ -99,9 +158,12 @@ pub(crate) async fn restore(engine: &str, root: &Path) {
     said.acknowledged(1);
 }
 
-/// Opens what a crash left, and closes it.
+/// Opens what a crash left, says where it stands, and closes it.
 pub(crate) async fn recover(engine: &str, root: &Path) -> Result<(), OpenError> {
-    open(config(engine, root), Seams::system())?.close().await;
+    let mut said = Said(File::create(root.join(SAID)).unwrap());
+    let store = open(config(engine, root), Seams::system())?;
+    said.acknowledged(store.current().get());
+    store.close().await;
     Ok(())
 }
 
@@ -143,8 +205,14 @@ async fn until_marked(mark: &Path, last: ResourceVersion) {
     tokio::time::timeout(MARKED, marked).await.expect("the store marks how far it has come");
 }
 
-pub(crate) fn key(numbers: &mut Numbers) -> ObjectKey {
-    let resource = GroupResource::new("", if numbers.below(2) == 0 { "pods" } else { "secrets" });
+/// A key in the only logical cluster that is never deleted.
+pub(crate) fn lasting_key() -> ObjectKey {
+    let resource = GroupResource::new("", RESOURCES[0]);
+    ObjectKey::cluster_scoped(LogicalClusterId::new(1), resource, "n0".parse().unwrap())
+}
+
+fn key(numbers: &mut Numbers) -> ObjectKey {
+    let resource = GroupResource::new("", RESOURCES[numbers.below(2) as usize]);
     let name = format!("n{}", numbers.below(24)).parse().unwrap();
     ObjectKey::cluster_scoped(LogicalClusterId::new(1 + numbers.below(4)), resource, name)
 }

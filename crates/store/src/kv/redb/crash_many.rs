@@ -159,19 +159,44 @@ impl Left {
     }
 }
 
-/// Calls `look` with the disk as a crash after each `stride`th step could leave it.
-fn crash(start: &[u8], steps: &[Step], stride: usize, seed: u64, mut look: impl FnMut(usize, Left, Vec<u8>)) {
-    let (mut numbers, mut synced, mut pending) = (Numbers(seed), start.to_vec(), Vec::new());
+/// A disk: what it will have after a crash in any case, and what was done to it since.
+#[derive(Clone)]
+struct Standing {
+    synced: Vec<u8>,
+    pending: Vec<Step>,
+}
+
+impl Standing {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self { synced: bytes, pending: Vec::new() }
+    }
+
+    /// As it looks to whoever reads it.
+    fn seen(&self) -> Vec<u8> {
+        Left::All.image(&self.synced, &self.pending, &mut Numbers(0))
+    }
+}
+
+/// Calls `look` with the disk as a crash after each `stride`th step could leave it, and as the end of the process alone leaves it.
+fn crash(
+    start: &Standing,
+    steps: &[Step],
+    stride: usize,
+    seed: u64,
+    mut look: impl FnMut(usize, Left, Vec<u8>, &Standing),
+) {
+    let (mut numbers, mut now) = (Numbers(seed), start.clone());
     for (at, step) in steps.iter().enumerate() {
+        let Standing { synced, pending } = &mut now;
         match step {
             Step::Sync => {
-                std::mem::take(&mut pending).iter().for_each(|step: &Step| step.apply(&mut synced, || true));
+                std::mem::take(pending).iter().for_each(|step: &Step| step.apply(synced, || true));
             }
             step => pending.push(step.clone()),
         }
         if at % stride == 0 {
             for left in Left::EACH {
-                look(at + 1, left, left.image(&synced, &pending, &mut numbers));
+                look(at + 1, left, left.image(&now.synced, &now.pending, &mut numbers), &now);
             }
         }
     }
@@ -291,19 +316,22 @@ impl Run {
         run
     }
 
-    /// Opens a crashed disk and returns what opening did to it.
-    fn check(&self, at: usize, left: Left, image: Vec<u8>) -> Recorder {
+    /// Opens a crashed disk, which must be at `shown` at least, and returns what was done to it, and after how many steps it
+    /// showed which revision.
+    fn check(&self, at: usize, shown: u64, left: Left, image: Vec<u8>) -> (Recorder, (usize, u64)) {
         let case = format!("after step {at} of {}, {left:?} left", self.steps.len());
         let disk = Recorder::of(image);
         let kv =
             RedbKv::on(disk.clone(), 1 << 20, &Opening::default()).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let opened = disk.steps();
         let audited = read(&kv, audit).unwrap().unwrap_or_else(|error| panic!("{case}: {error}"));
         let done = self.acknowledged.partition_point(|(steps, _)| *steps <= at);
         let acknowledged = self.acknowledged[done - 1].1;
         let in_flight = self.acknowledged.get(done).map_or(acknowledged, |(_, revision)| *revision);
         assert!(audited.last == acknowledged || audited.last == in_flight, "{case}: {} is lost", acknowledged);
+        assert!(audited.last >= shown, "{case}: {shown} was shown after the first crash, it is at {}", audited.last);
         assert_eq!(read(&kv, digest).unwrap(), self.states[&audited.last], "{case}: at revision {}", audited.last);
-        disk
+        (disk, (opened, audited.last))
     }
 }
 
@@ -312,13 +340,18 @@ fn a_crash_at_any_step_and_another_one_while_recovering_lose_nothing() {
     let stride = std::env::var("PORTOLAN_CRASH_STRIDE").ok().and_then(|text| text.parse().ok()).unwrap_or(STRIDE);
     let seed = 1;
     let (run, mut images) = (Run::new(seed), 0);
-    crash(&run.start, &run.steps, stride, seed, |at, left, image| {
-        let recovery = run.check(at, left, image.clone());
+    crash(&Standing::of(run.start.clone()), &run.steps, stride, seed, |at, left, image, killed| {
+        run.check(at, 0, left, image.clone());
         images += 1;
         if images % 9 == 0 {
+            // By turns of what a crash left, and of what a process left that was only killed: what it had not synced can still be
+            // lost then, unless recovering has synced it before it was shown.
+            let first = if images % 2 == 0 { killed.clone() } else { Standing::of(image) };
+            let (recovery, (opened, shown)) = run.check(at, 0, Left::All, first.seen());
             let steps = std::mem::take(&mut recovery.0.lock().steps);
-            crash(&image, &steps, stride.min(steps.len().div_ceil(3).max(1)), at as u64, |_, twice, image| {
-                run.check(at, twice, image);
+            let stride = stride.min(steps.len().div_ceil(3).max(1));
+            crash(&first, &steps, stride, at as u64, |recovered, twice, image, _| {
+                run.check(at, if recovered >= opened { shown } else { 0 }, twice, image);
                 images += 1;
             });
         }

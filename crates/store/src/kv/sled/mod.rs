@@ -8,13 +8,17 @@
 //! - A snapshot file that a killed process was still writing is removed before opening: sled would refuse to start.
 //! - After a failed write sled answers nothing any more, not even reads. The folder is opened again then: views go on, without
 //!   what failed, and after a full disk so do batches.
+//! - sled tells alike of a write and of a sync for which there was no room (NFS, thin volumes). Of the latter Linux tells each
+//!   descriptor once (errseq, fsync(2)): ours decides. After a failed sync no batch is taken, whatever it failed for.
 
 mod chunks;
 mod files;
+mod flush;
 
 use std::{
     collections::BTreeMap,
     fs::File,
+    io,
     ops::Bound,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -25,6 +29,7 @@ use ::sled::{Db, IVec};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use self::flush::Flusher;
 use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure};
 use crate::BackendError;
 
@@ -33,20 +38,36 @@ type Replaced = BTreeMap<Vec<u8>, Option<IVec>>;
 
 const CLOSED: &str = "the store is closed";
 
-/// A sled database and the descriptor through which it is synced.
+/// A sled database that is open.
 struct Open {
     db: Db,
-    file: File,
 }
 
 impl Open {
     fn at(path: &Path, cache_bytes: usize) -> KvResult<Self> {
         files::remove_unfinished_snapshots(path).map_err(failure("removing unfinished snapshots"))?;
-        let db = guarded("opening the store", || files::open(path, cache_bytes))?;
-        files::sync(path).map_err(failure("syncing the store's files"))?;
-        let file = File::open(path.join("db")).map_err(failure("opening the store's file"))?;
-        Ok(Self { db, file })
+        Ok(Self { db: guarded("opening the store", || files::open(path, cache_bytes))? })
     }
+
+    /// What sled makes anew when it opens is synced before anything is written.
+    fn synced(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+        let open = Self::at(path, cache_bytes)?;
+        match files::sync(path) {
+            Ok(()) => Ok(open),
+            Err(error) => {
+                close(open);
+                Err(unsynced("syncing the store's files")(error))
+            }
+        }
+    }
+}
+
+/// Closes a database that failed, or whose disk did: it may say so once more, by a panic.
+fn close(open: Open) {
+    let _ = guarded("closing the store", move || {
+        drop(open);
+        Ok(())
+    });
 }
 
 /// A sled database.
@@ -54,6 +75,9 @@ pub(crate) struct SledKv {
     path: PathBuf,
     cache_bytes: usize,
     open: RwLock<Option<Open>>,
+    flusher: Flusher,
+    /// sled's log through a descriptor of our own, as long as this lasts, by which it is synced.
+    file: File,
     /// Held for writing while a batch is applied, for reading as long as a view lasts.
     replaced: RwLock<Replaced>,
     /// One batch at a time.
@@ -69,10 +93,13 @@ impl SledKv {
     /// # Errors
     /// When the folder is damaged or cannot be used.
     pub(crate) fn open(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+        let open = Open::synced(path, cache_bytes)?;
         Ok(Self {
             path: path.to_owned(),
             cache_bytes,
-            open: RwLock::new(Some(Open::at(path, cache_bytes)?)),
+            file: File::open(path.join("db")).map_err(failure("opening the store's file"))?,
+            open: RwLock::new(Some(open)),
+            flusher: Flusher::new().map_err(failure("starting a thread"))?,
             replaced: RwLock::default(),
             writing: Mutex::default(),
             broken: AtomicBool::new(false),
@@ -80,22 +107,19 @@ impl SledKv {
         })
     }
 
-    /// Opens the folder again. What views see does not change by it: a batch that failed stays hidden.
-    fn reopen(&self) -> KvResult<()> {
+    /// Opens the folder again. What views see does not change by it: a batch that failed stays hidden. Where nothing will be
+    /// written, nothing is synced: a disk that fails to sync can still be read.
+    fn reopen(&self, open_at: fn(&Path, usize) -> KvResult<Open>) -> KvResult<()> {
         let mut open = self.open.write();
         let failed = open.take();
-        // It may say once more that it failed.
-        let _ = guarded("closing the store", move || {
-            drop(failed);
-            Ok(())
-        });
-        *open = Some(Open::at(&self.path, self.cache_bytes)?);
+        failed.into_iter().for_each(close);
+        *open = Some(open_at(&self.path, self.cache_bytes)?);
         Ok(())
     }
 
     fn write(&self, batch: &Batch) -> KvResult<()> {
         let open = self.open.read();
-        let Open { db, file } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+        let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
         let (mut raw, mut before) = (::sled::Batch::default(), Replaced::new());
         for (key, value) in batch {
             chunks::write(db, key, value.as_ref(), |key, value| {
@@ -114,16 +138,25 @@ impl SledKv {
             db.apply_batch(raw).map_err(fault("writing"))?;
         }
         portolan_types::failpoint!("sled/batch-applied");
-        db.flush().map_err(fault("syncing"))?;
+        self.flusher.flush(db).map_err(fault("syncing"))?;
         portolan_types::failpoint!("sled/batch-flushed");
-        file.sync_data().map_err(failure("syncing"))
+        Ok(())
+    }
+
+    fn sync(&self) -> KvResult<()> {
+        self.file.sync_data().map_err(unsynced("syncing"))
+    }
+
+    /// A failure of sled's, or the failed sync that it comes from.
+    fn judged(&self, why: BackendError) -> BackendError {
+        if why.is_full() { self.sync().err().unwrap_or(why) } else { why }
     }
 }
 
 impl OrderedKv for SledKv {
     fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
         let open = self.open.read();
-        let Open { db, .. } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+        let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
         guarded("reading the store", || {
             read(&SledView { db, replaced: self.replaced.read() });
             Ok(())
@@ -135,12 +168,15 @@ impl OrderedKv for SledKv {
         if self.broken.load(Ordering::Acquire) {
             return Err(failed("the store takes no write after a failure"));
         }
-        let written = guarded("writing the store", || self.write(&batch));
+        let written = guarded("writing the store", || self.write(&batch)).map_err(|why| self.judged(why));
+        // sled knows nothing of a sync of ours that fails, and can still be read then.
+        let is_readable = written.is_ok();
+        let written = written.and_then(|()| self.sync());
         // What a failed batch replaced stays, so that views never see it.
         if let Err(why) = &written {
             self.was_full.store(why.is_full(), Ordering::Release);
             self.broken.store(true, Ordering::Release);
-            if let Err(error) = self.reopen() {
+            if !is_readable && let Err(error) = self.reopen(Open::at) {
                 tracing::error!(%error, "the store cannot be read after a failed write");
             }
         }
@@ -165,10 +201,10 @@ impl OrderedKv for SledKv {
         if !self.was_full.load(Ordering::Acquire) {
             return Err(failed("the store takes no write after a failure"));
         }
-        self.reopen()?;
+        self.reopen(Open::synced).map_err(|why| self.judged(why))?;
         {
             let open = self.open.read();
-            let Open { db, .. } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+            let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
             let nothing = RwLock::new(Replaced::new());
             guarded("reading the store", || before(&SledView { db, replaced: nothing.read() }))?;
         }
@@ -196,6 +232,11 @@ fn fault(context: &'static str) -> impl FnOnce(::sled::Error) -> BackendError {
         ::sled::Error::Io(error) => failure(context)(error),
         other => failure(context)(other),
     }
+}
+
+/// A sync that failed, for whatever reason: what was to be synced may be lost, however it looks afterwards.
+fn unsynced(context: &'static str) -> impl FnOnce(io::Error) -> BackendError {
+    move |error| failure(context)(io::Error::other(error))
 }
 
 /// Turns a panic of sled into an error.

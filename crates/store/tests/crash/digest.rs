@@ -1,0 +1,29 @@
+//! Many bytes in one number, in a test that is not optimized: disks of megabytes, thousands of them.
+
+use std::hash::{Hash, Hasher};
+
+use sha2::{Digest as _, Sha256};
+
+/// Reads what is hashed with optimized code, unlike the standard library's hasher here.
+#[derive(Default)]
+pub(crate) struct Digest(Sha256);
+
+impl Digest {
+    /// The number of one thing.
+    pub(crate) fn of(what: impl Hash) -> u64 {
+        let mut digest = Self::default();
+        what.hash(&mut digest);
+        digest.finish()
+    }
+}
+
+impl Hasher for Digest {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let hash = self.0.clone().finalize();
+        u64::from_le_bytes(std::array::from_fn(|byte| hash[byte]))
+    }
+}
