@@ -55,7 +55,7 @@ impl Attributes {
         let because = if why.is_empty() { String::new() } else { format!(": {why}") };
         if !self.is_resource() {
             let message = format!("forbidden: User {:?} cannot {} path {:?}{because}", user.name, self.verb, self.path);
-            return Status::new(Reason::Forbidden, message);
+            return Status::new(Reason::Forbidden, message).about(&GroupResource::new("", ""), "");
         }
         let resource = match self.subresource.as_str() {
             "" => self.resource.clone(),

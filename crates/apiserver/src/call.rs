@@ -19,6 +19,9 @@ use crate::{
     routes::{Captures, Endpoint},
 };
 
+/// Longest name of who writes, in bytes.
+const MAX_MANAGER: usize = 128;
+
 /// An authorized request.
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -95,8 +98,11 @@ impl Call {
     pub(crate) fn field_manager(&self) -> String {
         let asked = self.query.text("fieldManager");
         if asked.is_empty() {
-            let agent = self.header(USER_AGENT).split('/').next().unwrap_or_default();
-            let printable: String = agent.chars().filter(|c| !c.is_control()).take(128).collect();
+            let agent = self.headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
+            let agent = agent.unwrap_or_default();
+            let first = agent.split('/').next().unwrap_or_default();
+            let mut printable: String = first.chars().filter(|c| !c.is_control()).collect();
+            printable.truncate(printable.floor_char_boundary(MAX_MANAGER));
             return if printable.is_empty() { "unknown".into() } else { printable };
         }
         asked.to_owned()

@@ -2,6 +2,7 @@
 
 use base64::{DecodeError, Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac as _};
+use portolan_machinery::decode::json_error;
 use portolan_types::{ResourceVersion, Status};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -58,16 +59,16 @@ pub(crate) fn encode(key: &[u8], list: &ListIdentity<'_>, place: &Place) -> Stri
 /// # Errors
 /// 400 when the token is not ours, or of another list.
 pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result<Place, Status> {
-    // What is wrong is upstream's business with its own tokens; ours are closed.
-    let bad = || {
-        let why = "server does not recognize this encoded version";
-        Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
-    };
+    // What is wrong with upstream's own tokens is no business of ours: those are closed.
+    let bad = || unreadable("server does not recognize this encoded version ");
     if token.len() > MAX_TOKEN {
         return Err(bad());
     }
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| not_base64(&error))?;
-    let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| not_json(&bytes).unwrap_or_else(bad))?;
+    if let Some(why) = json_error(&bytes) {
+        return Err(unreadable(&why));
+    }
+    let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| bad())?;
     let given = URL_SAFE_NO_PAD.decode(&wire.mac).map_err(|_| bad())?;
     mac(key, list, (wire.rv, &wire.start, wire.left)).verify_slice(&given).map_err(|_| bad())?;
     let (namespace, name) = wire.start.split_once('\0').ok_or_else(bad)?;
@@ -75,22 +76,17 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
     Ok(Place { revision, last: (namespace.to_owned(), name.to_owned()), remaining: wire.left })
 }
 
+/// 400 with what Go says of a token. It names the version last, which is empty in what is no token.
+fn unreadable(why: &str) -> Status {
+    Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+}
+
 fn not_base64(error: &DecodeError) -> Status {
     let at = match error {
         DecodeError::InvalidByte(at, _) | DecodeError::InvalidLength(at) | DecodeError::InvalidLastSymbol(at, _) => *at,
         DecodeError::InvalidPadding => 0,
     };
-    let text = "invalid continue token: continue key is not valid: illegal base64 data at input byte";
-    Status::bad_request(format!("{text} {at}"))
-}
-
-/// What Go says of bytes that cannot begin a value.
-fn not_json(bytes: &[u8]) -> Option<Status> {
-    let text = String::from_utf8_lossy(bytes);
-    let first = text.trim_start_matches([' ', '\t', '\r', '\n']).chars().next()?;
-    let odd = !(first.is_ascii_digit() || "{[\"-tfn".contains(first));
-    let why = format!("invalid continue token: continue key is not valid: invalid character {first:?}");
-    odd.then(|| Status::bad_request(format!("{why} looking for beginning of value")))
+    unreadable(&format!("illegal base64 data at input byte {at}"))
 }
 
 fn mac(key: &[u8], list: &ListIdentity<'_>, place: (i64, &str, Option<u64>)) -> Hmac<Sha256> {
@@ -122,11 +118,17 @@ mod tests {
             assert_eq!(decode(key, &other, &token).err().map(|s| s.code()), Some(400), "{case}");
         }
         let (generic, not_base64) =
-            (": server does not recognize this encoded version", ": illegal base64 data at input byte 1");
+            (": server does not recognize this encoded version ", ": illegal base64 data at input byte 1");
         let no_value = ": invalid character 'i' looking for beginning of value";
         let long = "A".repeat(5000);
-        for (forged, why) in [("", generic), ("A!", not_base64), ("e30", generic), ("abc", no_value), (&long, generic)]
-        {
+        for (forged, why) in [
+            ("", ": unexpected end of JSON input"),
+            ("A!", not_base64),
+            ("e30", generic),
+            ("abc", no_value),
+            ("nonsense", r": invalid character '\u009e' looking for beginning of value"),
+            (&long, generic),
+        ] {
             let refused = decode(b"key", &list(1, "", "ann"), forged).err().map(|s| s.message().to_owned());
             assert_eq!(refused, Some(format!("invalid continue token: continue key is not valid{why}")), "{forged}");
         }

@@ -48,5 +48,5 @@ fn too_large(asked: ResourceVersion, current: ResourceVersion) -> Status {
         message: "Too large resource version".into(),
         field: String::new(),
     };
-    Status::new(Reason::Timeout, format!("Timeout: {message}")).with_cause(cause).retry_after(1)
+    Status::new(Reason::Timeout, format!("Timeout: {message}")).with_cause(cause)
 }

@@ -150,7 +150,7 @@ impl PodStreams for NoStreams {
     fn open(&self, request: PodStreamRequest) -> BoxFuture<'_, Result<http::Response<Body>, Status>> {
         let name = portolan_types::object::name(&request.pod).to_owned();
         let what = request.stream.subresource();
-        let message = format!("pods/{what} of {name:?}: this server has no connection into the pod's physical cluster");
+        let message = format!("pods/{what} of {name:?} is not supported by this version of Portolan");
         Box::pin(async move { Err(Status::new(Reason::MethodNotAllowed, message)) })
     }
 }

@@ -64,11 +64,11 @@ pub(crate) fn is_apply(call: &Call) -> bool {
 }
 
 fn is_dry_run(query: &Query) -> bool {
-    query.all("dryRun").any(|value| !value.is_empty())
+    query.get("dryRun").is_some()
 }
 
 fn check_dry_run(query: &Query) -> Option<StatusCause> {
-    let values: Vec<&str> = query.all("dryRun").filter(|value| !value.is_empty()).collect();
+    let values: Vec<&str> = query.all("dryRun").collect();
     let message = || format!("Unsupported value: {}: supported values: \"All\"", serde_json::json!(values));
     values.iter().any(|value| *value != "All").then(|| cause("dryRun", "FieldValueNotSupported", message()))
 }
@@ -101,14 +101,29 @@ fn check_field_manager(name: &str) -> Vec<StatusCause> {
         .then(|| cause("fieldManager", "FieldValueTooLong", "Too long: may not be more than 128 bytes"));
     let cut = &name[..name.floor_char_boundary(2 * MAX_MANAGER)];
     // As Go quotes it.
-    let shown: String =
-        cut.chars().map(|c| if c.is_control() { format!("\\x{:02x}", u32::from(c)) } else { c.into() }).collect();
+    let shown: String = cut.chars().map(quoted).collect();
     let odd = cut.char_indices().filter(|(_, c)| c.is_control()).map(|(at, odd)| {
         let point = u32::from(odd);
         let message = format!("Invalid value: \"{shown}\": invalid character U+{point:04X} (at position {at})");
         cause("fieldManager", "FieldValueInvalid", message)
     });
     long.into_iter().chain(odd).collect()
+}
+
+fn quoted(c: char) -> String {
+    match c {
+        '"' | '\\' => format!("\\{c}"),
+        '\x07' => "\\a".into(),
+        '\x08' => "\\b".into(),
+        '\t' => "\\t".into(),
+        '\n' => "\\n".into(),
+        '\x0b' => "\\v".into(),
+        '\x0c' => "\\f".into(),
+        '\r' => "\\r".into(),
+        c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.into(),
+    }
 }
 
 /// What a list, watch or deletecollection selects.
@@ -153,13 +168,15 @@ impl ListOptions {
     /// 400 and 422 for values that mean nothing together.
     pub(crate) fn of(target: &Target, query: &Query) -> Result<Self, Status> {
         let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
+        // A list may be told for how long it might be watched.
+        query.number("timeoutSeconds")?;
+        let limit = query.number("limit")?.filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
         let token = query.get("continue").filter(|t| !t.is_empty()).map(str::to_owned);
         let mut causes = match_causes(version, matching, token.is_some());
         if query.get("sendInitialEvents").is_some() {
             causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
         refuse(causes)?;
-        let limit = query.number("limit")?.filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
         if token.is_some() && !matches!(version, "" | "0") {
             return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
         }
@@ -300,8 +317,13 @@ impl WatchOptions {
     /// 400 and 422 for values that mean nothing together.
     pub(crate) fn of(target: &Target, query: &Query) -> Result<Self, Status> {
         let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
+        let seconds = query.number("timeoutSeconds")?;
+        query.number("limit")?;
         let initial = query.maybe_flag("sendInitialEvents");
-        refuse(watch_causes(initial, matching, !query.text("continue").is_empty()))?;
+        // Upstream gives such a watch its first state as one that asks for it.
+        let is_given = initial.is_none() && matching.is_empty() && matches!(version, "" | "0");
+        let (asked, at_least) = if is_given { (Some(true), "NotOlderThan") } else { (initial, matching) };
+        refuse(watch_causes(asked, at_least, !query.text("continue").is_empty()))?;
         let at = match version {
             "" | "0" => None,
             text => Some(parse_version(text).map_err(|_| no_revision(text))?),
@@ -317,7 +339,7 @@ impl WatchOptions {
             from,
             marks_end: initial == Some(true) && query.flag("allowWatchBookmarks"),
             bookmarks: query.flag("allowWatchBookmarks"),
-            timeout_seconds: query.number("timeoutSeconds")?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
+            timeout_seconds: seconds.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
         })
     }
 }

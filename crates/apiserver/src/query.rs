@@ -1,6 +1,9 @@
 //! Query parameters, decoded once.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    num::{IntErrorKind, ParseIntError},
+};
 
 use portolan_types::Status;
 
@@ -42,6 +45,13 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
+    /// A field selector for one name counts as that name, so that rules with resource names allow it.
+    pub(crate) fn selected_name(&self) -> Option<String> {
+        let terms = self.text("fieldSelector").split(',');
+        let name = terms.filter_map(|term| term.split_once('=')).find(|(key, _)| *key == "metadata.name");
+        name.map(|(_, value)| value.trim_start_matches('=').to_owned()).filter(|name| !name.is_empty())
+    }
+
     /// A switch: present is on, whatever its value says but no, as in the API machinery's conversion of queries.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(|text| text != "0" && !text.eq_ignore_ascii_case("false"))
@@ -62,11 +72,18 @@ impl Query {
     /// # Errors
     /// 400 when it is none.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
-        let parse = |text: &str| {
-            text.parse().map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
-        };
+        let parse = |text: &str| text.parse().map_err(|error| not_a_number(text, &error));
         self.get(key).filter(|text| !text.is_empty()).map(parse).transpose()
     }
+}
+
+/// Go's words about text that is no whole number.
+fn not_a_number(text: &str, error: &ParseIntError) -> Status {
+    let why = match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
 }
 
 fn decode(text: &str) -> Result<String, Status> {

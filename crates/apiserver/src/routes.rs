@@ -129,6 +129,8 @@ pub(crate) struct Captures {
     pub(crate) name: String,
     pub(crate) subresource: String,
     pub(crate) rest: String,
+    /// The name of the one object that is watched by an old path.
+    pub(crate) watched: Option<String>,
 }
 
 enum Part {
@@ -211,6 +213,7 @@ mod tests {
             name: name.into(),
             subresource: subresource.into(),
             rest: String::new(),
+            watched: None,
         };
         for (path, endpoint, expected) in [
             ("/api/v1/pods", Endpoint::Collection, captures("", "pods", "", "", "")),

@@ -12,6 +12,7 @@ mod read;
 mod reviews;
 pub(crate) use reviews::user_info;
 mod scale;
+mod selectors;
 mod snapshot;
 mod streams;
 mod subresource;
@@ -21,7 +22,7 @@ mod update;
 use std::sync::Arc;
 
 use http::Response;
-use portolan_types::Status;
+use portolan_types::{Status, StatusCause};
 
 use crate::{
     ApiServer, Body,
@@ -33,6 +34,15 @@ use crate::{
 
 pub(crate) use discovery::DiscoveryDocuments;
 pub(crate) use openapi::ApiDocuments;
+
+/// What is wrong with the value of a field; `value` is as Go shows it.
+fn invalid(field: impl Into<String>, value: &str, why: &str) -> StatusCause {
+    StatusCause {
+        reason: "FieldValueInvalid".into(),
+        message: format!("Invalid value: {value}: {why}"),
+        field: field.into(),
+    }
+}
 
 /// Answers a call. What handlers keep while they wait is boxed one by one: every request would have to carry room for the
 /// largest of them, and move it about.

@@ -15,6 +15,9 @@ use crate::{
 
 pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
+    if call.query.flag("export") {
+        return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+    }
     let version = call.query.text("resourceVersion");
     if !matches!(version, "" | "0") {
         let at = match &*target.kind.resource {
@@ -22,7 +25,7 @@ pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
             "events" => parse_version(version)?,
             _ => version.parse().map_err(|_| no_revision(version))?,
         };
-        wait_until(api, at).await?;
+        wait_until(api, target, at).await?;
     }
     let (_, found) = api.found(call, target).await?;
     encode::object(&shape, 200, &found.stored)

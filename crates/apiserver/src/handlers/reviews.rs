@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::{apply, lifecycle, patch, rbac::User};
-use portolan_types::{GroupKind, Status, StatusCause, object};
+use portolan_types::{GroupKind, Status, object};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     options::WriteOptions,
 };
 
-use super::body;
+use super::{body, invalid, selectors};
 
 pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     if target.kind.namespaced && target.namespace.is_none() {
@@ -91,25 +91,26 @@ fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result
     // Upstream's message has lost the kind here.
     let kind = GroupKind { group: target.kind.gvk.group.clone(), kind: "".into() };
     let mut causes = Vec::new();
-    let mut wrong = |field: &str, value: &str, why: &str| {
-        let message = format!("Invalid value: {value}: {why}");
-        causes.push(StatusCause { reason: "FieldValueInvalid".into(), message, field: field.into() });
-    };
     let (resource, path) = (spec(object, "resourceAttributes"), spec(object, "nonResourceAttributes"));
     match (resource, path) {
         (Some(_), Some(path)) => {
             let why = "cannot be specified in combination with resourceAttributes";
-            wrong("spec.nonResourceAttributes", &shown(path), why);
+            causes.push(invalid("spec.nonResourceAttributes", &shown(path), why));
         }
         (None, None) => {
             let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            wrong("spec.resourceAttributes", "null", why);
+            causes.push(invalid("spec.resourceAttributes", "null", why));
         }
         (Some(_), None) | (None, Some(_)) => {}
     }
     let named = !text(object.get("spec"), "user").is_empty() || spec(object, "groups").is_some();
     if asks_of_others && !named {
-        wrong("spec.user", "\"\"", "at least one of user or group must be specified");
+        causes.push(invalid("spec.user", "\"\"", "at least one of user or group must be specified"));
+    }
+    for kind in ["fieldSelector", "labelSelector"] {
+        causes.extend(
+            resource.and_then(|resource| resource.get(kind)).map(|s| selectors::check(kind, s)).unwrap_or_default(),
+        );
     }
     let is_local = target.namespace.is_some();
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
@@ -118,19 +119,23 @@ fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result
     };
     if metadata.as_object().is_some_and(|fields| fields.iter().any(is_said)) {
         let why = if is_local { "must be empty except for namespace" } else { "must be empty" };
-        wrong(
+        causes.push(invalid(
             "metadata",
             &patch::in_go_order(&target.table, "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", metadata),
             why,
-        );
+        ));
     }
     if let Some(namespace) = &target.namespace {
         let asked = text(resource, "namespace");
         if resource.is_some() && asked != namespace.as_str() {
-            wrong("spec.resourceAttributes.namespace", &format!("{asked:?}"), "must match metadata.namespace");
+            causes.push(invalid(
+                "spec.resourceAttributes.namespace",
+                &format!("{asked:?}"),
+                "must match metadata.namespace",
+            ));
         }
         if let Some(path) = path {
-            wrong("spec.nonResourceAttributes", &shown(path), "disallowed on this kind of request");
+            causes.push(invalid("spec.nonResourceAttributes", &shown(path), "disallowed on this kind of request"));
         }
     }
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&kind, "", causes)) }

@@ -63,7 +63,7 @@ impl ApiServer {
     pub(crate) async fn found(&self, call: &Arc<Call>, target: &Target) -> Result<(ObjectKey, Found), Status> {
         let key = target.key(call, &call.captures.name)?;
         let found = self.find(call, target, &key).await?;
-        let found = found.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
+        let found = found.ok_or_else(|| Status::not_found(&target.missing(), &key.name))?;
         Ok((key, found))
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use portolan_machinery::conversion;
 use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
-use portolan_types::{GroupResource, NamespaceName, ObjectKey, ReadAt, ResourceVersion, Scope, Status};
+use portolan_types::{GroupResource, ManagedFields, NamespaceName, ObjectKey, ReadAt, ResourceVersion, Scope, Status};
 use tokio::time::Instant;
 
 use crate::{
@@ -21,6 +21,8 @@ use super::Slices;
 /// How long a read waits for a state that has not been reached.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(50);
+/// Seconds after which who asked for such a state may ask again.
+const RETRY: u32 = 1;
 /// Bytes of a page, whatever limit is asked for: a page may be shorter than its limit.
 const MAX_PAGE: usize = 8 * 1024 * 1024;
 
@@ -28,11 +30,29 @@ const MAX_PAGE: usize = 8 * 1024 * 1024;
 ///
 /// # Errors
 /// 504 when it does not within three seconds.
-pub(crate) async fn wait_until(api: &ApiServer, at: ResourceVersion) -> Result<(), Status> {
+pub(crate) async fn wait_until(api: &ApiServer, target: &Target, at: ResourceVersion) -> Result<(), Status> {
+    reached(api, at).await.map_err(|error| read_failed(target, &error))
+}
+
+/// The answer when objects cannot be read: it says when to ask again for a state that has not been reached.
+pub(crate) fn read_failed(target: &Target, error: &StoreError) -> Status {
+    // Upstream keeps no cache of events, and its storage does not say when.
+    let is_cached = *target.stored_as().resource != *"events";
+    match error {
+        StoreError::FutureRevision { .. } if is_cached => status_for(error).retry_after(RETRY),
+        _ => status_for(error),
+    }
+}
+
+/// Waits until the store has reached a revision.
+///
+/// # Errors
+/// When it does not within three seconds.
+pub(crate) async fn reached(api: &ApiServer, at: ResourceVersion) -> Result<(), StoreError> {
     let deadline = Instant::now() + PATIENCE;
     while api.store.current() < at {
         if Instant::now() >= deadline {
-            return Err(status_for(&StoreError::FutureRevision { asked: at, current: api.store.current() }));
+            return Err(StoreError::FutureRevision { asked: at, current: api.store.current() });
         }
         tokio::time::sleep(POLL).await;
     }
@@ -62,11 +82,11 @@ pub(crate) async fn read_list(
     let at = match (&place, options.at) {
         (Some(place), _) => place.revision,
         (None, ReadAt::Exactly(at)) => {
-            wait_until(api, at).await?;
+            wait_until(api, target, at).await?;
             Some(at)
         }
         (None, ReadAt::NotOlderThan(at)) => {
-            wait_until(api, at).await?;
+            wait_until(api, target, at).await?;
             None
         }
         (None, ReadAt::Latest | ReadAt::AnyCached) => None,
@@ -217,7 +237,8 @@ async fn only_one(
 }
 
 impl Selection {
-    /// Whether a stored object is selected. Labels are read from the header; only field selectors look into the body.
+    /// Whether a stored object is selected. Labels are read from the header, names from the key; only selectors over other
+    /// fields look into the body.
     pub(crate) fn matches(
         &self,
         target: &Target,
@@ -225,16 +246,18 @@ impl Selection {
         record: &portolan_types::Record,
         revision: ResourceVersion,
     ) -> Result<bool, serde_json::Error> {
-        if self.fields.exact_name().is_some_and(|name| *key.name != *name) {
+        let namespace = key.namespace().map(|namespace| namespace.as_str()).unwrap_or_default();
+        let named = self.fields.matches_name(namespace, key.name.as_str());
+        if named == Some(false) {
             return Ok(false);
         }
         if !self.labels.is_everything() && !self.labels.matches(|key| record.header.label(key)) {
             return Ok(false);
         }
-        if self.fields.is_everything() {
+        if named == Some(true) {
             return Ok(true);
         }
-        let value = record.to_value(revision)?;
+        let value = record.to_value_with(ManagedFields::LeftOut, revision)?;
         let value = if target.is_read_as_served() { value } else { conversion::from_storage(&target.kind, value) };
         Ok(self.fields.matches(&value))
     }

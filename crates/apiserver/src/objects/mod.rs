@@ -9,7 +9,7 @@ mod write;
 
 pub(crate) use commit::{Commit, CommitError};
 pub(crate) use find::Found;
-pub(crate) use list::{read_list, snapshot, wait_until};
+pub(crate) use list::{reached, read_failed, read_list, snapshot, wait_until};
 pub(crate) use own::is_computed;
 pub(crate) use slices::Slices;
 pub(crate) use write::{Changed, WRITE_ATTEMPTS, Writer};

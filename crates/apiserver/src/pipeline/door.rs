@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, request::Parts};
 use parking_lot::Mutex;
 use portolan_machinery::rbac::MASTERS;
-use portolan_types::{LogicalClusterId, Status};
+use portolan_types::{LogicalClusterId, Status, duration};
 
 use crate::{
     ApiServer, User,
@@ -52,34 +52,37 @@ pub(super) fn read(parts: &Parts) -> Result<Entry, Status> {
     let mut target = Target::parse(parts.uri.path())?;
     let mut query = Query::parse(parts.uri.query())?;
     let path = target.rest();
-    if parts.method == Method::GET {
-        watch_by_path(&mut target.segments, &mut query);
-    }
+    let watched = match parts.method == Method::GET {
+        true => watch_by_path(&mut target.segments, &mut query),
+        false => None,
+    };
     let (route, captures) = routes::find(&target.segments).unzip();
-    let captures = captures.unwrap_or_default();
+    let mut captures = captures.unwrap_or_default();
+    captures.watched = watched;
     let attributes = Arc::new(attributes(&parts.method, route, &captures, &path, &query));
     Ok(Entry { named: target.cluster, path, query, method: parts.method.clone(), route, captures, attributes })
 }
 
-/// Watches by the old paths, `/api/v1/watch/namespaces/a/pods/p`, are what they would be by parameters.
-fn watch_by_path(segments: &mut Vec<String>, query: &mut Query) {
+/// Watches by the old paths, `/api/v1/watch/namespaces/a/pods/p`, are what they would be by parameters. The name of the one
+/// object that is watched like that.
+fn watch_by_path(segments: &mut Vec<String>, query: &mut Query) -> Option<String> {
     let at = if segments.first().is_some_and(|first| first == "api") { 2 } else { 3 };
     if segments.get(at).is_none_or(|word| word != "watch") {
-        return;
+        return None;
     }
     let mut plain = segments.clone();
     plain.remove(at);
-    match routes::find(&plain).map(|(route, _)| route.endpoint) {
-        Some(Endpoint::Collection) => {}
-        Some(Endpoint::Object) => {
-            let name = plain.pop().unwrap_or_default();
-            let terms = [query.text("fieldSelector"), &format!("metadata.name={name}")].join(",");
-            query.put("fieldSelector", terms.trim_start_matches(',').to_owned());
-        }
-        _ => return,
+    let name = match routes::find(&plain).map(|(route, _)| route.endpoint) {
+        Some(Endpoint::Collection) => None,
+        Some(Endpoint::Object) => plain.pop(),
+        _ => return None,
+    };
+    if let Some(name) = name.as_ref().filter(|_| query.text("fieldSelector").is_empty()) {
+        query.put("fieldSelector", format!("metadata.name={name}"));
     }
     query.put("watch", "true".into());
     *segments = plain;
+    name
 }
 
 fn attributes(method: &Method, route: Option<&Route>, captures: &Captures, path: &str, query: &Query) -> Attributes {
@@ -89,7 +92,7 @@ fn attributes(method: &Method, route: Option<&Route>, captures: &Captures, path:
     let verb = verb(method, route.endpoint, query);
     let mut name = captures.name.clone();
     if matches!(verb, "list" | "watch" | "deletecollection") {
-        name = selected_name(query).unwrap_or_default();
+        name = captures.watched.clone().or_else(|| query.selected_name()).unwrap_or_default();
     }
     Attributes {
         verb: verb.into(),
@@ -116,13 +119,6 @@ fn verb(method: &Method, endpoint: Endpoint, query: &Query) -> &'static str {
         ("DELETE", false) => "delete",
         _ => "",
     }
-}
-
-/// A selector for one name counts as that name, so that rules with resource names allow it.
-fn selected_name(query: &Query) -> Option<String> {
-    let terms = query.text("fieldSelector").split(',');
-    let name = terms.filter_map(|term| term.split_once('=')).find(|(key, _)| *key == "metadata.name");
-    name.map(|(_, value)| value.trim_start_matches('=').to_owned()).filter(|name| !name.is_empty())
 }
 
 /// Who asks.
@@ -245,9 +241,8 @@ impl Admitted {
         if text.is_empty() || self.is_long_running() {
             return Ok(bound);
         }
-        let asked = go_duration(text).ok_or_else(|| {
-            let why = format!("time: invalid duration {text:?}");
-            Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+        let asked = go_duration(text).map_err(|why| {
+            Status::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
         })?;
         Ok(if asked.is_zero() { bound } else { asked.min(bound) })
     }
@@ -291,29 +286,13 @@ pub(crate) fn is_long_running(attributes: &Attributes) -> bool {
         || (attributes.is_resource() && streams.contains(&attributes.subresource.as_str()))
 }
 
-/// `30s`, `1m30s`, `1h`, as Go writes durations; no more than that is used for timeouts.
-fn go_duration(text: &str) -> Option<Duration> {
-    let (mut total, mut number) = (Duration::ZERO, String::new());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c.is_ascii_digit() || c == '.' {
-            number.push(c);
-            continue;
-        }
-        let unit = match c {
-            'm' if chars.peek() == Some(&'s') => {
-                chars.next();
-                0.001
-            }
-            's' => 1.0,
-            'm' => 60.0,
-            'h' => 3600.0,
-            _ => return None,
-        };
-        let amount: f64 = std::mem::take(&mut number).parse().ok()?;
-        total = total.checked_add(Duration::try_from_secs_f64(amount * unit).ok()?)?;
-    }
-    (number.is_empty() && !text.is_empty()).then_some(total)
+/// `30s`, `1m30s`, `1h`, as Go writes durations; nothing for those below zero.
+///
+/// # Errors
+/// What Go says of other texts.
+fn go_duration(text: &str) -> Result<Duration, String> {
+    let nanos = duration::parse(text)?;
+    Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -329,15 +308,16 @@ mod tests {
             ("/apis/apps/v1/watch/deployments", "/apis/apps/v1/deployments", ""),
         ] {
             let (mut target, mut query) = (Target::parse(path).unwrap(), Query::default());
-            watch_by_path(&mut target.segments, &mut query);
+            let watched = watch_by_path(&mut target.segments, &mut query);
             assert_eq!((target.rest().as_str(), query.text("fieldSelector")), (expected, selector), "{path}");
+            assert_eq!(watched.is_some(), !selector.is_empty(), "{path}");
             assert!(query.flag("watch"), "{path}");
         }
         for path in
             ["/api/v1/namespaces/watch", "/api/v1/watch", "/apis/apps/v1/watch/namespaces/a/deployments/d/scale"]
         {
             let (mut target, mut query) = (Target::parse(path).unwrap(), Query::default());
-            watch_by_path(&mut target.segments, &mut query);
+            assert_eq!(watch_by_path(&mut target.segments, &mut query), None);
             assert_eq!((target.rest().as_str(), query.flag("watch")), (path, false));
         }
     }
@@ -345,17 +325,24 @@ mod tests {
     #[test]
     fn timeouts_are_go_durations() {
         for (text, expected) in [
-            ("30s", Some(30_000)),
-            ("1m30s", Some(90_000)),
-            ("1.5h", Some(5_400_000)),
-            ("250ms", Some(250)),
-            ("0s", Some(0)),
-            ("", None),
-            ("30", None),
-            ("x", None),
-            ("5000000000000000h5000000000000000h", None),
+            ("30s", Ok(30_000)),
+            ("1m30s", Ok(90_000)),
+            ("1.5h", Ok(5_400_000)),
+            ("250ms", Ok(250)),
+            ("0s", Ok(0)),
+            ("0", Ok(0)),
+            ("-5s", Ok(0)),
+            ("+1s", Ok(1000)),
+            (".5s", Ok(500)),
+            ("", Err("invalid duration \"\"")),
+            ("30", Err("missing unit in duration \"30\"")),
+            ("5d", Err("unknown unit \"d\" in duration \"5d\"")),
+            ("x", Err("invalid duration \"x\"")),
+            ("1s-2s", Err("unknown unit \"s-\" in duration \"1s-2s\"")),
+            ("5000000000000000h5000000000000000h", Err("invalid duration \"5000000000000000h5000000000000000h\"")),
         ] {
-            assert_eq!(go_duration(text).map(|d| d.as_millis()), expected, "{text}");
+            let found = go_duration(text).map(|d| d.as_millis());
+            assert_eq!(found, expected.map_err(str::to_owned), "{text}");
         }
     }
 }

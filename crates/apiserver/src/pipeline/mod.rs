@@ -147,7 +147,8 @@ async fn act(
 /// Whether upstream's router has refused the request: no handler has seen it then, and there is nothing to be warned of.
 fn finds_no_way(failure: &Status) -> bool {
     match failure.code() {
-        405 => true,
+        // Of a watch that there is none of, a handler says so, with details.
+        405 => failure.details().kind.is_empty(),
         404 => failure.message() == Status::no_such_path().message(),
         406 | 415 => failure.message().starts_with("406:") || failure.message().starts_with("415:"),
         _ => false,

@@ -94,7 +94,8 @@ impl Outcome {
         answered: Result<Response<Body>, Status>,
         started: Instant,
     ) -> Response<Body> {
-        let mut response = answered.unwrap_or_else(|failure| encode::status(&failure, self.failure_media()));
+        let mut response =
+            answered.unwrap_or_else(|failure| encode::status(&failure, self.failure_media(failure.code())));
         response.headers_mut().insert(AUDIT_ID, self.audit_id.clone());
         encode::warn(&mut response, std::mem::take(&mut self.warnings));
         let code = response.status().as_u16();
@@ -111,10 +112,15 @@ impl Outcome {
         response
     }
 
-    fn failure_media(&self) -> encode::Media {
+    fn failure_media(&self, code: u16) -> encode::Media {
         let mut headers = HeaderMap::new();
         headers.extend(self.accept.iter().map(|value| (Some(ACCEPT), value.clone())));
-        encode::failure_media(&headers)
+        let media = encode::failure_media(&headers);
+        let asked = &self.attributes;
+        let is_custom = !asked.resource.is_empty()
+            && KindTable::builtin().resource(&asked.group, &asked.version, &asked.resource).is_none();
+        // Custom resources have no protobuf, and so have failures about them, once their form has been agreed on.
+        if media == encode::Media::Protobuf && is_custom && code != 406 { encode::Media::Json } else { media }
     }
 }
 

@@ -152,12 +152,12 @@ impl Encoder {
     /// A bookmark: everything up to `revision` has been sent.
     pub(super) fn bookmark(&mut self, revision: ResourceVersion, ends_initial: bool) -> Result<Bytes, Status> {
         let kind = &self.shape.target.kind;
-        let mut object = self.shape.target.table.empty(kind.schema);
+        let mut object = conversion::blank(&self.shape.target.table, kind);
         object["kind"] = (*kind.gvk.kind).into();
         object["apiVersion"] = kind.group_version().to_string().into();
-        object["metadata"] = json!({"resourceVersion": revision.to_string()});
+        object["metadata"]["resourceVersion"] = revision.to_string().into();
         if ends_initial {
-            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+            object["metadata"]["annotations"]["k8s.io/initial-events-end"] = "true".into();
         }
         self.object("BOOKMARK", object)
     }

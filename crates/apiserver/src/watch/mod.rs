@@ -18,7 +18,7 @@ use crate::{
     encode::{self, Media, Shape, finish},
     errors::status_for,
     limits::Place,
-    objects::{snapshot, wait_until},
+    objects::{Slices, reached, snapshot},
     options::{WatchFrom, WatchOptions},
     pipeline::Counted,
 };
@@ -42,20 +42,11 @@ pub(crate) async fn answer(
 ) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = WatchOptions::of(target, &call.query)?;
+    if call.captures.watched.is_some() && call.captures.watched != call.query.selected_name() {
+        return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+    }
     let socket = Handshake::of(call)?;
-    let (initial, after) = match options.from {
-        WatchFrom::After(after) => (None, after),
-        WatchFrom::Live => (None, api.store.current()),
-        WatchFrom::Now(at) => {
-            if let Some(at) = at {
-                wait_until(api, at).await?;
-            }
-            let slices = snapshot(api, call, target, &options.selection).await?;
-            let revision = slices.revision();
-            (Some(slices), revision)
-        }
-    };
-    let events = open(api, call, target, after).await?;
+    let Start { initial, after, events } = start(api, call, target, &options).await?;
     let shape_media = shape.accepted.media;
     let content_type = match shape_media {
         Media::Json => "application/json",
@@ -73,6 +64,7 @@ pub(crate) async fn answer(
         pace: pace(api, options.bookmarks, options.timeout_seconds),
         stopping: Box::pin(api.stopping.clone().cancelled_owned()),
         delivered: after,
+        after,
         marks_end: options.marks_end,
         _place: place,
         _counted: Counted::new(api.metrics.longrunning(&call.labels)),
@@ -89,28 +81,54 @@ pub(crate) async fn answer(
     }
 }
 
+/// What a watch begins with.
+struct Start {
+    initial: Option<Slices>,
+    /// Only what comes after this is shown.
+    after: ResourceVersion,
+    events: Box<dyn EventStream>,
+}
+
+async fn start(api: &Arc<ApiServer>, call: &Call, target: &Target, options: &WatchOptions) -> Result<Start, Status> {
+    let (initial, after) = match options.from {
+        WatchFrom::After(after) => (None, after),
+        WatchFrom::Live => (None, api.store.current()),
+        WatchFrom::Now(at) => {
+            if let Some(at) = at
+                && let Err(error) = reached(api, at).await
+            {
+                return Ok(Start { initial: None, after: at, events: Box::new(Refused { after: at, error }) });
+            }
+            let slices = snapshot(api, call, target, &options.selection).await?;
+            let revision = slices.revision();
+            (Some(slices), revision)
+        }
+    };
+    Ok(Start { initial, after, events: open(api, call, target, after).await? })
+}
+
+/// The events from a revision on. As upstream, a watch from one that is still to come shows nothing until then.
 async fn open(
     api: &ApiServer,
     call: &Call,
     target: &Target,
     after: ResourceVersion,
 ) -> Result<Box<dyn EventStream>, Status> {
-    wait_until(api, after).await?;
     let scope = WatchScope::Resource(target.stored_as(), Some(call.cluster.id));
-    match api.store.watch(scope, Some(after)).await {
-        Err(error @ StoreError::Compacted { .. }) => Ok(Box::new(Forgotten { after, error })),
+    match api.store.watch(scope, Some(after.min(api.store.current()))).await {
+        Err(error @ StoreError::Compacted { .. }) => Ok(Box::new(Refused { after, error })),
         opened => opened.map_err(|error| status_for(&error)),
     }
 }
 
-/// A watch from a place that is not kept any more. As upstream, the answer begins well and the stream says what is wrong:
+/// A watch from a place that is not kept any more, or that was not reached in time. As upstream, the answer begins well and the stream says what is wrong:
 /// only there do all clients take it as the end (client-go's RetryWatcher asks for ever when the request is refused).
-struct Forgotten {
+struct Refused {
     after: ResourceVersion,
     error: StoreError,
 }
 
-impl EventStream for Forgotten {
+impl EventStream for Refused {
     fn next(&mut self) -> BoxFuture<'_, Result<EventBatch, StoreError>> {
         Box::pin(std::future::ready(Err(self.error.clone())))
     }

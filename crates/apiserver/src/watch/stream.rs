@@ -1,10 +1,17 @@
 //! The life of a watch: the state it starts from, then what comes, bookmarks in between, and an end.
 
-use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration, vec::IntoIter};
+use std::{
+    convert::Infallible,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+    vec::IntoIter,
+};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
-use portolan_store::{EventBatch, EventStream, StoreError, StoredObject};
+use portolan_machinery::kinds::Served;
+use portolan_store::{Event, EventBatch, EventStream, StoreError, StoredObject};
 use portolan_types::{ResourceVersion, Status};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -12,11 +19,10 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::{
     ApiServer,
     authz::{Authorizer as _, Verdict},
-    call::Call,
-    errors::status_for,
+    call::{Call, Target},
     limits::Place,
     metrics::WatchMetrics,
-    objects::Slices,
+    objects::{Slices, read_failed},
     pipeline::Counted,
 };
 
@@ -61,8 +67,13 @@ impl Pace {
         };
     }
 
+    /// When a watch must be looked at that waits for something else than time and events.
+    fn next_look(&self) -> Instant {
+        self.end.min(self.next_check)
+    }
+
     fn set_alarm(&mut self) {
-        let soonest = self.end.min(self.next_check);
+        let soonest = self.next_look();
         let soonest = if self.bookmarks { soonest.min(self.next_bookmark) } else { soonest };
         self.alarm.as_mut().reset(soonest);
     }
@@ -81,6 +92,8 @@ pub(super) struct Watch {
     pub(super) stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Everything up to here has been sent.
     pub(super) delivered: ResourceVersion,
+    /// Where it starts: nothing before is shown.
+    pub(super) after: ResourceVersion,
     pub(super) marks_end: bool,
     pub(super) _place: Place,
     pub(super) _counted: Counted,
@@ -143,7 +156,12 @@ impl Watch {
                 out.extend_from_slice(&frame);
                 continue;
             }
-            let Some(slice) = initial.rest.next().await? else {
+            let next = initial.rest.next();
+            let whose = (&*self.api, &*self.call, &self.filter.target);
+            let Some(slice) = meanwhile(whose, &mut self.pace, &mut self.stopping, next).await? else {
+                return Ok((None, Phase::Over));
+            };
+            let Some(slice) = slice else {
                 if self.marks_end {
                     out.extend_from_slice(&self.encoder.bookmark(self.delivered, true)?);
                     self.metrics.first_state.observe(self.started.elapsed().as_secs_f64());
@@ -168,7 +186,11 @@ impl Watch {
             match turn {
                 Turn::Stop => return Ok((None, Phase::Over)),
                 Turn::Batch(batch) => {
-                    let frames = self.frames(&batch.map_err(|e| gone(&e))?).await?;
+                    // A cursor that fell behind what is kept ends as one that started too early: list again.
+                    let batch = batch.map_err(|e| read_failed(&self.filter.target, &e))?;
+                    let Some(frames) = self.frames(&batch).await? else {
+                        return Ok((None, Phase::Over));
+                    };
                     if !frames.is_empty() {
                         return Ok((Some(frames), Phase::Live));
                     }
@@ -184,10 +206,15 @@ impl Watch {
         }
     }
 
-    async fn frames(&mut self, batch: &EventBatch) -> Result<Bytes, Status> {
+    /// The frames of a batch; `None` when the watch has come to its end meanwhile.
+    async fn frames(&mut self, batch: &EventBatch) -> Result<Option<Bytes>, Status> {
         let mut frames: Vec<Bytes> = Vec::new();
-        for event in batch.events.iter().filter(|event| self.filter.is_in_scope(event)) {
-            let event = self.api.event_in_version(&self.filter.target, event, self.filter.selects()).await?;
+        let is_due = |event: &&Arc<Event>| event.revision > self.after && self.filter.is_in_scope(event);
+        for event in batch.events.iter().filter(is_due) {
+            let shown = self.api.event_in_version(&self.filter.target, event, self.filter.selects());
+            let whose = (&*self.api, &*self.call, &self.filter.target);
+            let shown = meanwhile(whose, &mut self.pace, &mut self.stopping, shown).await?;
+            let Some(event) = shown else { return Ok(None) };
             if let Some((seen, record)) = self.filter.sees(&event)? {
                 let frame = self.encoder.frame(&self.api.frames, seen, record, event.revision)?;
                 self.metrics.sizes.observe(frame.len() as f64);
@@ -196,10 +223,10 @@ impl Watch {
         }
         self.metrics.events.inc_by(frames.len() as u64);
         self.delivered = self.delivered.max(batch.revision);
-        Ok(match frames.len() {
+        Ok(Some(match frames.len() {
             1 => frames.swap_remove(0),
             _ => frames.concat().into(),
-        })
+        }))
     }
 
     /// Something is due: the end, a look at permissions, a bookmark.
@@ -210,29 +237,73 @@ impl Watch {
         }
         if now >= self.pace.next_check {
             self.pace.next_check = now + RECHECKS;
-            check_permission(self.api.clone(), self.call.clone()).await?;
+            if !goes_on(&self.api, &self.call, &self.filter.target).await? {
+                return Ok(Some((None, Phase::Over)));
+            }
         }
         if self.pace.bookmarks && now >= self.pace.next_bookmark {
             self.pace.plan_bookmark(now);
-            self.delivered = self.delivered.max(self.events.progress());
+            let progress = self.events.progress();
+            if progress < self.after {
+                return Ok(None);
+            }
+            self.delivered = self.delivered.max(progress);
             return Ok(Some((Some(self.encoder.bookmark(self.delivered, false)?), Phase::Live)));
         }
         Ok(None)
     }
 }
 
+/// What a watch waits for, such as a webhook that converts objects, for as long as it may go on; `None` at its end.
+///
+/// # Errors
+/// Those of what it waits for; and whoever has lost the right to watch waits no more.
+async fn meanwhile<T>(
+    (api, call, target): (&ApiServer, &Call, &Target),
+    pace: &mut Pace,
+    stopping: &mut Pin<Box<WaitForCancellationFutureOwned>>,
+    awaited: impl Future<Output = Result<T, Status>>,
+) -> Result<Option<T>, Status> {
+    let mut awaited = pin!(awaited);
+    loop {
+        tokio::select! {
+            biased;
+            () = stopping.as_mut() => return Ok(None),
+            done = awaited.as_mut() => return done.map(Some),
+            () = tokio::time::sleep_until(pace.next_look()) => {}
+        }
+        if Instant::now() >= pace.end {
+            return Ok(None);
+        }
+        pace.next_check = Instant::now() + RECHECKS;
+        if !goes_on(api, call, target).await? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether a watch may go on: that of custom resources ends, as upstream, when their definition is another one. It is begun again by
+/// what holds now.
+///
+/// # Errors
 /// Whoever has lost the right to watch, or whose logical cluster is gone, watches no more.
-async fn check_permission(api: Arc<ApiServer>, call: Arc<Call>) -> Result<(), Status> {
+async fn goes_on(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
     if api.directory.by_id(call.cluster.id).is_none() {
         return Err(Status::no_such_path());
     }
     match api.rbac.authorize(call.cluster.id, &call.identity.user, &call.attributes).await? {
-        Verdict::Allowed(_) => Ok(()),
+        Verdict::Allowed(_) => is_as_defined(api, call, target).await,
         Verdict::Denied(why) => Err(call.attributes.denial(&call.identity.user, &why)),
     }
 }
 
-/// A cursor that fell behind what is kept ends as one that started too early: list again.
-fn gone(error: &StoreError) -> Status {
-    status_for(error)
+/// Whether a resource is still defined as it was. While its definition goes, watchers are told of the end of its objects.
+async fn is_as_defined(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
+    if target.table.conversion().is_none() {
+        return Ok(true);
+    }
+    let now = api.kinds.served(call.cluster.id).await?.surface.kind(&target.kind.gvk);
+    // Of definitions that say the same there is one table.
+    let is_same = |now: Served| now.kind.served && (now.kind.is_ending || Arc::ptr_eq(&now.table, &target.table));
+    Ok(now.is_some_and(is_same))
 }

@@ -253,6 +253,107 @@ async fn patches_that_are_none() {
 }
 
 #[tokio::test]
+async fn keys_that_stand_in_a_patch_twice_are_told_of() {
+    const MERGE: &str = "application/merge-patch+json";
+    const STRATEGIC: &str = "application/strategic-merge-patch+json";
+    let front = Front::new().await;
+    let twice = r#"{"data":{"a":"1","a":"2","a":"3"},"data":{"b":"3"}}"#;
+    let operation = r#"[{"op":"add","path":"/data/c","value":"1","value":"2"}]"#;
+    let told = [r#"duplicate field "data.a""#, r#"duplicate field "data""#];
+    for (media, body, told) in [
+        (MERGE, twice, &told[..]),
+        (STRATEGIC, twice, &told[..]),
+        ("application/json-patch+json", operation, &[r#"json patch duplicate field "[0].value""#][..]),
+    ] {
+        let patch = |validation: &str, code, reason| {
+            let target = format!("{ROOT_MAPS}/there?dryRun=All&fieldValidation={validation}");
+            row("keys twice", "PATCH", &target, code, reason).header(("content-type", media)).body(body)
+        };
+        let refused = front.ask(&patch("Strict", 422, "Invalid"), true).await.expect(422);
+        assert!(
+            refused.message().contains(&format!("strict decoding error: {}", told.join(", "))),
+            "{}",
+            refused.text()
+        );
+        let warned = front.ask(&patch("Warn", 200, ""), true).await.expect(200);
+        let warnings: Vec<_> = warned.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+        let expected: Vec<_> = told.iter().map(|text| format!("299 - {text:?}")).collect();
+        assert_eq!(warnings, expected, "{media}");
+        let ignored = front.ask(&patch("Ignore", 200, ""), true).await.expect(200);
+        assert!(!ignored.headers.contains_key("warning"), "{media}");
+    }
+    let patch = |case, media: &str, body: &str, says| {
+        let target = format!("{ROOT_MAPS}/there");
+        row(case, "PATCH", &target, 400, "BadRequest").header(("content-type", media)).body(body).says(says)
+    };
+    let rows = vec![
+        patch("a number", MERGE, "5", "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+        patch("a text", MERGE, "\"x\"", "error decoding patch: json: cannot unmarshal string into Go value"),
+        patch("nothing", MERGE, "null", "Invalid JSON Patch"),
+        patch("a truth", STRATEGIC, "true", "json: cannot unmarshal bool into Go value"),
+        patch("a text as operations", "application/json-patch+json", "\"x\"", "json: cannot unmarshal string"),
+    ];
+    front.check(rows, true).await;
+}
+
+#[tokio::test]
+async fn who_replaces_names_what_is_meant() {
+    let front = Front::new().await;
+    let none = "was undeterminable: name must be provided";
+    let put =
+        |case, target: &str, body: &Value, says| row(case, "PUT", target, 400, "BadRequest").json(body).says(says);
+    let there = format!("{ROOT_MAPS}/there");
+    let scale = "/clusters/root/apis/apps/v1/namespaces/default/replicasets/r/scale";
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template});
+    front.plane.admin().post(sets, json!({"metadata": {"name": "r"}, "spec": spec})).await.expect(201);
+    let sized = |metadata: Value| json!({"metadata": metadata, "spec": {"replicas": 1}});
+    let mut unknown = sized(json!({"name": "r"}));
+    unknown["spec"]["more"] = 1.into();
+    let rows = vec![
+        put("an object without a name", &there, &json!({"data": {}}), none),
+        put("another name", &there, &config_map("other", json!({})), "does not match the name on the URL (there)"),
+        put("a status without a name", "/clusters/root/api/v1/namespaces/default/status", &json!({}), none),
+        put("a scale without a name", scale, &sized(json!({})), none),
+        put("a scale of another name", scale, &sized(json!({"name": "s"})), "does not match the name on the URL (r)"),
+        put(
+            "a scale of another namespace",
+            scale,
+            &sized(json!({"name": "r", "namespace": "other"})),
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        put(
+            "an object instead of its scale",
+            scale,
+            &json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "r"}}),
+            "ReplicaSet",
+        ),
+        put(
+            "an unknown field in a scale",
+            &format!("{scale}?fieldValidation=Strict"),
+            &unknown,
+            r#"strict decoding error: unknown field "spec.more""#,
+        ),
+        row(
+            "an unknown field in an eviction",
+            "POST",
+            "/clusters/root/api/v1/namespaces/default/pods/none/eviction?fieldValidation=Strict",
+            400,
+            "BadRequest",
+        )
+        .json(&json!({"metadata": {"name": "none"}, "more": 1}))
+        .says(r#"strict decoding error: unknown field "more""#),
+    ];
+    front.check(rows, true).await;
+    let kept = front.plane.admin().get(&format!("{sets}/r")).await.expect(200).json();
+    assert_eq!(kept["spec"]["replicas"], 0);
+    let warned = row("a warning", "PUT", scale, 200, "").json(&unknown);
+    let warned = front.ask(&warned, true).await.expect(200);
+    assert_eq!(warned.headers["warning"], r#"299 - "unknown field \"spec.more\"""#);
+}
+
+#[tokio::test]
 async fn scales_that_are_none_scale_nothing() {
     let front = Front::new().await;
     let admin = front.plane.admin();
@@ -321,7 +422,23 @@ async fn paths_and_parameters_that_mean_nothing() {
         get("a broken selector", &maps("labelSelector=a%20in%20("), 400, "BadRequest"),
         get("a field that cannot be selected", &maps("fieldSelector=data.k%3Dv"), 400, "BadRequest"),
         get("bytes that are no text", &maps("labelSelector=%ff"), 400, "BadRequest"),
+        get(
+            "nodes by namespace",
+            "/clusters/root/api/v1/nodes?fieldSelector=metadata.namespace%3Dx",
+            400,
+            "BadRequest",
+        )
+        .says("field label not supported: metadata.namespace"),
         get("a time without end", &maps("timeout=5000000000000000h5000000000000000h&limit=ten"), 400, "BadRequest"),
+        get("a limit beyond 64 bits", &maps("limit=99999999999999999999"), 400, "BadRequest")
+            .says("value out of range"),
+        get("seconds beyond 64 bits on a list", &maps("timeoutSeconds=99999999999999999999"), 400, "BadRequest")
+            .says("value out of range"),
+        get("a limit of no sense on a watch", &maps("watch=1&limit=x"), 400, "BadRequest").says("invalid syntax"),
+        get("a time without a unit", &maps("timeout=5"), 400, "BadRequest").says("missing unit in duration"),
+        get("an export", &format!("{ROOT_MAPS}/there?export=true"), 400, "BadRequest").says("no longer supported"),
+        row("a dry run of nothing", "POST", &maps("dryRun="), 422, "Invalid").json(&config_map("x", json!({}))),
+        row("a propagation of nothing", "DELETE", &format!("{ROOT_MAPS}/there?propagationPolicy="), 422, "Invalid"),
         row("a method that is not served", "PUT", ROOT_MAPS, 405, "MethodNotAllowed"),
         row(
             "a deletion of all namespaces at once",
@@ -340,9 +457,12 @@ async fn a_resource_version_of_the_future_is_waited_for_in_vain() {
     let front = Front::new().await;
     let rows = vec![
         row("a list", "GET", &format!("{ROOT_MAPS}?resourceVersion=999999"), 504, "Timeout").says("Too large"),
-        row("a watch", "GET", &format!("{ROOT_MAPS}?watch=1&resourceVersion=999999"), 504, "Timeout"),
+        row("an object", "GET", &format!("{ROOT_MAPS}/there?resourceVersion=999999"), 504, "Timeout").says("Too large"),
     ];
     front.check(rows, true).await;
+    let path = format!("{MAPS}?watch=1&resourceVersion=999999&timeoutSeconds=5");
+    let mut watch = front.plane.admin().watch(&path, &[]).await;
+    assert_eq!(watch.next().await, None, "as upstream, a watch shows nothing until then, and ends in time");
 }
 
 #[tokio::test]

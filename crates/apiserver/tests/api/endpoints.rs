@@ -91,7 +91,7 @@ async fn pods_out_of_reach_say_so() {
     let made = admin.post("/api/v1/namespaces/default/pods", pod).await.expect(201).json();
     assert_eq!(made["spec"]["serviceAccountName"], "default");
     let answer = admin.get("/api/v1/namespaces/default/pods/p/log").await.expect(405);
-    assert!(answer.message().contains("no connection"));
+    assert!(answer.message().contains("is not supported by this version"));
     admin.get("/api/v1/namespaces/default/pods/nope/log").await.expect(404);
     admin.get("/api/v1/namespaces/default/pods/p/proxy/x").await.expect(403);
     let evict = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
@@ -176,4 +176,50 @@ async fn reasons_of_bad_health_are_for_the_administrator() {
     assert!(admin.contains("warn: some health checks cannot be excluded: no matches for \"nothing\""), "{admin}");
     let ann = plane.as_user("ann").get("/readyz").await.expect(500).text();
     assert!(ann.contains("[-]sick failed: reason withheld") && !ann.contains("secret"), "{ann}");
+}
+
+#[tokio::test]
+async fn openapi_documents_have_one_hash_in_all_forms() {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+    let admin = Plane::new().await.admin();
+    let document = "/openapi/v3/apis/apps/v1";
+    let etag = admin.get(document).await.expect(200).headers["etag"].to_str().unwrap().to_owned();
+    let both = |first: &str, second: &str| format!("{first}, {second}");
+    for (accept, media) in [
+        (PROTOBUF.to_owned(), "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"),
+        (both(PROTOBUF, "application/json"), "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"),
+        (both("application/json", PROTOBUF), "application/json"),
+        (both("application/json;q=0.5", PROTOBUF), "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"),
+        (both("*/*", PROTOBUF), "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"),
+        ("*/*".to_owned(), "application/json"),
+    ] {
+        let answer = admin.send("GET", document, &[("accept", &accept)], "").await.expect(200);
+        assert_eq!(
+            (&answer.headers["content-type"], &answer.headers["etag"]),
+            (&media.parse().unwrap(), &etag.parse().unwrap()),
+            "{accept}"
+        );
+        for known in [etag.clone(), format!("W/{etag}"), format!("\"other\", {etag}"), "*".to_owned()] {
+            let headers = [("accept", accept.as_str()), ("if-none-match", known.as_str())];
+            let unchanged = admin.send("GET", document, &headers, "").await.expect(304);
+            assert!(unchanged.bytes.is_empty(), "{accept}: {known}");
+        }
+        let headers = [("accept", accept.as_str()), ("if-none-match", "\"other\"")];
+        admin.send("GET", document, &headers, "").await.expect(200);
+    }
+    admin.send("GET", document, &[("accept", "text/html")], "").await.expect(406);
+    let old = admin.get("/openapi/v2").await.expect(200);
+    let protobuf = [("accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")];
+    let packed = admin.send("GET", "/openapi/v2", &protobuf, "").await.expect(200);
+    assert_eq!(old.headers["etag"], packed.headers["etag"]);
+    assert_ne!(old.bytes, packed.bytes);
+}
+
+#[tokio::test]
+async fn what_an_old_path_contradicts_is_told_to_those_who_may_watch() {
+    let plane = Plane::new().await;
+    let path = "/api/v1/watch/namespaces/default/pods/p?fieldSelector=metadata.name=q";
+    plane.as_user("nobody").get(path).await.expect(403);
+    let refused = plane.admin().get(path).await.expect(400);
+    assert_eq!(refused.message(), "fieldSelector metadata.name doesn't match requested name");
 }

@@ -152,6 +152,14 @@ async fn tables_and_metadata_are_forms_of_all_answers() {
     let list = admin.send("GET", MAPS, &table, "").await.expect(200).json();
     assert_eq!((&list["kind"], &list["rows"][0]["cells"][0]), (&json!("Table"), &json!("a")));
     assert!(list["columnDefinitions"].as_array().is_some_and(|c| !c.is_empty()));
+    let pretty = admin.send("GET", &format!("{MAPS}?pretty=true"), &table, "").await.expect(200).json();
+    assert_eq!(pretty["rows"], list["rows"], "rows of stored bytes are those of trees");
+    let plain = admin.get(MAPS).await.expect(200).json();
+    let managed = &plain["items"][0]["metadata"]["managedFields"];
+    assert_eq!(
+        (&list["rows"][0]["object"]["metadata"]["managedFields"], managed[0]["fieldsV1"].is_object()),
+        (managed, true)
+    );
     let mut watch = admin.watch(&format!("{MAPS}?watch=true"), &table).await;
     admin.post(MAPS, config_map("b", json!({}))).await.expect(201);
     let columns = |event: Value| event["object"]["columnDefinitions"].as_array().map_or(0, Vec::len);
@@ -172,6 +180,10 @@ async fn tables_and_metadata_are_forms_of_all_answers() {
         (&list["kind"], &list["items"][1]["metadata"]["name"]),
         (&json!("PartialObjectMetadataList"), &json!("b"))
     );
+    assert_eq!(&list["items"][0]["metadata"]["managedFields"], managed);
+    let packed = admin.send("GET", MAPS, &[("accept", "application/vnd.kubernetes.protobuf")], "").await.expect(200);
+    let list = portolan_machinery::protobuf::decode(&packed.bytes, table).unwrap();
+    assert_eq!(list["items"][0], plain["items"][0]);
     let failure = admin.send("GET", &format!("{MAPS}/none"), &[("accept", "application/yaml")], "").await.expect(404);
     assert_eq!(failure.headers["content-type"], "application/yaml");
     assert!(failure.text().contains("reason: NotFound"), "{}", failure.text());

@@ -117,6 +117,40 @@ async fn http1_is_spoken_too() {
     served.task.await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sends_too_much_before_listening_hears_so() {
+    const PIECE: usize = 4096;
+    const PIECES: usize = ((3 << 20) + (100 << 10)) / PIECE;
+    let served = served().await;
+    for (framing, begin, end, last) in [
+        (format!("content-length: {}", PIECES * PIECE), String::new(), "", ""),
+        ("transfer-encoding: chunked".to_owned(), format!("{PIECE:x}\r\n"), "\r\n", "0\r\n\r\n"),
+    ] {
+        let mut stream = served.connect("http/1.1", true).await;
+        let head = format!(
+            "POST /clusters/root{MAPS} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{framing}\r\n\r\n",
+            served.address
+        );
+        let piece = format!("{begin}{}{end}", "x".repeat(PIECE));
+        let talk = async {
+            stream.write_all(head.as_bytes()).await.unwrap();
+            for _ in 0..PIECES {
+                stream.write_all(piece.as_bytes()).await.expect("the server listens to the end");
+            }
+            stream.write_all(last.as_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+            let mut answer = Vec::new();
+            while !String::from_utf8_lossy(&answer).contains("Request entity too large: limit is 3145728") {
+                assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0, "{}", String::from_utf8_lossy(&answer));
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 413 "), "{framing}: {}", String::from_utf8_lossy(&answer));
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), talk).await.expect("an answer in time");
+    }
+    served.shutdown.cancel();
+    served.task.await.unwrap();
+}
+
 /// A client that puts everything on one connection, each of whose streams is blocked by its own reader only.
 async fn patient_http2(served: &Served) -> http2::SendRequest<Full<Bytes>> {
     let stream = served.connect("h2", true).await;

@@ -1,0 +1,98 @@
+//! Selectors that a question about access is narrowed by.
+
+use portolan_types::{
+    StatusCause,
+    labels::{key_faults, value_faults},
+};
+use serde_json::Value;
+
+use super::invalid;
+
+/// What is wrong with the `fieldSelector` or `labelSelector` of resource attributes (upstream's
+/// `validateFieldSelectorAttributes` and `validateLabelSelectorAttributes`). Operators may be unknown.
+pub(super) fn check(kind: &str, selector: &Value) -> Vec<StatusCause> {
+    if selector.is_null() {
+        return Vec::new();
+    }
+    let at = format!("spec.resourceAttributes.{kind}");
+    let raw = selector["rawSelector"].as_str().unwrap_or_default();
+    let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut causes = Vec::new();
+    if !raw.is_empty() && !requirements.is_empty() {
+        let why = "may not specified at the same time as requirements";
+        causes.push(invalid(format!("{at}.rawSelector"), &format!("{raw:?}"), why));
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let why = format!("when {at} is specified, requirements or rawSelector is required");
+        causes.push(required(format!("{at}.requirements"), &why));
+    }
+    for (index, requirement) in requirements.iter().enumerate() {
+        let at = format!("{at}.requirements[{index}]");
+        causes.extend(if kind == "fieldSelector" { of_field(&at, requirement) } else { of_label(&at, requirement) });
+    }
+    causes
+}
+
+fn of_field(at: &str, requirement: &Value) -> Vec<StatusCause> {
+    let has_key = requirement["key"].as_str().is_some_and(|key| !key.is_empty());
+    let key = (!has_key).then(|| required(format!("{at}.key"), "must be specified"));
+    key.into_iter().chain(values(at, requirement)).collect()
+}
+
+fn of_label(at: &str, requirement: &Value) -> Vec<StatusCause> {
+    let mut causes: Vec<StatusCause> = values(at, requirement).into_iter().collect();
+    let key = requirement["key"].as_str().unwrap_or_default();
+    causes.extend(key_faults(key).into_iter().map(|why| invalid(format!("{at}.key"), &format!("{key:?}"), &why)));
+    for (index, value) in requirement["values"].as_array().into_iter().flatten().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        let wrong = value_faults(value).into_iter();
+        causes.extend(wrong.map(|why| invalid(format!("{at}.values[{index}]"), &format!("{value:?}"), &why)));
+    }
+    causes
+}
+
+fn values(at: &str, requirement: &Value) -> Option<StatusCause> {
+    let has_values = requirement["values"].as_array().is_some_and(|values| !values.is_empty());
+    let field = format!("{at}.values");
+    match requirement["operator"].as_str().unwrap_or_default() {
+        "In" | "NotIn" if !has_values => Some(required(field, "must be specified when `operator` is 'In' or 'NotIn'")),
+        "Exists" | "DoesNotExist" if has_values => {
+            let message = "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            Some(StatusCause { reason: "FieldValueForbidden".into(), message: message.into(), field })
+        }
+        _ => None,
+    }
+}
+
+fn required(field: String, why: &str) -> StatusCause {
+    StatusCause { reason: "FieldValueRequired".into(), message: format!("Required value: {why}"), field }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn selectors_say_one_thing_and_something() {
+        let exists = json!([{"key": "a", "operator": "Exists"}]);
+        for (kind, selector, expected) in [
+            ("fieldSelector", Value::Null, vec![]),
+            ("fieldSelector", json!({"rawSelector": "a=b"}), vec![]),
+            ("fieldSelector", json!({"rawSelector": "a=b", "requirements": exists}), vec!["rawSelector"]),
+            ("labelSelector", json!({}), vec!["requirements"]),
+            (
+                "fieldSelector",
+                json!({"requirements": [{"operator": "In"}]}),
+                vec!["requirements[0].key", "requirements[0].values"],
+            ),
+            ("labelSelector", json!({"requirements": [{"key": "-", "operator": "New"}]}), vec!["requirements[0].key"]),
+        ] {
+            let fields: Vec<String> = check(kind, &selector).into_iter().map(|cause| cause.field).collect();
+            let expected: Vec<String> =
+                expected.iter().map(|field| format!("spec.resourceAttributes.{kind}.{field}")).collect();
+            assert_eq!(fields, expected, "{selector}");
+        }
+    }
+}
