@@ -75,6 +75,7 @@ impl Call {
             kind: &target.kind,
             namespace: target.namespace.as_deref().unwrap_or_default(),
             name,
+            url_name: &self.captures.name,
             operation,
             subresource,
             user: &self.identity.user,

@@ -1,5 +1,7 @@
 //! Nobody grants what they do not hold: roles need every permission in them or `escalate`, bindings every permission of the
-//! role or `bind`.
+//! role or `bind`. As upstream (`pkg/registry/rbac/*/policybased`) every change counts that is not made for collection.
+
+use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
 use portolan_machinery::rbac::{MASTERS, PolicyRule, Roles as _, uncovered};
 use portolan_types::{GroupResource, Status, object};
@@ -32,26 +34,54 @@ pub(super) async fn check(
 }
 
 async fn roles(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
-    let same = |key: &str| old.is_some_and(|old| old.get(key) == object.get(key));
-    if same("rules") && same("aggregationRule") {
+    if old.is_some_and(|old| lets_go_only(old, object)) {
         return Ok(());
     }
-    if may(api, request, "escalate", &request.kind.resource, object::name(object)).await? {
+    // By the name in the URL: who may escalate one role may not make it anew.
+    if may(api, request, "escalate", &request.kind.resource, request.url_name).await? {
         return Ok(());
     }
-    let mut wanted = PolicyRule::of(object);
-    if object.get("aggregationRule").is_some() {
-        // An aggregated role can come to hold anything.
-        let all = || vec!["*".to_owned()];
-        wanted.push(PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() });
-        wanted.push(PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() });
+    held(api, request, object, &PolicyRule::of(object)).await?;
+    if is_aggregated(object) || old.is_some_and(is_aggregated) {
+        return held_all(api, request, object).await;
     }
-    held(api, request, object, &wanted).await
+    Ok(())
+}
+
+/// Whether nothing is changed but what collection needs for the object to go in the end. Labels count, too: by its labels a
+/// role becomes part of others.
+fn lets_go_only(old: &Value, new: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut object = object.clone();
+        let metadata = object::metadata_mut(&mut object);
+        metadata.retain(|key, _| !matches!(key.as_str(), "ownerReferences" | "finalizers" | "managedFields"));
+        object
+    };
+    rest(old) == rest(new)
+}
+
+fn is_aggregated(role: &Value) -> bool {
+    let selectors = role.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array);
+    selectors.is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// An aggregated role can come to hold anything.
+async fn held_all(api: &ApiServer, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+    let all = || vec!["*".to_owned()];
+    let wanted = [
+        PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() },
+        PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() },
+    ];
+    let own = api.rbac.rules(request.cluster.id, request.user, request.namespace).await?;
+    if uncovered(&wanted, &own).is_empty() {
+        return Ok(());
+    }
+    let why = "must have cluster-admin privileges to use the aggregationRule";
+    Err(Status::forbidden(&request.kind.group_resource(), object::name(object), why))
 }
 
 async fn bindings(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
-    let same = |key: &str| old.is_some_and(|old| old.get(key) == object.get(key));
-    if same("roleRef") && same("subjects") {
+    if old.is_some_and(|old| lets_go_only(old, object)) {
         return Ok(());
     }
     let text = |key: &str| object.pointer(&format!("/roleRef/{key}")).and_then(Value::as_str).unwrap_or_default();
@@ -87,25 +117,122 @@ async fn held(api: &ApiServer, request: &Request<'_>, object: &Value, wanted: &[
     if missing.is_empty() {
         return Ok(());
     }
-    let lines: Vec<String> = missing.iter().map(describe).collect();
+    let lines: BTreeSet<String> = compacted(&missing).iter().map(describe).collect();
     let why = format!(
-        "user {:?} (groups={:?}) is attempting to grant RBAC permissions not currently held:\n{}",
+        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         request.user.name,
-        request.user.groups,
-        lines.join("\n")
+        quoted(&request.user.groups),
+        told(&lines)
     );
     Err(Status::forbidden(&request.kind.group_resource(), object::name(object), why))
+}
+
+/// So many bytes of missing rules are told at most. Upstream tells all of them, but a role of a kilobyte can name 100,000 pairs
+/// of groups and resources.
+const MAX_TOLD: usize = 1 << 20;
+
+fn told(rules: &BTreeSet<String>) -> String {
+    let mut text = String::new();
+    for (index, rule) in rules.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        if text.len() + rule.len() > MAX_TOLD {
+            return format!("{text}and {} more", rules.len() - index);
+        }
+        text.push_str(rule);
+    }
+    text
+}
+
+/// Rules about one and the same resource become one rule of all their verbs (upstream's `CompactRules`).
+fn compacted(rules: &[PolicyRule]) -> Vec<PolicyRule> {
+    let mut all: Vec<PolicyRule> = Vec::new();
+    let mut places: HashMap<[Option<&str>; 3], usize> = HashMap::new();
+    for rule in rules {
+        let place = simple(rule).and_then(|about| match places.entry(about) {
+            Entry::Occupied(place) => Some(*place.get()),
+            Entry::Vacant(place) => {
+                place.insert(all.len());
+                None
+            }
+        });
+        match place.and_then(|place| all.get_mut(place)) {
+            Some(other) => other.verbs.extend(rule.verbs.iter().cloned()),
+            None => all.push(rule.clone()),
+        }
+    }
+    all
+}
+
+/// The one group, resource and name, if any, that a rule is about; nothing where it is about more.
+fn simple(rule: &PolicyRule) -> Option<[Option<&str>; 3]> {
+    let one = |list: &[String]| list.len() == 1;
+    let is_simple = one(&rule.api_groups)
+        && one(&rule.resources)
+        && rule.resource_names.len() <= 1
+        && rule.non_resource_urls.is_empty();
+    let about = [&rule.api_groups, &rule.resources, &rule.resource_names];
+    is_simple.then(|| about.map(|list| list.first().map(String::as_str)))
 }
 
 fn describe(rule: &PolicyRule) -> String {
     let parts = [
         ("APIGroups", &rule.api_groups),
         ("Resources", &rule.resources),
-        ("ResourceNames", &rule.resource_names),
         ("NonResourceURLs", &rule.non_resource_urls),
+        ("ResourceNames", &rule.resource_names),
         ("Verbs", &rule.verbs),
     ];
-    let shown: Vec<String> =
-        parts.iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("{name}:{list:?}")).collect();
+    let shown = parts.iter().filter(|(_, list)| !list.is_empty());
+    let shown: Vec<String> = shown.map(|(name, list)| format!("{name}:{}", quoted(list))).collect();
     format!("{{{}}}", shown.join(", "))
+}
+
+/// A list as Go's `%q` shows it.
+fn quoted(list: &[String]) -> String {
+    let all: Vec<String> = list.iter().map(|text| format!("{text:?}")).collect();
+    format!("[{}]", all.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_missing_rules_is_bounded() {
+        let rules = |count: usize| (0..count).map(|n| format!("{n:0>100}")).collect::<BTreeSet<_>>();
+        assert_eq!(told(&rules(2)), format!("{:0>100}\n{:0>100}", 0, 1));
+        assert_eq!(told(&rules(10_000)).lines().count(), 10_000);
+        let many = told(&rules(20_000));
+        assert!(
+            many.len() < MAX_TOLD + 200 && many.ends_with("\nand 9619 more"),
+            "{} bytes: {:?}",
+            many.len(),
+            many.lines().last()
+        );
+    }
+
+    #[test]
+    fn rules_about_one_resource_are_told_as_one() {
+        let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+        let rule = |verb: &str, resource: &str| PolicyRule {
+            verbs: list(&[verb]),
+            api_groups: list(&[""]),
+            resources: list(&[resource]),
+            ..PolicyRule::default()
+        };
+        let path = PolicyRule { verbs: list(&["get"]), non_resource_urls: list(&["/x"]), ..PolicyRule::default() };
+        let all = [rule("get", "pods"), rule("get", "secrets"), path.clone(), rule("list", "pods"), path];
+        let told: Vec<String> = compacted(&all).iter().map(describe).collect();
+        assert_eq!(
+            told,
+            [
+                r#"{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}"#,
+                r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}"#,
+                r#"{NonResourceURLs:["/x"], Verbs:["get"]}"#,
+                r#"{NonResourceURLs:["/x"], Verbs:["get"]}"#,
+            ]
+        );
+    }
 }

@@ -71,6 +71,8 @@ pub struct Request<'a> {
     pub namespace: &'a str,
     /// Name, empty before it has been made up.
     pub name: &'a str,
+    /// The name that the URL says, empty where it says none, as in one that objects are posted to.
+    pub(crate) url_name: &'a str,
     /// What is done.
     pub operation: Operation,
     /// The subresource by its name, empty for the object itself.
