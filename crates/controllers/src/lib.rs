@@ -14,6 +14,7 @@ pub mod quotas;
 pub mod roles;
 pub mod runtime;
 pub mod service_accounts;
+pub mod token_secrets;
 pub mod workspaces;
 
 use std::sync::Arc;

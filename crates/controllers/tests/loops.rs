@@ -9,6 +9,7 @@ use std::{
 
 use portolan_controllers::{
     Controller, LoopMetrics, Loops, Outcome, Plane, PlaneError, common,
+    token_secrets::{SecretToken, Sign, TokenSecrets},
     workspaces::{Directory, FINALIZER, Workspaces},
 };
 use portolan_machinery::{
@@ -71,6 +72,15 @@ impl Fixture {
         let store = portolan_store::memory();
         let plane = Plane::new(store.clone(), KindTable::builtin(), Seams::system());
         Self::on(plane.with_kinds(Arc::new(AsStored(store))), more)
+    }
+
+    fn start_filling_secrets() -> Self {
+        let sign = |token: SecretToken| Ok(format!("{}/{}/{}", token.namespace, token.account, token.secret));
+        let sign: Sign = Arc::new(sign);
+        Self::start_with(move |loops| {
+            let filling = TokenSecrets::new(loops.plane().clone(), "a certificate", sign);
+            loops.with(filling)
+        })
     }
 
     fn on(plane: Plane, more: impl FnOnce(Loops) -> Loops) -> Self {
@@ -457,6 +467,52 @@ fn widget(name: &str, owner: Option<&Value>) -> Value {
     widget["apiVersion"] = "example.dev/v1".into();
     widget["kind"] = "Widget".into();
     widget
+}
+
+#[tokio::test]
+async fn a_secret_holds_the_token_of_its_account_until_one_of_them_goes() {
+    let f = Fixture::start_filling_secrets();
+    f.create(namespace("shop")).await;
+    let account = |secrets: Value| {
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot", "namespace": "shop"},
+            "secrets": secrets})
+    };
+    let secret = |name: &str, uid: Option<&str>| {
+        let mut annotations = json!({"kubernetes.io/service-account.name": "bot"});
+        uid.iter().for_each(|uid| annotations["kubernetes.io/service-account.uid"] = json!(uid));
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": name, "namespace": "shop", "annotations": annotations}})
+    };
+    let early = f.create(secret("early", None)).await;
+    f.until("a token without an account goes", &early, |found| found.is_none()).await;
+    let bot = f.create(account(json!([{"name": "token"}, {"name": "other"}]))).await;
+    let uid = object::meta_text(&f.get(&bot).await.unwrap(), "uid").to_owned();
+    let other = f.create(secret("of-another", Some("another"))).await;
+    f.until("one for a namesake goes", &other, |found| found.is_none()).await;
+    let mut given = secret("token", None);
+    given["data"] = json!({"extra": "eA=="});
+    let token = f.create(given).await;
+    let is_filled = |found: Option<&Value>| found.is_some_and(|found| found.pointer("/data/token").is_some());
+    f.until("the others are filled", &token, is_filled).await;
+    let filled = f.get(&token).await.unwrap();
+    // "shop/bot/token", "shop" and "a certificate".
+    let data = json!({"token": "c2hvcC9ib3QvdG9rZW4=", "namespace": "c2hvcA==", "ca.crt": "YSBjZXJ0aWZpY2F0ZQ==",
+        "extra": "eA=="});
+    assert_eq!(filled["data"], data);
+    assert_eq!(object::annotation(&filled, "kubernetes.io/service-account.uid"), Some(&*uid));
+    let empty = |secret: &mut Value| {
+        secret["data"].as_object_mut().unwrap().remove("token");
+        portolan_controllers::plane::Step::Write(None)
+    };
+    f.plane.change(f.kind("v1", "Secret"), &token, empty).await.unwrap();
+    f.until("what was taken out comes back", &token, is_filled).await;
+    f.delete(&token, Propagation::Background).await;
+    let named = |found: Option<&Value>| found.is_some_and(|found| found["secrets"] == json!([{"name": "other"}]));
+    f.until("an account names no Secret that is gone", &bot, named).await;
+    let last = f.create(secret("last", None)).await;
+    f.until("it is filled", &last, is_filled).await;
+    f.delete(&bot, Propagation::Background).await;
+    f.until("tokens go with their account", &last, |found| found.is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]

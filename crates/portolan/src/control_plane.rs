@@ -3,12 +3,18 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use portolan_apiserver::{ApiServer, ApiServerConfig, serve::serve_starting, webhooks::WebhookAddresses};
-use portolan_controllers::{LoopMetrics, Loops, Plane, workspaces};
+use portolan_apiserver::{
+    ApiServer, ApiServerConfig, authn::SecretClaims, serve::serve_starting, webhooks::WebhookAddresses,
+};
+use portolan_controllers::{
+    LoopMetrics, Loops, Plane,
+    token_secrets::{Sign, TokenSecrets},
+    workspaces,
+};
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Engine, EtcdConfig, OpenError, Roles, StoreConfig, StoreError, open_etcd};
 use portolan_syncer::Addresses;
-use portolan_types::{BoxFuture, LogicalClusterId, Seams};
+use portolan_types::{BoxFuture, LogicalClusterId, Seams, Status};
 use tokio::{
     net::TcpListener,
     task::{JoinError, JoinHandle, JoinSet},
@@ -213,7 +219,8 @@ async fn run_common(
     while let Some(term) = shutdown.run_until_cancelled(roles.take("controllers")).await {
         let workspaces = workspaces::Workspaces::new(plane.clone(), Arc::new(ApiDirectory(api.clone())));
         let retired = Retired::new(plane.clone(), upstream.clone());
-        let loops = portolan_controllers::common(&plane, &api.pki().ca).with(workspaces).with(retired);
+        let tokens = TokenSecrets::new(plane.clone(), &api.pki().ca, signer(&api));
+        let loops = portolan_controllers::common(&plane, &api.pki().ca).with(tokens).with(workspaces).with(retired);
         let (end, lost) = (shutdown.child_token(), term.lost().clone());
         let ending = end.clone();
         tokio::join!(loops.run(end.clone()), async move {
@@ -221,6 +228,15 @@ async fn run_common(
             ending.cancel();
         });
     }
+}
+
+/// Signs what Secrets hold as the API server verifies it.
+fn signer(api: &ApiServer) -> Sign {
+    let tokens = api.tokens().clone();
+    Arc::new(move |token| {
+        let claims = SecretClaims::new(token.cluster, token.namespace, token.account, token.uid, token.secret);
+        tokens.issue_for_secret(&claims).map_err(Status::internal)
+    })
 }
 
 /// Compacts until `shutdown`, or until the store takes no writes any more.

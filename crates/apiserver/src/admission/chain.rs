@@ -102,8 +102,19 @@ impl Chain {
         self.validate(api, request, None, Some(old)).await
     }
 
-    /// What must pass that is never stored: reviews, evictions, bindings, tokens, and options of streams.
+    /// What must pass that is never stored: reviews, evictions, bindings, and options of streams.
     pub(crate) async fn admit_passing(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &mut Value,
+    ) -> Result<(), Status> {
+        self.mutate_passing(api, request, object).await?;
+        self.validate_passing(api, request, object).await
+    }
+
+    /// The first half of `admit_passing`: for what is completed before it is validated.
+    pub(crate) async fn mutate_passing(
         &self,
         api: &ApiServer,
         request: &Request<'_>,
@@ -112,11 +123,23 @@ impl Chain {
         let started = Instant::now();
         let admitted = async {
             policies::mutate(api, request, object, None, &mut policies::Rounds::default()).await?;
-            webhooks::mutate(api, request, Some(object), None, &mut webhooks::Rounds::default()).await?;
-            by_configuration(api, request, Some(object), None).await
+            webhooks::mutate(api, request, Some(object), None, &mut webhooks::Rounds::default()).await
         };
         let outcome = admitted.await;
         api.metrics.admitted("admit", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        outcome
+    }
+
+    /// The second half of `admit_passing`.
+    pub(crate) async fn validate_passing(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &Value,
+    ) -> Result<(), Status> {
+        let started = Instant::now();
+        let outcome = by_configuration(api, request, Some(object), None).await;
+        api.metrics.admitted("validate", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
         outcome
     }
 

@@ -48,11 +48,27 @@ impl Impersonation {
         match (any, user.name.is_empty()) {
             (false, _) => Ok(None),
             (true, true) => {
-                Err(Status::bad_request("requested without impersonating a user: Impersonate-User is missing"))
+                let asked = in_go(&user);
+                Err(Status::bad_request(format!("requested {asked} without impersonating a user name")))
             }
             (true, false) => Ok(Some(Self { user })),
         }
     }
+}
+
+/// A user as Go's `%#v` shows it.
+fn in_go(user: &User) -> String {
+    let list = |values: &[String]| match values {
+        [] => "[]string(nil)".to_owned(),
+        values => format!("[]string{{{}}}", values.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(", ")),
+    };
+    let extra: Vec<String> = user.extra.iter().map(|(key, values)| format!("{key:?}:{}", list(values))).collect();
+    let extra = match extra.as_slice() {
+        [] => "map[string][]string(nil)".to_owned(),
+        all => format!("map[string][]string{{{}}}", all.join(", ")),
+    };
+    let (name, uid, groups) = (&user.name, &user.uid, list(&user.groups));
+    format!("&user.DefaultInfo{{Name:{name:?}, UID:{uid:?}, Groups:{groups}, Extra:{extra}}}")
 }
 
 fn extra_key(text: &str) -> Result<String, Status> {
@@ -91,7 +107,8 @@ pub(crate) async fn authorize(
         }
     }
     let home = (account.is_some() || !asker.is_in(MASTERS)).then_some(cluster);
-    Ok(Identity { user: User { groups: groups_of(&user, account), ..user }, home, impersonated: true })
+    let user = User { groups: groups_of(&user, account), ..user };
+    Ok(Identity { user, home, impersonated: true, warning: None })
 }
 
 fn asks(group: &str, resource: &str, subresource: &str, name: &str) -> Attributes {
@@ -154,6 +171,13 @@ mod tests {
         assert_eq!(user.extra["scopes/x"], ["y"]);
         assert_eq!(map.len(), 1);
         assert_eq!(Impersonation::take(&mut map), Ok(None));
-        assert_eq!(Impersonation::take(&mut headers(&[("impersonate-group", "a")])).unwrap_err().code(), 400);
+        let refused = Impersonation::take(&mut headers(&[("impersonate-group", "a")])).unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (
+                400,
+                r#"requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"a"}, Extra:map[string][]string(nil)} without impersonating a user name"#
+            )
+        );
     }
 }

@@ -13,7 +13,9 @@ use portolan_types::{LogicalClusterId, Status};
 
 pub use certificate::user_of_certificate;
 pub(crate) use impersonation::{Impersonation, authorize as authorize_impersonation};
-pub use service_accounts::{IssuedToken, ServiceAccountTokens, TokenError, TokenRequest};
+pub use service_accounts::{
+    Bound, IssuedToken, Reference, SecretClaims, ServiceAccountTokens, TokenError, TokenRequest,
+};
 pub use static_tokens::{StaticToken, StaticTokens, parse_token_file};
 
 /// Everybody who is somebody.
@@ -32,17 +34,19 @@ pub struct Identity {
     pub home: Option<LogicalClusterId>,
     /// Somebody who may do so acts as this user: whoever asks has a right to be in the logical cluster.
     pub impersonated: bool,
+    /// What to tell whoever comes with such credentials.
+    pub warning: Option<&'static str>,
 }
 
 impl Identity {
     /// An identity of the whole plane.
     pub fn global(user: User) -> Self {
-        Self { user, home: None, impersonated: false }
+        Self { user, home: None, impersonated: false, warning: None }
     }
 
     /// An identity of one logical cluster.
     pub fn local(user: User, home: LogicalClusterId) -> Self {
-        Self { user, home: Some(home), impersonated: false }
+        Self { user, home: Some(home), impersonated: false, warning: None }
     }
 
     /// Nobody in particular.

@@ -1,5 +1,7 @@
 //! Tokens of service accounts: JWTs signed with ES256, good in one logical cluster only.
 
+mod secrets;
+
 use std::{collections::HashMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -7,7 +9,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use parking_lot::Mutex;
 use portolan_machinery::rbac::User;
 use portolan_store::DynStore;
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams};
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Scope, Seams, object};
 use rcgen::PublicKeyData as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -15,7 +17,15 @@ use sha2::{Digest as _, Sha256};
 use crate::config::ConfigError;
 
 use super::{Identity, with_authenticated};
+pub use secrets::SecretClaims;
 
+/// What pods ask for by default. A pod that keeps such a token for longer goes on for [`EXTENDED`]: clients that never read it
+/// anew are from before tokens ended.
+const FROM_A_POD: i64 = 60 * 60 + 7;
+/// The life of such a token, in seconds: a year.
+const EXTENDED: i64 = 365 * 24 * 60 * 60;
+/// A token is good for so many seconds after the time at which what it belongs to was to be gone.
+const LEEWAY: i64 = 60;
 /// Verified signatures that are remembered.
 const MAX_REMEMBERED: usize = 4096;
 
@@ -55,6 +65,16 @@ struct Claims {
     kubernetes: Kubernetes,
 }
 
+/// What a token says that is verified.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum AnyClaims {
+    /// One that was asked for.
+    Bound(Box<Claims>),
+    /// One that a Secret holds.
+    Secret(SecretClaims),
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Kubernetes {
@@ -65,12 +85,37 @@ struct Kubernetes {
     pod: Option<Reference>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<Reference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<Reference>,
+    /// When it would have ended, had it not been extended.
+    #[serde(default, rename = "warnafter", skip_serializing_if = "Option::is_none")]
+    warn_after: Option<i64>,
 }
 
+/// An object by its name and uid.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Reference {
-    name: String,
-    uid: String,
+pub struct Reference {
+    /// Its name.
+    pub name: String,
+    /// Its uid; empty for a node of a pod that the logical cluster does not know.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+/// What a token dies with.
+#[derive(Clone, Debug)]
+pub enum Bound {
+    /// A pod. The node it runs on is only told.
+    Pod {
+        /// The pod.
+        pod: Reference,
+        /// Its node.
+        node: Option<Reference>,
+    },
+    /// A node.
+    Node(Reference),
+    /// A secret.
+    Secret(Reference),
 }
 
 /// What a token is asked to be.
@@ -84,12 +129,12 @@ pub struct TokenRequest {
     pub name: String,
     /// Uid of the account.
     pub uid: String,
-    /// Who it is meant for; the server itself when empty.
+    /// Who it is meant for.
     pub audiences: Vec<String>,
-    /// How long it lives, in seconds.
+    /// How long it lives, in seconds. What a pod asks for by default, for this server, lives longer than the client is told.
     pub seconds: i64,
-    /// `Pod` or `Secret`, name and uid of an object that it dies with.
-    pub bound: Option<(String, String, String)>,
+    /// An object that it dies with.
+    pub bound: Option<Bound>,
 }
 
 /// A token that was made.
@@ -97,9 +142,7 @@ pub struct TokenRequest {
 pub struct IssuedToken {
     /// The secret.
     pub token: String,
-    /// Who it is meant for.
-    pub audiences: Vec<String>,
-    /// Seconds since 1970 at which it ends.
+    /// Seconds since 1970 at which the client has to have another one.
     pub expires: i64,
 }
 
@@ -113,7 +156,7 @@ pub struct ServiceAccountTokens {
     store: DynStore,
     seams: Seams,
     /// Claims of tokens whose signature was good, by hash.
-    remembered: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+    remembered: Mutex<HashMap<[u8; 32], Arc<AnyClaims>>>,
 }
 
 impl ServiceAccountTokens {
@@ -161,19 +204,21 @@ impl ServiceAccountTokens {
     /// When it cannot be signed.
     pub fn issue(&self, request: &TokenRequest) -> Result<IssuedToken, TokenError> {
         let now = self.seams.clock.now().as_second();
-        let audiences = match request.audiences.as_slice() {
-            [] => vec![self.issuer.clone()],
-            asked => asked.to_vec(),
-        };
-        let bound = |wanted: &str| {
-            let (kind, name, uid) = request.bound.clone()?;
-            (kind == wanted).then_some(Reference { name, uid })
+        let is_extended = request.seconds == FROM_A_POD
+            && matches!(request.bound, Some(Bound::Pod { .. }))
+            && request.audiences.iter().all(|audience| *audience == self.issuer);
+        let expires = now + request.seconds;
+        let (pod, secret, node) = match request.bound.clone() {
+            None => (None, None, None),
+            Some(Bound::Pod { pod, node }) => (Some(pod), None, node),
+            Some(Bound::Secret(secret)) => (None, Some(secret), None),
+            Some(Bound::Node(node)) => (None, None, Some(node)),
         };
         let claims = Claims {
             iss: self.issuer.clone(),
             sub: format!("system:serviceaccount:{}:{}", request.namespace, request.name),
-            aud: audiences.clone(),
-            exp: now + request.seconds,
+            aud: request.audiences.clone(),
+            exp: if is_extended { now + EXTENDED } else { expires },
             iat: now,
             nbf: now,
             jti: self.seams.uid().to_string(),
@@ -181,13 +226,18 @@ impl ServiceAccountTokens {
                 cluster_name: request.cluster.to_string(),
                 namespace: request.namespace.clone(),
                 serviceaccount: Reference { name: request.name.clone(), uid: request.uid.clone() },
-                pod: bound("Pod"),
-                secret: bound("Secret"),
+                pod,
+                secret,
+                node,
+                warn_after: is_extended.then_some(expires),
             },
         };
+        Ok(IssuedToken { token: self.sign(&claims)?, expires })
+    }
+
+    fn sign(&self, claims: &impl Serialize) -> Result<String, TokenError> {
         let header = Header { kid: Some(self.key_id.clone()), ..Header::new(Algorithm::ES256) };
-        let token = jsonwebtoken::encode(&header, &claims, &self.signing)?;
-        Ok(IssuedToken { token, audiences, expires: claims.exp })
+        Ok(jsonwebtoken::encode(&header, claims, &self.signing)?)
     }
 
     /// Whose token this is, and for which of `audiences` it is good.
@@ -195,7 +245,14 @@ impl ServiceAccountTokens {
     /// # Errors
     /// When it is good for nobody.
     pub async fn verify(&self, token: &str, audiences: &[String]) -> Result<(Identity, Vec<String>), TokenError> {
-        let claims = self.claims(token)?;
+        match &*self.claims(token)? {
+            AnyClaims::Bound(claims) => self.verify_bound(claims, audiences).await,
+            AnyClaims::Secret(claims) => self.verify_secret(token, claims, audiences).await,
+        }
+    }
+
+    /// Whose token this is: the account and what the token is bound to are there.
+    async fn verify_bound(&self, claims: &Claims, audiences: &[String]) -> Result<(Identity, Vec<String>), TokenError> {
         let now = self.seams.clock.now().as_second();
         if now < claims.nbf.saturating_sub(10) || now >= claims.exp {
             return Err(TokenError::Time);
@@ -207,17 +264,23 @@ impl ServiceAccountTokens {
         }
         let of = &claims.kubernetes;
         let cluster: LogicalClusterId = of.cluster_name.parse().map_err(|_| TokenError::Claims)?;
-        self.is_there(cluster, "serviceaccounts", of, &of.serviceaccount).await?;
-        for (resource, bound) in [("pods", &of.pod), ("secrets", &of.secret)] {
+        let namespace: NamespaceName = of.namespace.parse().map_err(|_| TokenError::Claims)?;
+        let own = || Scope::Namespace(namespace.clone());
+        self.is_there(cluster, "serviceaccounts", own(), &of.serviceaccount).await?;
+        // The node of a pod is told, and not what the token is bound to.
+        let node = of.node.as_ref().filter(|_| of.pod.is_none());
+        for (resource, scope, bound) in
+            [("pods", own(), of.pod.as_ref()), ("secrets", own(), of.secret.as_ref()), ("nodes", Scope::Cluster, node)]
+        {
             if let Some(reference) = bound {
-                self.is_there(cluster, resource, of, reference).await?;
+                self.is_there(cluster, resource, scope, reference).await?;
             }
         }
-        Ok((Identity::local(user(&claims, cluster), cluster), good))
+        Ok((Identity::local(user(claims, cluster), cluster), good))
     }
 
     /// The claims, once the signature is proven good. Signatures cost far more than hashes, so good ones are remembered.
-    fn claims(&self, token: &str) -> Result<Arc<Claims>, TokenError> {
+    fn claims(&self, token: &str) -> Result<Arc<AnyClaims>, TokenError> {
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(known) = self.remembered.lock().get(&hash) {
             return Ok(known.clone());
@@ -226,7 +289,7 @@ impl ServiceAccountTokens {
         // Time and audience are checked against the seams, at every use.
         (rules.validate_exp, rules.validate_aud) = (false, false);
         rules.required_spec_claims.clear();
-        let claims = Arc::new(jsonwebtoken::decode::<Claims>(token, &self.verifying, &rules)?.claims);
+        let claims = Arc::new(jsonwebtoken::decode::<AnyClaims>(token, &self.verifying, &rules)?.claims);
         let mut remembered = self.remembered.lock();
         if remembered.len() >= MAX_REMEMBERED {
             remembered.clear();
@@ -239,20 +302,21 @@ impl ServiceAccountTokens {
         &self,
         cluster: LogicalClusterId,
         resource: &str,
-        of: &Kubernetes,
+        scope: Scope,
         wanted: &Reference,
     ) -> Result<(), TokenError> {
-        let key = ObjectKey::namespaced(
-            cluster,
-            GroupResource::new("", resource),
-            of.namespace.parse().map_err(|_| TokenError::Claims)?,
-            wanted.name.parse().map_err(|_| TokenError::Claims)?,
-        );
-        let stored = self.store.get(&key).await?;
-        match stored.is_some_and(|s| s.record.header.uid == wanted.uid) {
-            true => Ok(()),
-            false => Err(TokenError::Gone),
+        let name = wanted.name.parse().map_err(|_| TokenError::Claims)?;
+        let key = ObjectKey { cluster, resource: GroupResource::new("", resource), scope, name };
+        let stored = self.store.get(&key).await?.filter(|found| found.record.header.uid == wanted.uid);
+        let stored = stored.ok_or(TokenError::Gone)?;
+        // What never goes, because of a finalizer, has no tokens for that.
+        if stored.record.header.is_deleting {
+            let ends = object::deletion_time(&stored.to_value()?).ok_or(TokenError::Gone)?;
+            if ends.as_second() + LEEWAY < self.seams.clock.now().as_second() {
+                return Err(TokenError::Gone);
+            }
         }
+        Ok(())
     }
 }
 
@@ -263,9 +327,13 @@ fn user(claims: &Claims, cluster: LogicalClusterId) -> User {
         ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("JTI={}", claims.jti)]),
         ("authentication.kubernetes.io/cluster-name".to_owned(), vec![cluster.to_string()]),
     ]);
-    if let Some(pod) = &of.pod {
-        extra.insert("authentication.kubernetes.io/pod-name".into(), vec![pod.name.clone()]);
-        extra.insert("authentication.kubernetes.io/pod-uid".into(), vec![pod.uid.clone()]);
+    for (what, reference) in [("pod", &of.pod), ("node", &of.node)] {
+        let Some(reference) = reference else { continue };
+        for (part, text) in [("name", &reference.name), ("uid", &reference.uid)] {
+            if !text.is_empty() {
+                extra.insert(format!("authentication.kubernetes.io/{what}-{part}"), vec![text.clone()]);
+            }
+        }
     }
     User { name: claims.sub.clone(), uid: of.serviceaccount.uid.clone(), groups: with_authenticated(groups), extra }
 }

@@ -4,41 +4,56 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Response, header::CACHE_CONTROL};
 use jiff::Timestamp;
-use portolan_machinery::decode;
-use portolan_types::{GroupKind, GroupResource, ObjectKey, Status, StatusCause, object, seams::seconds_text};
+use portolan_machinery::{apply, decode, kinds::Kind, lifecycle};
+use portolan_types::{
+    GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, Status, object, seams::seconds_text,
+};
 use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
     admission::Operation,
-    authn::TokenRequest,
+    authn::{Bound, Reference, TokenRequest},
     call::{Call, Target},
-    encode::{self, finish, full, media_of, tree},
+    encode::{self, Shape, finish, full, media_of, tree},
     errors::{damaged, status_for},
     options::WriteOptions,
 };
+
+use super::invalid;
 
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
 const DEFAULT_SECONDS: i64 = 3600;
 
 pub(super) async fn request(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    let schema = target.table.object_type("authentication.k8s.io", "v1", "TokenRequest");
-    let schema = schema.ok_or_else(|| Status::internal("no type TokenRequest"))?;
-    let decoded = decode::decode_type(&target.table, schema, media_of(call)?, &call.body)?;
+    let kind = token_kind(target)?;
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let options = WriteOptions::of(call)?;
+    let decoded = decode::decode(&target.table, &kind, media_of(call)?, &call.body, options.validation)?;
     call.warn(decoded.warnings);
     let mut answer = decoded.object;
-    let dry_run = WriteOptions::of(call)?.dry_run;
-    let request = call.asks(target, Operation::Create, (&call.captures.name, "token"), dry_run);
-    api.admission.admit_passing(api, &request, &mut answer).await?;
+    lifecycle::match_namespace(&target.kind, &mut answer, target.namespace.as_deref())?;
+    if spec(&answer, "expirationSeconds").is_none() {
+        answer["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
+    }
+    let now = api.seams.now_text();
+    apply::track_update(&target.table, &kind, None, &mut answer, &options.manager, Some("token"), &now);
+    let request = call.asks(target, Operation::Create, (&call.captures.name, "token"), options.dry_run);
+    api.admission.mutate_passing(api, &request, &mut answer).await?;
+    check_name(&kind, &call.captures.name, &answer)?;
     let (key, found) = api.found(call, target).await?;
     let account = tree(target, &found.stored)?;
-    let spec = |name: &str| answer.get("spec").and_then(|spec| spec.get(name));
-    let seconds = spec("expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
-    check_seconds(&key.name, seconds)?;
-    let audiences = spec("audiences").and_then(Value::as_array).into_iter().flatten();
-    let audiences = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
-    let bound = match spec("boundObjectRef").filter(|r| r.is_object()) {
+    take_identity(&kind, &mut answer, &account)?;
+    if audiences(&answer).is_empty() {
+        answer["spec"]["audiences"] = json!([api.tokens.issuer()]);
+    }
+    object::metadata_mut(&mut answer).insert("creationTimestamp".into(), now.into());
+    answer["status"] = json!({"expirationTimestamp": null, "token": ""});
+    let seconds = spec(&answer, "expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
+    check_seconds(&kind, seconds)?;
+    api.admission.validate_passing(api, &request, &answer).await?;
+    let bound = match spec(&answer, "boundObjectRef") {
         Some(reference) => Some(bound(api, &key, reference).await?),
         None => None,
     };
@@ -47,68 +62,127 @@ pub(super) async fn request(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Tar
         namespace: object::namespace(&account).to_owned(),
         name: object::name(&account).to_owned(),
         uid: object::meta_text(&account, "uid").to_owned(),
-        audiences,
+        audiences: audiences(&answer),
         seconds,
         bound,
     });
     let issued = issued.map_err(Status::internal)?;
     let ends = Timestamp::from_second(issued.expires).map_err(Status::internal)?;
-    answer["apiVersion"] = "authentication.k8s.io/v1".into();
-    answer["kind"] = "TokenRequest".into();
-    answer["metadata"] = json!({
-        "name": object::name(&account), "namespace": object::namespace(&account), "creationTimestamp": api.seams.now_text(),
-    });
-    answer["spec"]["audiences"] = json!(issued.audiences);
-    answer["spec"]["expirationSeconds"] = seconds.into();
     answer["status"] = json!({"token": issued.token, "expirationTimestamp": seconds_text(ends)});
-    Ok(encode::json(201, &answer))
+    encode::value(&shape, 201, answer)
 }
 
-fn check_seconds(name: &str, seconds: i64) -> Result<(), Status> {
+fn audiences(request: &Value) -> Vec<String> {
+    let audiences = spec(request, "audiences").and_then(Value::as_array).into_iter().flatten();
+    audiences.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The kind of a request for a token: a part of an account that is of a type of its own.
+fn token_kind(target: &Target) -> Result<Kind, Status> {
+    let gvk = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+    let schema = target.table.object_type(&gvk.group, &gvk.version, &gvk.kind);
+    let schema = schema.ok_or_else(|| Status::internal("no type TokenRequest"))?;
+    Ok(Kind { gvk, schema, decoded_as: schema, ..Kind::clone(&target.kind) })
+}
+
+fn spec<'a>(request: &'a Value, key: &str) -> Option<&'a Value> {
+    request.get("spec")?.get(key).filter(|value| !value.is_null())
+}
+
+fn check_name(kind: &Kind, account: &str, request: &Value) -> Result<(), Status> {
+    let named = object::name(request);
+    if named.is_empty() || named == account {
+        return Ok(());
+    }
+    let cause = invalid("metadata.name", &format!("{named:?}"), "must match the service account name if specified");
+    Err(Status::invalid(&kind.gvk.group_kind(), account, vec![cause]))
+}
+
+/// The request is about the account, under its name and uid.
+fn take_identity(kind: &Kind, request: &mut Value, account: &Value) -> Result<(), Status> {
+    let (name, uid) = (object::name(account), object::meta_text(account, "uid"));
+    let asked = object::meta_text(request, "uid");
+    if !asked.is_empty() && asked != uid {
+        // Upstream names the kind in the place of a resource.
+        let resource = GroupResource::new(kind.gvk.group.clone(), kind.gvk.kind.clone());
+        let why =
+            format!("the UID in the token request ({asked}) does not match the UID of the service account ({uid})");
+        return Err(Status::conflict(&resource, name, why));
+    }
+    let metadata = object::metadata_mut(request);
+    for (key, value) in [("name", name), ("namespace", object::namespace(account)), ("uid", uid)] {
+        metadata.insert(key.into(), value.into());
+    }
+    Ok(())
+}
+
+fn check_seconds(kind: &Kind, seconds: i64) -> Result<(), Status> {
     let why = match seconds {
         ..MIN_SECONDS => "may not specify a duration less than 10 minutes",
         MIN_SECONDS..=MAX_SECONDS => return Ok(()),
         _ => "may not specify a duration larger than 2^32 seconds",
     };
-    let cause = StatusCause {
-        reason: "FieldValueInvalid".into(),
-        message: format!("Invalid value: {seconds}: {why}"),
-        field: "spec.expirationSeconds".into(),
-    };
-    let kind = GroupKind { group: "authentication.k8s.io".into(), kind: "TokenRequest".into() };
-    Err(Status::invalid(&kind, name, vec![cause]))
+    // Upstream names no account here.
+    let cause = invalid("spec.expirationSeconds", &seconds.to_string(), why);
+    Err(Status::invalid(&kind.gvk.group_kind(), "", vec![cause]))
 }
 
-/// The Pod or Secret that a token is bound to, which must be there.
-async fn bound(api: &ApiServer, account: &ObjectKey, reference: &Value) -> Result<(String, String, String), Status> {
+/// The Pod, Node or Secret that a token is bound to, which must be there.
+async fn bound(api: &ApiServer, account: &ObjectKey, reference: &Value) -> Result<Bound, Status> {
     let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
-    let resource = match text("kind") {
-        "Pod" => "pods",
-        "Secret" => "secrets",
-        other => {
-            return Err(Status::bad_request(format!("cannot bind token for serviceaccount to object of type {other}")));
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    let (resource, scope) = match (group, text("kind")) {
+        ("", "Pod") => ("pods", account.scope.clone()),
+        ("", "Node") => ("nodes", Scope::Cluster),
+        ("", "Secret") => ("secrets", account.scope.clone()),
+        (_, kind) => {
+            let why = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+            return Err(Status::bad_request(why));
         }
     };
     let resource = GroupResource::new("", resource);
     let name = text("name").parse().map_err(|e: portolan_types::InvalidName| Status::bad_request(e.to_string()))?;
-    let key = ObjectKey { cluster: account.cluster, resource: resource.clone(), scope: account.scope.clone(), name };
+    let key = ObjectKey { cluster: account.cluster, resource, scope, name };
     let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
-    let stored = stored.ok_or_else(|| Status::not_found(&resource, &key.name))?;
-    if *key.resource.resource == *"pods" {
-        let pod = stored.record.to_value(stored.revision).map_err(|e| damaged(&key, &e))?;
-        if pod.pointer("/spec/serviceAccountName").and_then(Value::as_str) != Some(account.name.as_str()) {
-            return Err(Status::bad_request(format!(
-                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-                account.name.as_str()
-            )));
-        }
-    }
+    let stored = stored.ok_or_else(|| Status::not_found(&key.resource, &key.name))?;
     let uid = stored.record.header.uid.clone();
+    let found = Reference { name: key.name.as_str().to_owned(), uid: uid.clone() };
+    let bound = match &*key.resource.resource {
+        "pods" => {
+            let pod = stored.record.to_value(stored.revision).map_err(|e| damaged(&key, &e))?;
+            Bound::Pod { node: node_of(api, account, &pod).await?, pod: found }
+        }
+        "nodes" => Bound::Node(found),
+        _ => Bound::Secret(found),
+    };
     if !matches!(text("uid"), "") && text("uid") != uid {
-        let why = format!("the UID in the bound object reference ({}) does not match the UID in record", text("uid"));
-        return Err(Status::conflict(&resource, &key.name, why));
+        let why = format!(
+            "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
+            text("uid")
+        );
+        return Err(Status::conflict(&GroupResource::new("", text("kind")), &key.name, why));
     }
-    Ok((text("kind").to_owned(), key.name.as_str().to_owned(), uid))
+    Ok(bound)
+}
+
+/// The node of a pod that runs as the account. A node that is not there is told by its name alone.
+async fn node_of(api: &ApiServer, account: &ObjectKey, pod: &Value) -> Result<Option<Reference>, Status> {
+    let text = |key: &str| pod.get("spec").and_then(|spec| spec.get(key)).and_then(Value::as_str).unwrap_or_default();
+    if text("serviceAccountName") != account.name.as_str() {
+        return Err(Status::bad_request(format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+            account.name.as_str()
+        )));
+    }
+    // What is no name is the name of no node.
+    let Ok(name) = text("nodeName").parse::<ObjectName>() else {
+        return Ok(None);
+    };
+    let resource = GroupResource::new("", "nodes");
+    let key = ObjectKey { cluster: account.cluster, resource, scope: Scope::Cluster, name };
+    let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
+    let uid = stored.map(|stored| stored.record.header.uid.clone()).unwrap_or_default();
+    Ok(Some(Reference { name: key.name.as_str().to_owned(), uid }))
 }
 
 /// The key set of service account tokens.

@@ -136,6 +136,7 @@ async fn act(
         api.metrics.deprecated(&call.attributes);
         call.warn([text.to_owned()]);
     }
+    call.warn(call.identity.warning.map(str::to_owned));
     let answered = handlers::handle(api, &call, place).await;
     if answered.as_ref().is_err_and(finds_no_way) {
         call.warnings.lock().clear();

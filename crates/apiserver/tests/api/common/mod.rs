@@ -1,5 +1,6 @@
 //! The server in process, on a memory store.
 
+mod clock;
 mod faulty;
 mod webhook_server;
 
@@ -13,6 +14,7 @@ use portolan_types::Seams;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
+pub use clock::Hands;
 pub use faulty::Faulty;
 pub use webhook_server::{Reply, WebhookServer};
 
