@@ -210,18 +210,32 @@ impl Plane {
     /// # Errors
     /// When the rules refuse it, also by its preconditions, or the store fails.
     pub async fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<(), PlaneError> {
+        let _changing = self.changing(key);
+        if self.delete_once(kind, key, options).await? {
+            // It is marked, and may have been changed by others since.
+            let options = DeleteOptions { resource_version: None, ..options.clone() };
+            self.delete_once(kind, key, &options).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the object has been marked only, and has to go now.
+    async fn delete_once(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<bool, PlaneError> {
+        let mut goes_now = false;
         let modify = |object: &mut Value| -> Result<_, PlaneError> {
-            Ok(match lifecycle::prepare_delete(&self.context(), kind, object, options)? {
+            let deletion = lifecycle::prepare_delete(&self.context(), kind, object, options)?;
+            goes_now = matches!(deletion, Deletion::MarkAndRemove(_));
+            Ok(match deletion {
                 Deletion::Already(_) => store::Step::Keep,
                 Deletion::Remove(_) => store::Step::Delete,
-                Deletion::Mark(marked) => {
+                Deletion::Mark(marked) | Deletion::MarkAndRemove(marked) => {
                     *object = marked;
                     store::Step::Write
                 }
             })
         };
-        let _changing = self.changing(key);
-        self.objects.modify(key, modify).await.map(drop)
+        self.objects.modify(key, modify).await?;
+        Ok(goes_now)
     }
 
     /// As [`Plane::change`], but as the cluster's own machinery does it: no validation, no generation, no removal. For what no

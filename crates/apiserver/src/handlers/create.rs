@@ -13,11 +13,11 @@ use crate::{
     options::WriteOptions,
 };
 
-use super::{body, eviction, reviews};
+use super::{binding, body, reviews};
 
 pub(super) async fn create(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     if target.kind.gvk.group.is_empty() && &*target.kind.resource == "bindings" {
-        return eviction::bind_named(api, call, target).await;
+        return binding::bind_named(api, call, target).await;
     }
     if target.kind.is_only_created() {
         return reviews::answer(api, call, target).await;

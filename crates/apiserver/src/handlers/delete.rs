@@ -19,6 +19,7 @@ use crate::{
     call::{Call, Target, method_not_allowed},
     encode,
     encode::{Deletions, Shape, media_of, tree},
+    errors::status_for,
     objects::{Commit, CommitError, Found, read_list},
     options::ListOptions,
 };
@@ -88,26 +89,13 @@ pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
     let options = options(call, target)?;
     warn_of_pods(call, target, &options);
     let (key, found) = api.found(call, target).await?;
-    match delete(api, call, target, &key, found, &options).await? {
-        Deleted::Gone(last, Some(at)) if returns_deleted(target) => {
+    match delete(api, call, target, (&key, found), (&options, Admission::Asked)).await? {
+        Deleted::Gone(last, Some(at)) if target.kind.returns_deleted() => {
             encode::value(&shape, 200, encode::with_revision(last, at))
         }
-        Deleted::Gone(last, None) if returns_deleted(target) => encode::value(&shape, 200, last),
+        Deleted::Gone(last, None) if target.kind.returns_deleted() => encode::value(&shape, 200, last),
         Deleted::Gone(last, _) => Ok(encode::status_object(shape.accepted.media, 200, &success(target, &last))),
         Deleted::Marked(object) => encode::value(&shape, 200, object),
-    }
-}
-
-/// Kinds whose deletion is answered with the object, as upstream's storage of them is configured.
-fn returns_deleted(target: &Target) -> bool {
-    let core = ["namespaces", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "resourcequotas"];
-    let storage = ["csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses"];
-    let resource = &*target.kind.resource;
-    match &*target.kind.gvk.group {
-        "" => core.contains(&resource) || matches!(resource, "serviceaccounts" | "services"),
-        "storage.k8s.io" => storage.contains(&resource),
-        "resource.k8s.io" => true,
-        _ => false,
     }
 }
 
@@ -129,14 +117,22 @@ pub(super) fn success(target: &Target, last: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
+/// Who has a say in a deletion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Webhooks and policies for deletions.
+    Asked,
+    /// Nobody more: upstream deletes what is evicted without them (`registry/core/pod/storage/eviction.go`).
+    Passed,
+}
+
 /// Deletes one object.
 pub(super) async fn delete(
     api: &ApiServer,
     call: &Call,
     target: &Target,
-    key: &ObjectKey,
-    found: Found,
-    options: &DeleteOptions,
+    (key, found): (&ObjectKey, Found),
+    (options, admission): (&DeleteOptions, Admission),
 ) -> Result<Deleted, Status> {
     if bootstrap::is_shared(&key.resource, &key.name) {
         let why = "it belongs to every logical cluster; change what it allows instead of deleting it";
@@ -144,7 +140,7 @@ pub(super) async fn delete(
     }
     let mut found = found;
     for attempt in 1.. {
-        match delete_once(api, call, target, key, &found, options).await {
+        match delete_once(api, call, target, (key, &found), (options, admission)).await {
             Err(CommitError::Raced(_)) if attempt < ATTEMPTS => {
                 let again = api.find(call, target, key).await?;
                 found = again.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
@@ -159,37 +155,65 @@ async fn delete_once(
     api: &ApiServer,
     call: &Call,
     target: &Target,
-    key: &ObjectKey,
-    found: &Found,
-    options: &DeleteOptions,
+    (key, found): (&ObjectKey, &Found),
+    (options, admission): (&DeleteOptions, Admission),
 ) -> Result<Deleted, CommitError> {
     let old = tree(target, &found.stored)?;
     let context = WriteContext { table: &target.table, seams: &api.seams };
     let request = call.asks(target, Operation::Delete, (&key.name, ""), options.dry_run);
     let request = Request { sent: Sent::Delete(options), ..request };
-    api.admission.admit_removal(api, &request, &old).await?;
-    let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
-    if let Deletion::Already(object) = deletion {
-        return Ok(Deleted::Marked(object));
+    if admission == Admission::Asked {
+        api.admission.admit_removal(api, &request, &old).await?;
     }
+    let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
     let mut commit = Commit::new(key.clone(), found.expect, None);
     match deletion {
+        Deletion::Already(object) => Ok(Deleted::Marked(object)),
         Deletion::Mark(object) if options.dry_run => Ok(Deleted::Marked(object)),
+        Deletion::Remove(last) | Deletion::MarkAndRemove(last) if options.dry_run => Ok(Deleted::Gone(last, None)),
         Deletion::Mark(object) => {
             commit.record = Some(api.stored_form(call.cluster.id, target, &object).await?);
             api.admission.doom(api, &request, &object, &mut commit);
             let stored = commit.run(api, Some(&found.stored)).await?;
             Ok(Deleted::Marked(encode::with_revision(object, stored.revision)))
         }
-        Deletion::Remove(last) | Deletion::Already(last) => {
-            if !options.dry_run {
-                api.admission.clear(api, &request, &old, &mut commit).await?;
-                let gone = commit.run(api, Some(&found.stored)).await?;
-                return Ok(Deleted::Gone(last, Some(gone.revision)));
-            }
-            Ok(Deleted::Gone(last, None))
+        Deletion::MarkAndRemove(last) => {
+            commit.record = Some(api.stored_form(call.cluster.id, target, &last).await?);
+            let marked = commit.run(api, Some(&found.stored)).await?;
+            let went = remove_marked(api, &request, &last, marked).await?;
+            Ok(Deleted::Gone(last, Some(went)))
+        }
+        Deletion::Remove(last) => {
+            api.admission.clear(api, &request, &old, &mut commit).await?;
+            let gone = commit.run(api, Some(&found.stored)).await?;
+            Ok(Deleted::Gone(last, Some(gone.revision)))
         }
     }
+}
+
+/// Removes what this very deletion has marked; when it went. That is decided: neither who writes it in between changes that, nor
+/// who removes it first (upstream's `ignoreNotFound`).
+async fn remove_marked(
+    api: &ApiServer,
+    request: &Request<'_>,
+    last: &Value,
+    marked: StoredObject,
+) -> Result<ResourceVersion, Status> {
+    let (key, uid, mut stored) = (marked.key.clone(), marked.record.header.uid.clone(), marked);
+    for _ in 0..ATTEMPTS {
+        let mut commit = Commit::new(key.clone(), Expect::At(stored.revision), None);
+        api.admission.clear(api, request, last, &mut commit).await?;
+        match commit.run(api, Some(&stored)).await {
+            Err(CommitError::Raced(_)) => {}
+            done => return done.map(|gone| gone.revision).map_err(CommitError::into_status),
+        }
+        let again = api.store.get(&key).await.map_err(|e| status_for(&e))?;
+        match again.filter(|again| again.record.header.uid == uid) {
+            Some(again) => stored = again,
+            None => return Ok(stored.revision),
+        }
+    }
+    Err(Status::modified(&key.resource, &key.name))
 }
 
 pub(super) async fn collection(
@@ -225,7 +249,7 @@ pub(super) async fn collection(
     writer.answer()
 }
 
-/// What others delete meanwhile is as good as deleted; shared objects stay.
+/// What others have deleted meanwhile is as good as deleted, and told; shared objects stay.
 async fn delete_listed(
     api: &ApiServer,
     call: &Call,
@@ -242,9 +266,9 @@ async fn delete_listed(
     let listed = tree(&own, &stored)?;
     let expect = Expect::At(stored.revision);
     let found = Found::current(stored, expect);
-    match delete(api, call, &own, &key, found, options).await {
+    match delete(api, call, &own, (&key, found), (options, Admission::Asked)).await {
         Ok(Deleted::Gone(..) | Deleted::Marked(_)) => Ok(Some(listed)),
-        Err(failure) if failure.code() == 404 => Ok(None),
+        Err(failure) if failure.code() == 404 => Ok(Some(listed)),
         Err(failure) => Err(failure),
     }
 }

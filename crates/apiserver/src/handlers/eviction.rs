@@ -1,17 +1,21 @@
-//! `pods/eviction`, `pods/binding` and `bindings`.
+//! `pods/eviction`.
 
 use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::{
-    decode,
-    lifecycle::{self, DeleteOptions, WriteContext},
+    apply,
+    decode::{self, MediaType},
+    lifecycle::{
+        self, DeleteOptions, Update, WriteContext,
+        eviction::{self, Leave},
+    },
+    protobuf,
 };
 use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, Write};
 use portolan_types::{
-    GroupResource, LabelSelector, Reason, Record, Status, StatusCause,
-    labels::LabelSelectorSpec,
-    object::{self, child_mut},
+    GroupKind, GroupResource, GroupVersionKind, LabelSelector, ObjectKey, Reason, Record, Status,
+    labels::LabelSelectorSpec, object,
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -19,113 +23,241 @@ use serde_json::{Value, json};
 use crate::{
     ApiServer, Body,
     admission::Operation,
-    call::{Call, Target, method_not_allowed},
+    call::{Call, Target},
     encode::{self, Media, OBJECT_TYPES, Offer, media_of, negotiate, tree},
     errors::{damaged, status_for},
-    objects::{WRITE_ATTEMPTS, Writer},
+    objects::{Commit, Found, WRITE_ATTEMPTS},
     options::WriteOptions,
 };
 
-use super::{body, delete};
+use super::{delete, invalid};
 
-/// Deletes a pod if its disruption budgets allow.
+/// Who upstream says has changed the status of budgets: it is the server itself that evicts.
+const SERVER: &str = "kube-apiserver";
+
+/// Deletes a pod if its disruption budget allows.
 pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let media = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?.media;
-    let mut eviction = decode_as(call, target, "policy", "v1", "Eviction")?;
-    if object::name(&eviction) != call.captures.name {
+    let write = WriteOptions::of(call)?;
+    let mut asked = decoded(call, target, &write)?;
+    lifecycle::wipe_system_fields(&mut asked);
+    lifecycle::match_namespace(&target.kind, &mut asked, target.namespace.as_deref())?;
+    let request = call.asks(target, Operation::Create, (&call.captures.name, "eviction"), write.dry_run);
+    api.admission.mutate_passing(api, &request, &mut asked).await?;
+    if object::name(&asked) != call.captures.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let mut options = match eviction.get("deleteOptions").filter(|o| !o.is_null()) {
-        Some(value) => DeleteOptions::from_value(value)?,
-        None => DeleteOptions::default(),
-    };
-    options.dry_run |= WriteOptions::of(call)?.dry_run;
-    let request = call.asks(target, Operation::Create, (&call.captures.name, "eviction"), options.dry_run);
-    api.admission.admit_passing(api, &request, &mut eviction).await?;
-    let (key, found) = api.found(call, target).await?;
-    let pod = tree(target, &found.stored)?;
-    let is_over =
-        matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed" | "Pending"));
-    if !is_over && !object::is_deleting(&pod) {
-        spend_budgets(api, call, target, &pod, options.dry_run).await?;
+    check_unsafe(&asked)?;
+    let options = options(&mut asked, write.dry_run)?;
+    api.admission.validate_passing(api, &request, &asked).await?;
+    let eviction = Eviction { api, call, target, options };
+    let (key, mut found) = api.found(call, target).await?;
+    for attempt in 1.. {
+        let pod = tree(target, &found.stored)?;
+        if !eviction::needs_no_leave(&pod) {
+            break;
+        }
+        let as_it_is = eviction::may_come_to_need_leave(&pod).then_some(&pod);
+        match eviction.disrupt(&key, found, as_it_is).await {
+            Err(failure) if eviction.tries_again(&failure) && attempt < WRITE_ATTEMPTS => {}
+            done => return done.map(|()| made(media)),
+        }
+        found = api.found(call, target).await?.1;
     }
-    delete::delete(api, call, target, &key, found, &options).await?;
-    Ok(made(media))
+    eviction.with_leave(&key, found).await.map(|said| match said {
+        Said::Evicted => made(media),
+        Said::TooManyBudgets => too_many_budgets(media),
+    })
 }
 
-fn decode_as(call: &Call, target: &Target, group: &str, version: &str, kind: &str) -> Result<Value, Status> {
-    let schema = target.table.object_type(group, version, kind);
-    let schema = schema.ok_or_else(|| Status::internal(format!("no type {kind}")))?;
-    let decoded = decode::decode_type(&target.table, schema, media_of(call)?, &call.body)?;
+/// How the pod is to be deleted. What the request says of a dry run becomes part of the eviction, if that says nothing itself.
+fn options(asked: &mut Value, dry_run: bool) -> Result<DeleteOptions, Status> {
+    let Some(value) = asked.get_mut("deleteOptions").filter(|options| !options.is_null()) else {
+        return Ok(DeleteOptions { dry_run, ..DeleteOptions::default() });
+    };
+    let mut options = DeleteOptions::from_value(value)?;
+    if dry_run && !options.dry_run {
+        value["dryRun"] = json!(["All"]);
+        options.dry_run = true;
+    }
+    Ok(options)
+}
+
+/// What only the deletion of objects that cannot be read may ask.
+fn check_unsafe(asked: &Value) -> Result<(), Status> {
+    const FIELD: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    if asked.pointer(&format!("/deleteOptions/{FIELD}")) != Some(&Value::Bool(true)) {
+        return Ok(());
+    }
+    let kind = GroupKind { group: "policy".into(), kind: "Eviction".into() };
+    let why = "can not be set for pod eviction, try after removing the option";
+    let cause = invalid(format!("deleteOptions.{FIELD}"), "true", why);
+    Err(Status::invalid(&kind, object::name(asked), vec![cause]))
+}
+
+fn decoded(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value, Status> {
+    let media = media_of(call)?;
+    let decoded_as = |version: &str| {
+        let taken = GroupVersionKind::new("policy", version, "Eviction");
+        decode::decode_as(&target.table, &target.kind, taken, media, &call.body, options.validation)
+    };
+    let is_older = || match media {
+        MediaType::Protobuf => protobuf::type_of(&call.body).is_ok_and(|(version, _)| version == "policy/v1beta1"),
+        _ => decode::decode_any(media, &call.body).is_ok_and(|sent| sent["apiVersion"] == "policy/v1beta1"),
+    };
+    let decoded = match decoded_as("v1") {
+        // The older version has the same fields, and clients of before 1.22 know no other.
+        Err(_) if is_older() => decoded_as("v1beta1")?,
+        decoded => decoded?,
+    };
     call.warn(decoded.warnings);
     Ok(decoded.object)
 }
 
-/// Takes the pod off the budgets that cover it, which must allow that; when they change meanwhile, looks again. Two evictions
-/// at the same moment cannot spend the same allowance.
-async fn spend_budgets(
-    api: &ApiServer,
-    call: &Call,
-    target: &Target,
-    pod: &Value,
-    dry_run: bool,
-) -> Result<(), Status> {
-    for _ in 0..WRITE_ATTEMPTS {
-        let covering = covering_budgets(api, call, target, pod).await?;
-        if let Some((_, exhausted)) = covering.iter().find(|(_, budget)| allowed(budget) <= 0) {
-            return Err(refused(exhausted));
-        }
-        if covering.is_empty() || dry_run {
-            return Ok(());
-        }
-        let spent = covering.into_iter().map(|(stored, budget)| Write {
-            key: stored.key,
-            expect: Expect::At(stored.revision),
-            record: Some(Record::of(&without_one(budget, object::name(pod), &api.seams.now_text()))),
-        });
-        let transaction = Transaction { checks: Vec::new(), writes: spent.collect() };
-        match api.store.commit(transaction).await {
-            Ok(_) => return Ok(()),
-            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(status_for(&error)),
-        }
-    }
-    Err(Status::too_many_requests("the disruption budgets of the pod keep changing, please try again later", 10))
+/// How an eviction that had to ask for leave ended.
+enum Said {
+    Evicted,
+    TooManyBudgets,
 }
 
-async fn covering_budgets(
-    api: &ApiServer,
-    call: &Call,
-    target: &Target,
-    pod: &Value,
-) -> Result<Vec<(StoredObject, Value)>, Status> {
-    let Some(namespace) = target.namespace.clone() else { return Ok(Vec::new()) };
-    let resource = GroupResource::new("policy", "poddisruptionbudgets");
-    let scope = RangeScope::Namespace(call.cluster.id, resource, namespace);
-    let page = api.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?;
-    let mut covering = Vec::new();
-    for stored in page.objects {
-        let budget = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
-        if covers(&budget, pod) {
-            covering.push((stored, budget));
+/// An eviction that admission has let pass.
+struct Eviction<'a> {
+    api: &'a ApiServer,
+    call: &'a Arc<Call>,
+    target: &'a Target,
+    options: DeleteOptions,
+}
+
+impl Eviction<'_> {
+    fn context(&self) -> WriteContext<'_> {
+        WriteContext { table: &self.target.table, seams: &self.api.seams }
+    }
+
+    /// Somebody was faster, and the client has not said which state it means.
+    fn tries_again(&self, failure: &Status) -> bool {
+        failure.reason() == Reason::Conflict && self.options.resource_version.is_none()
+    }
+
+    /// Evicts a pod that a budget may cover.
+    async fn with_leave(&self, key: &ObjectKey, found: Found) -> Result<Said, Status> {
+        let pod = tree(self.target, &found.stored)?;
+        let mut budgets = self.covering(&pod).await?;
+        if budgets.len() > 1 {
+            return Ok(Said::TooManyBudgets);
+        }
+        let Some(budget) = budgets.pop() else {
+            return self.disrupt(key, found, None).await.map(|()| Said::Evicted);
+        };
+        let name = budget.key.name.clone();
+        let is_counted = self.spend(&pod, budget).await?;
+        match self.disrupt(key, found, (!is_counted).then_some(&pod)).await {
+            Err(failure) if !is_counted && self.tries_again(&failure) => Err(eviction::still_processed(name.as_str())),
+            done => done.map(|()| Said::Evicted),
         }
     }
-    Ok(covering)
-}
 
-fn allowed(budget: &Value) -> i64 {
-    budget.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0)
-}
-
-/// The budget when the pod is on its way. Whoever keeps the status finds the pod among the disrupted ones.
-fn without_one(mut budget: Value, pod: &str, now: &str) -> Value {
-    let left = allowed(&budget) - 1;
-    if let Some(top) = budget.as_object_mut() {
-        let status = child_mut(top, "status");
-        status.insert("disruptionsAllowed".into(), left.into());
-        child_mut(status, "disruptedPods").insert(pod.to_owned(), now.into());
+    /// The budgets that cover a pod, two of them at most.
+    async fn covering(&self, pod: &Value) -> Result<Vec<StoredObject>, Status> {
+        let Some(namespace) = self.target.namespace.clone() else { return Ok(Vec::new()) };
+        let resource = GroupResource::new("policy", "poddisruptionbudgets");
+        let scope = RangeScope::Namespace(self.call.cluster.id, resource, namespace);
+        let (mut slice, mut covering) = (RangeRequest::slices(scope), Vec::new());
+        loop {
+            let page = self.api.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+            let next = slice.next(&page);
+            for stored in page.objects {
+                if covers(&read(&stored)?, pod) {
+                    covering.push(stored);
+                }
+                if covering.len() > 1 {
+                    return Ok(covering);
+                }
+            }
+            match next {
+                Some(next) => slice = next,
+                None => return Ok(covering),
+            }
+        }
     }
-    budget
+
+    /// Takes the pod off its budget, which must allow that; when it changes meanwhile, looks again: two evictions at the same
+    /// moment cannot spend the same allowance. `false` when the budget does not count on the pod.
+    async fn spend(&self, pod: &Value, mut stored: StoredObject) -> Result<bool, Status> {
+        for _ in 0..WRITE_ATTEMPTS {
+            let budget = read(&stored)?;
+            let Leave::Spent(mut spent) = eviction::ask(&self.context(), pod, &budget)? else { return Ok(false) };
+            if self.options.dry_run {
+                return Ok(true);
+            }
+            self.track(&budget, &mut spent);
+            let (key, expect) = (stored.key.clone(), Expect::At(stored.revision));
+            let writes = vec![Write { key, expect, record: Some(Record::of(&spent)) }];
+            match self.api.store.commit(Transaction { checks: Vec::new(), writes }).await {
+                Ok(_) => return Ok(true),
+                Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(status_for(&error)),
+            }
+            let again = self.api.store.get(&stored.key).await.map_err(|e| status_for(&e))?;
+            stored = again.ok_or_else(|| Status::not_found(&stored.key.resource, &stored.key.name))?;
+        }
+        Err(Status::modified(&stored.key.resource, &stored.key.name))
+    }
+
+    fn track(&self, old: &Value, new: &mut Value) {
+        let table = &self.target.table;
+        if let Some(kind) = table.resource("policy", "v1", "poddisruptionbudgets") {
+            apply::track_update(table, kind, Some(old), new, SERVER, Some("status"), &self.api.seams.now_text());
+        }
+    }
+
+    /// Says in the pod's status that it is evicted, and deletes it; as it is, if that is given.
+    async fn disrupt(&self, key: &ObjectKey, found: Found, as_it_is: Option<&Value>) -> Result<(), Status> {
+        let mut options = self.options.clone();
+        if let Some(pod) = as_it_is {
+            options.resource_version.get_or_insert_with(|| object::meta_text(pod, "resourceVersion").to_owned());
+        }
+        let mut found = found;
+        if !options.dry_run {
+            found = self.mark(key, found, &options).await?;
+            if let Some(at) = &mut options.resource_version {
+                *at = found.stored.revision.to_string();
+            }
+        }
+        let asked = (&options, delete::Admission::Passed);
+        delete::delete(self.api, self.call, self.target, (key, found), asked).await.map(drop)
+    }
+
+    async fn mark(&self, key: &ObjectKey, found: Found, options: &DeleteOptions) -> Result<Found, Status> {
+        let mut found = found;
+        for _ in 0..WRITE_ATTEMPTS {
+            let old = tree(self.target, &found.stored)?;
+            lifecycle::check_preconditions(&self.target.kind, &old, options)?;
+            let marked = eviction::evicted(&self.context(), &old);
+            let update = lifecycle::prepare_update(&self.context(), &self.target.kind, Some("status"), &old, marked)?;
+            let Update::Changed(marked) = update else { return Ok(found) };
+            let record = self.api.stored_form(self.call.cluster.id, self.target, &marked).await?;
+            let commit = Commit::new(key.clone(), found.expect, Some(record));
+            match commit.run(self.api, Some(&found.stored)).await {
+                Ok(stored) => {
+                    let expect = Expect::At(stored.revision);
+                    return Ok(Found::current(stored, expect));
+                }
+                Err(failure) => {
+                    let failure = failure.into_status();
+                    if failure.reason() != Reason::Conflict {
+                        return Err(failure);
+                    }
+                }
+            }
+            let again = self.api.find(self.call, self.target, key).await?;
+            found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))?;
+        }
+        Err(Status::modified(&self.target.resource(), &key.name))
+    }
+}
+
+fn read(stored: &StoredObject) -> Result<Value, Status> {
+    stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))
 }
 
 fn covers(budget: &Value, pod: &Value) -> bool {
@@ -134,76 +266,17 @@ fn covers(budget: &Value, pod: &Value) -> bool {
     selector.is_some_and(|selector| selector.matches(|key| object::label(pod, key)))
 }
 
-fn refused(budget: &Value) -> Status {
-    let number = |pointer: &str| budget.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
-    let message = format!(
-        "The disruption budget {} needs {} healthy pods and has {} currently",
-        object::name(budget),
-        number("/status/desiredHealthy"),
-        number("/status/currentHealthy")
-    );
-    let cause = StatusCause { reason: "DisruptionBudget".into(), message, field: String::new() };
-    let text = "Cannot evict pod as it would violate the pod's disruption budget.";
-    Status::new(Reason::TooManyRequests, text).with_cause(cause).retry_after(10)
-}
-
-/// Gives the pod of the URL its node.
-pub(super) async fn bind(api: &Arc<ApiServer>, call: &Arc<Call>, pods: &Target) -> Result<Response<Body>, Status> {
-    let kind = pods.table.resource("", "v1", "bindings").ok_or_else(Status::no_such_path)?.clone();
-    let bindings = Target { kind, ..pods.clone() };
-    bind_as(api, call, (&bindings, pods), Some(&call.captures.name)).await
-}
-
-/// Gives the pod that a Binding names its node: `POST` to `bindings`.
-pub(super) async fn bind_named(
-    api: &Arc<ApiServer>,
-    call: &Arc<Call>,
-    bindings: &Target,
-) -> Result<Response<Body>, Status> {
-    if bindings.namespace.is_none() {
-        return Err(method_not_allowed());
-    }
-    let kind = bindings.table.resource("", "v1", "pods").ok_or_else(Status::no_such_path)?.clone();
-    let pods = Target { kind, ..bindings.clone() };
-    bind_as(api, call, (bindings, &pods), None).await
-}
-
-async fn bind_as(
-    api: &Arc<ApiServer>,
-    call: &Arc<Call>,
-    (bindings, pods): (&Target, &Target),
-    name: Option<&str>,
-) -> Result<Response<Body>, Status> {
-    let media = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?.media;
-    let options = WriteOptions::of(call)?;
-    let mut binding = body::decode(call, bindings, options.validation, None)?;
-    lifecycle::match_namespace(&bindings.kind, &mut binding, bindings.namespace.as_deref())?;
-    if name.is_some_and(|name| object::name(&binding) != name) {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
-    }
-    if name.is_none() {
-        // What is new has none yet.
-        object::metadata_mut(&mut binding).remove("uid");
-    }
-    lifecycle::check_binding(&binding)?;
-    if object::name(&binding).is_empty() {
-        return Err(Status::bad_request("Name parameter required."));
-    }
-    let key = pods.key(call, object::name(&binding))?;
-    // Through the pod it is the pod's subresource, by itself a resource.
-    let (asked, subresource) = if name.is_some() { (pods, "binding") } else { (bindings, "") };
-    let request = call.asks(asked, Operation::Create, (&key.name, subresource), options.dry_run);
-    api.admission.admit_passing(api, &request, &mut binding).await?;
-    let found = api.find(call, pods, &key).await?;
-    let found = found.ok_or_else(|| Status::not_found(&pods.resource(), &key.name))?;
-    let writer = Writer { api, call, target: pods, options: &options, applied: false };
-    let context = WriteContext { table: &pods.table, seams: &api.seams };
-    writer.change(&key, found, Some("binding"), &|pod| lifecycle::bind(&context, pod, &binding)).await?;
-    Ok(made(media))
+/// Upstream gives this failure no reason.
+fn too_many_budgets(media: Media) -> Response<Body> {
+    let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": 500,
+    });
+    encode::status_object(media, 500, &status)
 }
 
 /// What is done is answered as if it had been made.
-fn made(media: Media) -> Response<Body> {
+pub(super) fn made(media: Media) -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     encode::status_object(media, 201, &status)
 }

@@ -1,5 +1,6 @@
 //! What answers a route. A handler sees an authorized call only.
 
+mod binding;
 mod body;
 mod create;
 mod delete;

@@ -11,7 +11,7 @@ use crate::{
     limits::Place,
 };
 
-use super::{eviction, patch, read, scale, streams, token, update};
+use super::{binding, eviction, patch, read, scale, streams, token, update};
 
 pub(super) async fn handle(
     api: &Arc<ApiServer>,
@@ -28,7 +28,7 @@ pub(super) async fn handle(
     match (name, verb) {
         ("scale", _) => scale::handle(api, call, &target).await,
         ("eviction", _) => eviction::evict(api, call, &target).await,
-        ("binding", _) => eviction::bind(api, call, &target).await,
+        ("binding", _) => binding::bind(api, call, &target).await,
         ("token", _) => token::request(api, call, &target).await,
         ("log" | "exec" | "attach" | "portforward", _) => streams::open(api, call, &target, place).await,
         ("proxy", _) => Err(streams::no_proxy(&target, call)),

@@ -1,6 +1,6 @@
 //! Who may do what, and where.
 
-use crate::common::{Client, MAPS, Plane, config_map, user};
+use crate::common::{Client, Hands, MAPS, Plane, config_map, user};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
@@ -149,6 +149,96 @@ async fn nobody_grants_what_they_do_not_hold() {
 }
 
 #[tokio::test]
+async fn roles_of_more_than_one_holds_are_not_changed_nor_aggregated() {
+    const AGGREGATE: &str = "must have cluster-admin privileges to use the aggregationRule";
+    const GRANT: &str = "is attempting to grant RBAC permissions not currently held";
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let roles = format!("{RBAC}/clusterroles");
+    let rule = |groups: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [groups], "resources": [resource], "verbs": verbs});
+    let keeper = rule("rbac.authorization.k8s.io", "clusterroles", &["get", "create", "update", "patch"]);
+    let collected = json!({"clusterRoleSelectors": [{"matchLabels": {"collected": "true"}}]});
+    for (name, body) in [
+        ("keeper", json!({"rules": [keeper]})),
+        ("strong", json!({"rules": [rule("", "secrets", &["get"])]})),
+        ("gathers", json!({"aggregationRule": collected})),
+        ("weak", json!({"rules": []})),
+    ] {
+        let mut role = body;
+        role["metadata"] = json!({"name": name});
+        admin.post(&roles, role).await.expect(201);
+    }
+    admin.post(&format!("{RBAC}/clusterrolebindings"), binding("b", "ann", "keeper")).await.expect(201);
+    let labels = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}});
+    for (case, name, change, says) in [
+        ("labels, by which it becomes part of others", "strong", labels.clone(), GRANT),
+        ("a rule that collects from others", "weak", json!({"aggregationRule": collected}), AGGREGATE),
+        ("no such rule any more", "gathers", json!({"aggregationRule": null}), AGGREGATE),
+        ("labels of a role that collects", "gathers", labels.clone(), AGGREGATE),
+    ] {
+        let refused = ann.merge(&format!("{roles}/{name}"), change).await;
+        assert_eq!(refused.code, 403, "{case}: {}", refused.text());
+        let said = refused.message();
+        assert!(
+            said.starts_with(&format!("clusterroles.rbac.authorization.k8s.io \"{name}\" is forbidden: ")),
+            "{said}"
+        );
+        assert!(said.contains(says), "{case}: {said}");
+    }
+    let gathers = json!({"metadata": {"name": "new"}, "aggregationRule": collected});
+    assert!(ann.post(&roles, gathers).await.expect(403).message().ends_with(AGGREGATE));
+    ann.merge(&format!("{roles}/weak"), labels).await.expect(200);
+    let kept = json!({"metadata": {"finalizers": ["example.com/kept"]}});
+    ann.merge(&format!("{roles}/strong"), kept).await.expect(200);
+}
+
+#[tokio::test]
+async fn bindings_of_more_than_one_holds_are_not_changed() {
+    const GRANT: &str = "is attempting to grant RBAC permissions not currently held";
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let (roles, bindings) = (format!("{RBAC}/clusterroles"), format!("{RBAC}/clusterrolebindings"));
+    let rule = |groups: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [groups], "resources": [resource], "verbs": verbs});
+    let keeper = rule("rbac.authorization.k8s.io", "clusterrolebindings", &["get", "create", "update", "patch"]);
+    let secrets = rule("", "secrets", &["get"]);
+    let own = json!({"metadata": {"name": "keeper"}, "rules": [keeper, rule("", "configmaps", &["get"])]});
+    admin.post(&roles, own).await.expect(201);
+    let part = json!({
+        "metadata": {"name": "part", "labels": {"collected": "true"}},
+        "rules": [secrets],
+    });
+    admin.post(&roles, part).await.expect(201);
+    let gathers = json!({
+        "metadata": {"name": "gathers"},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"collected": "true"}}]},
+        "rules": [secrets],
+    });
+    admin.post(&roles, gathers).await.expect(201);
+    admin
+        .post(&roles, json!({"metadata": {"name": "weak"}, "rules": [rule("", "configmaps", &["get"])]}))
+        .await
+        .expect(201);
+    for (name, role) in [("b", "keeper"), ("of-weak", "weak"), ("of-gathers", "gathers")] {
+        admin.post(&bindings, binding(name, "ann", role)).await.expect(201);
+    }
+    admin.merge(&format!("{bindings}/of-gathers"), json!({"subjects": []})).await.expect(200);
+
+    let labels = json!({"metadata": {"labels": {"collected": "true"}}});
+    let more = json!({"subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}]});
+    for (case, change) in [("labels", labels.clone()), ("subjects", more.clone())] {
+        let refused = ann.merge(&format!("{bindings}/of-gathers"), change).await.expect(403).message();
+        let named = "clusterrolebindings.rbac.authorization.k8s.io \"of-gathers\" is forbidden: ";
+        assert!(refused.starts_with(named) && refused.contains(GRANT), "{case}: {refused}");
+        assert!(refused.ends_with(r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}"#), "{case}: {refused}");
+    }
+    ann.post(&bindings, binding("new", "ann", "gathers")).await.expect(403);
+    ann.merge(&format!("{bindings}/of-weak"), labels).await.expect(200);
+    ann.merge(&format!("{bindings}/of-weak"), more).await.expect(200);
+    let kept = json!({"metadata": {"finalizers": ["example.com/kept"]}});
+    ann.merge(&format!("{bindings}/of-gathers"), kept).await.expect(200);
+}
+
+#[tokio::test]
 async fn shared_roles_are_there_until_they_are_written() {
     let plane = Plane::new().await;
     let admin = plane.admin();
@@ -229,6 +319,114 @@ async fn a_service_accounts_token_is_good_at_home_only() {
     }
     inside.delete(&format!("{accounts}/bot")).await.expect(200);
     assert_eq!(ask("/clusters/root:a/api", &token).await, 401, "an account that is gone has no tokens");
+}
+
+#[tokio::test]
+async fn a_token_that_dies_with_a_pod_tells_the_node_the_pod_is_on() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let (accounts, pods) = ("/api/v1/namespaces/default/serviceaccounts", "/api/v1/namespaces/default/pods");
+    admin.post(accounts, json!({"metadata": {"name": "bot"}})).await.expect(201);
+    let node = admin.post("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).await.expect(201).json();
+    for (pod, on) in [("known", Some("n1")), ("unknown", Some("n2")), ("nowhere", None)] {
+        let spec = json!({"serviceAccountName": "bot", "nodeName": on, "containers": [{"name": "c", "image": "i"}]});
+        admin.post(pods, json!({"metadata": {"name": pod}, "spec": spec})).await.expect(201);
+    }
+    let told = |pod: &'static str| {
+        let admin = admin.clone();
+        async move {
+            let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod});
+            let request = json!({"spec": {"boundObjectRef": bound}});
+            let made = admin.post(&format!("{accounts}/bot/token"), request).await.expect(201).json();
+            let review = json!({"spec": {"token": made["status"]["token"]}});
+            let review = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review).await.expect(201).json();
+            assert_eq!(review["status"]["authenticated"], true, "{pod}: {review}");
+            let extra = review["status"]["user"]["extra"].clone();
+            let of = |key: &str| extra[format!("authentication.kubernetes.io/{key}")][0].clone();
+            assert_eq!(of("pod-name"), pod);
+            (of("node-name"), of("node-uid"))
+        }
+    };
+    assert_eq!(told("known").await, (json!("n1"), node["metadata"]["uid"].clone()));
+    assert_eq!(told("unknown").await, (json!("n2"), json!(null)), "a node that is not there is told by its name");
+    assert_eq!(told("nowhere").await, (json!(null), json!(null)));
+}
+
+#[tokio::test]
+async fn a_pods_default_token_goes_on_for_a_year_and_not_after_the_pod() {
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+    let hands = Hands::now();
+    let plane = Plane::with(|config| config.seams = hands.seams()).await;
+    let admin = plane.admin();
+    let (accounts, pods) = ("/api/v1/namespaces/default/serviceaccounts", "/api/v1/namespaces/default/pods");
+    admin.post(accounts, json!({"metadata": {"name": "bot"}})).await.expect(201);
+    let spec = json!({"serviceAccountName": "bot", "nodeName": "n1", "containers": [{"name": "c", "image": "i"}]});
+    let kept = json!({"metadata": {"name": "p", "finalizers": ["example.dev/stay"]}, "spec": spec});
+    admin.post(pods, kept).await.expect(201);
+    let token = async |seconds: i64, audiences: Value| {
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
+        let spec = json!({"boundObjectRef": bound, "expirationSeconds": seconds, "audiences": audiences});
+        let made = admin.post(&format!("{accounts}/bot/token"), json!({"spec": spec})).await.expect(201).json();
+        made["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let claims = |token: &str| -> Value {
+        let part = token.split('.').nth(1).unwrap();
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+    };
+    let life = |claims: &Value| claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap();
+    let by_default = token(3607, Value::Null).await;
+    let said = claims(&by_default);
+    assert_eq!(life(&said), 365 * 24 * 3600);
+    assert_eq!(said["kubernetes.io"]["warnafter"].as_i64(), Some(said["iat"].as_i64().unwrap() + 3607));
+    for (seconds, audiences) in [(3606, Value::Null), (3607, json!(["vault"]))] {
+        let said = claims(&token(seconds, audiences).await);
+        assert_eq!((life(&said), &said["kubernetes.io"]["warnafter"]), (seconds, &Value::Null));
+    }
+
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let is_good = async || {
+        let review = json!({"spec": {"token": by_default}});
+        admin.post(reviews, review).await.expect(201).json()["status"]["authenticated"] == true
+    };
+    hands.forward(2 * 3600);
+    assert!(is_good().await);
+    admin.send("DELETE", &format!("{pods}/p"), &[], r#"{"gracePeriodSeconds": 30}"#).await.expect(200);
+    hands.forward(30 + 60);
+    assert!(is_good().await, "a minute is for clocks that differ");
+    hands.forward(1);
+    assert!(!is_good().await, "the pod was to be gone, whatever keeps it");
+}
+
+#[tokio::test]
+async fn a_token_request_is_validated_as_it_will_be_answered() {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin.post(accounts, json!({"metadata": {"name": "bot"}})).await.expect(201);
+    let tokens = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["serviceaccounts/token"], "operations": ["CREATE"]});
+    let says = "object.metadata.name + ' ' + object.metadata.namespace + ' ' + string(has(object.metadata.uid)) + ' ' \
+                + string(has(object.metadata.creationTimestamp)) + ' ' + string(size(object.spec.audiences))";
+    let spec = json!({
+        "matchConstraints": {"resourceRules": [tokens]},
+        "validations": [{"expression": "object.spec.expirationSeconds != 601", "messageExpression": says}],
+    });
+    admin
+        .post(&format!("{GROUP}/validatingadmissionpolicies"), json!({"metadata": {"name": "p"}, "spec": spec}))
+        .await
+        .expect(201);
+    let bound = json!({"policyName": "p", "validationActions": ["Deny"]});
+    admin
+        .post(&format!("{GROUP}/validatingadmissionpolicybindings"), json!({"metadata": {"name": "b"}, "spec": bound}))
+        .await
+        .expect(201);
+    let path = format!("{accounts}/bot/token");
+    let refused = admin.post(&path, json!({"spec": {"expirationSeconds": 601}})).await.expect(422).message();
+    assert!(refused.ends_with("denied request: bot default true true 1"), "{refused}");
+    // What is not valid is told before anybody is asked.
+    let refused = admin.post(&path, json!({"spec": {"expirationSeconds": 10}})).await.expect(422).message();
+    assert!(refused.contains("may not specify a duration less than 10 minutes"), "{refused}");
+    admin.post(&path, json!({"spec": {}})).await.expect(201);
 }
 
 #[tokio::test]
@@ -334,6 +532,74 @@ async fn a_watch_ends_when_the_right_to_it_does() {
     assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)));
     assert!(started.elapsed() <= std::time::Duration::from_secs(11));
     assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test]
+async fn a_token_is_good_as_long_as_its_secret_holds_it() {
+    use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let made = workspace(&admin, "a").await;
+    let inside = admin.at("root:a");
+    let (accounts, secrets) = ("/api/v1/namespaces/default/serviceaccounts", "/api/v1/namespaces/default/secrets");
+    let account = inside.post(accounts, json!({"metadata": {"name": "bot"}})).await.expect(201).json();
+    let cluster: portolan_types::LogicalClusterId = made["spec"]["cluster"].as_str().unwrap().parse().unwrap();
+    let sign = |uid: &Value, secret: &str| {
+        let text = |text: &str| text.to_owned();
+        let uid = text(uid.as_str().unwrap());
+        let claims =
+            portolan_apiserver::authn::SecretClaims::new(cluster, text("default"), text("bot"), uid, text(secret));
+        plane.api.tokens().issue_for_secret(&claims).unwrap()
+    };
+    let uid = &account["metadata"]["uid"];
+    let token = sign(uid, "held");
+    let secret = |token: &str| {
+        json!({"metadata": {"name": "held", "annotations": {"kubernetes.io/service-account.name": "bot"}},
+            "type": "kubernetes.io/service-account-token", "data": {"token": BASE64.encode(token)}})
+    };
+    let ask = async |path: &str, token: &str| {
+        let request =
+            Request::get(path).header("authorization", format!("Bearer {token}")).body(Full::new(Bytes::new()));
+        let answer = portolan_apiserver::serve::answer_connection(plane.api.clone(), None, request.unwrap()).await;
+        answer.status().as_u16()
+    };
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 401, "no Secret holds it");
+    inside.post(secrets, secret(&token)).await.expect(201);
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 200);
+    assert_eq!(ask("/clusters/root/api", &token).await, 401, "it is good at home only");
+    assert_eq!(ask("/clusters/root:a/api", &sign(uid, "other")).await, 401, "that Secret is not there");
+    assert_eq!(ask("/clusters/root:a/api", &sign(&json!("another"), "held")).await, 401, "it is held by no such token");
+
+    let review = async |spec: Value| {
+        let spec = json!({"spec": spec});
+        inside.post("/apis/authentication.k8s.io/v1/tokenreviews", spec).await.expect(201).json()["status"].clone()
+    };
+    let good = review(json!({"token": token})).await;
+    assert_eq!(good["user"]["username"], "system:serviceaccount:default:bot");
+    assert_eq!(review(json!({"token": token, "audiences": ["elsewhere"]})).await["authenticated"], Value::Null);
+
+    let warned = async |token: &str| {
+        let request = Request::get("/clusters/root:a/api").header("authorization", format!("Bearer {token}"));
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let answer = portolan_apiserver::serve::answer_connection(plane.api.clone(), None, request).await;
+        answer.headers().get("warning").map(|text| text.to_str().unwrap().to_owned())
+    };
+    assert_eq!(warned(&token).await, None);
+    let account = format!("{accounts}/bot");
+    inside.merge(&account, json!({"secrets": [{"name": "held"}]})).await.expect(200);
+    assert!(warned(&token).await.unwrap().contains("instead of auto-generated secret-based tokens."));
+
+    let held = format!("{secrets}/held");
+    let label = |since: Value| json!({"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": since}}});
+    inside.merge(&held, label(json!("2026-01-01"))).await.expect(200);
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 401, "it was put out of use");
+    inside.merge(&held, label(Value::Null)).await.expect(200);
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 200);
+    inside.merge(&held, json!({"data": {"token": BASE64.encode("another")}})).await.expect(200);
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 401, "its Secret holds another one");
+    inside.merge(&held, json!({"data": {"token": BASE64.encode(&token)}})).await.expect(200);
+    inside.delete(&format!("{accounts}/bot")).await.expect(200);
+    assert_eq!(ask("/clusters/root:a/api", &token).await, 401, "an account that is gone has no tokens");
 }
 
 #[tokio::test]

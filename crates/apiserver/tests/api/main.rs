@@ -11,6 +11,7 @@ mod conversion;
 mod custom;
 mod endpoints;
 mod fairness;
+mod forms;
 mod hooks;
 mod mutating;
 mod policies;

@@ -1,6 +1,9 @@
 //! Creating, changing and deleting objects.
 
-use crate::common::{MAPS, Plane, config_map};
+use crate::common::{Faulty, MAPS, Plane, config_map};
+use portolan_apiserver::ApiServerConfig;
+use portolan_store::{Expect, Transaction, Write};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
 use serde_json::json;
 
 #[tokio::test]
@@ -336,7 +339,7 @@ async fn evictions_cannot_spend_one_allowance_twice() {
     }
     let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}});
     admin.post(budgets, json!({"metadata": {"name": "x"}, "spec": spec})).await.expect(201);
-    let one = json!({"status": {"disruptionsAllowed": 1}});
+    let one = json!({"status": {"disruptionsAllowed": 1, "observedGeneration": 1}});
     admin.merge(&format!("{budgets}/x/status"), one).await.expect(200);
     let evict = |name: &'static str, query: &'static str| {
         let admin = admin.clone();
@@ -350,4 +353,135 @@ async fn evictions_cannot_spend_one_allowance_twice() {
     let budget = admin.get(&format!("{budgets}/x")).await.expect(200).json();
     assert_eq!(budget["status"]["disruptionsAllowed"], 0);
     assert_eq!(budget["status"]["disruptedPods"].as_object().map(serde_json::Map::len), Some(1));
+}
+
+#[tokio::test]
+async fn failures_that_time_alone_does_not_mend_name_no_time() {
+    let admin = Plane::new().await.admin();
+    let (pods, budgets) =
+        ("/api/v1/namespaces/default/pods", "/apis/policy/v1/namespaces/default/poddisruptionbudgets");
+    let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+    admin.post(pods, json!({"metadata": {"name": "a", "labels": {"app": "x"}}, "spec": spec})).await.expect(201);
+    admin.merge(&format!("{pods}/a/status"), json!({"status": {"phase": "Running"}})).await.expect(200);
+    let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}});
+    admin.post(budgets, json!({"metadata": {"name": "x"}, "spec": spec})).await.expect(201);
+    let eviction = format!("{pods}/a/eviction");
+    let evict = || admin.post(&eviction, json!({"metadata": {"name": "a"}}));
+
+    let later = evict().await.expect(429);
+    assert_eq!(later.headers["retry-after"], "10");
+    assert_eq!(later.json()["details"]["retryAfterSeconds"], 10);
+    let cause = "The disruption budget x is still being processed by the server.";
+    assert_eq!(later.json()["details"]["causes"], json!([{"reason": "DisruptionBudget", "message": cause}]));
+
+    let seen = json!({"status": {"observedGeneration": 1, "desiredHealthy": 2, "currentHealthy": 1}});
+    admin.merge(&format!("{budgets}/x/status"), seen).await.expect(200);
+    let mut stale = admin.post(MAPS, config_map("a", json!({}))).await.expect(201).json();
+    stale["metadata"]["resourceVersion"] = "1".into();
+    for (case, refused, code) in [
+        ("an eviction that a budget does not allow", evict().await, 429),
+        ("a stale write", admin.put(&format!("{MAPS}/a"), stale).await, 409),
+        ("twice the same name", admin.post(MAPS, config_map("a", json!({}))).await, 409),
+        ("what is not there", admin.get(&format!("{MAPS}/b")).await, 404),
+    ] {
+        let refused = refused.expect(code);
+        assert!(!refused.headers.contains_key("retry-after"), "{case}: {}", refused.text());
+        assert!(refused.json()["details"]["retryAfterSeconds"].is_null(), "{case}: {}", refused.text());
+    }
+    assert_eq!(admin.get(&format!("{pods}/a")).await.expect(200).json()["metadata"]["deletionTimestamp"], json!(null));
+}
+
+#[tokio::test]
+async fn an_owner_that_is_named_twice_is_one() {
+    let admin = Plane::new().await.admin();
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
+    let twice = json!([owner("u"), owner("v"), owner("u")]);
+    let once = json!([owner("u"), owner("v")]);
+    let owned = |name: &str| json!({"metadata": {"name": name, "ownerReferences": twice}});
+    let told = "duplicate UID(s) observed: u";
+    let created = admin.post(MAPS, owned("a")).await.expect(201);
+    admin.post(MAPS, config_map("b", json!({}))).await.expect(201);
+    let replaced = admin.put(&format!("{MAPS}/b"), owned("b")).await.expect(200);
+    for (case, answer) in [("created", created), ("replaced", replaced)] {
+        let warnings: Vec<_> = answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+        assert_eq!(warnings.len(), 1, "{case}: {warnings:?}");
+        assert!(
+            warnings[0].starts_with("299 - \".metadata.ownerReferences contains duplicate entries; "),
+            "{warnings:?}"
+        );
+        assert!(warnings[0].ends_with(&format!("{told}\"")), "{case}: {warnings:?}");
+        assert_eq!(answer.json()["metadata"]["ownerReferences"], once, "{case}");
+    }
+    let again = admin.put(&format!("{MAPS}/b"), json!({"metadata": {"name": "b", "ownerReferences": once}})).await;
+    assert!(!again.expect(200).headers.contains_key("warning"));
+}
+
+#[tokio::test]
+async fn a_pod_that_is_marked_to_go_at_once_goes_whoever_writes_it_in_between() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let store = Faulty::over(portolan_store::memory());
+    let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
+    let admin = plane.admin();
+    for case in ["written", "removed"] {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let made = admin.post(PODS, pod).await.expect(201).json();
+        let pods = GroupResource::new("", "pods");
+        let namespace = "default".parse().unwrap();
+        let key = ObjectKey::namespaced(LogicalClusterId::ROOT, pods, namespace, "p".parse().unwrap());
+        let mut other = made.clone();
+        other["metadata"]["labels"] = json!({"a": "b"});
+        other["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let record = (case == "written").then(|| Record::of(&other));
+        let writes = vec![Write { key: key.clone(), expect: Expect::Present, record }];
+        store.write_before_removal(Transaction { checks: Vec::new(), writes });
+        let options = json!({"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}});
+        let json = [("content-type", "application/json")];
+        let gone = admin.send("DELETE", &format!("{PODS}/p"), &json, options.to_string()).await;
+        assert_eq!(gone.code, 200, "{case}: {}", gone.text());
+        assert_eq!(gone.json()["metadata"]["uid"], made["metadata"]["uid"], "{case}");
+        admin.get(&format!("{PODS}/p")).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn an_eviction_holds_few_budgets_at_once() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let store = Faulty::over(portolan_store::memory());
+    let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
+    let admin = plane.admin();
+    let labels = json!({"app": "x"});
+    let pod =
+        json!({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.post(PODS, pod).await.expect(201);
+    admin.merge(&format!("{PODS}/p/status"), json!({"status": {"phase": "Running"}})).await.expect(200);
+    for n in 0..10 {
+        let selector = json!({"matchLabels": {"app": if n == 9 { "x" } else { "y" }}});
+        let budget = json!({"metadata": {"name": format!("b{n}"), "annotations": {"a": "x".repeat(100_000)}},
+            "spec": {"minAvailable": 1, "selector": selector}});
+        admin.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget).await.expect(201);
+    }
+    store.largest_read();
+    admin.post(&format!("{PODS}/p/eviction"), json!({"metadata": {"name": "p"}})).await.expect(429);
+    assert!(store.largest_read() <= portolan_store::SLICE_BYTES + 110_000);
+}
+
+#[tokio::test]
+async fn evictions_and_bindings_are_of_the_namespace_of_their_url() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let admin = Plane::new().await.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.post(PODS, pod).await.expect(201);
+    let metadata = json!({"name": "p", "namespace": "other"});
+    let binding = json!({"metadata": metadata, "target": {"kind": "Node", "name": "n"}});
+    for (path, object) in [
+        (format!("{PODS}/p/eviction"), json!({"metadata": metadata})),
+        (format!("{PODS}/p/binding"), binding.clone()),
+        ("/api/v1/namespaces/default/bindings".to_owned(), binding),
+    ] {
+        let refused = admin.post(&path, object).await.expect(400);
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        assert_eq!(refused.message(), why, "{path}");
+    }
+    let foreign = json!({"metadata": {"name": "p", "namespace": "default", "uid": "of-another"}});
+    admin.post(&format!("{PODS}/p/eviction"), foreign).await.expect(201);
 }

@@ -6,7 +6,7 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use super::WriteContext;
+use super::{WriteContext, pods};
 
 /// What a `Binding` must say.
 ///
@@ -78,18 +78,8 @@ fn bound(ctx: &WriteContext<'_>, pod: &Value, binding: &Value, node: &str) -> Va
         child_mut(fields, "spec").insert("nodeName".into(), node.into());
         let status = child_mut(fields, "status");
         status.remove("nominatedNodeName");
-        let now = ctx.seams.now_text();
-        let scheduled =
-            json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
-        match status.get_mut("conditions").and_then(Value::as_array_mut) {
-            Some(conditions) => {
-                conditions.retain(|condition| condition.get("type") != Some(&json!("PodScheduled")));
-                conditions.push(scheduled);
-            }
-            None => {
-                status.insert("conditions".into(), json!([scheduled]));
-            }
-        }
+        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
+        pods::put_condition(status, scheduled, &ctx.seams.now_text());
     }
     bound
 }

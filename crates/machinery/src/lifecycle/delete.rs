@@ -64,7 +64,7 @@ impl DeleteOptions {
                     let wrong = |_| Status::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"));
                     options.grace_period_seconds = Some(value.parse().map_err(wrong)?);
                 }
-                "orphanDependents" => orphan = Some(matches!(value, "" | "1" | "true")),
+                "orphanDependents" => orphan = Some(value != "0" && !value.eq_ignore_ascii_case("false")),
                 "propagationPolicy" => policy = Some(value),
                 "dryRun" => dry.push(value),
                 _ => {}
@@ -82,7 +82,6 @@ fn invalid(field: &str, reason: &str, message: String) -> Status {
 }
 
 fn propagation(orphan: Option<bool>, policy: Option<&str>) -> Result<Option<Propagation>, Status> {
-    let policy = policy.filter(|policy| !policy.is_empty());
     match (orphan, policy) {
         (Some(_), Some(policy)) => {
             let why = "orphanDependents and deletionPropagation cannot be both set";
@@ -114,8 +113,10 @@ fn dry_run(values: &[&str]) -> Result<bool, Status> {
 /// What a delete comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deletion {
-    /// The object goes at once. Its last state, in which a pod is marked.
+    /// The object goes at once. Its last state.
     Remove(Value),
+    /// A pod to which no time is left: it is to be stored like this, with its deletionTimestamp, and then goes at once.
+    MarkAndRemove(Value),
     /// The object is to be stored like this, with its deletionTimestamp, and goes later.
     Mark(Value),
     /// It is already on its way as asked: nothing is to be written. Its present state.
@@ -145,7 +146,8 @@ pub fn prepare_delete(
     }
     let mut new = old.clone();
     let now = ctx.seams.clock.now();
-    if is("", "Pod") && !give_grace(&mut new, options, now) {
+    let is_pod = is("", "Pod");
+    if is_pod && !give_grace(&mut new, options, now) {
         return Ok(Deletion::Already(new));
     }
     set_finalizers(kind, &mut new, options.propagation);
@@ -165,6 +167,7 @@ pub fn prepare_delete(
         object::metadata_mut(&mut new).remove("deletionGracePeriodSeconds");
     }
     Ok(match (is_removable(&new), new == *old) {
+        (true, false) if is_pod => Deletion::MarkAndRemove(new),
         (true, _) => Deletion::Remove(new),
         (false, true) => Deletion::Already(new),
         (false, false) => Deletion::Mark(new),
@@ -186,9 +189,14 @@ fn check_namespace(kind: &Kind, namespace: &Value, options: &DeleteOptions) -> R
     Ok(())
 }
 
-fn check_preconditions(kind: &Kind, old: &Value, options: &DeleteOptions) -> Result<(), Status> {
+/// What a deletion expects of the object, as it is now.
+///
+/// # Errors
+/// 409 when it is another one, or another state of it.
+pub fn check_preconditions(kind: &Kind, old: &Value, options: &DeleteOptions) -> Result<(), Status> {
     // Upstream names the kind here where it names the resource elsewhere.
-    let named = GroupResource::new(&*kind.gvk.group, &*kind.gvk.kind);
+    let called = kind.called();
+    let named = GroupResource::new(called.group, called.kind);
     let conflict = |why| Err(Status::conflict(&named, object::name(old), why));
     let uid = object::meta_text(old, "uid");
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {

@@ -9,6 +9,7 @@ mod binding;
 mod create;
 mod delete;
 mod devices;
+pub mod eviction;
 mod gates;
 mod pods;
 mod qos;
@@ -25,7 +26,9 @@ use serde_json::Value;
 
 pub use binding::{bind, check_binding};
 pub use create::{match_namespace, name_owners_once, prepare_create, wipe_system_fields};
-pub use delete::{DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, prepare_delete};
+pub use delete::{
+    DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, check_preconditions, prepare_delete,
+};
 pub(crate) use pods::profile_of_annotation;
 pub(crate) use qos::class_of as qos_class;
 pub(crate) use scale::{put_replicas, replicas_path};

@@ -1,7 +1,7 @@
 //! What the server works out of a pod itself: selectors that follow its labels, and profiles that annotations name.
 
 use portolan_types::object;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -89,6 +89,22 @@ pub(crate) fn profile_of_annotation(annotation: &str) -> Option<Value> {
     }
 }
 
+/// Puts a condition, which says nothing of its time, in the place of the one of its type. The time is that of its last change.
+pub(super) fn put_condition(status: &mut Map<String, Value>, mut condition: Value, now: &str) {
+    if !status.get("conditions").is_some_and(Value::is_array) {
+        status.insert("conditions".to_owned(), json!([]));
+    }
+    let Some(all) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
+    let place = all.iter().position(|known| known.get("type") == condition.get("type"));
+    let since = place.map(|at| &all[at]).filter(|known| known.get("status") == condition.get("status"));
+    let since = since.and_then(|known| known.get("lastTransitionTime")).filter(|time| time.is_string()).cloned();
+    condition["lastTransitionTime"] = since.unwrap_or_else(|| now.into());
+    match place {
+        Some(at) => all[at] = condition,
+        None => all.push(condition),
+    }
+}
+
 /// Status and conditions without a generation have been seen at the one that they had.
 pub(super) fn keep_observed_generation(old: &Value, new: &mut Value) {
     let seen =
@@ -158,6 +174,20 @@ mod tests {
             let found = &pod["spec"]["containers"][0]["securityContext"]["appArmorProfile"];
             assert_eq!(*found, expected, "{case}");
         }
+    }
+
+    #[test]
+    fn a_condition_keeps_its_place_and_time() {
+        let put = |status: &mut Value, kind: &str, is: &str, now: &str| {
+            put_condition(status.as_object_mut().unwrap(), json!({"type": kind, "status": is}), now);
+        };
+        let mut status = json!({});
+        put(&mut status, "A", "True", "1");
+        put(&mut status, "B", "True", "2");
+        put(&mut status, "A", "True", "3");
+        put(&mut status, "B", "False", "4");
+        let of = |kind: &str, is: &str, time: &str| json!({"type": kind, "status": is, "lastTransitionTime": time});
+        assert_eq!(status["conditions"], json!([of("A", "True", "1"), of("B", "False", "4")]));
     }
 
     #[test]

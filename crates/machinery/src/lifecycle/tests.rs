@@ -362,7 +362,7 @@ fn propagation_leaves_a_finalizer() {
         let got = match delete("apps", "Deployment", &object(before), options(propagation)).unwrap() {
             Deletion::Mark(object) => Some(object["metadata"]["finalizers"].clone()),
             Deletion::Remove(_) => None,
-            Deletion::Already(_) => panic!("{case}"),
+            Deletion::MarkAndRemove(_) | Deletion::Already(_) => panic!("{case}"),
         };
         assert_eq!(got, expected, "{case}");
     }
@@ -383,7 +383,7 @@ fn propagation_leaves_a_finalizer() {
 fn pods_have_time_to_stop() {
     let mut running = stored(create("", "Pod", pod()).unwrap());
     let gone = delete("", "Pod", &running, DeleteOptions::default());
-    assert!(matches!(gone, Ok(Deletion::Remove(last)) if object::is_deleting(&last)), "no node has it yet");
+    assert!(matches!(gone, Ok(Deletion::MarkAndRemove(last)) if object::is_deleting(&last)), "no node has it yet");
     running["spec"]["nodeName"] = "n".into();
     let Ok(Deletion::Mark(going)) = delete("", "Pod", &running, DeleteOptions::default()) else { panic!() };
     assert_eq!(going["metadata"]["deletionTimestamp"], "2026-01-02T03:04:35Z");
@@ -392,7 +392,9 @@ fn pods_have_time_to_stop() {
     assert_eq!(delete("", "Pod", &going, options(60)), Ok(Deletion::Already(going.clone())), "never longer");
     let Ok(Deletion::Mark(sooner)) = delete("", "Pod", &going, options(10)) else { panic!() };
     assert_eq!(sooner["metadata"]["deletionTimestamp"], "2026-01-02T03:04:15Z");
-    assert!(matches!(delete("", "Pod", &sooner, options(0)), Ok(Deletion::Remove(_))));
+    let Ok(Deletion::MarkAndRemove(last)) = delete("", "Pod", &sooner, options(0)) else { panic!() };
+    assert_eq!(last["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(delete("", "Pod", &last, options(0)), Ok(Deletion::Remove(last)), "it is marked already");
 }
 
 #[test]

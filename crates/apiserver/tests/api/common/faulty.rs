@@ -1,10 +1,11 @@
-//! A store that tells how much is read at once, and whose watches can be cut.
+//! A store that tells how much is read at once, whose watches can be cut, and which can have too much to do.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use parking_lot::Mutex;
 use portolan_store::{
     Committed, Durable, DynStore, EventBatch, EventStream, Hold, RangePage, RangeRequest, Store, StoreError,
     StoredObject, Transaction, WatchScope,
@@ -20,6 +21,9 @@ pub struct Faulty {
     cuts: watch::Sender<u64>,
     /// Watches that are refused before the next one is opened.
     refused: AtomicUsize,
+    overloaded: AtomicBool,
+    /// What others write just before the next removal.
+    before_removal: Mutex<Option<Transaction>>,
 }
 
 impl Faulty {
@@ -29,6 +33,8 @@ impl Faulty {
             largest: AtomicUsize::new(0),
             cuts: watch::Sender::new(0),
             refused: AtomicUsize::new(0),
+            overloaded: AtomicBool::new(false),
+            before_removal: Mutex::default(),
         })
     }
 
@@ -40,6 +46,16 @@ impl Faulty {
     pub fn cut_watches(&self, refused: usize) {
         self.refused.store(refused, Ordering::SeqCst);
         self.cuts.send_modify(|count| *count += 1);
+    }
+
+    /// Refuses writes from now on as one whose queue is full, or takes them again.
+    pub fn overload(&self, overloaded: bool) {
+        self.overloaded.store(overloaded, Ordering::SeqCst);
+    }
+
+    /// Somebody writes this just before the next removal.
+    pub fn write_before_removal(&self, transaction: Transaction) {
+        *self.before_removal.lock() = Some(transaction);
     }
 
     fn fell_behind(&self) -> StoreError {
@@ -71,7 +87,20 @@ impl EventStream for Cut {
 
 impl Store for Faulty {
     fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
-        self.inner.commit(txn)
+        match self.overloaded.load(Ordering::SeqCst) {
+            true => Box::pin(std::future::ready(Err(StoreError::Overloaded))),
+            false => {
+                let removes = txn.writes.first().is_some_and(|write| write.record.is_none());
+                let Some(before) = self.before_removal.lock().take_if(|_| removes) else {
+                    return self.inner.commit(txn);
+                };
+                let inner = self.inner.clone();
+                Box::pin(async move {
+                    inner.commit(before).await?;
+                    inner.commit(txn).await
+                })
+            }
+        }
     }
 
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
