@@ -84,11 +84,17 @@ pub struct Limits {
     pub conversion: Duration,
     /// Definitions of custom resources in one logical cluster.
     pub definitions: usize,
-    /// Bytes of all definitions of one logical cluster: what it takes to serve them is a multiple of this. Writes that race each
-    /// other may go over it by what they write.
+    /// Bytes of all definitions of one logical cluster: what it takes to serve them is a multiple of this.
     pub definition_bytes: usize,
     /// Names of resources that a workspace in root and all below it define.
     pub defined_names: usize,
+    /// Admission policies, their bindings and configurations of webhooks in one logical cluster, together.
+    pub admission_objects: usize,
+    /// Bytes of all of them without their statuses: they are read, and looked at, with each write. So much is kept in memory of
+    /// one logical cluster. Their statuses have as many bytes of their own.
+    pub admission_bytes: usize,
+    /// Webhooks in all configurations of one logical cluster.
+    pub admission_webhooks: usize,
     /// TLS connections at once.
     pub connections: usize,
     /// Connections at once whose handshake is not done.
@@ -118,6 +124,9 @@ impl Default for Limits {
             definitions: 1024,
             definition_bytes: 64 * 1024 * 1024,
             defined_names: 2048,
+            admission_objects: 2048,
+            admission_bytes: 4 * 1024 * 1024,
+            admission_webhooks: 1024,
             connections: 10_000,
             handshakes: 512,
             read_timeout: Duration::from_secs(60),

@@ -144,7 +144,7 @@ impl ApiServer {
         objects: Vec<Value>,
     ) -> Result<Vec<Value>, String> {
         let review = Review::new(webhook, self.seams.uid().to_string(), desired, objects)?;
-        let question = (review.question().to_string().into_bytes(), "ConversionReview");
+        let question = (vec![review.question().to_string().into()], "ConversionReview");
         let answer =
             Endpoint::of(&webhook.client_config).ask(self, cluster, self.config.limits.conversion, question).await;
         let mut answer = answer.map_err(|why| review.failed(&why))?;

@@ -49,6 +49,7 @@ pub(crate) struct Metrics {
     admission: HistogramVec,
     waiting: IntGaugeVec,
     rejected: IntCounterVec,
+    compiled: IntCounter,
 }
 
 /// What is counted of requests of one sort that have to wait for their turn.
@@ -109,6 +110,10 @@ struct Maker(Registry);
 impl Maker {
     fn counter(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.keep(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn count(&self, name: &str, help: &str) -> IntCounter {
+        self.keep(IntCounter::new(name, help))
     }
 
     fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
@@ -207,8 +212,17 @@ impl Metrics {
                 "Requests that were told to come back.",
                 &["flow_schema", "priority_level", "reason"],
             ),
+            compiled: make.count(
+                "portolan_definitions_compiled_total",
+                "Compilations of definitions, one for all logical clusters that have the same.",
+            ),
             registry,
         }
+    }
+
+    /// Compilations of definitions.
+    pub(crate) fn compiled(&self) -> IntCounter {
+        self.compiled.clone()
     }
 
     /// What is counted of requests of one sort that have to wait for their turn.

@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ApiServerConfig, ConfigError, Directory, InProcess,
-    admission::{Chain, Configured, Expressions, quota::Turns},
+    admission::{Chain, Configured, Expressions, Lines, quota},
     authn::{Authenticator, Identity, ServiceAccountTokens},
     authz::{Authorizer, RbacAuthorizer, UseGrants},
     conversion::ConvertedEvents,
@@ -24,7 +24,7 @@ use crate::{
     webhooks,
 };
 use portolan_machinery::{kinds::Kinds, rbac::User};
-use portolan_types::LogicalClusterId;
+use portolan_types::{LogicalClusterId, ObjectKey};
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,10 @@ pub struct ApiServer {
     pub(crate) admission: Chain,
     pub(crate) configured: Arc<Configured>,
     pub(crate) expressions: Expressions,
-    pub(crate) turns: Turns,
+    /// Who charges quotas.
+    pub(crate) charging: Lines<quota::Namespace>,
+    /// Who takes up bounded room.
+    pub(crate) furnishing: Lines<ObjectKey>,
     pub(crate) webhooks: webhooks::Clients,
     pub(crate) conversions: ConvertedEvents,
     pub(crate) admittance: Admittance,
@@ -86,7 +89,8 @@ impl ApiServer {
         let rbac = Arc::new(RbacAuthorizer::new(store.clone()));
         let mut background = JoinSet::new();
         background.spawn(directory.clone().follow());
-        let kinds = Catalog::new(store.clone());
+        let metrics = Metrics::new(config.registry.clone());
+        let kinds = Catalog::new(store.clone(), metrics.compiled());
         background.spawn(kinds.clone().follow());
         for resource in crate::authz::RESOURCES {
             background.spawn(rbac.clone().follow(resource));
@@ -95,7 +99,6 @@ impl ApiServer {
         for resource in Configured::resources() {
             background.spawn(configured.clone().follow(resource));
         }
-        let metrics = Metrics::new(config.registry.clone());
         Ok(Arc::new(Self {
             store,
             seams,
@@ -107,7 +110,8 @@ impl ApiServer {
             admission: Chain::new(&config.hooks.admission),
             configured,
             expressions: Expressions::new(),
-            turns: Turns::default(),
+            charging: Lines::default(),
+            furnishing: Lines::default(),
             webhooks: webhooks::Clients::new(config.webhooks),
             conversions: ConvertedEvents::default(),
             admittance: Admittance::new(&config.limits, &metrics),

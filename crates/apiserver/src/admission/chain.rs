@@ -14,8 +14,8 @@ use crate::{
 };
 
 use super::{
-    Admission, Operation, Request, builtin, definitions, escalation, namespaces, policies, quota, services, webhooks,
-    workspaces,
+    Admission, Operation, Request, builtin, definitions, escalation, namespaces, policies, quota, room, services,
+    webhooks, workspaces,
 };
 
 /// Kubernetes' own steps come first, then the binary's.
@@ -64,7 +64,7 @@ impl Chain {
             policies::mutate(api, request, object, old, &mut by_policies).await?;
             webhooks::mutate(api, request, Some(object), old, &mut by_webhooks).await?;
         }
-        if by_policies.changed || by_webhooks.changed {
+        if by_policies.changed() || by_webhooks.changed() {
             self.steps(api, request, object, old).await?;
             by_policies.begin_second(object);
             policies::mutate(api, request, object, old, &mut by_policies).await?;
@@ -169,11 +169,6 @@ impl Chain {
         for step in &self.steps {
             step.validate(request, object, old).await?;
         }
-        if let Some(quota) =
-            object.filter(|_| request.is("", "resourcequotas") && request.operation == Operation::Create)
-        {
-            quota::check_count(api, request, quota).await?;
-        }
         let is_workspace = *request.kind.gvk.group == *"tenancy.kcp.io" && *request.kind.resource == *"workspaces";
         if let (true, Some(object), Some(old)) = (is_workspace, object, old) {
             workspaces::check_held(api, request, object, old)?;
@@ -200,6 +195,12 @@ impl Chain {
         }
         if request.is(custom::GROUP, custom::RESOURCE) {
             definitions::furnish(api, request, object, old, commit).await?;
+        }
+        if request.is("", "resourcequotas") && request.operation == Operation::Create {
+            quota::check_count(api, request, object, commit).await?;
+        }
+        if room::is_configuration(request) {
+            room::check_configuration(api, request, object, old, commit).await?;
         }
         if request.is("tenancy.kcp.io", "workspaces") && request.operation == Operation::Create {
             workspaces::furnish(api, request, object, commit).await?;

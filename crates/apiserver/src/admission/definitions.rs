@@ -1,6 +1,8 @@
 //! How much logical clusters may define, and that what is being undefined takes no new objects.
 
-use portolan_types::{Status, object};
+use portolan_machinery::custom;
+use portolan_store::RangeScope;
+use portolan_types::{GroupResource, Status, object};
 use serde_json::Value;
 
 use crate::{
@@ -9,7 +11,10 @@ use crate::{
     objects::{Commit, CommitError},
 };
 
-use super::{Operation, Request, defined_names};
+use super::{
+    Operation, Request, defined_names,
+    room::{self, Growth, Room},
+};
 
 /// # Errors
 /// 403 for new objects of a kind whose definition is being deleted.
@@ -32,11 +37,18 @@ pub(super) async fn furnish(
     old: Option<&Value>,
     commit: &mut Commit,
 ) -> Result<(), CommitError> {
+    let growth = Growth::of(definition, old);
+    if !growth.is_any() {
+        return Ok(());
+    }
+    Room::Definitions.enter(api, api.directory.tenant(request.cluster), commit).await?;
     let Limits { definitions: most, definition_bytes: room, .. } = api.config.limits;
-    let (defined, stored) = api.kinds.defined(request.cluster.id).await?;
+    // What this server knows may be older than what another one on the same store has written.
+    let all = RangeScope::Cluster(request.cluster.id, GroupResource::new(custom::GROUP, custom::RESOURCE));
+    let (defined, stored) = room::stored(api, all).await?;
     let why = match old {
         None if defined >= most => Some(format!("a logical cluster has at most {most} definitions")),
-        _ if is_too_much(stored, definition, old, room) => {
+        _ if growth.exceeds(stored, room) => {
             Some(format!("the definitions of a logical cluster have at most {room} bytes"))
         }
         None => defined_names::remember(api, request, object::name(definition), commit).await?,
@@ -45,38 +57,5 @@ pub(super) async fn furnish(
     match why {
         None => Ok(()),
         Some(why) => Err(Status::forbidden(&request.kind.group_resource(), object::name(definition), why).into()),
-    }
-}
-
-/// Whether a definition grows beyond what there is room for. What is larger already may shrink.
-fn is_too_much(stored: usize, definition: &Value, old: Option<&Value>, room: usize) -> bool {
-    let (new, old) = (bytes(definition), old.map_or(0, bytes));
-    new > old && stored.saturating_sub(old) + new > room
-}
-
-fn bytes(definition: &Value) -> usize {
-    serde_json::to_vec(definition).map_or(0, |text| text.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn definitions_have_room_in_common() {
-        const ROOM: usize = 100_000;
-        let of = |bytes: usize| json!({"metadata": {"name": "x".repeat(bytes)}});
-        let (small, large) = (of(1000), of(2000));
-        for (case, stored, new, old, expected) in [
-            ("there is room", 0, &large, None, false),
-            ("there is none left", ROOM - 500, &small, None, true),
-            ("one that grows may take all there is", ROOM - 1100, &large, Some(&small), false),
-            ("but no more", ROOM - 500, &large, Some(&small), true),
-            ("one that shrinks always may", 2 * ROOM, &small, Some(&large), false),
-        ] {
-            assert_eq!(is_too_much(stored, new, old, ROOM), expected, "{case}");
-        }
     }
 }

@@ -1,21 +1,17 @@
 //! Quotas: what an object uses is charged in the transaction that writes it, so that no limit is ever exceeded.
 
-use std::{collections::HashMap, sync::Arc};
-
-use parking_lot::Mutex;
 use portolan_machinery::quota::{Ask, charge};
 use portolan_store::{Expect, StoredObject, Write};
 use portolan_types::{GroupResource, LogicalClusterId, Record, Status};
 use serde_json::Value;
-use tokio::sync::OwnedMutexGuard;
 
 use crate::{
     ApiServer,
-    errors::{damaged, status_for},
+    errors::status_for,
     objects::{Commit, CommitError},
 };
 
-use super::{Operation, Request, forbidden, lookup};
+use super::{Operation, Request, forbidden, lookup, room::Room};
 
 /// How often a charge is tried when others, such as the loop that counts anew, write the same quota.
 const ATTEMPTS: usize = 16;
@@ -24,41 +20,9 @@ const MAX_QUOTAS: usize = 64;
 
 const QUOTAS: (&str, &str) = ("", "resourcequotas");
 
-type Namespace = (LogicalClusterId, String);
-type Line = Arc<tokio::sync::Mutex<()>>;
-
-/// Who charges the quotas of which namespace. They wait for each other in line: of writes that raced for one quota all but
-/// one would have to be tried again. Only namespaces in which somebody waits are known.
-#[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<Namespace, Line>>);
-
-/// A place in line, and then the turn.
-struct Turn<'a> {
-    turns: &'a Turns,
-    namespace: Namespace,
-    line: Option<Line>,
-    held: Option<OwnedMutexGuard<()>>,
-}
-
-impl Turns {
-    async fn wait(&self, namespace: Namespace) -> Turn<'_> {
-        let line = self.0.lock().entry(namespace.clone()).or_default().clone();
-        let mut turn = Turn { turns: self, namespace, line: Some(line.clone()), held: None };
-        turn.held = Some(line.lock_owned().await);
-        turn
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        drop((self.held.take(), self.line.take()));
-        let mut lines = self.turns.0.lock();
-        // The map has the last one when nobody waits any more.
-        if lines.get(&self.namespace).is_some_and(|line| Arc::strong_count(line) == 1) {
-            lines.remove(&self.namespace);
-        }
-    }
-}
+/// Who charges the quotas of a namespace waits for the others: of writes that raced for one quota all but one would have to
+/// be tried again.
+pub(crate) type Namespace = (LogicalClusterId, String);
 
 /// Whether quotas might be charged for the write.
 async fn may_charge(
@@ -85,17 +49,23 @@ fn ask<'a>(
     Ask { resource, subresource: request.subresource, object, old, now: api.seams.clock.now() }
 }
 
-/// A namespace has only so many quotas.
+/// A namespace has only so many quotas, also where several are made at once.
 ///
 /// # Errors
 /// 403 for one more.
-pub(super) async fn check_count(api: &ApiServer, request: &Request<'_>, quota: &Value) -> Result<(), Status> {
+pub(super) async fn check_count(
+    api: &ApiServer,
+    request: &Request<'_>,
+    quota: &Value,
+    commit: &mut Commit,
+) -> Result<(), CommitError> {
+    Room::Quotas.enter(api, request.cluster.id, commit).await?;
     let stored = lookup::stored_in_namespace(api, request.cluster.id, QUOTAS, request.namespace).await?;
     match stored.len() < MAX_QUOTAS {
         true => Ok(()),
         false => {
             let why = format!("a namespace has at most {MAX_QUOTAS} resource quotas");
-            Err(forbidden(request, Some(quota), why))
+            Err(forbidden(request, Some(quota), why).into())
         }
     }
 }
@@ -107,19 +77,29 @@ async fn charged(
     object: &Value,
     old: Option<&Value>,
 ) -> Result<Vec<Write>, Status> {
-    let stored = lookup::stored_in_namespace(api, request.cluster.id, QUOTAS, request.namespace).await?;
-    let tree = |stored: &StoredObject| stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e));
-    let quotas = stored.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
+    let quotas = stored(api, request.cluster.id, request.namespace).await?;
+    let trees: Vec<Value> = quotas.iter().map(|(_, tree)| tree.clone()).collect();
     let resource = request.kind.storage.group_resource();
     let ask = ask(api, request, &resource, object, old);
-    let charged = charge(&quotas, &ask).map_err(|refusal| forbidden(request, Some(object), refusal.0))?;
-    let write = |(at, used): (usize, Value)| {
-        let mut quota = quotas[at].clone();
-        quota["status"]["used"] = used;
-        let StoredObject { key, revision, .. } = &stored[at];
-        Write { key: key.clone(), expect: Expect::At(*revision), record: Some(Record::of(&quota)) }
-    };
-    Ok(charged.into_iter().map(write).collect())
+    let charged = charge(&trees, &ask).map_err(|refusal| forbidden(request, Some(object), refusal.0))?;
+    Ok(charged.into_iter().map(|(at, used)| with_usage(&quotas[at], used)).collect())
+}
+
+/// The quotas of a namespace, as records and as trees.
+pub(super) async fn stored(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    namespace: &str,
+) -> Result<Vec<(StoredObject, Value)>, Status> {
+    let stored = lookup::stored_in_namespace(api, cluster, QUOTAS, namespace).await?;
+    stored.into_iter().map(|stored| lookup::tree(&stored).map(|tree| (stored, tree))).collect()
+}
+
+/// A quota with another usage.
+pub(super) fn with_usage((stored, quota): &(StoredObject, Value), used: Value) -> Write {
+    let mut quota = quota.clone();
+    quota["status"]["used"] = used;
+    Write { key: stored.key.clone(), expect: Expect::At(stored.revision), record: Some(Record::of(&quota)) }
 }
 
 /// Whether others have written one of the quotas.
@@ -163,7 +143,7 @@ pub(crate) async fn commit(
     if !may_charge(api, request, object, old).await? {
         return commit.run(api, last).await;
     }
-    let turn = api.turns.wait((request.cluster.id, request.namespace.to_owned())).await;
+    let turn = api.charging.wait((request.cluster.id, request.namespace.to_owned())).await;
     for attempt in 1.. {
         let charges = charged(api, request, object, old).await?;
         if charges.is_empty() {

@@ -1,5 +1,7 @@
 //! A request as webhooks and policies see it.
 
+use std::{ops::Deref, sync::Arc};
+
 use portolan_machinery::{lifecycle, rbac::User};
 use portolan_types::{GroupVersionKind, GroupVersionResource, Status};
 use serde_json::{Map, Value, json};
@@ -9,6 +11,110 @@ use super::{
     matching::{Invocation, kind_of, namespace_of, resource_of},
 };
 use crate::ApiServer;
+
+const NOTHING: &Value = &Value::Null;
+
+/// A state of an object, as it is or converted.
+#[derive(Clone)]
+pub(super) enum State<'a> {
+    AsIs(&'a Value),
+    Converted(Arc<Value>),
+}
+
+impl Deref for State<'_> {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        match self {
+            Self::AsIs(state) => state,
+            Self::Converted(state) => state,
+        }
+    }
+}
+
+/// The states of an object as a webhook or a policy sees them; null where there is none.
+#[derive(Clone)]
+pub(super) struct States<'a> {
+    pub(super) object: State<'a>,
+    pub(super) old: State<'a>,
+}
+
+/// Why a request cannot be put before a webhook or a policy.
+pub(super) enum Unfit {
+    /// Too much is being converted for now. Nobody gets past what would have been asked for that.
+    Busy(Status),
+    /// It cannot be converted.
+    Failed(String),
+}
+
+impl From<Status> for Unfit {
+    fn from(status: Status) -> Self {
+        match status.code() {
+            429 => Self::Busy(status),
+            _ => Self::Failed(status.message().to_owned()),
+        }
+    }
+}
+
+impl From<Unfit> for Status {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Busy(status) => status,
+            Unfit::Failed(why) => Self::internal(why),
+        }
+    }
+}
+
+/// The states of an object in all versions in which they are wanted, each of which is made once.
+#[derive(Default)]
+pub(super) struct Versions {
+    object: Conversions,
+    old: Conversions,
+}
+
+type Conversions = Vec<(GroupVersionKind, Arc<Value>)>;
+
+impl Versions {
+    /// An object and its old state, as an invocation wants them.
+    ///
+    /// # Errors
+    /// When they cannot be shown like that.
+    pub(super) async fn get<'a>(
+        &mut self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        invocation: &Invocation,
+        (object, old): (Option<&'a Value>, Option<&'a Value>),
+    ) -> Result<States<'a>, Unfit> {
+        let object = as_wanted(api, request, invocation, object, &mut self.object).await?;
+        let old = as_wanted(api, request, invocation, old, &mut self.old).await?;
+        Ok(States { object, old })
+    }
+
+    /// The object is another from now on.
+    pub(super) fn object_changed(&mut self) {
+        self.object.clear();
+    }
+}
+
+async fn as_wanted<'a>(
+    api: &ApiServer,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    state: Option<&'a Value>,
+    known: &mut Conversions,
+) -> Result<State<'a>, Unfit> {
+    let Some(state) = state else { return Ok(State::AsIs(NOTHING)) };
+    if invocation.other.is_none() && request.subresource != "scale" {
+        return Ok(State::AsIs(state));
+    }
+    if let Some((_, known)) = known.iter().find(|(kind, _)| *kind == invocation.kind) {
+        return Ok(State::Converted(known.clone()));
+    }
+    let made = Arc::new(shown(api, request, invocation, state).await?);
+    known.push((invocation.kind.clone(), made.clone()));
+    Ok(State::Converted(made))
+}
 
 /// The object as a webhook or a policy sees it: in its version; a scale for what is scaled.
 ///

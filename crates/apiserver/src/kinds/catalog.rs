@@ -9,6 +9,7 @@ use portolan_machinery::{
 };
 use portolan_store::{DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Status};
+use prometheus::IntCounter;
 
 use crate::{
     errors::{damaged, status_for},
@@ -49,9 +50,9 @@ fn resource() -> GroupResource {
 }
 
 impl Catalog {
-    /// Over a store.
-    pub(crate) fn new(store: DynStore) -> Self {
-        let compiled = Compiled::new();
+    /// Over a store. `compilations` counts how often a definition had to be compiled.
+    pub(crate) fn new(store: DynStore, compilations: IntCounter) -> Self {
+        let compiled = Compiled::new(compilations);
         let builtin = compiled.served(Vec::new()).documents();
         Self(Arc::new(Inner { store, state: Mutex::default(), documents: Mutex::default(), builtin, compiled }))
     }
@@ -67,16 +68,12 @@ impl Catalog {
     /// # Errors
     /// When the store fails.
     pub(crate) async fn served(&self, cluster: LogicalClusterId) -> Result<Arc<ServedKinds>, Status> {
-        Ok(self.read(cluster).await?.0)
-    }
-
-    /// How many definitions a logical cluster has, and how many bytes of them are stored.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub(crate) async fn defined(&self, cluster: LogicalClusterId) -> Result<(usize, usize), Status> {
-        let (_, all) = self.read(cluster).await?;
-        Ok((all.len(), all.iter().map(|own| own.stored).sum()))
+        // Every request asks, and there may be very many definitions.
+        let known = self.0.state.lock().served(cluster);
+        match known {
+            Some(served) => Ok(served),
+            None => Ok(self.read(cluster).await?.0),
+        }
     }
 
     /// What a logical cluster without definitions serves.
@@ -216,7 +213,7 @@ impl Inner {
     fn understand(&self, stored: Vec<StoredObject>) -> Result<Definitions, Status> {
         let read = |object: StoredObject| {
             let crd = object.record.to_value(object.revision).map_err(|e| damaged(&object.key, &e))?;
-            let own = Own { held: self.compiled.definition(&crd), stored: object.record.body().len() };
+            let own = Own { held: self.compiled.definition(&crd) };
             Ok((object.key.name, own))
         };
         stored.into_iter().map(read).collect()

@@ -11,6 +11,7 @@ use portolan_machinery::{
     custom::{self, Definition, Fingerprint, Names},
     kinds::{KindTable, Surface},
 };
+use prometheus::IntCounter;
 use serde_json::Value;
 
 use super::ServedKinds;
@@ -62,8 +63,6 @@ pub(super) struct Held {
 #[derive(Clone)]
 pub(super) struct Own {
     pub(super) held: Arc<Held>,
-    /// Bytes that are stored of it: others who have the same may have other labels and annotations.
-    pub(super) stored: usize,
 }
 
 impl Held {
@@ -106,12 +105,13 @@ pub(super) struct Compiled {
     /// By the addresses of their tables, which live as long as the surface does.
     surfaces: Shared<Vec<usize>, ServedKinds>,
     builtin: Arc<ServedKinds>,
+    compilations: IntCounter,
 }
 
 impl Compiled {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(compilations: IntCounter) -> Self {
         let builtin = Arc::new(ServedKinds::new(Surface::builtin()));
-        Self { definitions: Shared::new(), tables: Shared::new(), surfaces: Shared::new(), builtin }
+        Self { definitions: Shared::new(), tables: Shared::new(), surfaces: Shared::new(), builtin, compilations }
     }
 
     /// What is kept of a definition.
@@ -131,6 +131,7 @@ impl Compiled {
         if let Some(known) = self.tables.get(&fingerprint) {
             return Some(known);
         }
+        self.compilations.inc();
         match custom::compile(crd) {
             Ok(made) => Some(self.tables.put(fingerprint, Arc::new(made))),
             Err(error) => {

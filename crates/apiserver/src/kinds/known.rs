@@ -82,6 +82,14 @@ impl State {
         (!all.is_empty()).then_some(Missing::Some(all))
     }
 
+    /// What `cluster` serves, where nothing has to be read to tell.
+    pub(super) fn served(&mut self, cluster: LogicalClusterId) -> Option<Arc<ServedKinds>> {
+        match self.missing(cluster) {
+            Some(_) => None,
+            None => self.known(cluster).served.clone(),
+        }
+    }
+
     /// A definition was written, or may have been.
     pub(super) fn wrote(&mut self, cluster: LogicalClusterId, name: &ObjectName) {
         self.writes += 1;
@@ -216,7 +224,7 @@ mod tests {
         let named = definitions
             .iter()
             .enumerate()
-            .map(|(n, held)| (format!("w{n}.example.dev").parse().unwrap(), Own { held: held.clone(), stored: 0 }));
+            .map(|(n, held)| (format!("w{n}.example.dev").parse().unwrap(), Own { held: held.clone() }));
         state.keep_all(LogicalClusterId::new(cluster), named.collect());
     }
 

@@ -1,9 +1,10 @@
 //! Seats for requests that are answered at once, shared out between logical clusters, and between the users of each.
 //!
 //! A logical cluster may hold [`SHARE`] times as many seats as are free: one alone leaves a quarter, two a sixteenth, and so on, so
-//! that it takes many at once to fill them, however slow their requests are. Who finds none waits in line. A seat goes to the logical cluster that holds the fewest, there to the
-//! user who holds the fewest, and among equals to who has waited longest (max-min fairness). Lines are bounded: when they are
-//! full, the longest loses its last place.
+//! that it takes many at once to fill them, however slow their requests are. Who finds none waits in line. A seat goes to the logical
+//! cluster that holds the fewest, there to the user who holds the fewest (max-min fairness). Equals take turns, whatever the
+//! length of their lines, so that also one seat alone is shared out; among those of one turn who has waited longest is first.
+//! Lines are bounded: when they are full, the longest loses its last place.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -63,26 +64,34 @@ struct State {
     waiting: usize,
     /// Number of the last who came to wait.
     last: u64,
+    /// The turn that is being served.
+    turn: u64,
     /// Those who hold a seat or wait for one.
     tenants: HashMap<LogicalClusterId, Tenant>,
     /// Those who wait, the next to be served first.
     next: Ranking<LogicalClusterId>,
 }
 
-/// By seats held, then by the number of who waits longest.
-type Ranking<K> = BTreeSet<(usize, u64, K)>;
+/// By seats held, then by turn, then by the number of who waits longest.
+type Ranking<K> = BTreeSet<(usize, u64, u64, K)>;
 
 #[derive(Default)]
 struct Tenant {
     held: usize,
     waiting: usize,
+    /// The turn in which it is served next. Who comes anew has the next one: who is forgotten would not have a later one.
+    turn: u64,
     users: HashMap<u64, Line>,
+    /// The turn of its users that is being served.
+    users_turn: u64,
     next: Ranking<u64>,
 }
 
 #[derive(Default)]
 struct Line {
     held: usize,
+    /// The turn in which it is served next.
+    turn: u64,
     waiting: VecDeque<Waiter>,
 }
 
@@ -102,7 +111,8 @@ struct Ticket {
 
 impl Fair {
     pub(super) fn new(bounds: Bounds) -> Arc<Self> {
-        let state = State { free: bounds.seats, waiting: 0, last: 0, tenants: HashMap::new(), next: Ranking::new() };
+        let state =
+            State { free: bounds.seats, waiting: 0, last: 0, turn: 0, tenants: HashMap::new(), next: Ranking::new() };
         Arc::new(Self { bounds, state: Mutex::new(state) })
     }
 
@@ -141,13 +151,13 @@ impl State {
     fn with<T>(&mut self, cluster: LogicalClusterId, change: impl FnOnce(&mut Tenant) -> T) -> T {
         let tenant = self.tenants.entry(cluster).or_default();
         if let Some(since) = tenant.oldest() {
-            self.next.remove(&(tenant.held, since, cluster));
+            self.next.remove(&(tenant.held, tenant.turn, since, cluster));
         }
         let before = tenant.waiting;
         let changed = change(tenant);
         self.waiting = self.waiting + tenant.waiting - before;
         match tenant.oldest() {
-            Some(since) => drop(self.next.insert((tenant.held, since, cluster))),
+            Some(since) => drop(self.next.insert((tenant.held, tenant.turn, since, cluster))),
             None if tenant.held == 0 => drop(self.tenants.remove(&cluster)),
             None => {}
         }
@@ -167,12 +177,17 @@ impl State {
 
     /// Gives seats to those who wait, as far as they may have them.
     fn serve(&mut self) {
-        while let Some((held, _, cluster)) = self.next.first().copied() {
+        while let Some((held, turn, _, cluster)) = self.next.first().copied() {
             if !self.may_hold_more(held) {
                 return;
             }
             self.free -= 1;
-            self.with(cluster, Tenant::serve);
+            self.turn = self.turn.max(turn);
+            let next = self.turn + 1;
+            self.with(cluster, |tenant| {
+                tenant.turn = next;
+                tenant.serve();
+            });
         }
     }
 
@@ -184,7 +199,13 @@ impl State {
         self.last += 1;
         let number = self.last;
         let (granted, told) = oneshot::channel();
-        self.with(flow.cluster, |tenant| tenant.line_up(flow.user, Waiter { number, granted }));
+        let next = self.turn + 1;
+        self.with(flow.cluster, |tenant| {
+            if tenant.waiting == 0 {
+                tenant.turn = tenant.turn.max(next);
+            }
+            tenant.line_up(flow.user, Waiter { number, granted });
+        });
         Some((number, told))
     }
 
@@ -214,9 +235,9 @@ impl State {
 }
 
 impl Tenant {
-    /// Number of who waits longest among those who hold the fewest.
+    /// Number of who is served next.
     fn oldest(&self) -> Option<u64> {
-        self.next.first().map(|(_, since, _)| *since)
+        self.next.first().map(|(_, _, since, _)| *since)
     }
 
     fn line(&self, user: u64) -> usize {
@@ -232,14 +253,14 @@ impl Tenant {
     fn with<T>(&mut self, user: u64, change: impl FnOnce(&mut Line) -> T) -> T {
         let line = self.users.entry(user).or_default();
         if let Some(first) = line.waiting.front() {
-            self.next.remove(&(line.held, first.number, user));
+            self.next.remove(&(line.held, line.turn, first.number, user));
         }
         let (held, waiting) = (line.held, line.waiting.len());
         let changed = change(line);
         self.held = self.held + line.held - held;
         self.waiting = self.waiting + line.waiting.len() - waiting;
         match line.waiting.front() {
-            Some(first) => drop(self.next.insert((line.held, first.number, user))),
+            Some(first) => drop(self.next.insert((line.held, line.turn, first.number, user))),
             None if line.held == 0 => drop(self.users.remove(&user)),
             None => {}
         }
@@ -255,14 +276,23 @@ impl Tenant {
     }
 
     fn line_up(&mut self, user: u64, waiter: Waiter) {
-        self.with(user, |line| line.waiting.push_back(waiter));
+        let next = self.users_turn + 1;
+        self.with(user, |line| {
+            if line.waiting.is_empty() {
+                line.turn = line.turn.max(next);
+            }
+            line.waiting.push_back(waiter);
+        });
     }
 
     /// Gives a seat to the next one.
     fn serve(&mut self) {
-        let Some((_, _, user)) = self.next.first().copied() else { return };
+        let Some((_, turn, _, user)) = self.next.first().copied() else { return };
+        self.users_turn = self.users_turn.max(turn);
+        let next = self.users_turn + 1;
         let waiter = self.with(user, |line| {
             line.held += 1;
+            line.turn = next;
             line.waiting.pop_front()
         });
         // Who waits is in line as long as it listens.

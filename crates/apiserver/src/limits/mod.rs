@@ -35,6 +35,27 @@ pub(crate) struct Admittance {
     conversions: Places,
 }
 
+/// What is done one after the other, as it would take too much of the machine at once. Tenants take turns, and so do the users of each.
+pub(crate) struct Turns(Arc<Fair>);
+
+/// Who waits for a turn does so as part of a request, of which there is a bound.
+const MAX_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Turns {
+    /// As many at once.
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self(Fair::new(Bounds { seats: at_once, waiting: usize::MAX, patience: MAX_PATIENCE }))
+    }
+
+    /// Waits for a turn, which lasts until what is given is dropped.
+    ///
+    /// # Errors
+    /// 429 when it does not come.
+    pub(crate) async fn wait(&self, whose: &Whose<'_>) -> Result<Seat, Status> {
+        self.0.enter(whose.flow(), MAX_PATIENCE).await.map_err(|_| too_many())
+    }
+}
+
 /// Requests of one sort that are answered at once.
 struct Requests {
     seats: Arc<Fair>,

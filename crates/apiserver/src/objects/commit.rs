@@ -7,6 +7,7 @@ use portolan_types::{LogicalClusterId, ObjectKey, Record, Status};
 
 use crate::{
     ApiServer,
+    admission::Turn,
     directory::LogicalCluster,
     errors::status_for,
     kinds::{Catalog, Changing},
@@ -25,6 +26,8 @@ pub(crate) struct Commit {
     pub(crate) companions: Vec<Write>,
     /// The directory entry that is among the companions: known as soon as it is committed.
     pub(crate) entry: Option<LogicalCluster>,
+    /// Nobody else decides on the same room until it is committed.
+    pub(crate) turn: Option<Arc<Turn<ObjectKey>>>,
 }
 
 /// Why a commit did not happen.
@@ -56,20 +59,21 @@ impl From<Status> for CommitError {
 impl Commit {
     /// A write of one object.
     pub(crate) fn new(key: ObjectKey, expect: Expect, record: Option<Record>) -> Self {
-        Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), entry: None }
+        Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), entry: None, turn: None }
     }
 
     /// Commits. The object as it is stored then; for a removal, `last` with the removal's revision.
     pub(crate) async fn run(self, api: &ApiServer, last: Option<&StoredObject>) -> Result<StoredObject, CommitError> {
-        let Self { key, expect, record, checks, companions, entry } = self;
+        let Self { key, expect, record, checks, companions, entry, turn } = self;
         let mut writes = vec![Write { key: key.clone(), expect, record: record.clone() }];
         writes.extend(companions);
         let transaction = Transaction { checks, writes };
         portolan_types::failpoint!("api/commit-ready");
         let known_by = KnownBy::of(&key);
         let defines = Catalog::is_about(&key).then(|| api.kinds.change(&key));
-        let committed = match known_by != KnownBy::Nobody || entry.is_some() || defines.is_some() {
-            true => with_consequences(api, transaction, (known_by, key.cluster, defines), entry).await,
+        let after = Consequences { known_by, cluster: key.cluster, defines, entry, turn };
+        let committed = match after.are_any() {
+            true => with_consequences(api, transaction, after).await,
             false => api.store.commit(transaction).await.map(Durable::into_inner),
         };
         let revision = committed.map_err(|error| raced(&key, &error))?.first;
@@ -102,27 +106,42 @@ impl KnownBy {
     }
 }
 
+/// What follows from a commit, whoever waits for it.
+struct Consequences {
+    known_by: KnownBy,
+    cluster: LogicalClusterId,
+    defines: Option<Changing>,
+    entry: Option<LogicalCluster>,
+    turn: Option<Arc<Turn<ObjectKey>>>,
+}
+
+impl Consequences {
+    fn are_any(&self) -> bool {
+        self.known_by != KnownBy::Nobody || self.defines.is_some() || self.entry.is_some() || self.turn.is_some()
+    }
+}
+
 /// Commits, and draws the consequences, also when the client leaves in between.
 async fn with_consequences(
     api: &ApiServer,
     transaction: Transaction,
-    (known_by, cluster, defines): (KnownBy, LogicalClusterId, Option<Changing>),
-    entry: Option<LogicalCluster>,
+    after: Consequences,
 ) -> Result<Committed, StoreError> {
     let (committing, rbac, directory) = (api.store.commit(transaction), api.rbac.clone(), api.directory.clone());
     let configured = api.configured.clone();
     let task = tokio::spawn(async move {
         let committed = committing.await;
         portolan_types::failpoint!("api/consequences");
-        match known_by {
-            KnownBy::Authorization => rbac.forget(cluster),
-            KnownBy::Admission => configured.forget(cluster),
+        match after.known_by {
+            KnownBy::Authorization => rbac.forget(after.cluster),
+            KnownBy::Admission => configured.forget(after.cluster),
             KnownBy::Nobody => {}
         }
-        drop(defines);
-        if let Some(entry) = entry.filter(|_| committed.is_ok()) {
+        drop(after.defines);
+        if let Some(entry) = after.entry.filter(|_| committed.is_ok()) {
             directory.insert(entry);
         }
+        drop(after.turn);
         committed.map(Durable::into_inner)
     });
     task.await.unwrap_or(Err(StoreError::Unknown))

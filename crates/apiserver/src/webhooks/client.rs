@@ -1,7 +1,8 @@
 //! Calls webhooks: HTTPS only, to addresses they may have, no redirects, answers within bounds.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
+    convert::Infallible,
     error::Error,
     fmt, io,
     net::SocketAddr,
@@ -14,7 +15,8 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::{
     client::legacy::{
@@ -68,7 +70,35 @@ impl WebhookAddresses {
     }
 }
 
-type Https = Client<Connector, Full<Bytes>>;
+/// So much of a body is handed to a connection at once: it copies what it is handed.
+const MAX_FRAME: usize = 64 * 1024;
+
+/// A body in parts, which calls at the same moment may share.
+struct Parts(VecDeque<Bytes>);
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(part) = self.0.front_mut() else { return Poll::Ready(None) };
+        let frame = part.split_to(part.len().min(MAX_FRAME));
+        if part.is_empty() {
+            self.0.pop_front();
+        }
+        Poll::Ready(Some(Ok(Frame::data(frame))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+    }
+}
+
+type Https = Client<Connector, Parts>;
 /// No logical cluster shares connections with another.
 type ClientKey = (LogicalClusterId, [u8; 32]);
 
@@ -93,7 +123,7 @@ impl Clients {
         ca_bundle: &[u8],
         url: &str,
         timeout: Duration,
-        review: Vec<u8>,
+        review: Vec<Bytes>,
     ) -> Result<Bytes, String> {
         let url = with_timeout(url, timeout);
         let failed = |why: String| format!("Post {url:?}: {why}");
@@ -104,7 +134,7 @@ impl Clients {
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::ACCEPT, "application/json, */*")
                 .header(header::USER_AGENT, "kube-apiserver-admission")
-                .body(Full::new(Bytes::from(review)))
+                .body(Parts(review.into()))
                 .map_err(|e| e.to_string())?;
             let response = client.request(request).await.map_err(|e| told(&e))?;
             let status = response.status();

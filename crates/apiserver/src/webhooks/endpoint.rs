@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey};
 use serde_json::Value;
 
@@ -33,7 +34,7 @@ impl Endpoint {
         Self { place: Place::of(client_config), ca_bundle: if is_blank { Arc::default() } else { bundle.into() } }
     }
 
-    /// Sends a review in JSON and gives back the answer, which is no longer than a bound of the client's.
+    /// Sends a review in JSON, in parts, and gives back the answer, which is no longer than a bound of the client's.
     ///
     /// # Errors
     /// What went wrong, in the words of Go's client; nothing of what the other side said.
@@ -42,7 +43,7 @@ impl Endpoint {
         api: &ApiServer,
         cluster: LogicalClusterId,
         timeout: Duration,
-        (question, name): (Vec<u8>, &str),
+        (question, name): (Vec<Bytes>, &str),
     ) -> Result<Value, String> {
         let url = match &self.place {
             Place::Url(url) => url,

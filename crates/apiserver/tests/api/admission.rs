@@ -228,7 +228,13 @@ async fn claims_volumes_and_ingresses_have_classes() {
     admin.post(CLAIMS, claim("b", json!("slow"))).await.expect(201);
     let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     let unbound = admin.merge(&format!("{CLAIMS}/a"), larger.clone()).await;
-    assert!(matches!(unbound.code, 403 | 422), "{}", unbound.text());
+    let immutable = "PersistentVolumeClaim \"a\" is invalid: spec: Forbidden: spec is immutable after creation except \
+        resources.requests and volumeAttributesClassName for bound claims\n";
+    assert_eq!(unbound.code, 422, "{}", unbound.text());
+    let message = unbound.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with(immutable), "{message}");
+    assert!(message.contains("-   \"storage\": \"1Gi\"\n+   \"storage\": \"2Gi\"\n"), "{message}");
+    assert_eq!(admin.get(&format!("{CLAIMS}/a")).await.json()["spec"]["resources"]["requests"]["storage"], "1Gi");
     let volume = json!({"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}});
     let made = admin.post("/api/v1/persistentvolumes", volume).await.expect(201).json();
     assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
@@ -321,4 +327,40 @@ async fn limits_and_classes_have_an_effect_at_once() {
     admin.delete(&format!("{ranges}/r")).await.expect(200);
     admin.delete(&format!("{classes}/c")).await.expect(200);
     assert_eq!(made("d").await, (json!(null), json!(0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn quotas_that_are_made_at_once_are_not_too_many() {
+    let admin = Plane::new().await.admin();
+    let create = |n: usize| {
+        let admin = admin.clone();
+        let quota = json!({"metadata": {"name": format!("q{n}")}, "spec": {"hard": {"pods": "1"}}});
+        async move { admin.post(QUOTAS, quota).await.code }
+    };
+    for n in 0..60 {
+        assert_eq!(create(n).await, 201);
+    }
+    let codes = join_all((60..76).map(|n| tokio::spawn(create(n)))).await;
+    let made = codes.into_iter().filter(|code| *code.as_ref().unwrap() == 201).count();
+    assert_eq!(made, 4);
+}
+
+#[tokio::test]
+async fn who_may_escalate_one_role_may_not_make_it() {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let rule = |verbs: Value, names: Value| json!({"verbs": verbs, "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": names});
+    let rules = json!([rule(json!(["create", "update"]), json!([])), rule(json!(["escalate"]), json!(["ops"]))]);
+    admin.post(ROLES, json!({"metadata": {"name": "keeper"}, "rules": rules})).await.expect(201);
+    let binding = json!({"metadata": {"name": "ann"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "keeper"}});
+    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.expect(201);
+    let all = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
+    let ops = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "ops"}, "rules": all});
+    ann.post(ROLES, ops.clone()).await.expect(403);
+    let empty = json!({"metadata": {"name": "ops"}, "rules": []});
+    admin.post(ROLES, empty).await.expect(201);
+    ann.put(&format!("{ROLES}/ops"), ops).await.expect(200);
 }

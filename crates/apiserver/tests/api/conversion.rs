@@ -6,7 +6,7 @@ use portolan_apiserver::webhooks::WebhookAddresses;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Client, Plane, Reply, WebhookServer},
+    common::{Client, Plane, Reply, Watch, WebhookServer},
     custom::{CRDS, WIDGETS, define, widgets},
 };
 
@@ -178,6 +178,61 @@ async fn without_a_webhook_only_the_version_changes() {
     }
 }
 
+/// A definition whose versions each have defaults of their own, without a webhook unless there is one.
+fn defaulted(webhook: Option<Value>) -> Value {
+    let mut crd = definition(webhook.clone().unwrap_or_default());
+    if webhook.is_none() {
+        crd["spec"]["conversion"] = json!({"strategy": "None"});
+    }
+    let text = |default: &str| json!({"type": "string", "default": default});
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        let own = match version["name"].as_str() {
+            Some("v1") => json!({"size": {"type": "integer"}, "both": text("v1"), "stored": text("v1")}),
+            _ => {
+                json!({"line": {"type": "string"}, "both": text("v1beta1"), "shown": text("v1beta1"), "stored": {"type": "string"}})
+            }
+        };
+        version["schema"]["openAPIV3Schema"] =
+            json!({"type": "object", "properties": {"spec": {"type": "object", "properties": own}}});
+    }
+    crd
+}
+
+#[tokio::test]
+async fn what_is_read_has_the_defaults_of_the_version_that_it_is_stored_in() {
+    let plane = plane().await;
+    let admin = plane.admin();
+    define(&admin, defaulted(None)).await;
+    let made = admin.post(OLD, old("a", "-")).await.expect(201).json();
+    let stored = json!({"both": "v1beta1", "stored": "v1"});
+    assert_eq!(made["spec"], stored, "of the version that was written, and then of the one that is stored");
+    for read in [format!("{OLD}/a"), format!("{WIDGETS}/a")] {
+        assert_eq!(admin.get(&read).await.expect(200).json()["spec"], stored, "{read}");
+    }
+    assert_eq!(admin.get(OLD).await.expect(200).json()["items"][0]["spec"], stored);
+    admin
+        .post(WIDGETS, json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "b"}, "spec": {}}))
+        .await
+        .expect(201);
+    let read = admin.get(&format!("{OLD}/b")).await.expect(200).json();
+    assert_eq!(read["spec"], json!({"both": "v1", "stored": "v1"}), "what is shown has no defaults of its own");
+}
+
+#[tokio::test]
+async fn webhooks_are_given_objects_with_the_defaults_of_their_version() {
+    let (plane, server) = (plane().await, WebhookServer::start(convert).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    // Defaults that came after the object.
+    let mut crd = admin.get(&format!("{CRDS}/widgets.example.dev")).await.expect(200).json();
+    crd["spec"]["versions"] = defaulted(None)["spec"]["versions"].clone();
+    admin.put(&format!("{CRDS}/widgets.example.dev"), crd).await.expect(200);
+    let read = admin.get(&format!("{OLD}/a")).await.expect(200).json();
+    assert_eq!(server.last()["objects"][0]["spec"], json!({"size": 1, "both": "v1", "stored": "v1"}));
+    assert_eq!(read["spec"], json!({"line": "-"}), "the webhook decides on all of it");
+}
+
 /// What webhooks do that fail, by path.
 fn failing(path: &str, request: &Value) -> Reply {
     let to = request["desiredAPIVersion"].as_str().unwrap();
@@ -279,4 +334,179 @@ async fn a_webhook_that_does_not_end_runs_out_of_time() {
         let message = admin.get(&format!("{OLD}/a")).await.expect(500).message();
         assert!(message.ends_with(": context deadline exceeded"), "{message}");
     }
+}
+
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// What asks about widgets as v1beta1, for all versions of them.
+fn old_widgets(rules: &str) -> Value {
+    json!({"matchPolicy": "Equivalent", rules: [{"apiGroups": ["example.dev"], "apiVersions": ["v1beta1"],
+        "resources": ["widgets"], "operations": ["CREATE"]}]})
+}
+
+async fn made(admin: &Client, sort: &str, failure_policy: &str) {
+    let (kind, mut spec) = match sort {
+        "validating" => ("validatingadmissionpolic", json!({"validations": [{"expression": "true"}]})),
+        _ => {
+            let labels = r#"[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]"#;
+            let patch = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": labels}});
+            ("mutatingadmissionpolic", json!({"reinvocationPolicy": "Never", "mutations": [patch]}))
+        }
+    };
+    spec["failurePolicy"] = failure_policy.into();
+    spec["matchConstraints"] = old_widgets("resourceRules");
+    admin.delete(&format!("{ADMISSION}/{kind}ies/p")).await;
+    admin.post(&format!("{ADMISSION}/{kind}ies"), json!({"metadata": {"name": "p"}, "spec": spec})).await.expect(201);
+    let mut spec = json!({"policyName": "p"});
+    if sort == "validating" {
+        spec["validationActions"] = json!(["Deny"]);
+    }
+    admin.post(&format!("{ADMISSION}/{kind}ybindings"), json!({"metadata": {"name": "b"}, "spec": spec})).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_converted_for_a_policy_is_as_its_failure_policy_says() {
+    let (plane, server) = (plane().await, WebhookServer::start(failing).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/refuses"))).await;
+    let why = "conversion webhook for example.dev/v1, Kind=Widget failed: no such thing";
+    for (sort, code, says) in [
+        (
+            "validating",
+            422,
+            "with binding 'b' denied request: failed to configure binding: failed to convert object version: ",
+        ),
+        ("mutating", 403, r#"policy "p" denied request: failed to configure policy: "#),
+    ] {
+        made(&admin, sort, "Fail").await;
+        let message = admin.post(WIDGETS, new("a", 1)).await.expect(code).message();
+        assert!(message.contains(&format!("{says}{why}")), "{sort}: {message}");
+        made(&admin, sort, "Ignore").await;
+        admin.post(WIDGETS, new(sort, 1)).await.expect(201);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_converted_for_a_webhook_is_refused_as_upstream_does() {
+    let (plane, server) = (plane().await, WebhookServer::start(failing).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/refuses"))).await;
+    let why = "Internal error occurred: conversion webhook for example.dev/v1, Kind=Widget failed: no such thing";
+    for (resource, says) in [
+        ("validatingwebhookconfigurations", why.to_owned()),
+        ("mutatingwebhookconfigurations", format!("Internal error occurred: {why}")),
+    ] {
+        let mut hook = json!({"name": "a.example.com", "clientConfig": server.client("/never"), "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"});
+        for (key, value) in old_widgets("rules").as_object().unwrap() {
+            hook[key] = value.clone();
+        }
+        let path = format!("{ADMISSION}/{resource}");
+        admin.post(&path, json!({"metadata": {"name": "w"}, "webhooks": [hook]})).await.expect(201);
+        assert_eq!(admin.post(WIDGETS, new("a", 1)).await.expect(500).message(), says);
+        admin.delete(&format!("{path}/w")).await.expect(200);
+    }
+    assert_eq!(server.count("/never"), 0);
+}
+
+/// A watch of an event that a webhook converts which never answers, by somebody who may watch.
+async fn stuck(plane: &Plane, server: &WebhookServer, query: &str) -> Watch {
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/silence"))).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rule = json!({"apiGroups": ["example.dev"], "resources": ["widgets"], "verbs": ["watch"]});
+    let role = json!({"metadata": {"name": "watcher"}, "rules": [rule]});
+    admin.post(&format!("{rbac}/clusterroles"), role).await.expect(201);
+    let binding = json!({"metadata": {"name": "watcher"}, "subjects": [{"kind": "User", "name": "ann",
+        "apiGroup": "rbac.authorization.k8s.io"}], "roleRef": {"kind": "ClusterRole", "name": "watcher",
+        "apiGroup": "rbac.authorization.k8s.io"}});
+    admin.post(&format!("{rbac}/clusterrolebindings"), binding).await.expect(201);
+    let now = admin.get(WIDGETS).await.expect(200).json()["metadata"]["resourceVersion"].clone();
+    let path = format!("{OLD}?watch=1&resourceVersion={}{query}", now.as_str().unwrap());
+    let watch = plane.as_user("ann").watch(&path, &[]).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    watch
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_waits_for_a_webhook_ends_in_time() {
+    let server = WebhookServer::start(failing).await;
+    let mut watch = stuck(&patient().await, &server, "&timeoutSeconds=300").await;
+    let begun = tokio::time::Instant::now();
+    assert_eq!(watch.next().await, None);
+    assert!(begun.elapsed() <= Duration::from_secs(300), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_waits_for_a_webhook_ends_with_the_right_to_it() {
+    let (plane, server) = (patient().await, WebhookServer::start(failing).await);
+    let mut watch = stuck(&plane, &server, "").await;
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/watcher";
+    plane.admin().delete(binding).await.expect(200);
+    let event = watch.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(403)));
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_the_definition_changes() {
+    let plane = plane().await;
+    let admin = plane.admin();
+    let mut crd = definition(Value::Null);
+    crd["spec"]["conversion"] = json!({"strategy": "None"});
+    define(&admin, crd).await;
+    let path = format!("{CRDS}/widgets.example.dev");
+    let mut watch = admin.watch(&format!("{WIDGETS}?watch=1&timeoutSeconds=300"), &[]).await;
+    admin.merge(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    assert_eq!(watch.seen().await, ("ADDED".into(), "a".into()), "labels are no matter of what is served");
+    admin.merge(&path, json!({"spec": {"names": {"shortNames": ["wdg"]}}})).await.expect(200);
+    let begun = tokio::time::Instant::now();
+    assert_eq!(watch.next().await, None);
+    assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
+
+    let mut watch = admin.watch(&format!("{WIDGETS}?watch=1&timeoutSeconds=300"), &[]).await;
+    assert_eq!(watch.seen().await.1, "a");
+    admin.delete(&path).await.expect(200);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    admin.delete(&format!("{WIDGETS}/a")).await.expect(200);
+    assert_eq!(watch.seen().await, ("DELETED".into(), "a".into()), "the end of its objects is told");
+}
+
+/// A server that waits for webhooks that convert longer than any watch lasts.
+async fn patient() -> Plane {
+    Plane::with(|config| {
+        config.webhooks = WebhookAddresses { allow_local: true };
+        config.limits.conversion = Duration::from_secs(1_000_000);
+    })
+    .await
+}
+
+#[tokio::test]
+async fn mutating_webhooks_share_what_is_converted_until_one_changes_it() {
+    let reply = |path: &str, request: &Value| match path {
+        "/convert" => convert(path, request),
+        _ => Reply::Response(json!({"allowed": true})),
+    };
+    let (plane, server) = (plane().await, WebhookServer::start(reply).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    let made = admin.post(WIDGETS, new("a", 1)).await.expect(201).json();
+    let hook = |name: &str| {
+        json!({"name": format!("{name}.example.com"), "clientConfig": server.client("/ask"), "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "matchPolicy": "Equivalent",
+            "matchConditions": [{"name": "line", "expression": "object.spec.line != ''"}],
+            "rules": [{"apiGroups": ["example.dev"], "apiVersions": ["v1beta1"], "resources": ["widgets"],
+                "operations": ["UPDATE"]}]})
+    };
+    let configuration = json!({"metadata": {"name": "w"}, "webhooks": [hook("a"), hook("b"), hook("c")]});
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    admin.post(path, configuration).await.expect(201);
+    let before = server.count("/convert");
+    let mut changed = made;
+    changed["spec"]["size"] = 2.into();
+    admin.put(&format!("{WIDGETS}/a"), changed).await.expect(200);
+    assert_eq!(server.count("/ask"), 3);
+    assert_eq!(server.count("/convert") - before, 2, "the object and the old one, for conditions and questions");
 }

@@ -1,13 +1,6 @@
 //! Custom resources, defined by clients who also say that they are established: the loop that does it is not here.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
-};
-
-use crate::common::{Client, Plane};
-use jiff::Timestamp;
-use portolan_types::{Clock, Seams};
+use crate::common::{Client, Hands, Plane};
 use serde_json::{Value, json};
 
 pub const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -116,21 +109,11 @@ fn other(plural: &str) -> Value {
     crd
 }
 
-/// A clock whose hands are moved.
-struct Hands(AtomicI64);
-
-impl Clock for Hands {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_second(self.0.load(Ordering::Relaxed)).unwrap()
-    }
-}
-
 #[tokio::test]
 async fn a_tenant_defines_a_bounded_number_of_resources_wherever_below_root_it_is() {
-    let hands = Arc::new(Hands(AtomicI64::new(Timestamp::now().as_second())));
-    let clock: Arc<dyn Clock> = hands.clone();
+    let hands = Hands::now();
     let plane = Plane::with(|config| {
-        config.seams = Seams { clock, ..Seams::system() };
+        config.seams = hands.seams();
         (config.limits.definitions, config.limits.defined_names) = (4, 8);
     })
     .await;
@@ -162,7 +145,7 @@ async fn a_tenant_defines_a_bounded_number_of_resources_wherever_below_root_it_i
     inside[1].delete(&gone).await.expect(200);
     inside[1].merge(&gone, json!({"metadata": {"finalizers": null}})).await.expect(200);
     inside[2].post(CRDS, other("more")).await.expect(403);
-    hands.0.fetch_add(2 * 3600, Ordering::Relaxed);
+    hands.forward(2 * 3600);
     inside[2].post(CRDS, other("more")).await.expect(201);
     inside[2].post(CRDS, other("again")).await.expect(403);
 }

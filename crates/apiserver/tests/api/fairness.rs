@@ -6,12 +6,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use portolan_apiserver::Body;
+use portolan_apiserver::{ApiServerConfig, Body};
+use portolan_types::Seams;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
-use crate::common::{Client, MAPS, Plane, config_map};
+use crate::common::{Client, Faulty, MAPS, Plane, config_map};
 
 const WRITES: usize = 8;
 const WAITING: usize = 20;
@@ -116,4 +117,19 @@ async fn a_body_that_does_not_come_ends_soon_and_holds_no_seat() {
         assert_eq!(answer.unwrap().status(), 504);
     }
     assert_eq!(started.elapsed().as_secs(), 10);
+}
+
+#[tokio::test]
+async fn who_writes_to_a_store_whose_queue_is_full_is_told_to_come_back() {
+    let store = Faulty::over(portolan_store::memory());
+    let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
+    let admin = plane.admin();
+    store.overload(true);
+    let refused = admin.post(MAPS, config_map("m", json!({}))).await.expect(429);
+    assert_eq!(refused.headers["retry-after"], "1");
+    let status = refused.json();
+    assert_eq!((&status["reason"], &status["details"]["retryAfterSeconds"]), (&json!("TooManyRequests"), &json!(1)));
+    admin.get(&format!("{MAPS}/m")).await.expect(404);
+    store.overload(false);
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
 }

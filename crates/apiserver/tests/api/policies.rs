@@ -1,5 +1,8 @@
 //! Admission policies, bound and evaluated.
 
+use futures::future::join_all;
+use portolan_apiserver::ApiServerConfig;
+use portolan_types::Seams;
 use serde_json::{Value, json};
 
 use crate::common::{Client, MAPS, Plane, config_map};
@@ -354,6 +357,81 @@ async fn parameters_are_read_up_to_a_bound_over_all_bindings() {
 }
 
 #[tokio::test]
+async fn what_admission_is_configured_with_is_bounded_in_number_and_bytes() {
+    let hook = |name: &str| json!({"metadata": {"name": name}, "webhooks": []});
+    let binding =
+        |name: &str| json!({"metadata": {"name": name}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    let (hooks, bindings) = ("mutatingwebhookconfigurations", "validatingadmissionpolicybindings");
+    let [hooks, bindings] = [hooks, bindings].map(|resource| format!("{GROUP}/{resource}"));
+
+    let admin = Plane::with(|config| config.limits.admission_objects = 2).await.admin();
+    admin.post(&hooks, hook("a")).await.expect(201);
+    admin.post(&bindings, binding("a")).await.expect(201);
+    for (path, object) in [(&bindings, binding("b")), (&hooks, hook("b"))] {
+        let refused = admin.post(path, object).await.expect(403).message();
+        let expected = "the admission policies, bindings and webhook configurations of a logical cluster are at most 2";
+        assert!(refused.ends_with(expected), "{refused}");
+    }
+    admin.merge(&format!("{bindings}/a"), json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    admin.delete(&format!("{hooks}/a")).await.expect(200);
+    admin.post(&bindings, binding("b")).await.expect(201);
+
+    let admin = Plane::with(|config| config.limits.admission_bytes = 40_000).await.admin();
+    let long = |mut object: Value, bytes: usize| {
+        object["metadata"]["annotations"] = json!({"a": "x".repeat(bytes)});
+        object
+    };
+    admin.post(&hooks, long(hook("a"), 20_000)).await.expect(201);
+    let refused = admin.post(&bindings, long(binding("b"), 20_000)).await.expect(403).message();
+    assert!(refused.ends_with("of a logical cluster have at most 40000 bytes"), "{refused}");
+    admin.post(&bindings, long(binding("b"), 10_000)).await.expect(201);
+    let of = |bytes: usize| json!({"metadata": {"annotations": {"a": "x".repeat(bytes)}}});
+    admin.merge(&format!("{bindings}/b"), of(20_000)).await.expect(403);
+    admin.merge(&format!("{bindings}/b"), of(1)).await.expect(200);
+}
+
+/// How many of twenty writes that race each other are taken. The others are refused.
+async fn taken(admin: &Client, path: &str, object: impl Fn(usize) -> Value) -> usize {
+    let create = |n| {
+        let (admin, path, object) = (admin.clone(), path.to_owned(), object(n));
+        tokio::spawn(async move { admin.post(&path, object).await.code })
+    };
+    let codes: Vec<u16> = join_all((0..20).map(create)).await.into_iter().map(Result::unwrap).collect();
+    assert!(codes.iter().all(|code| matches!(code, 201 | 403)), "{codes:?}");
+    codes.iter().filter(|code| **code == 201).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writes_that_race_do_not_go_over_the_bounds_of_what_admission_is_configured_with() {
+    let hooks = format!("{GROUP}/mutatingwebhookconfigurations");
+    let hook = |n: usize| json!({"metadata": {"name": format!("h{n}"), "annotations": {"a": "x".repeat(9000)}}, "webhooks": []});
+    let admin = Plane::with(|config| config.limits.admission_objects = 3).await.admin();
+    assert_eq!(taken(&admin, &hooks, hook).await, 3);
+    let admin = Plane::with(|config| config.limits.admission_bytes = 50_000).await.admin();
+    assert_eq!(taken(&admin, &hooks, hook).await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writes_that_race_do_not_go_over_the_bounds_of_definitions() {
+    let definition = |n: usize| {
+        json!({
+            "metadata": {"name": format!("w{n}s.example.dev"), "annotations": {"a": "x".repeat(9000)}},
+            "spec": {
+                "group": "example.dev", "scope": "Namespaced",
+                "names": {"plural": format!("w{n}s"), "kind": format!("W{n}")},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+        })
+    };
+    let admin = Plane::with(|config| config.limits.definitions = 3).await.admin();
+    assert_eq!(taken(&admin, DEFINITIONS, definition).await, 3);
+    let admin = Plane::with(|config| config.limits.defined_names = 4).await.admin();
+    assert_eq!(taken(&admin, DEFINITIONS, definition).await, 4);
+    let admin = Plane::with(|config| config.limits.definition_bytes = 50_000).await.admin();
+    assert_eq!(taken(&admin, DEFINITIONS, definition).await, 5);
+}
+
+#[tokio::test]
 async fn expressions_of_policies_must_compile_when_they_are_written() {
     let admin = Plane::new().await.admin();
     for (spec, says) in [
@@ -377,4 +455,69 @@ async fn expressions_of_policies_must_compile_when_they_are_written() {
         let refused = admin.post(&format!("{GROUP}/validatingadmissionpolicies"), policy).await.expect(422);
         assert!(refused.message().contains(says), "{}", refused.message());
     }
+}
+
+#[tokio::test]
+async fn statuses_and_webhooks_have_bounds_of_their_own() {
+    let policies = format!("{GROUP}/validatingadmissionpolicies");
+    let policy = |name: &str, bytes: usize| {
+        let spec = with(json!({"matchConstraints": maps()}), validations("true"));
+        json!({"metadata": {"name": name, "annotations": {"a": "x".repeat(bytes)}}, "spec": spec})
+    };
+    let admin = Plane::with(|config| config.limits.admission_bytes = 40_000).await.admin();
+    admin.post(&policies, policy("a", 0)).await.expect(201);
+    let status = |bytes: usize| {
+        let warning = json!({"fieldRef": "spec.validations[0].expression", "warning": "x".repeat(bytes)});
+        json!({"status": {"typeChecking": {"expressionWarnings": [warning]}}})
+    };
+    let refused = admin.merge(&format!("{policies}/a/status"), status(50_000)).await.expect(403).message();
+    assert!(refused.ends_with("have at most 40000 bytes of statuses"), "{refused}");
+    admin.merge(&format!("{policies}/a/status"), status(30_000)).await.expect(200);
+    admin.post(&policies, policy("b", 30_000)).await.expect(201);
+
+    let admin = Plane::with(|config| config.limits.admission_webhooks = 3).await.admin();
+    let hooks = |names: &[&str]| -> Vec<Value> {
+        let hook = |name: &&str| {
+            json!({"name": format!("{name}.example.com"), "sideEffects": "None",
+            "clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"]})
+        };
+        names.iter().map(hook).collect()
+    };
+    let [mutating, validating] = ["mutating", "validating"].map(|kind| format!("{GROUP}/{kind}webhookconfigurations"));
+    let of = |name: &str, names: &[&str]| json!({"metadata": {"name": name}, "webhooks": hooks(names)});
+    admin.post(&mutating, of("m", &["a", "b"])).await.expect(201);
+    let refused = admin.post(&validating, of("v", &["a", "b"])).await.expect(403).message();
+    assert!(refused.ends_with("of a logical cluster have at most 3 webhooks"), "{refused}");
+    admin.post(&validating, of("v", &["a"])).await.expect(201);
+    admin.merge(&format!("{validating}/v"), json!({"webhooks": hooks(&["a", "b"])})).await.expect(403);
+    admin.merge(&format!("{mutating}/m"), json!({"webhooks": hooks(&["a"])})).await.expect(200);
+    admin.merge(&format!("{validating}/v"), json!({"webhooks": hooks(&["a", "b"])})).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_servers_on_one_store_do_not_go_over_the_bounds_of_definitions() {
+    let store = portolan_store::memory();
+    let config = || {
+        let mut config = ApiServerConfig::in_memory(Seams::system());
+        config.limits.definitions = 3;
+        config
+    };
+    let (first, second) = (Plane::on(store.clone(), config()).await, Plane::on(store, config()).await);
+    let create = |n: usize| {
+        let admin = [&first, &second][n % 2].admin();
+        let definition = json!({
+            "metadata": {"name": format!("w{n}s.example.dev")},
+            "spec": {
+                "group": "example.dev", "scope": "Namespaced",
+                "names": {"plural": format!("w{n}s"), "kind": format!("W{n}")},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+        });
+        tokio::spawn(async move { admin.post(DEFINITIONS, definition).await.code })
+    };
+    let codes: Vec<u16> = join_all((0..12).map(create)).await.into_iter().map(Result::unwrap).collect();
+    let made = codes.iter().filter(|code| **code == 201).count();
+    assert!((1..=3).contains(&made), "{codes:?}");
+    let all = first.admin().get(DEFINITIONS).await.expect(200).json();
+    assert_eq!(all["items"].as_array().map(Vec::len), Some(made));
 }

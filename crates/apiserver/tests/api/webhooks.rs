@@ -1,6 +1,9 @@
 //! Mutating and validating webhooks, against a real one.
 
+use std::{sync::mpsc, time::Duration};
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use parking_lot::Mutex;
 use portolan_apiserver::webhooks::WebhookAddresses;
 use serde_json::{Value, json};
 
@@ -212,6 +215,41 @@ async fn webhooks_are_called_again_when_others_change_the_object_after_them() {
     admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
     let counts = hooks.map(|(name, _)| server.count(&format!("/{name}")));
     assert_eq!(counts, [1, 2, 1, 1], "only who was called before the change, and wants to");
+}
+
+/// A handler of the webhook `/late` that tells when it is asked, and answers when it is told to.
+fn late(asked: mpsc::Sender<()>, answer: mpsc::Receiver<()>) -> impl Fn(&str, &Value) -> Reply + Send + Sync {
+    let answer = Mutex::new(answer);
+    move |path, _| match path {
+        "/late" => {
+            asked.send(()).unwrap();
+            tokio::task::block_in_place(|| answer.lock().recv()).unwrap();
+            set_label("late", "yes")
+        }
+        _ => allowed(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_are_called_again_who_were_called_whatever_is_configured_meanwhile() {
+    let ((asked, is_asked), (answer, answered)) = (mpsc::channel(), mpsc::channel());
+    let server = WebhookServer::start(late(asked, answered)).await;
+    let plane = plane().await;
+    let admin = plane.admin();
+    let hook = |name: &str, policy: &str| {
+        let more = json!({"reinvocationPolicy": policy, "timeoutSeconds": 30});
+        webhook(name, server.client(&format!("/{name}")), more)
+    };
+    let hooks = vec![hook("never", "Never"), hook("needed", "IfNeeded"), hook("late", "Never")];
+    configure(&admin, MUTATING, "w", hooks).await;
+    let writer = admin.clone();
+    let write = tokio::spawn(async move { writer.post(MAPS, config_map("m", json!({}))).await.code });
+    tokio::task::spawn_blocking(move || is_asked.recv()).await.unwrap().unwrap();
+    configure(&admin, MUTATING, "first", vec![hook("new", "IfNeeded")]).await;
+    answer.send(()).unwrap();
+    assert_eq!(write.await.unwrap(), 201);
+    let counts = ["new", "never", "needed", "late"].map(|name| server.count(&format!("/{name}")));
+    assert_eq!(counts, [0, 1, 2, 1]);
 }
 
 #[tokio::test]
@@ -435,6 +473,66 @@ async fn patches_cannot_move_objects_or_blow_them_up() {
 }
 
 #[tokio::test]
+async fn patches_leave_what_is_never_stored_of_its_type() {
+    let server = WebhookServer::start(|path, _| match path {
+        "/text" => patch(json!([{"op": "replace", "path": "/spec", "value": "x"}])),
+        "/audience" => patch(json!([{"op": "add", "path": "/spec/audiences", "value": [5]}])),
+        "/seconds" => patch(json!([{"op": "add", "path": "/spec/expirationSeconds", "value": "x"}])),
+        "/metadata" => patch(json!([{"op": "replace", "path": "/metadata", "value": [1]}])),
+        "/status" => patch(json!([{"op": "replace", "path": "/status", "value": 5}])),
+        "/all" => patch(json!([{"op": "replace", "path": "", "value": 5}])),
+        "/none" => patch(json!([{"op": "remove", "path": "/spec"}])),
+        "/options" => patch(json!([{"op": "add", "path": "/deleteOptions", "value": "x"}])),
+        _ => patch(json!([{"op": "add", "path": "/spec/audiences", "value": ["narrow"]}])),
+    })
+    .await;
+    let admin = plane().await.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.post(PODS, pod).await.expect(201);
+    let token = ("/api/v1/namespaces/default/serviceaccounts/default/token", json!({"spec": {}}));
+    let eviction = (&*format!("{PODS}/p/eviction"), json!({"metadata": {"name": "p"}}));
+    let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"],
+        "resources": ["serviceaccounts/token", "pods/eviction"]}]);
+    for (path, (endpoint, body), code) in [
+        ("/text", &token, 500),
+        ("/audience", &token, 500),
+        ("/seconds", &token, 500),
+        ("/metadata", &token, 500),
+        ("/status", &token, 500),
+        ("/all", &token, 500),
+        ("/none", &token, 201),
+        ("/narrow", &token, 201),
+        ("/options", &eviction, 500),
+    ] {
+        let asked = webhook("w", server.client(path), json!({"rules": rules, "timeoutSeconds": 10}));
+        configure(&admin, MUTATING, "w", vec![asked]).await;
+        let answer = admin.post(endpoint, body.clone()).await;
+        assert_eq!(answer.code, code, "{path}: {}", answer.text());
+        match (code, path) {
+            (500, _) => assert!(answer.message().contains("w.example.com"), "{path}: {}", answer.message()),
+            (_, "/narrow") => assert_eq!(answer.json()["spec"]["audiences"], json!(["narrow"])),
+            _ => assert!(answer.json()["status"]["token"].is_string(), "{path}: {}", answer.text()),
+        }
+        admin.delete(&format!("{MUTATING}/w")).await.expect(200);
+    }
+    admin.get(&format!("{PODS}/p")).await.expect(200);
+}
+
+#[tokio::test]
+async fn evictions_ask_no_webhook_for_deletions() {
+    let server = WebhookServer::start(|_, _| Reply::Response(json!({"allowed": false}))).await;
+    let admin = plane().await.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.post(PODS, pod).await.expect(201);
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}]);
+    configure(&admin, VALIDATING, "w", vec![webhook("w", server.client("/"), json!({"rules": rules}))]).await;
+    admin.delete(&format!("{PODS}/p")).await.expect(400);
+    admin.post(&format!("{PODS}/p/eviction"), json!({"metadata": {"name": "p"}})).await.expect(201);
+    admin.get(&format!("{PODS}/p")).await.expect(404);
+    assert_eq!(server.asked.lock().len(), 1, "the eviction was not put before it");
+}
+
+#[tokio::test]
 async fn slow_webhooks_leave_places_for_writes_to_others() {
     let server = WebhookServer::start(|_, _| Reply::Silence).await;
     let plane = Plane::with(|config| {
@@ -548,4 +646,85 @@ async fn conditions_must_compile_when_they_are_written() {
         let refused = admin.post(VALIDATING, object).await.expect(422);
         assert!(refused.message().contains(says), "{expression}: {}", refused.message());
     }
+}
+
+#[tokio::test]
+async fn a_write_asks_some_validating_webhooks_at_once_and_then_the_others() {
+    let server = WebhookServer::start(|path, _| if path == "/silent" { Reply::Silence } else { allowed() }).await;
+    let admin = plane().await.admin();
+    let configured = async |path: &str| {
+        let hook = |n: usize| webhook(&format!("w{n}"), server.client(path), json!({"timeoutSeconds": 30}));
+        configure(&admin, VALIDATING, "w", (0..20).map(hook).collect()).await;
+    };
+    configured("/silent").await;
+    let at_once = async {
+        while server.asked.lock().len() < 16 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        server.asked.lock().len()
+    };
+    tokio::select! {
+        _ = admin.post(MAPS, config_map("m", json!({}))) => panic!("it waits for all"),
+        at_once = at_once => assert_eq!(at_once, 16),
+    }
+    admin.delete(&format!("{VALIDATING}/w")).await.expect(200);
+    configured("/told").await;
+    let text = "x".repeat(300_000);
+    admin.post(MAPS, json!({"metadata": {"name": "m"}, "data": {"text": text}})).await.expect(201);
+    assert_eq!(server.count("/told"), 20);
+    let asked = server.last();
+    assert_eq!((&asked["object"]["data"]["text"], &asked["oldObject"]), (&json!(text), &Value::Null));
+}
+
+#[tokio::test]
+async fn what_webhooks_make_of_evictions_and_bindings_is_done() {
+    let server = WebhookServer::start(|path, _| match path {
+        "/dry" => patch(json!([{"op": "add", "path": "/deleteOptions", "value": {"dryRun": ["All"]}}])),
+        "/node" => patch(json!([{"op": "replace", "path": "/target/name", "value": "other"}])),
+        "/kind" => patch(json!([{"op": "replace", "path": "/target/kind", "value": "Pod"}])),
+        "/name" => patch(json!([{"op": "replace", "path": "/metadata/name", "value": "q"}])),
+        "/unsafe" => patch(json!([{"op": "add", "path": "/deleteOptions",
+            "value": {"ignoreStoreReadErrorWithClusterBreakingPotential": true}}])),
+        _ => allowed(),
+    })
+    .await;
+    let admin = plane().await.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.post(PODS, pod).await.expect(201);
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["pods/eviction", "pods/binding"]}]);
+    let (eviction, binding) = (format!("{PODS}/p/eviction"), format!("{PODS}/p/binding"));
+    let evict = json!({"metadata": {"name": "p", "uid": "of-another"}});
+    let bind = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    let told = webhook("v", server.client("/told"), json!({"rules": rules}));
+    for (path, at, object, code) in [
+        ("/name", &eviction, &evict, 400),
+        ("/unsafe", &eviction, &evict, 422),
+        ("/dry", &eviction, &evict, 201),
+        ("/name", &binding, &bind, 400),
+        ("/kind", &binding, &bind, 500),
+        ("/node", &binding, &bind, 201),
+    ] {
+        configure(&admin, MUTATING, "w", vec![webhook("w", server.client(path), json!({"rules": rules}))]).await;
+        configure(&admin, VALIDATING, "v", vec![told.clone()]).await;
+        let before = server.count("/told");
+        let answer = admin.post(at, object.clone()).await;
+        assert_eq!(answer.code, code, "{path}: {}", answer.text());
+        assert_eq!(
+            server.count("/told") - before,
+            usize::from(code == 201),
+            "{path}: what is refused is not validated"
+        );
+        for configuration in [format!("{MUTATING}/w"), format!("{VALIDATING}/v")] {
+            admin.delete(&configuration).await.expect(200);
+        }
+    }
+    let asked = server.asked.lock().clone();
+    let (_, told) = asked.iter().find(|(path, _)| path == "/told").unwrap();
+    assert_eq!(told["dryRun"], false, "that of the request counts");
+    assert_eq!(told["object"]["deleteOptions"]["dryRun"], json!(["All"]));
+    assert_eq!(told["object"]["metadata"]["namespace"], "default");
+    assert_eq!(told["object"]["metadata"]["uid"], Value::Null);
+    assert_eq!(admin.get(&format!("{PODS}/p")).await.expect(200).json()["spec"]["nodeName"], "other");
 }

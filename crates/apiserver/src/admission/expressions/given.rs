@@ -1,16 +1,18 @@
 //! What expressions see of a request.
 
-use std::borrow::Cow;
-
 use portolan_cel::{ResourceCheck, policy::Given};
-use portolan_types::{Status, object};
+use portolan_types::object;
 use serde_json::{Map, Value};
 
 use super::{
-    super::{Request, matching::Invocation, review},
+    super::{
+        Request,
+        matching::Invocation,
+        review::{self, States},
+    },
     Brief, Rights,
 };
-use crate::ApiServer;
+use crate::{ApiServer, limits::Whose};
 
 /// Metadata of a namespace that expressions see.
 const METADATA: [&str; 12] = [
@@ -31,16 +33,18 @@ const METADATA: [&str; 12] = [
 /// A request, put before a webhook or a policy.
 #[derive(Clone, Copy)]
 pub(in crate::admission) struct Subject<'a> {
+    pub(in crate::admission) api: &'a ApiServer,
     pub(in crate::admission) request: &'a Request<'a>,
     pub(in crate::admission) invocation: &'a Invocation,
+    /// The object, or the old one where it goes.
     pub(in crate::admission) object: Option<&'a Value>,
-    pub(in crate::admission) old: Option<&'a Value>,
 }
 
 /// All that expressions see of it, but for parameters.
 pub(in crate::admission) struct Seen<'a> {
-    object: Cow<'a, Value>,
-    old: Cow<'a, Value>,
+    api: &'a ApiServer,
+    asked: &'a Request<'a>,
+    states: States<'a>,
     request: Value,
     namespace: Value,
     resource: ResourceCheck,
@@ -53,44 +57,43 @@ const NOTHING: &Value = &Value::Null;
 
 impl<'a> Seen<'a> {
     /// What is seen of a request; `namespace` is the one that it is in.
-    ///
-    /// # Errors
-    /// When the object cannot be shown as the invocation wants it.
-    pub(in crate::admission) async fn of(
-        api: &ApiServer,
+    pub(in crate::admission) fn of(
         subject: Subject<'a>,
+        states: States<'a>,
         namespace: Option<&Value>,
         rights: &'a Rights,
-    ) -> Result<Self, Status> {
-        let Subject { request, invocation, object, old } = subject;
-        let shown = async |state: Option<&'a Value>| match state {
-            None => Ok(Cow::Borrowed(NOTHING)),
-            Some(state) if invocation.other.is_none() && request.subresource != "scale" => Ok(Cow::Borrowed(state)),
-            Some(state) => review::shown(api, request, invocation, state).await.map(Cow::Owned),
-        };
-        Ok(Self {
-            object: shown(object).await?,
-            old: shown(old).await?,
-            request: review::request(request, invocation, object.or(old)),
+    ) -> Self {
+        let Subject { api, request, invocation, object } = subject;
+        Self {
+            api,
+            asked: request,
+            states,
+            request: review::request(request, invocation, object),
             namespace: namespace.map_or(Value::Null, shown_namespace),
             resource: ResourceCheck {
                 group: request.kind.gvk.group.to_string(),
                 resource: request.kind.resource.to_string(),
                 subresource: request.subresource.to_owned(),
-                namespace: super::super::matching::namespace_of(request, object.or(old)).to_owned(),
+                namespace: super::super::matching::namespace_of(request, object).to_owned(),
                 name: request.name.to_owned(),
                 ..ResourceCheck::default()
             },
             rights,
             brief: request.brief,
-        })
+        }
+    }
+
+    /// On whose behalf it is looked at.
+    pub(super) fn whose(&self) -> Whose<'_> {
+        let Request { cluster, user, .. } = *self.asked;
+        Whose { tenant: self.api.directory.tenant(cluster), cluster: cluster.id, user }
     }
 
     /// Lets expressions see it, with parameters.
     pub(super) fn with<T>(&self, params: Option<&Value>, look: impl FnOnce(Given<'_>) -> T) -> T {
         let data = [
-            ("object", &*self.object),
-            ("oldObject", &*self.old),
+            ("object", &*self.states.object),
+            ("oldObject", &*self.states.old),
             ("request", &self.request),
             ("namespaceObject", &self.namespace),
             ("params", params.unwrap_or(NOTHING)),

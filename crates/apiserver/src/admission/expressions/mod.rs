@@ -14,9 +14,10 @@ use portolan_types::Status;
 use serde_json::Value;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
-    sync::Semaphore,
     time::Instant,
 };
+
+use crate::limits::{Turns, Whose};
 
 pub(crate) use brief::Brief;
 use cache::Cache;
@@ -29,8 +30,8 @@ pub(crate) struct Expressions {
     conditions: Cache<MatchConditions>,
     validating: Cache<ValidatingPolicy>,
     mutating: Cache<MutatingPolicy>,
-    /// Evaluations that take longer wait for each other: they leave most of the machine to others.
-    long: Semaphore,
+    /// Evaluations that take longer wait for each other: they leave most of the machine to others. Tenants take turns.
+    long: Turns,
 }
 
 impl Expressions {
@@ -40,14 +41,15 @@ impl Expressions {
             conditions: Cache::new(),
             validating: Cache::new(),
             mutating: Cache::new(),
-            long: Semaphore::new((cores / 2).max(1)),
+            long: Turns::new((cores / 2).max(1)),
         }
     }
 
     /// Whether match conditions hold for what is seen.
     pub(super) async fn matches(&self, source: &Source, seen: &Seen<'_>) -> Result<Matched, Status> {
         let conditions = self.conditions.get(source, |spec| MatchConditions::new(spec, false));
-        self.evaluate(seen.brief, |effort| seen.with(None, |given| conditions.matches(given, effort))).await
+        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(None, |given| conditions.matches(given, effort)))
+            .await
     }
 
     /// What a validating policy says of what is seen, with parameters.
@@ -58,7 +60,8 @@ impl Expressions {
         params: Option<&Value>,
     ) -> Result<PolicyVerdict, Status> {
         let policy = self.validating.get(source, ValidatingPolicy::new);
-        self.evaluate(seen.brief, |effort| seen.with(params, |given| policy.validate(given, effort))).await
+        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(params, |given| policy.validate(given, effort)))
+            .await
     }
 
     /// A mutating policy, compiled.
@@ -73,7 +76,8 @@ impl Expressions {
         seen: &Seen<'_>,
         params: Option<&Value>,
     ) -> Result<Matched, Status> {
-        self.evaluate(seen.brief, |effort| seen.with(params, |given| policy.matches(given, effort))).await
+        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(params, |given| policy.matches(given, effort)))
+            .await
     }
 
     /// What one of its mutations does, or why it cannot be done.
@@ -84,11 +88,17 @@ impl Expressions {
         seen: &Seen<'_>,
         params: Option<&Value>,
     ) -> Result<Result<Option<Change>, String>, Status> {
-        self.evaluate(seen.brief, |effort| seen.with(params, |given| policy.change(at, given, effort))).await
+        self.evaluate(seen.brief, || seen.whose(), |effort| seen.with(params, |given| policy.change(at, given, effort)))
+            .await
     }
 
     /// Evaluates: at once what takes a moment, and on a thread that may be held what takes longer, or comes after much else.
-    async fn evaluate<T>(&self, brief: &Brief, run: impl Fn(Effort) -> Result<T, TooLong>) -> Result<T, Status> {
+    async fn evaluate<'w, T>(
+        &self,
+        brief: &Brief,
+        whose: impl Fn() -> Whose<'w>,
+        run: impl Fn(Effort) -> Result<T, TooLong>,
+    ) -> Result<T, Status> {
         if brief.is_left() {
             let started = Instant::now();
             let found = run(Effort::Brief);
@@ -100,7 +110,7 @@ impl Expressions {
                 return Ok(found);
             }
         }
-        let _turn = self.long.acquire().await.map_err(Status::internal)?;
+        let _turn = self.long.wait(&whose()).await?;
         let found = holding(|| run(Effort::Full));
         tokio::task::yield_now().await;
         found.map_err(|TooLong| Status::internal("an evaluation gave up"))
@@ -121,12 +131,19 @@ mod tests {
     };
 
     use parking_lot::Mutex;
+    use portolan_machinery::rbac::User;
+    use portolan_types::LogicalClusterId;
 
     use super::*;
 
+    fn of(tenant: u64, user: &User) -> Whose<'_> {
+        let tenant = LogicalClusterId::new(tenant);
+        Whose { tenant, cluster: tenant, user }
+    }
+
     #[tokio::test]
     async fn others_have_their_turn_between_short_evaluations() {
-        let (expressions, brief) = (Expressions::new(), Brief::default());
+        let (expressions, brief, user) = (Expressions::new(), Brief::default(), User::default());
         let turns = Arc::new(AtomicUsize::new(0));
         let counted = turns.clone();
         tokio::spawn(async move {
@@ -141,7 +158,7 @@ mod tests {
                 while started.elapsed() < Duration::from_micros(200) {}
                 Ok(())
             };
-            expressions.evaluate(&brief, short).await.unwrap();
+            expressions.evaluate(&brief, || of(5, &user), short).await.unwrap();
         }
         let turns = turns.load(Ordering::Relaxed);
         assert!(turns >= 3, "{turns} turns");
@@ -149,15 +166,41 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_after_much_else_waits_for_its_turn() {
-        let (expressions, brief) = (Expressions::new(), Brief::default());
+        let (expressions, brief, user) = (Expressions::new(), Brief::default(), User::default());
         let efforts = Mutex::new(Vec::new());
         let run = |effort| {
             efforts.lock().push(effort);
             Ok(())
         };
-        expressions.evaluate(&brief, run).await.unwrap();
+        expressions.evaluate(&brief, || of(5, &user), run).await.unwrap();
         brief.spend(Duration::from_secs(1));
-        expressions.evaluate(&brief, run).await.unwrap();
+        expressions.evaluate(&brief, || of(5, &user), run).await.unwrap();
         assert!(matches!(efforts.into_inner()[..], [Effort::Brief, Effort::Full]));
+    }
+
+    #[tokio::test]
+    async fn tenants_take_turns_with_long_evaluations() {
+        let expressions = Expressions { long: Turns::new(1), ..Expressions::new() };
+        let (brief, user, order) = (Brief::default(), User::default(), Mutex::new(Vec::new()));
+        brief.spend(Duration::from_secs(1));
+        let evaluate = |tenant: u64| {
+            let (expressions, brief, user, order) = (&expressions, &brief, &user, &order);
+            expressions.evaluate(
+                brief,
+                move || of(tenant, user),
+                move |_| {
+                    order.lock().push(tenant);
+                    Ok(())
+                },
+            )
+        };
+        let held = expressions.long.wait(&of(5, &user)).await.unwrap();
+        let mut all: futures::stream::FuturesUnordered<_> = [5, 5, 5, 5, 6, 6, 7].into_iter().map(evaluate).collect();
+        assert!(futures::FutureExt::now_or_never(futures::StreamExt::next(&mut all)).is_none(), "they wait");
+        drop(held);
+        while let Some(done) = futures::StreamExt::next(&mut all).await {
+            done.unwrap();
+        }
+        assert_eq!(*order.lock(), [5, 6, 7, 5, 6, 5, 5]);
     }
 }

@@ -2,7 +2,7 @@
 
 mod criteria;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use portolan_machinery::kinds::{Kind, KindTable};
 use portolan_types::{GroupResource, GroupVersionKind, GroupVersionResource, LabelSelector, Status, object};
@@ -37,6 +37,18 @@ pub(super) struct Matching<'a> {
 /// The group version kind of what the request carries.
 pub(super) fn kind_of(request: &Request<'_>, kind: &Kind) -> GroupVersionKind {
     kind.subresource(request.subresource).map_or_else(|| kind.gvk.clone(), |subresource| subresource.gvk.clone())
+}
+
+/// The kind that an object must still be of when admission has changed it: that of what is sent to the endpoint. Nothing where
+/// no table has its type.
+pub(super) fn changed_as<'r>(request: &Request<'r>) -> Option<Cow<'r, Kind>> {
+    let gvk = kind_of(request, request.kind);
+    // Of a scale it is the scaled object that changes.
+    if gvk == request.kind.gvk || request.subresource == "scale" {
+        return Some(Cow::Borrowed(request.kind));
+    }
+    let schema = request.table.object_type(&gvk.group, &gvk.version, &gvk.kind)?;
+    Some(Cow::Owned(Kind { gvk, schema, decoded_as: schema, content: None, ..request.kind.clone() }))
 }
 
 pub(super) fn resource_of(kind: &Kind) -> GroupVersionResource {

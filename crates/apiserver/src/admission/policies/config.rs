@@ -18,6 +18,7 @@ const COMPILED: [&str; 6] =
 #[derive(Debug)]
 pub(in crate::admission) struct Policy {
     pub(super) name: String,
+    pub(super) uid: String,
     pub(super) criteria: Criteria,
     /// Where it cannot be evaluated, it is as if it were not there.
     pub(super) fails_open: bool,
@@ -33,6 +34,7 @@ pub(in crate::admission) struct Policy {
 #[derive(Debug)]
 pub(in crate::admission) struct Binding {
     pub(super) name: String,
+    pub(super) uid: String,
     /// What of the policy's objects it is for; nothing for all.
     pub(super) criteria: Option<Criteria>,
     pub(super) params: Option<ParamRef>,
@@ -60,7 +62,7 @@ pub(in crate::admission) fn policies_of(policies: &[Value], bindings: &[Value]) 
     let mut bound: HashMap<&str, Vec<Binding>> = HashMap::new();
     for own in bindings {
         let spec = own.get("spec").unwrap_or(&Value::Null);
-        bound.entry(text(spec, "policyName")).or_default().push(binding(object::name(own), spec));
+        bound.entry(text(spec, "policyName")).or_default().push(binding(own, spec));
     }
     policies.iter().filter_map(|policy| Some(read(policy, bound.remove(object::name(policy))?))).collect()
 }
@@ -76,6 +78,7 @@ fn read(policy: &Value, bindings: Vec<Binding>) -> Policy {
     }
     Policy {
         name: object::name(policy).to_owned(),
+        uid: object::meta_text(policy, "uid").to_owned(),
         criteria: Criteria::of_policy(spec.get("matchConstraints").unwrap_or(&Value::Null)),
         fails_open: text(spec, "failurePolicy") == "Ignore",
         params: params.map(param_kind),
@@ -91,9 +94,10 @@ fn param_kind(kind: &Value) -> GroupVersionKind {
     GroupVersionKind { group: group.into(), version: version.into(), kind: text(kind, "kind").into() }
 }
 
-fn binding(name: &str, spec: &Value) -> Binding {
+fn binding(own: &Value, spec: &Value) -> Binding {
     Binding {
-        name: name.to_owned(),
+        name: object::name(own).to_owned(),
+        uid: object::meta_text(own, "uid").to_owned(),
         criteria: spec.get("matchResources").filter(|resources| resources.is_object()).map(Criteria::of_policy),
         params: spec.get("paramRef").filter(|params| params.is_object()).map(param_ref),
         actions: texts(spec, "validationActions"),

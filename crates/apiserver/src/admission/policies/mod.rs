@@ -15,7 +15,9 @@ use super::{
     Request,
     expressions::{Rights, Seen, Subject},
     matching::{Invocation, Matching},
+    review::{States, Versions},
 };
+use params::Trouble;
 
 pub(super) use config::{Policy, policies_of};
 pub(super) use mutating::{Rounds, mutate};
@@ -47,16 +49,29 @@ fn is_exempt(request: &Request<'_>) -> bool {
 /// A request, while policies look at it.
 struct Asked<'a> {
     matching: Matching<'a>,
+    versions: Versions,
     /// The rights of who asks are looked up at most once.
     rights: &'a OnceCell<Rights>,
 }
 
-impl Asked<'_> {
-    /// What expressions see of it.
-    async fn seen<'s>(&'s self, invocation: &'s Invocation) -> Result<Seen<'s>, Status> {
+impl<'a> Asked<'a> {
+    /// What expressions see of it, in the version of these states.
+    async fn seen<'s>(&'s self, invocation: &'s Invocation, states: States<'s>) -> Result<Seen<'s>, Status> {
         let Matching { api, request, object, old, .. } = self.matching;
         let rights = self.rights.get_or_try_init(|| Rights::of(api, request.cluster.id, request.user)).await?;
         let namespace = self.matching.own_namespace().await?;
-        Seen::of(api, Subject { request, invocation, object, old }, namespace, rights).await
+        Ok(Seen::of(Subject { api, request, invocation, object: object.or(old) }, states, namespace, rights))
+    }
+
+    /// The states in the version of an invocation.
+    ///
+    /// # Errors
+    /// What is wrong with the binding that wants them so.
+    async fn states(&mut self, invocation: &Invocation) -> Result<States<'a>, Trouble> {
+        let Matching { api, request, object, old, .. } = self.matching;
+        self.versions.get(api, request, invocation, (object, old)).await.map_err(|unfit| match Trouble::from(unfit) {
+            Trouble::Configured(why) => Trouble::Configured(format!("failed to convert object version: {why}")),
+            failed => failed,
+        })
     }
 }

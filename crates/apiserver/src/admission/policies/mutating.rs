@@ -1,7 +1,5 @@
 //! MutatingAdmissionPolicies: what they change.
 
-use std::collections::BTreeSet;
-
 use portolan_cel::policy::{Change, Matched};
 use portolan_machinery::{
     apply,
@@ -13,49 +11,27 @@ use portolan_types::{GroupResource, Status, StatusCause, object};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::{ApiServer, call::Target};
+use crate::ApiServer;
 
 use super::{
     super::{
         Request,
         expressions::{Rights, Seen, Subject},
         forbidden, lookup,
-        matching::{Invocation, Matching, kind_of},
-        review,
+        matching::{Invocation, Matching, changed_as},
+        review::{self, Versions},
+        rounds,
     },
     config::{Binding, Policy},
     is_exempt,
     params::{self, Allowance, Trouble},
 };
 
-/// A policy, one of its bindings, and one of its parameters by namespace and name.
-type Key = (usize, usize, (String, String));
-
-/// What the two rounds of mutating policies know of each other.
-#[derive(Default)]
-pub(in crate::admission) struct Rounds {
-    /// Something was changed: the whole chain runs once more.
-    pub(in crate::admission) changed: bool,
-    second: bool,
-    /// Those that want to be evaluated again, and have not seen the last change.
-    invoked: BTreeSet<Key>,
-    again: BTreeSet<Key>,
-    last: Option<Value>,
-}
-
-impl Rounds {
-    /// The second round begins, after Kubernetes' own steps have run again.
-    pub(in crate::admission) fn begin_second(&mut self, object: &Value) {
-        self.second = true;
-        if self.last.as_ref() != Some(object) {
-            self.require();
-        }
-    }
-
-    fn require(&mut self) {
-        self.again.append(&mut self.invoked);
-    }
-}
+/// Rounds of policies: by the uids of a policy and of one of its bindings, and by what its parameters are called.
+pub(in crate::admission) type Rounds = rounds::Rounds<Key>;
+type Key = (String, String, Params);
+/// Parameters by namespace and name.
+type Params = (String, String);
 
 /// Lets the policies of the logical cluster change the object.
 ///
@@ -75,8 +51,8 @@ pub(in crate::admission) async fn mutate(
     if policies.is_empty() {
         return Ok(());
     }
-    let mut complaints = Complaints::default();
-    let invocations = invocations(api, request, (object, old), policies, &mut complaints).await?;
+    let (mut complaints, mut versions) = (Complaints::default(), Versions::default());
+    let invocations = invocations(api, request, (object, old), policies, &mut versions, &mut complaints).await?;
     if !invocations.is_empty() {
         let namespace = match request.kind.gvk.group.is_empty() && *request.kind.resource == *"namespaces" {
             true => None,
@@ -85,9 +61,9 @@ pub(in crate::admission) async fn mutate(
         let rights = Rights::of(api, request.cluster.id, request.user).await?;
         let mutation = Mutation { api, request, old, namespace: namespace.as_ref(), rights: &rights };
         for one in &invocations {
-            mutation.run(one, object, rounds, &mut complaints).await?;
+            mutation.run(one, object, rounds, &mut versions, &mut complaints).await?;
         }
-        rounds.last = (!rounds.second).then(|| object.clone());
+        rounds.end(Some(object));
     }
     complaints.into_result(request, object)
 }
@@ -161,12 +137,13 @@ async fn invocations<'p>(
     request: &Request<'_>,
     (object, old): (&Value, Option<&Value>),
     policies: &'p [Policy],
+    versions: &mut Versions,
     complaints: &mut Complaints,
 ) -> Result<Vec<Bound<'p>>, Status> {
     let namespace = OnceCell::new();
     let matching = Matching { api, request, object: Some(object), old, namespace: &namespace };
     let (mut found, mut allowance) = (Vec::new(), Allowance::new());
-    for (at, policy) in policies.iter().enumerate() {
+    for policy in policies {
         let invocation = match matching.invocation(&policy.criteria).await {
             Ok(Some(invocation)) => invocation,
             Ok(None) => continue,
@@ -182,13 +159,25 @@ async fn invocations<'p>(
                 continue;
             }
         };
-        for (nth, binding) in policy.bindings.iter().enumerate() {
-            match of_binding(&matching, kind.as_ref(), binding, &mut allowance).await {
+        for binding in &policy.bindings {
+            if !is_for(&matching, binding)
+                .await
+                .or_else(|trouble| complaints.configured(policy, Some(binding), trouble).map(|()| false))?
+            {
+                continue;
+            }
+            if let Err(unfit) = versions.get(api, request, &invocation, (Some(object), old)).await {
+                complaints.configured(policy, None, unfit.into())?;
+                continue;
+            }
+            match params::collect(api, request.cluster.id, kind.as_ref(), binding, request.namespace, &mut allowance)
+                .await
+            {
                 Ok(all) => found.extend(all.into_iter().map(|params| Bound {
                     policy,
                     binding,
                     invocation: invocation.clone(),
-                    key: (at, nth, name_of(params.as_ref())),
+                    key: (policy.uid.clone(), binding.uid.clone(), name_of(params.as_ref())),
                     params,
                 })),
                 Err(trouble) => complaints.configured(policy, Some(binding), trouble)?,
@@ -198,25 +187,15 @@ async fn invocations<'p>(
     Ok(found)
 }
 
-fn name_of(params: Option<&Value>) -> (String, String) {
+fn name_of(params: Option<&Value>) -> Params {
     params.map(|params| (object::namespace(params).to_owned(), object::name(params).to_owned())).unwrap_or_default()
 }
 
-/// The parameters of a binding; none where it is not for the request.
-async fn of_binding(
-    matching: &Matching<'_>,
-    kind: Option<&Target>,
-    binding: &Binding,
-    allowance: &mut Allowance,
-) -> Result<Vec<Option<Value>>, Trouble> {
-    let Matching { api, request, .. } = *matching;
-    if let Some(criteria) = &binding.criteria {
-        let matched = matching.invocation(criteria).await;
-        if matched.map_err(|why| Trouble::Configured(why.message().to_owned()))?.is_none() {
-            return Ok(Vec::new());
-        }
-    }
-    params::collect(api, request.cluster.id, kind, binding, request.namespace, allowance).await
+/// Whether a binding is for the request.
+async fn is_for(matching: &Matching<'_>, binding: &Binding) -> Result<bool, Trouble> {
+    let Some(criteria) = &binding.criteria else { return Ok(true) };
+    let matched = matching.invocation(criteria).await;
+    matched.map(|found| found.is_some()).map_err(|why| Trouble::Configured(why.message().to_owned()))
 }
 
 /// A request, while policies change its object.
@@ -235,12 +214,13 @@ impl Mutation<'_> {
         bound: &Bound<'_>,
         object: &mut Value,
         rounds: &mut Rounds,
+        versions: &mut Versions,
         complaints: &mut Complaints,
     ) -> Result<(), Status> {
         let Bound { policy, binding, params, .. } = bound;
         let expressions = &self.api.expressions;
         let compiled = expressions.mutating(&policy.source);
-        let seen = self.seen(bound, object).await?;
+        let seen = self.seen(bound, object, versions).await?;
         match expressions.applies(&compiled, &seen, params.as_ref()).await? {
             Matched::Yes => {}
             Matched::No(_) | Matched::Ignored => return Ok(()),
@@ -250,12 +230,12 @@ impl Mutation<'_> {
             }
         }
         drop(seen);
-        if rounds.second && !rounds.again.contains(&bound.key) {
+        if !rounds.includes(&bound.key) {
             return Ok(());
         }
         let mut changed = false;
         for at in 0..compiled.mutations() {
-            let seen = self.seen(bound, object).await?;
+            let seen = self.seen(bound, object, versions).await?;
             let made = match expressions.change(&compiled, at, &seen, params.as_ref()).await? {
                 Ok(Some(change)) => self.changed(bound, object, &change).await,
                 Ok(None) => continue,
@@ -264,25 +244,28 @@ impl Mutation<'_> {
             drop(seen);
             match made {
                 Ok(made) if made == *object => {}
-                Ok(made) => (*object, changed) = (made, true),
+                Ok(made) => {
+                    (*object, changed) = (made, true);
+                    versions.object_changed();
+                }
                 Err(Failed::Policy(why)) => complaints.add(policy, Some(binding), &why, "Invalid"),
                 Err(Failed::Request(status)) => return Err(status),
             }
         }
-        if changed {
-            rounds.require();
-            rounds.changed = true;
-        }
-        if policy.reinvoked {
-            rounds.invoked.insert(bound.key.clone());
-        }
+        rounds.called(bound.key.clone(), changed, policy.reinvoked);
         Ok(())
     }
 
-    async fn seen<'s>(&'s self, bound: &'s Bound<'_>, object: &'s Value) -> Result<Seen<'s>, Status> {
-        let subject =
-            Subject { request: self.request, invocation: &bound.invocation, object: Some(object), old: self.old };
-        Seen::of(self.api, subject, self.namespace, self.rights).await
+    async fn seen<'s>(
+        &'s self,
+        bound: &'s Bound<'_>,
+        object: &'s Value,
+        versions: &mut Versions,
+    ) -> Result<Seen<'s>, Status> {
+        let (request, invocation) = (self.request, &bound.invocation);
+        let states = versions.get(self.api, request, invocation, (Some(object), self.old)).await?;
+        let subject = Subject { api: self.api, request, invocation, object: Some(object) };
+        Ok(Seen::of(subject, states, self.namespace, self.rights))
     }
 
     /// The object with a change, in canonical form and complete.
@@ -300,11 +283,10 @@ impl Mutation<'_> {
         };
         let changed = review::unshown(self.api, request, invocation, object, changed).await;
         let mut changed = changed.map_err(Failed::Request)?;
-        let is_own_kind = kind_of(request, request.kind) == request.kind.gvk || request.subresource == "scale";
-        if is_own_kind {
-            decode::prune_canonical(request.table, request.kind, &mut changed, validation)
+        if let Some(kind) = changed_as(request) {
+            decode::prune_canonical(request.table, &kind, &mut changed, validation)
                 .map_err(|unfit| Failed::Request(Status::internal(unfit.decoded())))?;
-            defaults::apply(request.table, request.kind, &mut changed).map_err(Failed::Request)?;
+            defaults::apply(request.table, &kind, &mut changed).map_err(Failed::Request)?;
         }
         Ok(changed)
     }

@@ -11,7 +11,10 @@ use crate::{
     errors::{damaged, status_for},
 };
 
-use super::config::{Binding, ParamRef, Params, Policy};
+use super::{
+    super::review::Unfit,
+    config::{Binding, ParamRef, Params, Policy},
+};
 
 /// Objects that one binding may take its parameters from at once; upstream knows no bound.
 const MAX_PARAMS: usize = 1000;
@@ -52,6 +55,15 @@ pub(super) enum Trouble {
     Configured(String),
     /// They could not be read.
     Failed(Status),
+}
+
+impl From<Unfit> for Trouble {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Busy(status) => Self::Failed(status),
+            Unfit::Failed(why) => Self::Configured(why),
+        }
+    }
 }
 
 impl From<Status> for Trouble {

@@ -13,6 +13,7 @@ use super::{
     super::{
         Request, forbidden,
         matching::{Invocation, Matching},
+        review::Versions,
     },
     Asked,
     config::{Binding, Policy},
@@ -39,7 +40,8 @@ pub(in crate::admission) async fn validate(
     };
     let (namespace, rights) = (OnceCell::new(), OnceCell::new());
     let matching = Matching { api, request, object, old, namespace: &namespace };
-    let mut review = Review { asked: Asked { matching, rights: &rights }, allowance: Allowance::new(), denied: None };
+    let asked = Asked { matching, versions: Versions::default(), rights: &rights };
+    let mut review = Review { asked, allowance: Allowance::new(), denied: None };
     for policy in &configuration.validating_policies {
         review.policy(policy).await?;
     }
@@ -134,9 +136,13 @@ impl Review<'_> {
         if params.is_empty() {
             return Ok(());
         }
+        let states = match self.asked.states(invocation).await {
+            Ok(states) => states,
+            Err(trouble) => return self.trouble(policy, Some(binding), trouble),
+        };
         let api = self.asked.matching.api;
         let mut verdicts = Vec::with_capacity(params.len());
-        let seen = self.asked.seen(invocation).await?;
+        let seen = self.asked.seen(invocation, states).await?;
         for params in params {
             verdicts.push(api.expressions.validates(&policy.source, &seen, params.as_ref()).await?);
         }

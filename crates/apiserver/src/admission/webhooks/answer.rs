@@ -1,11 +1,16 @@
 //! AdmissionReviews: what webhooks are asked, and what they answer.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use portolan_types::Status;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
-    super::{Request, matching::Invocation, review},
+    super::{
+        Request,
+        matching::Invocation,
+        review::{self, States},
+    },
     config::Webhook,
 };
 
@@ -47,20 +52,35 @@ pub(super) struct Verdict {
     pub(super) audit_annotations: Map<String, Value>,
 }
 
-/// The question.
+/// An object and its old state in JSON, which all questions in one version share.
+#[derive(Clone)]
+pub(super) struct Texts {
+    object: Bytes,
+    old: Bytes,
+}
+
+impl Texts {
+    pub(super) fn of(States { object, old }: &States<'_>) -> Self {
+        let text = |state: &Value| Bytes::from(state.to_string());
+        Self { object: text(object), old: text(old) }
+    }
+}
+
+/// The question about `object`, in parts.
 pub(super) fn question(
     version: Version,
     uid: &str,
     request: &Request<'_>,
-    invocation: &Invocation,
-    (object, old): (Option<Value>, Option<Value>),
-) -> Value {
-    let mut asked = review::request(request, invocation, object.as_ref().or(old.as_ref()));
+    (invocation, object): (&Invocation, Option<&Value>),
+    texts: &Texts,
+) -> Vec<Bytes> {
+    let mut asked = review::request(request, invocation, object);
     asked["uid"] = uid.into();
-    asked["object"] = object.into();
-    asked["oldObject"] = old.into();
     let api_version = format!("{GROUP}/{}", version.text());
-    json!({"kind": "AdmissionReview", "apiVersion": api_version, "request": asked})
+    let asked = asked.to_string();
+    let open = asked.strip_suffix('}').expect("an object ends with a brace");
+    let head = format!(r#"{{"kind":"AdmissionReview","apiVersion":"{api_version}","request":{open},"object":"#);
+    vec![head.into(), texts.object.clone(), Bytes::from_static(br#","oldObject":"#), texts.old.clone(), "}}".into()]
 }
 
 /// The answer, its form checked.
@@ -137,6 +157,8 @@ pub(super) fn refusal(webhook: &str, result: &Value) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -18,6 +18,8 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 /// One webhook of a configuration.
 #[derive(Debug)]
 pub(in super::super) struct Webhook {
+    /// What it is, as long as it is there: the uid of its configuration, and its name in it.
+    pub(super) key: (String, String),
     /// The configuration that it is of.
     pub(super) configuration: String,
     pub(super) name: String,
@@ -38,13 +40,14 @@ pub(in super::super) struct Webhook {
 
 /// All webhooks of a configuration.
 pub(in super::super) fn webhooks_of(configuration: &Value) -> Vec<Webhook> {
-    list(configuration, "webhooks").map(|webhook| read(object::name(configuration), webhook)).collect()
+    list(configuration, "webhooks").map(|webhook| read(configuration, webhook)).collect()
 }
 
-fn read(configuration: &str, webhook: &Value) -> Webhook {
+fn read(configuration: &Value, webhook: &Value) -> Webhook {
     let seconds = webhook.get("timeoutSeconds").and_then(Value::as_u64).map(Duration::from_secs);
     Webhook {
-        configuration: configuration.to_owned(),
+        key: (object::meta_text(configuration, "uid").to_owned(), text(webhook, "name").to_owned()),
+        configuration: object::name(configuration).to_owned(),
         name: text(webhook, "name").to_owned(),
         endpoint: Endpoint::of(webhook.get("clientConfig").unwrap_or(&Value::Null)),
         criteria: Criteria::of_webhook(webhook),

@@ -6,28 +6,27 @@
 mod answer;
 mod config;
 
-use std::collections::BTreeSet;
-
-use futures::future::join_all;
+use futures::{StreamExt as _, future::BoxFuture, stream};
 use portolan_cel::policy::Matched;
 use portolan_machinery::{
     apply,
     decode::{self, FieldValidation},
     defaults, patch,
 };
-use portolan_types::{Status, object};
+use portolan_types::{GroupVersionKind, Status, object};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub(super) use config::{Webhook, webhooks_of};
 
-use self::answer::{Verdict, Version};
+use self::answer::{Texts, Verdict, Version};
 use super::{
     Request,
     expressions::{Rights, Seen, Subject},
     forbidden,
-    matching::{Invocation, Matching, kind_of},
-    review,
+    matching::{Invocation, Matching, changed_as},
+    review::{self, States, Unfit, Versions},
+    rounds,
 };
 use crate::{
     ApiServer,
@@ -43,6 +42,9 @@ const EXEMPT: [&str; 6] = [
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
 ];
+
+/// Validating webhooks that one write asks at once. Upstream asks all of them; but there it is not tenants who configure them.
+const AT_ONCE: usize = 16;
 
 fn is_exempt(request: &Request<'_>) -> bool {
     let gvk = &request.kind.gvk;
@@ -73,31 +75,8 @@ impl Trouble {
     }
 }
 
-/// What the two rounds of mutating webhooks know of each other.
-#[derive(Default)]
-pub(super) struct Rounds {
-    /// Something was changed: the whole chain runs once more.
-    pub(super) changed: bool,
-    second: bool,
-    /// Webhooks that want to be called again, and have not seen the last change.
-    invoked: BTreeSet<usize>,
-    again: BTreeSet<usize>,
-    last: Option<Value>,
-}
-
-impl Rounds {
-    /// The second round begins, after Kubernetes' own steps have run again.
-    pub(super) fn begin_second(&mut self, object: &Value) {
-        self.second = true;
-        if self.last.as_ref() != Some(object) {
-            self.require();
-        }
-    }
-
-    fn require(&mut self) {
-        self.again.append(&mut self.invoked);
-    }
-}
+/// Rounds of webhooks, by the uids of their configurations and their names there.
+pub(super) type Rounds = rounds::Rounds<(String, String)>;
 
 /// Lets webhooks change the object; `None` for deletions.
 pub(super) async fn mutate(
@@ -110,33 +89,35 @@ pub(super) async fn mutate(
     let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
         return Ok(());
     };
-    let (namespace, mut place) = (OnceCell::new(), None);
-    for (at, webhook) in configuration.mutating.iter().enumerate() {
+    let (namespace, mut place, mut versions) = (OnceCell::new(), None, Versions::default());
+    for webhook in &configuration.mutating {
         let matching = Matching { api, request, object: object.as_deref(), old, namespace: &namespace };
-        let Some(invocation) = invocation(&matching, webhook).await? else { continue };
-        if rounds.second && !rounds.again.contains(&at) {
+        let mut asked = Asked { matching, versions: &mut versions, mutates: true };
+        let Some(invocation) = asked.invocation(webhook).await? else { continue };
+        if !rounds.includes(&webhook.key) {
             continue;
         }
         take_place(api, request, &mut place)?;
-        match call_mutating(api, request, webhook, &invocation, object.as_deref_mut(), old).await {
-            Ok(false) => {}
-            Ok(true) => {
-                rounds.require();
-                rounds.changed = true;
-            }
-            Err(trouble) => trouble.outcome(request, webhook)?,
+        let verdict = match asked.states(&invocation).await {
+            Ok(states) => matching.ask(webhook, &invocation, &Texts::of(&states), true).await,
+            Err(unfit) => Err(Trouble::Refused(unfit)),
+        };
+        let called = match verdict {
+            Ok(verdict) => changed(api, request, webhook, &invocation, object.as_deref_mut(), &verdict.patch).await,
+            Err(trouble) => Err(trouble),
+        };
+        let changed = called.or_else(|trouble| trouble.outcome(request, webhook).map(|()| false))?;
+        if changed {
+            versions.object_changed();
         }
-        if webhook.reinvoked {
-            rounds.invoked.insert(at);
-        }
+        rounds.called(webhook.key.clone(), changed, webhook.reinvoked);
     }
-    if rounds.changed || !rounds.invoked.is_empty() {
-        rounds.last = object.as_deref().cloned();
-    }
+    rounds.end(object.as_deref());
     Ok(())
 }
 
-/// Asks webhooks whether the object may be stored; `None` for deletions. They are asked at once.
+/// Asks webhooks whether the object may be stored; `None` for deletions. They are asked at once, as many as [`AT_ONCE`]; all of
+/// them, also when one has refused. What the first one said that refuses is told.
 pub(super) async fn validate(
     api: &ApiServer,
     request: &Request<'_>,
@@ -146,40 +127,90 @@ pub(super) async fn validate(
     let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
         return Ok(());
     };
-    let (namespace, mut relevant) = (OnceCell::new(), Vec::new());
+    let (namespace, mut relevant, mut place) = (OnceCell::new(), Vec::new(), None);
+    let matching = Matching { api, request, object, old, namespace: &namespace };
+    let (mut versions, mut texts) = (Versions::default(), Vec::<(GroupVersionKind, Texts)>::new());
+    let mut asked = Asked { matching, versions: &mut versions, mutates: false };
     for webhook in &configuration.validating {
-        let matching = Matching { api, request, object, old, namespace: &namespace };
-        if let Some(invocation) = invocation(&matching, webhook).await? {
-            relevant.push((webhook, invocation));
-        }
+        let Some(invocation) = asked.invocation(webhook).await? else { continue };
+        let at = match texts.iter().position(|(kind, _)| *kind == invocation.kind) {
+            Some(at) => at,
+            None => {
+                texts.push((invocation.kind.clone(), Texts::of(&asked.states(&invocation).await?)));
+                texts.len() - 1
+            }
+        };
+        relevant.push((webhook, invocation, at));
     }
     if relevant.is_empty() {
         return Ok(());
     }
-    let mut place = None;
+    drop(versions);
     take_place(api, request, &mut place)?;
-    let calls = relevant.iter().map(|(webhook, invocation)| async move {
-        let verdict = ask(api, request, webhook, invocation, (object, old), false).await;
-        verdict.map(drop).or_else(|trouble| trouble.outcome(request, webhook))
-    });
-    join_all(calls).await.into_iter().collect()
+    let texts = &texts;
+    let mut calls: Vec<BoxFuture<'_, _>> = Vec::with_capacity(relevant.len());
+    for (index, (webhook, invocation, at)) in relevant.iter().enumerate() {
+        calls.push(Box::pin(async move {
+            let verdict = matching.ask(webhook, invocation, &texts[*at].1, false).await;
+            (index, verdict.map(drop).or_else(|trouble| trouble.outcome(request, webhook)))
+        }));
+    }
+    let (mut calls, mut first) = (stream::iter(calls).buffer_unordered(AT_ONCE), None);
+    while let Some((index, outcome)) = calls.next().await {
+        match (outcome, &first) {
+            (Ok(()), _) => {}
+            (Err(_), Some((earlier, _))) if *earlier < index => {}
+            (Err(refused), _) => first = Some((index, refused)),
+        }
+    }
+    first.map_or(Ok(()), |(_, refused)| Err(refused))
 }
 
-/// As what the webhook is asked; `None` when it is not.
-async fn invocation(matching: &Matching<'_>, webhook: &Webhook) -> Result<Option<Invocation>, Status> {
-    let Some(invocation) = matching.invocation(&webhook.criteria).await? else { return Ok(None) };
-    let Some(conditions) = &webhook.conditions else { return Ok(Some(invocation)) };
-    let Matching { api, request, object, old, .. } = *matching;
-    let rights = Rights::of(api, request.cluster.id, request.user).await?;
-    let seen = Seen::of(api, Subject { request, invocation: &invocation, object, old }, None, &rights).await?;
-    match api.expressions.matches(conditions, &seen).await? {
-        Matched::Yes => Ok(Some(invocation)),
-        Matched::No(_) | Matched::Ignored => Ok(None),
-        Matched::Failed(why) => {
-            let (cluster, configuration, webhook) = (request.cluster.id, &webhook.configuration, &webhook.name);
-            tracing::warn!(%cluster, configuration, webhook, why, "failed evaluating match conditions, failing closed");
-            Err(forbidden(request, object, why))
+/// A request, while webhooks are asked about it.
+struct Asked<'a, 'v> {
+    matching: Matching<'a>,
+    versions: &'v mut Versions,
+    mutates: bool,
+}
+
+impl<'a> Asked<'a, '_> {
+    /// As what the webhook is asked; `None` when it is not.
+    async fn invocation(&mut self, webhook: &Webhook) -> Result<Option<Invocation>, Status> {
+        let Some(invocation) = self.matching.invocation(&webhook.criteria).await? else { return Ok(None) };
+        let Some(conditions) = &webhook.conditions else { return Ok(Some(invocation)) };
+        let Matching { api, request, object, old, .. } = self.matching;
+        let rights = Rights::of(api, request.cluster.id, request.user).await?;
+        let subject = Subject { api, request, invocation: &invocation, object: object.or(old) };
+        let seen = Seen::of(subject, self.states(&invocation).await?, None, &rights);
+        match api.expressions.matches(conditions, &seen).await? {
+            Matched::Yes => {}
+            Matched::No(_) | Matched::Ignored => return Ok(None),
+            Matched::Failed(why) => {
+                let (cluster, configuration, webhook) = (request.cluster.id, &webhook.configuration, &webhook.name);
+                tracing::warn!(%cluster, configuration, webhook, why, "failed evaluating match conditions, failing closed");
+                return Err(forbidden(request, object, why));
+            }
         }
+        drop(seen);
+        Ok(Some(invocation))
+    }
+
+    /// The states in the version of an invocation.
+    ///
+    /// # Errors
+    /// As [`unfit`].
+    async fn states(&mut self, invocation: &Invocation) -> Result<States<'a>, Status> {
+        let Matching { api, request, object, old, .. } = self.matching;
+        let states = self.versions.get(api, request, invocation, (object, old)).await;
+        states.map_err(|why| unfit(why, self.mutates))
+    }
+}
+
+/// 500 for what cannot be converted, whatever is to become of calls that fail. Upstream says it twice where the object may change.
+fn unfit(why: Unfit, mutates: bool) -> Status {
+    match why {
+        Unfit::Failed(why) if mutates => Status::internal(Status::internal(why).message()),
+        why => why.into(),
     }
 }
 
@@ -192,22 +223,21 @@ fn take_place(api: &ApiServer, request: &Request<'_>, place: &mut Option<Place>)
     Ok(())
 }
 
-/// Whether the object was changed.
-async fn call_mutating(
+/// Changes the object as a webhook wants; whether that changed anything.
+async fn changed(
     api: &ApiServer,
     request: &Request<'_>,
     webhook: &Webhook,
     invocation: &Invocation,
     object: Option<&mut Value>,
-    old: Option<&Value>,
+    patch: &[u8],
 ) -> Result<bool, Trouble> {
-    let verdict = ask(api, request, webhook, invocation, (object.as_deref(), old), true).await?;
-    if verdict.patch.is_empty() {
+    if patch.is_empty() {
         return Ok(false);
     }
     let Some(object) = object else {
         // A list without operations changes nothing.
-        return match serde_json::from_slice::<Vec<Value>>(&verdict.patch).is_ok_and(|list| list.is_empty()) {
+        return match serde_json::from_slice::<Vec<Value>>(patch).is_ok_and(|list| list.is_empty()) {
             true => Ok(false),
             false => Err(Trouble::Refused(Status::internal(format!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
@@ -215,7 +245,7 @@ async fn call_mutating(
             )))),
         };
     };
-    let patched = patched(api, request, webhook, invocation, (object, &verdict.patch)).await?;
+    let patched = patched(api, request, webhook, invocation, (object, patch)).await?;
     if patched == *object {
         return Ok(false);
     }
@@ -241,11 +271,10 @@ async fn patched(
     })?;
     let changed = review::unshown(api, request, invocation, object, changed).await;
     let mut changed = changed.map_err(Trouble::Refused)?;
-    let is_own_kind = kind_of(request, request.kind) == request.kind.gvk || request.subresource == "scale";
-    if is_own_kind {
-        decode::prune_canonical(request.table, request.kind, &mut changed, FieldValidation::Ignore)
+    if let Some(kind) = changed_as(request) {
+        decode::prune_canonical(request.table, &kind, &mut changed, FieldValidation::Ignore)
             .map_err(|unfit| broken(&unfit.decoded()))?;
-        defaults::apply(request.table, request.kind, &mut changed).map_err(Trouble::Refused)?;
+        defaults::apply(request.table, &kind, &mut changed).map_err(Trouble::Refused)?;
     }
     Ok(changed)
 }
@@ -263,40 +292,37 @@ fn keep_owners(request: &Request<'_>, object: &mut Value, before: Option<Value>)
     ));
 }
 
-/// Asks one webhook.
-async fn ask(
-    api: &ApiServer,
-    request: &Request<'_>,
-    webhook: &Webhook,
-    invocation: &Invocation,
-    (object, old): (Option<&Value>, Option<&Value>),
-    mutates: bool,
-) -> Result<Verdict, Trouble> {
-    if request.dry_run && !matches!(webhook.side_effects.as_str(), "None" | "NoneOnDryRun") {
-        let why = format!("admission webhook {:?} does not support dry run", webhook.name);
-        return Err(Trouble::Refused(Status::bad_request(why)));
-    }
-    let versions = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
-    let version = Version::of(webhook)
-        .ok_or_else(|| Trouble::Calling(format!("could not create admission objects: {versions}")))?;
-    let show = async |object: Option<&Value>| match object {
-        Some(object) => review::shown(api, request, invocation, object).await.map(Some).map_err(Trouble::Refused),
-        None => Ok(None),
-    };
-    let states = (show(object).await?, show(old).await?);
-    let uid = api.seams.uid().to_string();
-    let question = answer::question(version, &uid, request, invocation, states);
-    let sent = (question.to_string().into_bytes(), "AdmissionReview");
-    let answer = webhook.endpoint.ask(api, request.cluster.id, webhook.timeout, sent).await;
-    let answer = answer.map_err(|why| Trouble::Calling(format!("failed to call webhook: {why}")))?;
-    let verdict = answer::verdict(version, &uid, mutates, &answer)
-        .map_err(|why| Trouble::Calling(format!("received invalid webhook response: {why}")))?;
-    for (key, text) in &verdict.audit_annotations {
-        request.annotate(&format!("{}/{key}", webhook.name), text.as_str().unwrap_or_default());
-    }
-    verdict.warnings.iter().for_each(|warning| request.warn(warning.clone()));
-    match verdict.allowed {
-        true => Ok(verdict),
-        false => Err(Trouble::Refused(answer::refusal(&webhook.name, &verdict.result))),
+impl Matching<'_> {
+    /// Asks one webhook.
+    async fn ask(
+        &self,
+        webhook: &Webhook,
+        invocation: &Invocation,
+        texts: &Texts,
+        mutates: bool,
+    ) -> Result<Verdict, Trouble> {
+        let Self { api, request, object, old, .. } = *self;
+        if request.dry_run && !matches!(webhook.side_effects.as_str(), "None" | "NoneOnDryRun") {
+            let why = format!("admission webhook {:?} does not support dry run", webhook.name);
+            return Err(Trouble::Refused(Status::bad_request(why)));
+        }
+        let versions = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+        let version = Version::of(webhook)
+            .ok_or_else(|| Trouble::Calling(format!("could not create admission objects: {versions}")))?;
+        let uid = api.seams.uid().to_string();
+        let question = answer::question(version, &uid, request, (invocation, object.or(old)), texts);
+        let sent = (question, "AdmissionReview");
+        let answer = webhook.endpoint.ask(api, request.cluster.id, webhook.timeout, sent).await;
+        let answer = answer.map_err(|why| Trouble::Calling(format!("failed to call webhook: {why}")))?;
+        let verdict = answer::verdict(version, &uid, mutates, &answer)
+            .map_err(|why| Trouble::Calling(format!("received invalid webhook response: {why}")))?;
+        for (key, text) in &verdict.audit_annotations {
+            request.annotate(&format!("{}/{key}", webhook.name), text.as_str().unwrap_or_default());
+        }
+        verdict.warnings.iter().for_each(|warning| request.warn(warning.clone()));
+        match verdict.allowed {
+            true => Ok(verdict),
+            false => Err(Trouble::Refused(answer::refusal(&webhook.name, &verdict.result))),
+        }
     }
 }

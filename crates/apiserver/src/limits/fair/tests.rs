@@ -47,7 +47,7 @@ async fn one_logical_cluster_leaves_seats_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seat_goes_to_who_holds_the_fewest_and_then_to_who_waited_longest() {
+async fn a_seat_goes_to_who_holds_the_fewest_and_then_to_whose_turn_it_is() {
     let fair = fair(4, 100);
     let mut flood: Vec<Seat> = (0..3).map(|_| seat(&fair, flow(5, 1))).collect();
     let mut first = wait(&fair, flow(5, 1));
@@ -65,6 +65,32 @@ async fn a_seat_goes_to_who_holds_the_fewest_and_then_to_who_waited_longest() {
     assert!(is_served(&mut first).is_none());
     drop(newcomers);
     let _first = is_served(&mut first).expect("nobody else waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_one_seat_equals_take_turns_however_long_their_lines_are() {
+    let fair = fair(1, 100);
+    let mut held = Some(seat(&fair, flow(5, 1)));
+    let mut lines: Vec<((u64, u64), Entering)> = Vec::new();
+    let line_up = |lines: &mut Vec<_>, who: (u64, u64)| lines.push((who, wait(&fair, flow(who.0, who.1))));
+    for who in [(5, 1), (5, 1), (5, 1), (5, 2), (6, 1), (6, 1), (7, 1)] {
+        line_up(&mut lines, who);
+    }
+    let mut served = Vec::new();
+    while !lines.is_empty() {
+        drop(held.take());
+        let at = lines.iter_mut().position(|(_, entering)| {
+            held = is_served(entering);
+            held.is_some()
+        });
+        let (who, _) = lines.remove(at.expect("one of them"));
+        served.push(who);
+        if served.len() == 3 {
+            // One that comes again and again has one turn in each round.
+            line_up(&mut lines, (7, 1));
+        }
+    }
+    assert_eq!(served, [(5, 1), (6, 1), (7, 1), (5, 2), (6, 1), (7, 1), (5, 1), (5, 1)]);
 }
 
 #[tokio::test(start_paused = true)]
