@@ -1,5 +1,5 @@
 //! The loops that every logical cluster needs, each one for all logical clusters: namespaces, garbage collection, service
-//! accounts, quotas, workspaces, aggregated roles, definitions of custom resources.
+//! accounts and their tokens, quotas, workspaces, aggregated roles, definitions of custom resources, type checks of policies.
 //!
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
@@ -15,6 +15,7 @@ pub mod roles;
 pub mod runtime;
 pub mod service_accounts;
 pub mod token_secrets;
+pub mod type_checks;
 pub mod workspaces;
 
 use std::sync::Arc;
@@ -35,5 +36,6 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(events::EventExpiry::new(plane.clone()))
         .with(quotas::Quotas::new(plane.clone()))
         .with(protection::Protection::new(plane.clone()))
+        .with(type_checks::TypeChecks::new(plane.clone()))
         .counting()
 }

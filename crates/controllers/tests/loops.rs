@@ -622,3 +622,39 @@ async fn loops_tell_how_many_objects_there_are_and_what_they_do() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[tokio::test]
+async fn policies_are_told_what_does_not_fit_the_kinds_they_are_for() {
+    let f = Fixture::start();
+    let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]});
+    let crd = f.create(definition("widgets", "Widget")).await;
+    f.until("the definition is established", &crd, |crd| condition(crd.unwrap(), "Established")["status"] == "True")
+        .await;
+    let rules = [rule("apps", "deployments"), rule("example.dev", "widgets")];
+    let policy = f
+        .create(json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"}, "spec": {
+            "matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "object.spec.replicas > 1"}]}}))
+        .await;
+    let at = |policy: Option<&Value>, pointer: &str| policy.and_then(|policy| policy.pointer(pointer)).cloned();
+    f.until("the first generation is checked", &policy, |policy| {
+        at(policy, "/status/observedGeneration") == Some(1.into())
+    })
+    .await;
+    let found = f.get(&policy).await.unwrap();
+    let warning = "example.dev/v1, Kind=Widget: ERROR: <input>:1:7: undefined field 'spec'\n | object.spec.replicas > 1\n | ......^\n";
+    assert_eq!(
+        found["status"]["typeChecking"],
+        json!({"expressionWarnings": [{"fieldRef": "spec.validations[0].expression", "warning": warning}]})
+    );
+    let mend = |policy: &mut Value| {
+        policy["spec"]["validations"][0]["expression"] = "has(object.metadata)".into();
+        portolan_controllers::plane::Step::Write(None)
+    };
+    f.plane
+        .change(f.kind("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"), &policy, mend)
+        .await
+        .unwrap();
+    f.until("so is the second", &policy, |policy| at(policy, "/status/observedGeneration") == Some(2.into())).await;
+    let found = f.get(&policy).await.unwrap();
+    assert_eq!((&found["status"]["typeChecking"], &found["metadata"]["generation"]), (&json!({}), &json!(2)));
+}

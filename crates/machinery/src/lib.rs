@@ -20,5 +20,6 @@ pub mod rbac;
 #[cfg(test)]
 mod records;
 pub mod table;
+pub mod type_check;
 pub mod validation;
 pub mod warnings;

@@ -96,6 +96,11 @@ pub(super) fn environment(has_params: bool) -> Environment {
 /// Leaves out the questions of who may do what.
 pub(super) fn take_rights(environment: &mut Environment) {
     environment.variables.remove(AUTHORIZER);
+    take_request_resource(environment);
+}
+
+/// Leaves out what the request asks for as a question.
+pub(super) fn take_request_resource(environment: &mut Environment) {
     environment.variables.remove(REQUEST_RESOURCE);
 }
 

@@ -5,12 +5,14 @@ mod environment;
 mod mutate;
 mod purse;
 mod run;
+mod types;
 
 pub use compile::{Compiled, Compiler};
 pub use environment::Given;
 pub use mutate::{Change, MutatingPolicy};
 pub use purse::{Effort, TooLong};
 pub use run::{AuditAnnotation, Matched, PolicyDecision, PolicyVerdict, Review};
+pub use types::{TypedKind, type_warnings};
 
 use crate::expression::Expression;
 use serde_json::Value as Json;

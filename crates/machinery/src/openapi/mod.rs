@@ -15,6 +15,7 @@ mod gnostic;
 mod gnostic_v3;
 mod operations;
 mod paths;
+mod resolved;
 mod schema;
 mod swagger;
 mod texts;
@@ -25,6 +26,7 @@ mod tests;
 pub use document::{document, hash, index};
 pub use gnostic::{SWAGGER_PROTOBUF, swagger_protobuf};
 pub use gnostic_v3::{DOCUMENT_PROTOBUF, document_protobuf};
+pub use resolved::resolved;
 pub use swagger::swagger;
 pub use texts::{NoTexts, OwnTexts};
 

@@ -15,6 +15,7 @@ mod scene;
 mod sync;
 mod syncer;
 mod torture;
+mod type_checks;
 mod workspaces;
 
 use std::path::{Path, PathBuf};
@@ -64,6 +65,8 @@ enum Suite {
     Syncer,
     /// The sample app: placed, running, scaled, moved, deleted.
     Sync,
+    /// What admission and its loops make of policies, beside kube-controller-manager's.
+    Admission,
     /// kill -9 under load: nothing acknowledged is lost.
     Kill,
     /// The engine on a real etcd: its contract, two servers on one etcd, and a short torture.
@@ -122,6 +125,7 @@ impl Suite {
             Self::Kubectl
             | Self::Syncer
             | Self::Sync
+            | Self::Admission
             | Self::Kill
             | Self::Etcd
             | Self::Torture
@@ -159,6 +163,7 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
     let ours = [
         Suite::Syncer,
         Suite::Sync,
+        Suite::Admission,
         Suite::Demo,
         Suite::Oracle,
         Suite::Etcd,
@@ -168,7 +173,7 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
     ];
     ensure!(
         !ours.into_iter().any(|suite| options.suites.contains(&suite)),
-        "the suites syncer, sync, demo, oracle, etcd, torture, cel and apply do not run against kube"
+        "the suites syncer, sync, admission, demo, oracle, etcd, torture, cel and apply do not run against kube"
     );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
@@ -216,7 +221,10 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     if options.wants(Suite::Demo) {
         demo::run(&mut report, &program, &tools, work.path());
     }
-    if [Suite::Syncer, Suite::Sync, Suite::Kill, Suite::Kubectl].into_iter().any(|suite| options.wants(suite)) {
+    if [Suite::Syncer, Suite::Sync, Suite::Admission, Suite::Kill, Suite::Kubectl]
+        .into_iter()
+        .any(|suite| options.wants(suite))
+    {
         run_with_physical_clusters(&mut report, options, &program, &tools, work)?;
     }
     let chosen = options.clients();
@@ -250,6 +258,9 @@ fn run_with_physical_clusters(
     }
     if options.wants(Suite::Sync) {
         sync::run(report, &scene);
+    }
+    if options.wants(Suite::Admission) {
+        type_checks::run(report, &scene);
     }
     if options.wants(Suite::Kill) {
         kill::run(report, &mut scene);

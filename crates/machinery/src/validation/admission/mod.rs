@@ -2,6 +2,7 @@
 
 mod bindings;
 mod expressions;
+mod json_path;
 mod matching;
 mod policies;
 mod url;

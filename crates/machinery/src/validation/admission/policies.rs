@@ -7,7 +7,7 @@ use super::{
         Errors, FieldError, internal, metadata, names,
         view::{At, is_same},
     },
-    expressions, matching,
+    expressions, json_path, matching,
 };
 
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
@@ -227,8 +227,13 @@ pub(super) fn status(object: &At<'_>, errors: &mut Errors) {
     let status = object.child("status");
     for warning in status.child("typeChecking").items("expressionWarnings") {
         warning.needs("warning", errors);
-        if warning.text("fieldRef").trim().is_empty() {
-            errors.required(warning.path("fieldRef"), "");
+        match warning.text("fieldRef").trim() {
+            "" => errors.required(warning.path("fieldRef"), ""),
+            path => {
+                if let Err(why) = json_path::check(path) {
+                    errors.invalid(warning.path("fieldRef"), &path.into(), &format!("invalid JSONPath: {why}"));
+                }
+            }
         }
     }
     metadata::conditions(&status, errors);
