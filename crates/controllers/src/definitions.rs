@@ -13,6 +13,7 @@ use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterI
 use serde_json::Value;
 
 use crate::{
+    at_once::at_once,
     plane::{Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
@@ -121,13 +122,11 @@ impl Definitions {
         loop {
             let page = self.plane.store().range(request.clone()).await?;
             request.after = page.objects.last().map(|stored| stored.key.clone());
-            for stored in page.objects {
-                held |= stored.record.header.has_finalizers;
-                if !stored.record.header.is_deleting {
-                    self.plane.delete(&kind, &stored.key, &options).await?;
-                    deleted += 1;
-                }
-            }
+            held |= page.objects.iter().any(|stored| stored.record.header.has_finalizers);
+            let staying: Vec<_> = page.objects.into_iter().filter(|stored| !stored.record.header.is_deleting).collect();
+            deleted += staying.len();
+            let (kind, options) = (&*kind, &options);
+            at_once(staying, |stored| async move { self.plane.delete(kind, &stored.key, options).await }).await?;
             if page.more && deleted >= SHARE {
                 return Ok((Instances::Left, Some(Duration::ZERO)));
             }

@@ -3,6 +3,7 @@
 //!
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
+mod at_once;
 pub mod definitions;
 mod emptying;
 pub mod events;

@@ -6,7 +6,7 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Event, RangeScope};
+use portolan_store::{Event, RangeRequest, RangeScope};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, object,
     placement::PlacementRecord,
@@ -14,6 +14,7 @@ use portolan_types::{
 use serde_json::{Value, json};
 
 use crate::{
+    at_once::at_once,
     emptying::{Emptying, LINGER, RECHECK},
     plane::{Found, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
@@ -52,12 +53,10 @@ impl Namespaces {
         let own = surface.own_kinds().map(|(_, kind)| &**kind).filter(is_content);
         for kind in self.content.iter().copied().chain(own) {
             let scope = RangeScope::Namespace(cluster, kind.storage.group_resource(), namespace.clone());
-            let left = self.plane.list(scope.clone()).await?;
-            for found in &left {
-                let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-                self.plane.delete(kind, &found.key, &options).await?;
-            }
-            let left = if left.is_empty() { left } else { self.plane.list(scope).await? };
+            let left = match self.delete_all(kind, scope.clone()).await? {
+                true => self.plane.list(scope).await?,
+                false => Vec::new(),
+            };
             remaining.add(kind, &left);
             // Pods may need what else is in their namespace while they end (KEP-5080). Those that a physical cluster makes are
             // made there anew until what they are made from is gone: waiting for their end first would never end.
@@ -66,6 +65,21 @@ impl Namespaces {
             }
         }
         Ok(remaining)
+    }
+
+    /// Deletes all objects of a scope, a slice of them in memory at a time. Whether there were any.
+    async fn delete_all(&self, kind: &Kind, scope: RangeScope) -> Result<bool, PlaneError> {
+        let options = &DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        let (mut request, mut any) = (RangeRequest::slices(scope), false);
+        loop {
+            let page = self.plane.store().range(request.clone()).await?;
+            any |= !page.objects.is_empty();
+            request.after = page.objects.last().map(|stored| stored.key.clone());
+            at_once(page.objects, |stored| async move { self.plane.delete(kind, &stored.key, options).await }).await?;
+            if !page.more {
+                return Ok(any);
+            }
+        }
     }
 
     async fn finalize(&self, key: &ObjectKey) -> Result<(), PlaneError> {
@@ -201,7 +215,7 @@ impl Controller for Namespaces {
         place.into_iter().collect()
     }
 
-    fn linger(&self, event: &Event) -> Duration {
+    fn linger(&self, event: &Event, _: &Self::Key) -> Duration {
         event.key.namespace().map_or(Duration::ZERO, |_| LINGER)
     }
 

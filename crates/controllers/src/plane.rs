@@ -154,6 +154,15 @@ impl Plane {
         page.objects.into_iter().map(found).collect()
     }
 
+    /// Some objects of a scope at the latest state: so many, or all when there are fewer.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn list_some(&self, scope: RangeScope, limit: usize) -> Result<Vec<Found>, PlaneError> {
+        let page = self.store().range(RangeRequest { limit: Some(limit), ..RangeRequest::all(scope) }).await?;
+        page.objects.into_iter().map(found).collect()
+    }
+
     /// Creates an object as a request would; `None` when there is one already.
     ///
     /// # Errors

@@ -153,7 +153,7 @@ impl Controller for Quotas {
         if counts && guarded.contains(&key) { vec![key] } else { Vec::new() }
     }
 
-    fn linger(&self, event: &Event) -> Duration {
+    fn linger(&self, event: &Event, _: &Self::Key) -> Duration {
         let is_quota = event.key.resource == self.kind.group_resource();
         match event.change {
             Change::Created if is_quota => Duration::ZERO,

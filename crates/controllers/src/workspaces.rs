@@ -140,7 +140,7 @@ impl Controller for Workspaces {
         around.into_iter().chain(itself).collect()
     }
 
-    fn linger(&self, event: &Event) -> Duration {
+    fn linger(&self, event: &Event, _: &Self::Key) -> Duration {
         if self.is_asked_to_go(event) { Duration::ZERO } else { LINGER }
     }
 

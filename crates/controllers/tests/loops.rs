@@ -334,6 +334,46 @@ async fn an_owner_deleted_in_the_foreground_goes_last() {
 }
 
 #[tokio::test]
+async fn an_owner_does_not_wait_for_what_another_owner_keeps() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let (going, staying) = (f.create(config_map("going", None)).await, f.create(config_map("staying", None)).await);
+    let mut both = config_map("dependent", f.get(&going).await.as_ref());
+    let other = config_map("x", f.get(&staying).await.as_ref())["metadata"]["ownerReferences"][0].clone();
+    both["metadata"]["ownerReferences"].as_array_mut().unwrap().push(other.clone());
+    let dependent = f.create(both).await;
+    f.delete(&going, Propagation::Foreground).await;
+    f.until("the owner goes", &going, |found| found.is_none()).await;
+    let left = f.get(&dependent).await.expect("the dependent stays");
+    assert_eq!(object::owner_references(&left), [other], "with the owner that keeps it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_very_many_goes_and_they_do_or_own_themselves() {
+    const DEPENDENTS: usize = 3_000;
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    for how in [Propagation::Foreground, Propagation::Background, Propagation::Orphan] {
+        let owner = f.create(config_map("owner", None)).await;
+        let body = f.get(&owner).await.unwrap();
+        for n in 0..DEPENDENTS {
+            f.create(config_map(&format!("dependent-{n}"), Some(&body))).await;
+        }
+        f.delete(&owner, how).await;
+        f.until("the owner goes", &owner, |found| found.is_none()).await;
+        let owned = RangeScope::OwnedBy(CLUSTER, object::meta_text(&body, "uid").to_owned());
+        let start = Instant::now();
+        while !f.plane.list(owned.clone()).await.unwrap().is_empty() {
+            assert!(start.elapsed() < PATIENCE, "{how:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let all = f.plane.list(RangeScope::Cluster(CLUSTER, GroupResource::new("", "configmaps"))).await.unwrap();
+        let left = all.iter().filter(|found| found.key.name.to_string().starts_with("dependent-")).count();
+        assert_eq!(left, if how == Propagation::Orphan { DEPENDENTS } else { 0 }, "{how:?}");
+    }
+}
+
+#[tokio::test]
 async fn orphans_stay_without_their_owner() {
     let f = Fixture::start();
     f.create(namespace("shop")).await;

@@ -3,10 +3,10 @@
 
 mod owners;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub use owners::OwnerRef;
-use owners::OwnerState;
+use owners::{OwnerKey, OwnerState};
 use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
@@ -16,9 +16,17 @@ use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Uid,
 use serde_json::Value;
 
 use crate::{
+    at_once::at_once,
     plane::{Found, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
+
+/// Dependents among which one that still blocks its owner is looked for first.
+const FEW: usize = 8;
+/// How long a look at an owner waits for more of its dependents to go.
+const LINGER: Duration = Duration::from_millis(20);
+/// How long an owner waits at most to see that a dependent has let go of it.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// The garbage loop.
 pub struct GarbageCollector {
@@ -30,8 +38,8 @@ pub struct GarbageCollector {
 pub enum Key {
     /// An object that has owners, or that waits for its dependents.
     Object(ObjectKey),
-    /// The owner that the object at a key names.
-    OwnerOf(ObjectKey, OwnerRef),
+    /// An owner of which a dependent has gone or changed: one for all of its dependents.
+    Owner(OwnerKey),
     /// The dependents of an owner that is gone.
     DependentsOf(LogicalClusterId, Uid),
 }
@@ -41,7 +49,8 @@ impl WorkKey for Key {
 
     fn tenant(&self) -> LogicalClusterId {
         match self {
-            Self::Object(key) | Self::OwnerOf(key, _) => key.cluster,
+            Self::Object(key) => key.cluster,
+            Self::Owner(owner) => owner.cluster,
             Self::DependentsOf(cluster, _) => *cluster,
         }
     }
@@ -57,42 +66,57 @@ impl GarbageCollector {
         self.plane.list(RangeScope::OwnedBy(cluster, owner.to_owned())).await
     }
 
-    async fn look_at(&self, key: &ObjectKey) -> Result<(), PlaneError> {
-        let Some(found) = self.plane.get(key).await? else { return Ok(()) };
-        let Some(kind) = self.plane.kind_of(key.cluster, &key.resource).await? else { return Ok(()) };
+    async fn look_at(&self, key: &ObjectKey, why: Why) -> Result<Outcome, PlaneError> {
+        let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
+        let Some(kind) = self.plane.kind_of(key.cluster, &key.resource).await? else { return Ok(Outcome::Done) };
         let kind = &*kind;
         let waits_for = |finalizer: &str| object::finalizers(&found.object).any(|f| f == finalizer);
         if object::is_deleting(&found.object) && waits_for(ORPHAN_FINALIZER) {
-            return self.orphan(kind, &found).await;
+            return self.orphan(kind, &found).await.map(|()| Outcome::Done);
         }
         if object::is_deleting(&found.object) && waits_for(FOREGROUND_FINALIZER) {
-            self.delete_dependents(kind, &found).await?;
+            if why == Why::Itself {
+                self.attempt_dependents(key.cluster, object::meta_text(&found.object, "uid")).await?;
+            }
+            return self.release(kind, &found).await;
         }
-        self.attempt(kind, &found).await
+        self.attempt(kind, &found).await.map(|()| Outcome::Done)
     }
 
     /// Takes the owner off its dependents, then lets it go.
     async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<(), PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
-        for dependent in self.dependents(owner.key.cluster, uid).await? {
-            self.drop_references(&dependent, |reference| reference.uid == uid).await?;
-        }
+        let dependents = self.dependents(owner.key.cluster, uid).await?;
+        at_once(dependents, |dependent| async move {
+            self.drop_references(&dependent, |reference| reference.uid == uid).await
+        })
+        .await?;
         self.drop_finalizer(kind, &owner.key, ORPHAN_FINALIZER).await
     }
 
-    /// Foreground: dependents first; the owner goes when none is left that blocks it.
-    async fn delete_dependents(&self, kind: &Kind, owner: &Found) -> Result<(), PlaneError> {
+    /// Foreground: the owner goes when no dependent is left that blocks it. A dependent that lets go of it says nothing of
+    /// its former owner, so that one is looked at again.
+    async fn release(&self, kind: &Kind, owner: &Found) -> Result<Outcome, PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
-        let mut blocked = false;
-        for dependent in self.dependents(owner.key.cluster, uid).await? {
-            let own = OwnerRef::all(&dependent.object);
-            blocked |= own.iter().any(|reference| reference.uid == uid && reference.blocks);
-            self.attempt_dependent(&dependent).await?;
-        }
+        let scope = RangeScope::OwnedBy(owner.key.cluster, uid.to_owned());
+        let blocks = |dependent: &Found| {
+            OwnerRef::all(&dependent.object).iter().any(|reference| reference.uid == uid && reference.blocks)
+        };
+        // While there are many, one of the first says enough.
+        let few = self.plane.list_some(scope.clone(), FEW).await?;
+        let blocked = match few.len() < FEW || few.iter().any(blocks) {
+            true => few.iter().any(blocks),
+            false => self.plane.list(scope).await?.iter().any(blocks),
+        };
         match blocked {
-            true => Ok(()),
-            false => self.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await,
+            true => Ok(Outcome::CheckAgainIn(AGAIN)),
+            false => self.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await.map(|()| Outcome::Done),
         }
+    }
+
+    async fn attempt_dependents(&self, cluster: LogicalClusterId, owner: &str) -> Result<(), PlaneError> {
+        let dependents = self.dependents(cluster, owner).await?;
+        at_once(dependents, |dependent| async move { self.attempt_dependent(&dependent).await }).await
     }
 
     async fn attempt_dependent(&self, dependent: &Found) -> Result<(), PlaneError> {
@@ -105,26 +129,24 @@ impl GarbageCollector {
     /// Deletes an object that has owners and none that keeps it.
     async fn attempt(&self, kind: &Kind, found: &Found) -> Result<(), PlaneError> {
         let references = OwnerRef::all(&found.object);
-        if references.is_empty() {
+        if references.is_empty() || object::is_deleting(&found.object) {
             return Ok(());
         }
-        let (mut solid, mut dangling, mut waiting) = (false, Vec::new(), false);
+        let (mut solid, mut going, mut waiting) = (false, Vec::new(), false);
         for reference in &references {
             match owners::state(&self.plane, &found.key, reference).await? {
                 OwnerState::Solid | OwnerState::Unknown => solid = true,
-                OwnerState::Waiting => waiting = true,
-                OwnerState::Absent => dangling.push(reference.uid.clone()),
+                OwnerState::Waiting => {
+                    waiting = true;
+                    going.push(reference.uid.clone());
+                }
+                OwnerState::Absent => going.push(reference.uid.clone()),
             }
         }
         if solid {
-            if !dangling.is_empty() || waiting {
-                let gone = |reference: &OwnerRef| dangling.contains(&reference.uid);
-                self.drop_references(found, gone).await?;
-            }
-            return Ok(());
-        }
-        if object::is_deleting(&found.object) {
-            return Ok(());
+            // Also owners that wait for this object, which stays: they would wait for ever.
+            let gone = |reference: &OwnerRef| going.contains(&reference.uid);
+            return if going.is_empty() { Ok(()) } else { self.drop_references(found, gone).await };
         }
         let propagation = match waiting {
             true => self.propagation_below_waiting(found).await?,
@@ -239,33 +261,40 @@ impl Controller for GarbageCollector {
         let mut keys = Vec::new();
         if event.change == Change::Deleted {
             keys.extend(header.uid().map(|uid| Key::DependentsOf(cluster, uid)));
-            keys.extend(owners::owners_of(event).map(|owner| Key::OwnerOf(event.key.clone(), owner)));
+            keys.extend(owners::owners_of(event).map(Key::Owner));
         } else if !header.owners.is_empty() || (header.is_deleting && header.has_finalizers) {
             keys.push(Key::Object(event.key.clone()));
             if header.is_deleting {
                 // It may have stopped to block its owners.
-                keys.extend(owners::owners_of(event).map(|owner| Key::OwnerOf(event.key.clone(), owner)));
+                keys.extend(owners::owners_of(event).map(Key::Owner));
             }
         }
         keys
     }
 
+    fn linger(&self, _: &Event, key: &Key) -> Duration {
+        if matches!(key, Key::Owner(_)) { LINGER } else { Duration::ZERO }
+    }
+
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             match key {
-                Key::Object(key) => self.look_at(key).await?,
-                Key::OwnerOf(dependent, owner) => {
-                    if let Some(key) = owners::key_of(&self.plane, dependent, owner).await? {
-                        self.look_at(&key).await?;
-                    }
-                }
-                Key::DependentsOf(cluster, uid) => {
-                    for dependent in self.dependents(*cluster, uid).await? {
-                        self.attempt_dependent(&dependent).await?;
-                    }
-                }
+                Key::Object(key) => self.look_at(key, Why::Itself).await,
+                Key::Owner(owner) => match owner.find(&self.plane).await? {
+                    Some(key) => self.look_at(&key, Why::Dependent).await,
+                    None => Ok(Outcome::Done),
+                },
+                Key::DependentsOf(cluster, uid) => self.attempt_dependents(*cluster, uid).await.map(|()| Outcome::Done),
             }
-            Ok(Outcome::Done)
         })
     }
+}
+
+/// Why an object is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// It was written.
+    Itself,
+    /// A dependent of it has gone or changed. The others have been seen to, or are being.
+    Dependent,
 }

@@ -24,6 +24,22 @@ pub struct OwnerRef {
     pub(super) blocks: bool,
 }
 
+/// What an owner is called by the dependents that it has at one place. Equal for all of them, whether they block it or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerKey {
+    pub(super) cluster: LogicalClusterId,
+    /// Of the dependents.
+    scope: Scope,
+    reference: OwnerRef,
+}
+
+impl OwnerKey {
+    /// Where the owner is; `None` when its kind is not served or it cannot be anywhere.
+    pub(super) async fn find(&self, plane: &Plane) -> Result<Option<ObjectKey>, PlaneError> {
+        key_of(plane, self.cluster, &self.scope, &self.reference).await
+    }
+}
+
 /// Whether the owner keeps its dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
@@ -64,9 +80,9 @@ impl OwnerRef {
         Ok(found.map(|served| served.kind))
     }
 
-    /// Where the owner of the object at `dependent` must be: in its namespace, or at cluster scope.
-    fn key(&self, kind: &Kind, dependent: &ObjectKey) -> Option<ObjectKey> {
-        let scope = match (kind.namespaced, &dependent.scope) {
+    /// Where the owner of an object in `dependent` must be: in its namespace, or at cluster scope.
+    fn key(&self, kind: &Kind, cluster: LogicalClusterId, dependent: &Scope) -> Option<ObjectKey> {
+        let scope = match (kind.namespaced, dependent) {
             (false, _) => Scope::Cluster,
             (true, Scope::Namespace(namespace)) => Scope::Namespace(namespace.clone()),
             // A cluster-scoped dependent cannot have an owner in a namespace.
@@ -74,18 +90,19 @@ impl OwnerRef {
         };
         let name: ObjectName = self.name.parse().ok()?;
         let resource = kind.storage.group_resource();
-        Some(ObjectKey { cluster: dependent.cluster, resource, scope, name })
+        Some(ObjectKey { cluster, resource, scope, name })
     }
 }
 
-/// Where the owner is that the object at `dependent` names; `None` when its kind is not served or it cannot be anywhere.
-pub(super) async fn key_of(
+/// Where the owner is that an object in `dependent` names; `None` when its kind is not served or it cannot be anywhere.
+async fn key_of(
     plane: &Plane,
-    dependent: &ObjectKey,
+    cluster: LogicalClusterId,
+    dependent: &Scope,
     reference: &OwnerRef,
 ) -> Result<Option<ObjectKey>, PlaneError> {
-    let kind = reference.kind(plane, dependent.cluster).await?;
-    Ok(kind.and_then(|kind| reference.key(&kind, dependent)))
+    let kind = reference.kind(plane, cluster).await?;
+    Ok(kind.and_then(|kind| reference.key(&kind, cluster, dependent)))
 }
 
 /// Whether the owner that `reference` names is there, by name and uid, read from the store itself.
@@ -94,7 +111,9 @@ pub(super) async fn state(
     dependent: &ObjectKey,
     reference: &OwnerRef,
 ) -> Result<OwnerState, PlaneError> {
-    let Some(key) = key_of(plane, dependent, reference).await? else { return Ok(OwnerState::Unknown) };
+    let Some(key) = key_of(plane, dependent.cluster, &dependent.scope, reference).await? else {
+        return Ok(OwnerState::Unknown);
+    };
     let Some(owner) = plane.get(&key).await? else { return Ok(OwnerState::Absent) };
     if object::meta_text(&owner.object, "uid") != reference.uid {
         return Ok(OwnerState::Absent);
@@ -105,10 +124,15 @@ pub(super) async fn state(
 }
 
 /// Owners that the object of an event names, which may wait for it.
-pub(super) fn owners_of(event: &Event) -> impl Iterator<Item = OwnerRef> {
+pub(super) fn owners_of(event: &Event) -> impl Iterator<Item = OwnerKey> {
     let object = match event.record.header.owners.is_empty() {
         true => None,
         false => event.record.to_value(ResourceVersion::FIRST).ok(),
     };
-    object.map(|object| OwnerRef::all(&object)).unwrap_or_default().into_iter()
+    let references = object.map(|object| OwnerRef::all(&object)).unwrap_or_default();
+    references.into_iter().map(|reference| OwnerKey {
+        cluster: event.key.cluster,
+        scope: event.key.scope.clone(),
+        reference: OwnerRef { blocks: false, ..reference },
+    })
 }

@@ -36,8 +36,8 @@ pub trait Controller: Send + Sync + 'static {
     /// The keys that an event makes worth a look. At the start every stored object comes as a `Created` event.
     fn keys(&self, event: &Event) -> Vec<Self::Key>;
 
-    /// How long the keys of an event wait for the keys of more, so that one look serves all of them.
-    fn linger(&self, _: &Event) -> Duration {
+    /// How long a key of an event waits for more events to name it, so that one look serves all of them.
+    fn linger(&self, _: &Event, _: &Self::Key) -> Duration {
         Duration::ZERO
     }
 

@@ -1,6 +1,6 @@
 //! Loops over one plane: their queues are fed, and worked off.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use portolan_store::{Event, Worklist};
 use portolan_types::{BoxFuture, GroupResource, ResourceVersion, work::Backoff};
@@ -146,11 +146,10 @@ impl<C: Controller> Fed for Loop<C> {
     }
 
     fn take_in(&self, event: &Event) {
-        let linger = self.controller.linger(event);
         for key in self.controller.keys(event) {
-            match linger.is_zero() {
-                true => self.queue.add(key),
-                false => self.queue.add_after(key, linger),
+            match self.controller.linger(event, &key) {
+                Duration::ZERO => self.queue.add(key),
+                linger => self.queue.add_after(key, linger),
             }
         }
     }
