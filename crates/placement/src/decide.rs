@@ -70,6 +70,8 @@ pub enum Outcome {
     Unplaced,
     /// A policy wants it to run nowhere.
     Stopped,
+    /// It has ended, and has no copy any more: what became of it is kept above.
+    Finished,
 }
 
 /// Where an object should be.
@@ -96,6 +98,11 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Whether it should have no copy anywhere.
+    pub fn is_to_end(&self) -> bool {
+        matches!(self.outcome, Outcome::Stopped | Outcome::Finished)
+    }
+
     /// How many physical clusters were left out, by reason.
     pub fn counts(&self) -> BTreeMap<Reason, u32> {
         let mut counts = BTreeMap::new();
@@ -110,6 +117,7 @@ impl Decision {
             Outcome::Placed => format!("placed on {} {}", names.join(","), self.by),
             Outcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
             Outcome::Stopped => format!("kept from running {}", self.by),
+            Outcome::Finished => "it has ended, and its copy is not kept any more".into(),
             Outcome::Unplaced if self.rejected.is_empty() => "no physical cluster is in reach".into(),
             Outcome::Unplaced => {
                 let counts: Vec<_> = self.counts().iter().map(|(r, n)| format!("{n} {}", r.phrase())).collect();
@@ -277,13 +285,14 @@ impl<'a> Planner<'a> {
         self.ctx.is_here(cluster) && !wished
     }
 
-    /// What ended is not run again: it stays where it was.
+    /// What ended is not run again: it stays where it was, but does not hold a physical cluster that is being taken away.
     fn leave_as_it_is(&self) -> Decision {
-        let (here, others): (Vec<_>, Vec<_>) = self.clusters.iter().partition(|c| self.ctx.is_here(c));
+        let stays = |c: &&&ClusterFacts| self.ctx.is_here(c) && !c.info.deleting;
+        let (here, others): (Vec<_>, Vec<_>) = self.clusters.iter().partition(stays);
         let replicas = |c: &ClusterFacts| self.ctx.question.previous.on(&c.info.uid).and_then(|copy| copy.replicas);
         let chosen: Vec<_> = here.into_iter().map(|c| choose(c, replicas(c))).collect();
         let rejected = others.into_iter().map(|c| reject(c, Reason::Finished)).collect();
-        let outcome = if chosen.is_empty() { Outcome::Unplaced } else { Outcome::Placed };
+        let outcome = if chosen.is_empty() { Outcome::Finished } else { Outcome::Placed };
         self.answer(chosen, rejected, outcome)
     }
 

@@ -109,6 +109,8 @@ pub fn copy_statuses(
             phase: if copy.phase == Phase::Leaving { "Leaving" } else { "Active" }.into(),
             replicas: copy.replicas,
             ready: known.map_or(0, |s| s.ready),
+            desired: copy.replicas.or_else(|| known.and_then(|s| s.desired)),
+            reason: known.map(|s| s.reason.clone()).unwrap_or_default(),
             message: known.map(|s| s.message.clone()).unwrap_or_default(),
         }
     };
@@ -134,7 +136,9 @@ fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<C
 /// Status, reason and message of the condition `Placed`.
 fn placed(report: &Report) -> (&'static str, &'static str, String) {
     let is_somewhere = report.step.record.active().next().is_some();
-    let status = if is_somewhere { "True" } else { "False" };
+    // A copy that stays for lack of a better place is not where it should be.
+    let is_misplaced = report.decision.is_some_and(|decision| decision.outcome == Outcome::Unplaced);
+    let status = if is_somewhere && !is_misplaced { "True" } else { "False" };
     let Some(decision) = report.decision else {
         let reason = if is_somewhere { "Follows" } else { "NotNeeded" };
         return (status, reason, String::new());
@@ -148,6 +152,7 @@ fn placed(report: &Report) -> (&'static str, &'static str, String) {
         Outcome::Unplaced if decision.rejected.is_empty() => "NoClusterInReach",
         Outcome::Unplaced => "NoClusterFits",
         Outcome::Stopped => "Stopped",
+        Outcome::Finished => "Finished",
         Outcome::Placed | Outcome::Partly(_) if report.step.waiting.is_some() => "Moving",
         Outcome::Placed => "Placed",
         Outcome::Partly(_) => "PartlyPlaced",

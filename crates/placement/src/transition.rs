@@ -89,11 +89,13 @@ impl Walk<'_> {
         let departing: Vec<Uid> = self.copies.iter().filter(leaves).map(|c| c.uid.clone()).collect();
         let leaving = |c: &PlacedCopy| c.phase == Phase::Leaving && !self.is_wanted(&c.uid);
         let still_there = self.copies.iter().any(leaving);
-        match (self.decision.outcome == Outcome::Stopped, departing.is_empty(), arriving.is_empty()) {
+        match (self.decision.is_to_end(), departing.is_empty(), arriving.is_empty()) {
+            (true, false, _) if self.decision.outcome == Outcome::Finished => self.leave(&departing, "ended"),
             (true, false, _) => self.leave(&departing, "stopped"),
             // Having nowhere else to go is no reason to leave.
             (false, false, true) if self.decision.chosen.is_empty() => {
-                self.waiting = Some("waiting for a physical cluster that fits".into());
+                let stays = self.names(|c| c.phase == Phase::Active);
+                self.waiting = Some(format!("stays on {stays} until a physical cluster fits"));
             }
             (false, false, _) if self.workload.moves.one_at_a_time() => {
                 self.leave(&departing, "moved");

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     members::{Connections, Members, Posts, Retired},
     placements::Placing,
+    plane_name::plane_name,
     readiness::{StoreOpening, StoreReady},
     shared_keys,
     texts::KubernetesTexts,
@@ -168,7 +169,8 @@ impl Opened {
         let plane = Plane::new(store.clone(), KindTable::builtin(), seams.clone()).with_kinds(api.kinds());
         let plane = Arc::new(plane.with_metrics(metrics));
         placing.start(&api, &store, &roles, &shutdown, &mut tasks);
-        let upstream = Arc::new(StoreUpstream::new(plane.clone()));
+        let name = plane_name(&store, &seams).await.context("the name of the control plane")?;
+        let upstream = Arc::new(StoreUpstream::new(plane.clone(), name));
         let connections = Arc::new(Connections::new(addresses, seams.clone(), shutdown.clone()));
         let posts = Posts::new(roles.clone());
         let members = Members::new(plane.clone(), upstream.clone(), connections, posts, shutdown.clone());
@@ -218,7 +220,7 @@ async fn run_common(
 ) {
     while let Some(term) = shutdown.run_until_cancelled(roles.take("controllers")).await {
         let workspaces = workspaces::Workspaces::new(plane.clone(), Arc::new(ApiDirectory(api.clone())));
-        let retired = Retired::new(plane.clone(), upstream.clone());
+        let retired = Retired::new(&plane, upstream.clone());
         let tokens = TokenSecrets::new(plane.clone(), &api.pki().ca, signer(&api));
         let loops = portolan_controllers::common(&plane, &api.pki().ca).with(tokens).with(workspaces).with(retired);
         let (end, lost) = (shutdown.child_token(), term.lost().clone());

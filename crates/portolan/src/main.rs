@@ -6,6 +6,7 @@ mod control_plane;
 mod failpoints;
 mod members;
 mod placements;
+mod plane_name;
 mod readiness;
 mod rights;
 mod shared_keys;

@@ -103,7 +103,8 @@ impl Placing {
         let named = |error: portolan_types::InvalidName| Status::bad_request(error.to_string());
         let gvk = GroupVersionKind::parse(text("/spec/object/apiVersion"), text("/spec/object/kind")).map_err(named)?;
         let kind = KindTable::builtin().kind(&gvk);
-        let kind = kind.ok_or_else(|| Status::bad_request(format!("spec.object: no kind is registered for {gvk}")))?;
+        let kind = kind
+            .ok_or_else(|| Status::bad_request(format!("spec.object: {gvk} is none of the kinds that are placed")))?;
         let resource = kind.storage.group_resource();
         let name = text("/spec/object/name").parse().map_err(named)?;
         let namespace = object::namespace(&review).parse().map_err(named)?;
@@ -160,6 +161,7 @@ impl KindCatalog for Kinds {
 pub(crate) async fn with_states(
     plane: &Plane,
     of: &ObjectKey,
+    placed: &Value,
     states: &[CopyStatus],
 ) -> Result<Option<Write>, PlaneError> {
     let name = placement_name(&of.resource, &of.name).parse();
@@ -172,13 +174,23 @@ pub(crate) async fn with_states(
     for copy in &mut status.clusters {
         let state = states.iter().find(|state| *state.uid == *copy.uid);
         copy.ready = state.map_or(0, |state| ready(&of.resource, state));
-        copy.message = state.and_then(|s| s.failed.as_ref()).map(|(_, message)| message.clone()).unwrap_or_default();
+        copy.desired = copy.replicas.or_else(|| desired(&of.resource, placed, state));
+        (copy.reason, copy.message) = state.and_then(|state| state.failed.clone()).unwrap_or_default();
     }
     if status == before {
         return Ok(None);
     }
     object["status"] = serde_json::to_value(status).map_err(Status::internal)?;
     Ok(Some(Write { key, expect: Expect::At(found.revision), record: Some(Record::of(&object)) }))
+}
+
+/// How many pods a copy should have, where its kind counts them.
+fn desired(resource: &GroupResource, placed: &Value, state: Option<&CopyStatus>) -> Option<i64> {
+    match (&*resource.group, &*resource.resource) {
+        ("apps", "daemonsets") => state?.status.get("desiredNumberScheduled").and_then(Value::as_i64),
+        ("apps", _) | ("", "replicationcontrollers") => placed.pointer("/spec/replicas").and_then(Value::as_i64),
+        _ => None,
+    }
 }
 
 /// Ready replicas of a copy; of a kind that has none, 1 when it is there as it should be.

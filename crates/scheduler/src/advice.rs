@@ -43,7 +43,13 @@ impl Inner {
     fn warn_of_kinds(&self, resource: &ResourceSelector) -> Vec<String> {
         let group = resource.api_group.as_str();
         let unknown = |kind: &&String| *kind != "*" && group != "*" && self.resource_of(group, kind).is_none();
+        let is_custom = group.contains('.') && !group.ends_with(".k8s.io");
         let warn = |kind: &String| {
+            if is_custom {
+                return format!(
+                    "spec.resources: {kind:?} of the group {group:?} is not placed: custom resources stay above"
+                );
+            }
             let hint = meant_kind(kind).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
             format!("spec.resources: no namespaced kind {kind:?} is served in the group {group:?}{hint}")
         };

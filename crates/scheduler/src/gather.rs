@@ -225,7 +225,7 @@ impl Inner {
         let health = Health { ready: &ready, up: &up, gone: &gathered.gone, epoch: gathered.revision.get() };
         let step = transition(workload, record, &decision, &health);
         let step = with_overrides(step, workload, &policies, &clusters);
-        let grounds = Grounds { workload, health: &health, stopped: decision.outcome == Outcome::Stopped };
+        let grounds = Grounds { workload, health: &health, stopped: decision.is_to_end() };
         check_grounds(record, &step.record, &grounds)
             .map_err(|step| SchedulerError::Illegal { key: Box::new(gathered.key.clone()), step })?;
         if step.record.clusters != record.clusters {

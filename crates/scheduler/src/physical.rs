@@ -13,6 +13,8 @@ use portolan_types::{
 use serde_json::{Value, json};
 
 use crate::{
+    gather::placement_key,
+    kinds,
     peek::Peek,
     scheduler::{Inner, SchedulerError},
 };
@@ -36,7 +38,7 @@ impl Inner {
             (true, true) => {
                 let left = self.left_on(&stored).await?;
                 if !left.is_empty() {
-                    return self.say_what_is_left(key, stored, physical, &left).await;
+                    return self.say_what_is_left(key, stored, physical, left).await;
                 }
                 set_finalizer(&mut physical, false);
                 let removable = object::finalizers(&physical).next().is_none();
@@ -62,14 +64,18 @@ impl Inner {
         key: &ObjectKey,
         stored: StoredObject,
         mut physical: Value,
-        left: &[ObjectKey],
+        mut left: Vec<ObjectKey>,
     ) -> Result<(), SchedulerError> {
         let status: PhysicalClusterStatus =
             serde_json::from_value(physical.get("status").cloned().unwrap_or_default()).unwrap_or_default();
-        let named: Vec<_> =
-            left.iter().take(MAX_NAMED).map(|k| format!("{}/{}", k.resource.resource, k.name)).collect();
-        let more = if left.len() > MAX_NAMED { ", …" } else { "" };
-        let message = format!("{} objects are still here: {}{more}", left.len(), named.join(", "));
+        // What others follow is told, and not what follows it.
+        left.sort_by_key(|key| (kinds::is_follower(&key.resource), key.clone()));
+        let mut named = Vec::new();
+        for key in left.iter().take(MAX_NAMED) {
+            named.push(self.why_it_is_left(key).await?);
+        }
+        let more = if left.len() > MAX_NAMED { "; …" } else { "" };
+        let message = format!("{} objects are still here: {}{more}", left.len(), named.join("; "));
         let known = status.conditions.iter().find(|c| c.kind == "Drained");
         if known.is_some_and(|c| c.message == message) {
             return Ok(());
@@ -91,6 +97,24 @@ impl Inner {
         let txn = Transaction::one(key.clone(), Expect::At(stored.revision), Some(Record::of(&physical)));
         self.objects.store().commit(txn).await?;
         Ok(())
+    }
+}
+
+impl Inner {
+    /// `root:shop: deployments/web in default (0/2 physical clusters fit: …)`.
+    async fn why_it_is_left(&self, key: &ObjectKey) -> Result<String, SchedulerError> {
+        let path = self
+            .tree
+            .lineage(key.cluster)
+            .first()
+            .map_or_else(|| key.cluster.to_string(), |(_, path)| path.to_string());
+        let namespace = key.namespace().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+        let placement = self.objects.get_value(&placement_key(key)).await?.map(|(placement, _)| placement);
+        let conditions = placement.as_ref().and_then(|p| p.pointer("/status/conditions")?.as_array());
+        let placed = conditions.into_iter().flatten().find(|condition| condition["type"] == "Placed");
+        let why = placed.and_then(|placed| placed["message"].as_str()).filter(|message| !message.is_empty());
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        Ok(format!("{path}: {}/{}{namespace}{why}", key.resource.resource, key.name))
     }
 }
 

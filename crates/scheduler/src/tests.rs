@@ -405,7 +405,13 @@ async fn a_policy_that_names_what_is_not_there_is_told_so() {
             json!({"resources": about("", "Deployment")}),
             vec![format!("{}; did you mean Deployment of the group \"apps\"?", unserved("Deployment", ""))],
         ),
-        ("a kind that may come", json!({"resources": about("x.io", "Ferry")}), vec![unserved("Ferry", "x.io")]),
+        (
+            "a custom resource",
+            json!({"resources": about("x.io", "Ferry")}),
+            vec![
+                "spec.resources: \"Ferry\" of the group \"x.io\" is not placed: custom resources stay above".to_owned(),
+            ],
+        ),
         (
             "clusters",
             json!({"resources": about("apps", "Deployment"),
@@ -471,7 +477,9 @@ async fn the_deletion_of_a_physical_cluster_is_a_drain() {
         .await;
     world.placed(&web, "east west").await;
     let drained = |object: Option<&Value>| {
-        object.unwrap()["status"]["conditions"][1]["message"] == "1 objects are still here: deployments/web"
+        let message = object.unwrap()["status"]["conditions"][1]["message"].as_str().unwrap_or_default();
+        message.starts_with("1 objects are still here: root:shop: deployments/web in shop (placed on west ")
+            && message.ends_with("waiting for west to be ready)")
     };
     world.until("what is left", &east, drained).await;
     world.ready(&web, "west", 2).await;

@@ -7,8 +7,11 @@ use sha2::{Digest as _, Sha256};
 
 /// Longest readable part of a hashed name: with a dash and 26 characters of hash it fills the 63 of a DNS label.
 const READABLE: usize = 36;
-/// Hashed into every name first, so that another scheme gives other names.
-const DOMAIN: &[u8] = b"portolan.dev/namespace/v1";
+/// Hashed into every name first, so that another scheme gives other names: of control planes without a name, which were there
+/// before there were names and whose copies stand where they were put,
+const UNNAMED: &[u8] = b"portolan.dev/namespace/v1";
+/// and of all others.
+const NAMED: &[u8] = b"portolan.dev/namespace/v2";
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// A namespace that is never synced to.
@@ -16,35 +19,41 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 #[error("namespace {0} belongs to the physical cluster itself")]
 pub struct ReservedNamespace(NamespaceName);
 
-/// The namespace on a physical cluster for `namespace` of the logical cluster `cluster`.
+/// The namespace on a physical cluster for `namespace` of the logical cluster `cluster` of the control plane `plane`.
 ///
-/// Hashed names are `<readable>-<hash>`: the hash is 128 bits over both parts, each with its length before it, and equal on
-/// every physical cluster. The readable part is for people only. No result begins with `kube-`.
+/// Hashed names are `<readable>-<hash>`: the hash is 128 bits over the three parts, each with its length before it, equal on
+/// every physical cluster, and of no other control plane: all of them count their logical clusters alike. Those without a
+/// name have equal ones. The readable part is for people only. No result begins with `kube-`.
 ///
 /// # Errors
 /// With `Identity`, for names that Kubernetes keeps to itself.
 pub fn downstream_namespace(
     mapping: NamespaceMapping,
+    plane: Option<&str>,
     cluster: LogicalClusterId,
     namespace: &NamespaceName,
 ) -> Result<NamespaceName, ReservedNamespace> {
     match mapping {
         NamespaceMapping::Identity if namespace.starts_with("kube-") => Err(ReservedNamespace(namespace.clone())),
         NamespaceMapping::Identity => Ok(namespace.clone()),
-        NamespaceMapping::Hashed => Ok(hashed(&cluster.to_string(), namespace)),
+        NamespaceMapping::Hashed => Ok(hashed(plane, &cluster.to_string(), namespace)),
     }
 }
 
-fn hashed(cluster: &str, namespace: &str) -> NamespaceName {
+fn hashed(plane: Option<&str>, cluster: &str, namespace: &str) -> NamespaceName {
     let reserved = if namespace.starts_with("kube-") { "ns-" } else { "" };
     let readable: String = reserved.chars().chain(namespace.chars()).take(READABLE).collect();
-    let name = format!("{}-{}", readable.trim_end_matches('-'), hash128(&[cluster, namespace]));
+    let hash = match plane {
+        None => hash128(UNNAMED, &[cluster, namespace]),
+        Some(plane) => hash128(NAMED, &[plane, cluster, namespace]),
+    };
+    let name = format!("{}-{hash}", readable.trim_end_matches('-'));
     name.parse().expect("the start of a DNS label, a dash and base 32 make a DNS label of at most 63 bytes")
 }
 
-/// 128 bits of SHA-256 over the parts, each after its length, in 26 base-32 digits.
-fn hash128(parts: &[&str]) -> String {
-    let mut hasher = Sha256::new_with_prefix(DOMAIN);
+/// 128 bits of SHA-256 over the domain and the parts, each after its length, in 26 base-32 digits.
+fn hash128(domain: &[u8], parts: &[&str]) -> String {
+    let mut hasher = Sha256::new_with_prefix(domain);
     for part in parts {
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part.as_bytes());
@@ -69,8 +78,8 @@ fn base32(bytes: &[u8]) -> String {
     text
 }
 
-/// Whose a downstream namespace is: the value of `sync.portolan.dev/identity` on it. A namespace without it, or with
-/// another one, is never used or removed.
+/// Whose a downstream namespace is: the value of `sync.portolan.dev/identity` on it. A namespace without it is never used or
+/// removed, and neither is one of another control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceIdentity {
@@ -80,6 +89,9 @@ pub struct NamespaceIdentity {
     pub namespace: String,
     /// Uid of the `PhysicalCluster` that made it.
     pub physical: Uid,
+    /// The control plane that made it, if that has a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plane: Option<String>,
 }
 
 impl NamespaceIdentity {
@@ -88,23 +100,22 @@ impl NamespaceIdentity {
         serde_json::from_str(object::annotation(namespace, annotations::DOWN_IDENTITY)?).ok()
     }
 
+    /// What says on a namespace whose it is: labels and annotations.
+    pub fn to_metadata(&self) -> Value {
+        let identity = serde_json::to_string(self).expect("strings serialize");
+        serde_json::json!({
+            "labels": {(annotations::DOWN_CLUSTER): self.cluster, (annotations::DOWN_NAMESPACE): self.namespace},
+            "annotations": {(annotations::DOWN_IDENTITY): identity},
+        })
+    }
+
     /// A new downstream namespace of this identity. Pods that reach for the host are refused there by Kubernetes itself too
     /// (pod security level `baseline`).
     pub fn to_namespace(&self, name: &NamespaceName) -> Value {
-        let identity = serde_json::to_string(self).expect("strings serialize");
-        serde_json::json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": name.as_str(),
-                "labels": {
-                    (annotations::DOWN_CLUSTER): self.cluster,
-                    (annotations::DOWN_NAMESPACE): self.namespace,
-                    "pod-security.kubernetes.io/enforce": "baseline",
-                },
-                "annotations": {(annotations::DOWN_IDENTITY): identity},
-            },
-        })
+        let mut metadata = self.to_metadata();
+        metadata["name"] = name.as_str().into();
+        metadata["labels"]["pod-security.kubernetes.io/enforce"] = "baseline".into();
+        serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     }
 }
 
@@ -121,7 +132,9 @@ mod tests {
     #[test]
     fn hashed_names_are_readable_and_never_reserved() {
         let hashed = |ns: &str| {
-            downstream_namespace(NamespaceMapping::Hashed, LogicalClusterId::ROOT, &name(ns)).unwrap().to_string()
+            downstream_namespace(NamespaceMapping::Hashed, Some("p"), LogicalClusterId::ROOT, &name(ns))
+                .unwrap()
+                .to_string()
         };
         for (namespace, start) in [
             ("default", "default-"),
@@ -133,13 +146,38 @@ mod tests {
             assert!(name.len() <= 63 && !name.starts_with("kube-"), "{name}");
         }
         assert_eq!(hashed("default"), hashed("default"), "equal on every physical cluster");
-        let other = downstream_namespace(NamespaceMapping::Hashed, LogicalClusterId::new(7), &name("default")).unwrap();
+        let other =
+            downstream_namespace(NamespaceMapping::Hashed, Some("p"), LogicalClusterId::new(7), &name("default"))
+                .unwrap();
         assert_ne!(hashed("default"), other.as_str(), "another logical cluster has another namespace");
+        let other = downstream_namespace(NamespaceMapping::Hashed, Some("q"), LogicalClusterId::ROOT, &name("default"))
+            .unwrap();
+        assert_ne!(hashed("default"), other.as_str(), "and so has the same one of another control plane");
+    }
+
+    /// Computed apart, with Python's `hashlib` and `base64`: what stands on physical clusters is found again only there.
+    #[test]
+    fn names_never_change() {
+        for (plane, expected) in
+            [(None, "shop-itbr53qwdpjcaa7eruemr4qzl4"), (Some("plane"), "shop-nufdmkzv627olvhfkjv4jh3lsa")]
+        {
+            let mapped =
+                downstream_namespace(NamespaceMapping::Hashed, plane, LogicalClusterId::ROOT, &name("shop")).unwrap();
+            assert_eq!(mapped.as_str(), expected, "{plane:?}");
+        }
+    }
+
+    #[test]
+    fn what_control_planes_without_a_name_have_marked_is_theirs() {
+        let text = r#"{"cluster":"root","namespace":"shop","physical":"east"}"#;
+        let identity: NamespaceIdentity = serde_json::from_str(text).unwrap();
+        assert_eq!((identity.plane.as_deref(), serde_json::to_string(&identity).unwrap()), (None, text.to_owned()));
     }
 
     #[test]
     fn identity_keeps_names_but_not_those_of_kubernetes() {
-        let identity = |ns| downstream_namespace(NamespaceMapping::Identity, LogicalClusterId::ROOT, &name(ns));
+        let identity =
+            |ns| downstream_namespace(NamespaceMapping::Identity, Some("p"), LogicalClusterId::ROOT, &name(ns));
         assert_eq!(identity("shop"), Ok(name("shop")));
         assert_eq!(identity("kube-system"), Err(ReservedNamespace(name("kube-system"))));
     }
@@ -153,13 +191,13 @@ mod tests {
     proptest! {
         #[test]
         fn every_namespace_maps_to_a_namespace(text in "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", id in 2_u64..) {
-            let mapped = downstream_namespace(NamespaceMapping::Hashed, LogicalClusterId::new(id), &name(&text)).unwrap();
+            let mapped = downstream_namespace(NamespaceMapping::Hashed, Some("p"), LogicalClusterId::new(id), &name(&text)).unwrap();
             prop_assert!(mapped.parse::<NamespaceName>().is_ok());
         }
 
         #[test]
         fn parts_do_not_run_into_each_other(a in "[a-z]{1,5}", b in "[a-z]{1,5}") {
-            prop_assert_ne!(hash128(&[&a, &b]), hash128(&[&format!("{a}{b}"), ""]));
+            prop_assert_ne!(hash128(NAMED, &[&a, &b]), hash128(NAMED, &[&format!("{a}{b}"), ""]));
         }
     }
 }

@@ -120,6 +120,9 @@ pub struct ClusterReport {
     pub deletions_held: u64,
     /// Copies found lately that named a newer syncer, or a later stay, than upstream knows.
     pub forged: u64,
+    /// Namespaces downstream that objects are to go to and that cannot be used, with one sentence each. Sorted. They name
+    /// what tenants have: only who cares for the physical cluster may read them.
+    pub namespace_conflicts: Vec<String>,
 }
 
 /// Objects that the physical cluster made, to be shown above.
@@ -154,6 +157,13 @@ pub struct Debt {
 ///
 /// Everything is limited to what is placed on `physical`; the implementation enforces that.
 pub trait Upstream: Send + Sync {
+    /// What tells the copies of this control plane from those of all others: made once, and kept with its objects. One that
+    /// had copies before there were names has none, for good.
+    fn plane(&self) -> Option<&str>;
+
+    /// Whether there is a `PhysicalCluster` of this uid. What another one has left downstream belongs to nobody any more.
+    fn exists<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<bool, UpstreamError>>;
+
     /// All objects placed on or projected from `physical`, read at one revision.
     fn snapshot<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>>;
 

@@ -10,7 +10,7 @@ use super::{
 
 pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
     NAME,
-    text("Ready", "Whether its API answers.", |row| row.condition("Ready").unwrap_or("Unknown").into()),
+    text("Ready", "Whether its API answers, and whether it is being drained.", |row| ready(row).into()),
     text("Version", "Kubernetes version.", |row| row.text_or("/status/version", UNKNOWN).into()),
     flag("Unschedulable", "Whether nothing new is placed on it.", |row| row.flag("/spec/unschedulable").into()),
     text("Mode", "How it is reached.", |row| {
@@ -26,8 +26,25 @@ pub(super) const PHYSICAL_CLUSTER: &[Column] = &[
         format::amount(row.at("/status/allocatable/memory"), UNKNOWN).into()
     })
     .wide(),
+    text("Reason", "Why it is not ready, or cannot be used as it should.", |row| reason(row).into()).wide(),
     AGE,
 ];
+
+/// `True`, `False`, `Unknown`; `True,Draining` while it is being deleted.
+fn ready(row: &Row<'_>) -> String {
+    let ready = row.condition("Ready").unwrap_or("Unknown");
+    if object::is_deleting(row.object) { format!("{ready},Draining") } else { ready.to_owned() }
+}
+
+/// The reasons of the conditions that are not as they should be.
+fn reason(row: &Row<'_>) -> String {
+    let is_wrong = |condition: &&Value| match condition["type"].as_str() {
+        Some("Ready" | "Drained") => condition["status"] != "True",
+        _ => condition["status"] == "True",
+    };
+    let reasons = row.list("/status/conditions").iter().filter(is_wrong);
+    format::or_none(reasons.filter_map(|condition| condition["reason"].as_str()).collect::<Vec<_>>().join(","))
+}
 
 pub(super) const PLACEMENT_POLICY: &[Column] = &[
     NAME,
@@ -52,15 +69,21 @@ pub(super) const PLACEMENT: &[Column] = &[
     AGE,
 ];
 
-/// `east(2/3)`; without replicas `east(1)`; `east(2/3,leaving)` when the copy is going.
+/// `east(2/3)` where pods are counted; `east` where there are none and all is well; `east(Pending)`, `east(Conflict)`,
+/// `east(2/3,leaving)`.
 fn copy(copy: &Value) -> String {
-    let ready = copy["ready"].as_i64().unwrap_or(0);
-    let of_all = copy["replicas"].as_i64().map(|all| format!("/{all}")).unwrap_or_default();
-    let phase = match copy["phase"].as_str() {
-        None | Some("" | "Active") => String::new(),
-        Some(other) => format!(",{}", other.to_lowercase()),
-    };
-    format!("{}({ready}{of_all}{phase})", copy["name"].as_str().unwrap_or_default())
+    let number = |field: &str| copy[field].as_i64();
+    let ready = number("ready").unwrap_or(0);
+    let mut words: Vec<String> = Vec::new();
+    words.extend(number("desired").or(number("replicas")).map(|all| format!("{ready}/{all}")));
+    match copy["reason"].as_str().unwrap_or_default() {
+        "" if words.is_empty() && ready == 0 => words.push("Pending".into()),
+        "" => {}
+        reason => words.push(reason.into()),
+    }
+    words.extend(copy["phase"].as_str().filter(|phase| !matches!(*phase, "" | "Active")).map(str::to_lowercase));
+    let name = copy["name"].as_str().unwrap_or_default();
+    if words.is_empty() { name.to_owned() } else { format!("{name}({})", words.join(",")) }
 }
 
 fn policy(row: &Row<'_>) -> String {

@@ -263,6 +263,10 @@ fn what_must_not_run_twice_moves_only_by_wish() {
         &Case::new(done.clone(), clusters(&["east", "west"])).pinned("west").on("east"),
         "east",
     );
+    let mut east = cluster("east");
+    std::sync::Arc::make_mut(&mut east.info).deleting = true;
+    let leaves = Case::new(done.clone(), vec![east, cluster("west")]).on("east").decide();
+    assert_eq!((leaves.chosen.len(), leaves.is_to_end()), (0, true), "but it does not hold what is taken away");
     check("nor is one that has lost its place", &Case::new(done, clusters(&["east"])), "");
     let cron = workload("batch", "CronJob", json!({"metadata": {"name": "c"}}));
     check(

@@ -17,7 +17,7 @@ fn step(case: &Case, ready: &str, down: &str, epoch: u64) -> Step {
     let health = Health { ready: &ready, up: &up, gone: &BTreeSet::new(), epoch };
     let decision = case.decide();
     let step = transition(&case.workload, &case.previous, &decision, &health);
-    let grounds = Grounds { workload: &case.workload, health: &health, stopped: decision.outcome == Outcome::Stopped };
+    let grounds = Grounds { workload: &case.workload, health: &health, stopped: decision.is_to_end() };
     assert_eq!(check_grounds(&case.previous, &step.record, &grounds), Ok(()));
     step
 }
@@ -67,7 +67,12 @@ fn nothing_leaves_for_lack_of_a_place_but_a_policy_can_stop_it() {
     let nowhere = Case::new(deployment(1), clusters(&["east"])).pinned("west").on("east");
     let stays = step(&nowhere, "east=1", "", 7);
     assert_eq!(words(&stays.record), "east");
-    assert_eq!(stays.waiting.as_deref(), Some("waiting for a physical cluster that fits"));
+    assert_eq!(stays.waiting.as_deref(), Some("stays on east until a physical cluster fits"));
+    let done = workload("batch", "Job", json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}));
+    let mut east = cluster("east");
+    std::sync::Arc::make_mut(&mut east.info).deleting = true;
+    let ended = step(&Case::new(done, vec![east, cluster("west")]).on("east"), "", "", 7);
+    assert_eq!(words(&ended.record), "east-", "what has ended keeps nobody");
     let stop = Case::new(deployment(1), clusters(&["east"])).by(policy(1, "p", json!({"count": 0}))).on("east");
     assert_eq!(words(&step(&stop, "east=1", "", 7).record), "east-");
 }
@@ -240,7 +245,7 @@ impl World {
         let health = Health { ready: &self.ready, up: &up, gone: &BTreeSet::new(), epoch: self.epoch };
         let decision = self.case.decide();
         let step = transition(&self.case.workload, &self.case.previous, &decision, &health);
-        let stopped = decision.outcome == Outcome::Stopped;
+        let stopped = decision.is_to_end();
         let grounds = Grounds { workload: &self.case.workload, health: &health, stopped };
         prop_assert_eq!(check_grounds(&self.case.previous, &step.record, &grounds), Ok(()));
         let served = self.case.previous.active().any(|c| health.is_healthy(&self.case.workload, c));

@@ -64,11 +64,17 @@ impl Demo {
 
     async fn demonstrate(self) -> anyhow::Result<()> {
         // Held to the end: only who holds the folder may delete it.
-        let _claimed = self.claim_data_dir()?;
-        let fate = if self.keep { "kept" } else { "deleted on exit; --keep to keep" };
+        let (_claimed, is_new) = self.claim_data_dir()?;
+        // What an earlier demo was to keep is not deleted by one that was not told so.
+        let keep = self.keep || !is_new;
+        let fate = match (self.keep, is_new) {
+            (false, true) => "deleted on exit; --keep to keep",
+            (false, false) => "of an earlier demo, kept",
+            (true, _) => "kept",
+        };
         output::line(&format!("portolan {PORTOLAN}  data: {} ({fate})", self.data_dir.display()))?;
-        let result = self.steps().await;
-        if !self.keep {
+        let result = self.steps(keep).await;
+        if !keep {
             std::fs::remove_dir_all(&self.data_dir)
                 .with_context(|| format!("{} could not be deleted", self.data_dir.display()))?;
         }
@@ -76,8 +82,8 @@ impl Demo {
     }
 
     /// Only a folder that a demo made is used, and deleted: never one that holds something else, or that another demo is
-    /// using. It is claimed as long as the file is open.
-    fn claim_data_dir(&self) -> anyhow::Result<File> {
+    /// using. It is claimed as long as the file is open. Tells also whether nothing is in it yet.
+    fn claim_data_dir(&self) -> anyhow::Result<(File, bool)> {
         use std::os::unix::fs::DirBuilderExt as _;
         let shown = self.data_dir.display();
         let marker = self.data_dir.join(MARKER);
@@ -88,7 +94,7 @@ impl Demo {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.data_dir);
         let claimed = made.and_then(|()| File::create(&marker)).with_context(|| format!("{shown} cannot be made"))?;
         match claimed.try_lock() {
-            Ok(()) => Ok(claimed),
+            Ok(()) => Ok((claimed, !is_used)),
             Err(TryLockError::WouldBlock) => {
                 bail!("{shown} is in use by another demo; name another one with --data-dir")
             }
@@ -96,7 +102,7 @@ impl Demo {
         }
     }
 
-    async fn steps(&self) -> anyhow::Result<()> {
+    async fn steps(&self, keep: bool) -> anyhow::Result<()> {
         let mut steps = Steps::new(6);
         steps.waiting("opening the store");
         let config = Config {
@@ -114,7 +120,7 @@ impl Demo {
         let mut plane = opened.start().await?;
         steps.done(&format!("API server ready  https://{}", plane.address))?;
         let shown = tokio::select! {
-            shown = self.show(&plane, &mut steps) => shown,
+            shown = self.show(&plane, &mut steps, keep) => shown,
             stop = stop_signal() => stop,
         };
         let ended = match shown {
@@ -130,7 +136,7 @@ impl Demo {
         ended.and(said)
     }
 
-    async fn show(&self, plane: &ControlPlane, steps: &mut Steps) -> anyhow::Result<()> {
+    async fn show(&self, plane: &ControlPlane, steps: &mut Steps, keep: bool) -> anyhow::Result<()> {
         let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
         let names = member_names(self.members);
         steps.waiting("joining simulated physical clusters");
@@ -155,7 +161,7 @@ impl Demo {
         let placed = placed_line(&shop).await?;
         steps.done(&placed)?;
         steps.finish();
-        self.say_what_next(steps.elapsed(), &names[1])
+        self.say_what_next(steps.elapsed(), &names[1], keep)
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -172,7 +178,7 @@ impl Demo {
         Ok(())
     }
 
-    fn say_what_next(&self, took: Duration, pin_to: &str) -> anyhow::Result<()> {
+    fn say_what_next(&self, took: Duration, pin_to: &str, keep: bool) -> anyhow::Result<()> {
         output::line(&format!("\nReady in {}. All physical clusters and pods here are simulated.", human(took)))?;
         output::line(&format!("Kubeconfigs  {} (workspace root:{WORKSPACE})", shown(&self.kubeconfig())))?;
         output::line(&format!("             {} (workspace root)", shown(&self.data_dir.join("admin.kubeconfig"))))?;
@@ -180,7 +186,7 @@ impl Demo {
         for (command, what) in commands(&self.kubeconfig(), pin_to) {
             output::line(&format!("  {command:<66}# {what}"))?;
         }
-        output::line(&format!("Ctrl-C stops{}.", if self.keep { "" } else { " and cleans up" }))
+        output::line(&format!("Ctrl-C stops{}.", if keep { "" } else { " and cleans up" }))
     }
 }
 
@@ -191,7 +197,7 @@ fn commands(kubeconfig: &Path, pin_to: &str) -> Vec<(String, &'static str)> {
     let pin = format!("kubectl annotate deploy/web portolan.dev/pin={pin_to} --overwrite");
     let fixed = [
         ("kubectl get deploy,sts,job -o wide", "the CLUSTERS column says where"),
-        ("kubectl get pods -L portolan.dev/cluster", "pods, with the physical cluster of each"),
+        ("kubectl get pods -o wide", "pods, with the physical cluster of each"),
         ("kubectl get placements", "what was decided, and how it stands"),
         ("kubectl rollout status deploy/web", "as on any cluster"),
         ("kubectl scale deploy/web --replicas=9", "the new ones are shared out too"),
@@ -287,10 +293,12 @@ mod tests {
         std::fs::create_dir(folder.path().join("real")).unwrap();
         std::fs::write(folder.path().join("real/admin.kubeconfig"), "").unwrap();
         assert!(demo("real").claim_data_dir().is_err());
-        let claimed = demo("own").claim_data_dir().unwrap();
+        let (claimed, is_new) = demo("own").claim_data_dir().unwrap();
+        assert!(is_new);
         assert!(demo("own").claim_data_dir().is_err(), "another demo uses it");
         drop(claimed);
-        demo("own").claim_data_dir().expect("a kept one is used again");
+        let (_, is_new) = demo("own").claim_data_dir().expect("a kept one is used again");
+        assert!(!is_new, "and not deleted");
     }
 
     #[test]

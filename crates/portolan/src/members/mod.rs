@@ -5,6 +5,8 @@
 
 mod connect;
 mod metrics;
+#[cfg(test)]
+mod names;
 mod posts;
 mod retired;
 #[cfg(test)]
@@ -158,8 +160,15 @@ impl Members {
 
     async fn report_invalid(&self, uid: &Uid, message: String) -> Result<(), PlaneError> {
         let ready = Err(("InvalidConnection".to_owned(), message));
-        let report =
-            ClusterReport { ready, version: None, capacity: None, allocatable: None, deletions_held: 0, forged: 0 };
+        let report = ClusterReport {
+            ready,
+            version: None,
+            capacity: None,
+            allocatable: None,
+            deletions_held: 0,
+            forged: 0,
+            namespace_conflicts: Vec::new(),
+        };
         let reported = self.upstream.report_cluster(uid, report).await;
         reported.map_err(|error| portolan_types::Status::internal(error).into())
     }

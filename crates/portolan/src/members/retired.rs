@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use portolan_controllers::{Controller, Outcome, Plane, PlaneError};
 use portolan_machinery::kinds::Kind;
-use portolan_store::{Change, Event, RangeScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, Status, Uid, object};
+use portolan_store::{Change, Event};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, Status, Uid, upstream::Upstream as _};
 
 use crate::upstream::{Left, StoreUpstream, epochs};
 
@@ -14,20 +14,14 @@ const RECHECK: Duration = Duration::from_secs(2);
 
 /// The loop over physical clusters that ever had a syncer.
 pub(crate) struct Retired {
-    plane: Arc<Plane>,
     upstream: Arc<StoreUpstream>,
     kind: &'static Kind,
 }
 
 impl Retired {
-    pub(crate) fn new(plane: Arc<Plane>, upstream: Arc<StoreUpstream>) -> Self {
-        let kind = super::physical_clusters(&plane);
-        Self { plane, upstream, kind }
-    }
-
-    async fn exists(&self, physical: &Uid) -> Result<bool, PlaneError> {
-        let all = self.plane.list(RangeScope::AllClusters(self.kind.group_resource())).await?;
-        Ok(all.iter().any(|found| object::uid(&found.object).as_ref() == Some(physical)))
+    pub(crate) fn new(plane: &Plane, upstream: Arc<StoreUpstream>) -> Self {
+        let kind = super::physical_clusters(plane);
+        Self { upstream, kind }
     }
 }
 
@@ -55,7 +49,7 @@ impl Controller for Retired {
 
     fn reconcile<'a>(&'a self, (_, physical): &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
-            if self.exists(physical).await? {
+            if self.upstream.exists(physical).await.map_err(Status::internal)? {
                 return Ok(Outcome::Done);
             }
             if self.upstream.registered(physical).is_some() {

@@ -57,7 +57,7 @@ fn registered() -> ObjectKey {
 impl World {
     fn start() -> Self {
         let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
-        let upstream = Arc::new(StoreUpstream::new(plane.clone()));
+        let upstream = Arc::new(StoreUpstream::new(plane.clone(), Some("plane".into())));
         let stop = CancellationToken::new();
         let connections = Connections::new(Addresses::default(), Seams::system(), stop.clone());
         let members = Members::new(
@@ -67,7 +67,7 @@ impl World {
             Posts::new(Arc::new(Roles::alone())),
             stop.clone(),
         );
-        let loops = Loops::new(plane.clone()).with(members).with(Retired::new(plane.clone(), upstream.clone()));
+        let loops = Loops::new(plane.clone()).with(members).with(Retired::new(&plane, upstream.clone()));
         tokio::spawn(loops.run(stop));
         Self { plane, upstream }
     }

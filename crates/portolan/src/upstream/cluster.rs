@@ -1,18 +1,23 @@
 //! What a report makes of the `.status` of a `PhysicalCluster`.
 
-use portolan_store::{Expect, Transaction};
+use portolan_store::{Expect, Transaction, Write};
 use portolan_types::{
-    Record, Uid, annotations, object,
+    ObjectKey, Record, Seams, Uid, annotations,
+    note::Note,
+    object,
     placement::{Condition, PhysicalClusterStatus},
     seams::seconds_text,
     upstream::{ClusterReport, UpstreamError},
 };
+use serde_json::Value;
 
 use super::{StoreUpstream, failed};
 
 /// Type of the condition that says that deletions are held back.
 pub(crate) const DELETIONS_HELD: &str = "DeletionsHeld";
 const FOREIGN_SYNCER: &str = "ForeignSyncer";
+const NAMESPACE_CONFLICTS: &str = "NamespaceConflicts";
+const IN_THE_WAY: &str = "NamespaceInTheWay";
 
 pub(super) async fn write(
     upstream: &StoreUpstream,
@@ -28,20 +33,83 @@ pub(super) async fn write(
     let before: PhysicalClusterStatus =
         current.get("status").and_then(|s| serde_json::from_value(s.clone()).ok()).unwrap_or_default();
     let after = status(&before, report, &now);
-    if after == before {
-        return Ok(());
+    let mut txn = Transaction::default();
+    txn.writes.extend(conflicts_told(upstream, &key, &current, (&before, report)).await?);
+    if after != before {
+        txn.writes.extend(notes(upstream.plane.seams(), &key, &current, (&before, &after)));
+        current["status"] = serde_json::to_value(after).map_err(|error| failed(&error))?;
+        txn.writes.push(Write { key, expect: Expect::At(revision), record: Some(Record::of(&current)) });
     }
-    current["status"] = serde_json::to_value(after).map_err(|error| failed(&error))?;
-    upstream.commit(Transaction::one(key, Expect::At(revision), Some(Record::of(&current)))).await
+    upstream.commit(txn).await
+}
+
+/// The Event that names the namespaces in the way, for those who care for the physical cluster: it is in the workspace that
+/// this is registered in, while the condition is read by all that may use it. `None` when there is nothing new to tell.
+async fn conflicts_told(
+    upstream: &StoreUpstream,
+    key: &ObjectKey,
+    physical: &Value,
+    (before, report): (&PhysicalClusterStatus, &ClusterReport),
+) -> Result<Option<Write>, UpstreamError> {
+    let all = &report.namespace_conflicts;
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let named: Vec<_> = all.iter().take(MAX_NAMED).map(String::as_str).collect();
+    let more = if all.len() > MAX_NAMED { format!("; and {} more", all.len() - MAX_NAMED) } else { String::new() };
+    let message = format!("{}{more}", named.join("; "));
+    let (component, reason) = ("portolan-syncer", IN_THE_WAY);
+    let name = format!("syncer-{}", reason.to_lowercase());
+    let note = Note { component, name: &name, is_warning: true, reason, message: &message };
+    let Some((key, event)) = note.about(upstream.plane.seams(), key, physical) else { return Ok(None) };
+    let was_told = before.conditions.iter().any(|known| known.kind == NAMESPACE_CONFLICTS && is_wrong(known));
+    let told = if was_told { upstream.read(&key).await? } else { None };
+    if told.is_some_and(|(told, _)| told["message"] == event["message"]) {
+        return Ok(None);
+    }
+    Ok(Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) }))
+}
+
+/// Events about conditions that turned: what is wrong from now on, and that it answers.
+fn notes(
+    seams: &Seams,
+    key: &ObjectKey,
+    physical: &Value,
+    (before, after): (&PhysicalClusterStatus, &PhysicalClusterStatus),
+) -> Vec<Write> {
+    let is_new = |condition: &&Condition| {
+        let known = before.conditions.iter().find(|known| known.kind == condition.kind);
+        known.is_none_or(|known| (&known.status, &known.reason) != (&condition.status, &condition.reason))
+    };
+    let note = |condition: &Condition| {
+        let is_warning = is_wrong(condition);
+        let is_told_apart = condition.kind == NAMESPACE_CONFLICTS;
+        if is_told_apart || (!is_warning && condition.kind != "Ready") {
+            return None;
+        }
+        let name = format!("syncer-{}", condition.reason.to_lowercase());
+        let (reason, message) = (condition.reason.as_str(), condition.message.as_str());
+        let note = Note { component: "portolan-syncer", name: &name, is_warning, reason, message };
+        let (key, event) = note.about(seams, key, physical)?;
+        Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) })
+    };
+    after.conditions.iter().filter(is_new).filter_map(note).collect()
+}
+
+fn is_wrong(condition: &Condition) -> bool {
+    match condition.kind.as_str() {
+        "Ready" => condition.status != "True",
+        _ => condition.status == "True",
+    }
 }
 
 /// The status after a report; what a report does not know stays.
 fn status(before: &PhysicalClusterStatus, report: &ClusterReport, now: &str) -> PhysicalClusterStatus {
     let mut after = before.clone();
     set(&mut after, ready(report), now);
-    // These two are only there where something has ever been wrong.
-    for (condition, is_wrong) in [(held(report), report.deletions_held > 0), (forged(report), report.forged > 0)] {
-        if is_wrong || before.conditions.iter().any(|known| known.kind == condition.kind) {
+    // These are only there where something has ever been wrong.
+    for condition in [held(report), forged(report), conflicts(report)] {
+        if is_wrong(&condition) || before.conditions.iter().any(|known| known.kind == condition.kind) {
             set(&mut after, condition, now);
         }
     }
@@ -111,13 +179,43 @@ fn forged(report: &ClusterReport) -> Condition {
     }
 }
 
+/// Namespaces named by the Event.
+const MAX_NAMED: usize = 3;
+
+fn conflicts(report: &ClusterReport) -> Condition {
+    let all = &report.namespace_conflicts;
+    if all.is_empty() {
+        return condition(
+            NAMESPACE_CONFLICTS,
+            "False",
+            "NoneFound",
+            "every namespace that is needed can be used".into(),
+        );
+    }
+    let count = all.len();
+    let message = format!(
+        "namespaces that objects are to go to and that cannot be used: {count}; an Event in the workspace where this is \
+         registered names them"
+    );
+    condition(NAMESPACE_CONFLICTS, "True", IN_THE_WAY, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn report(ready: Result<(), (&str, &str)>, deletions_held: u64, forged: u64) -> ClusterReport {
         let ready = ready.map_err(|(reason, message)| (reason.to_owned(), message.to_owned()));
-        ClusterReport { ready, version: None, capacity: None, allocatable: None, deletions_held, forged }
+        let namespace_conflicts = Vec::new();
+        ClusterReport {
+            ready,
+            version: None,
+            capacity: None,
+            allocatable: None,
+            deletions_held,
+            forged,
+            namespace_conflicts,
+        }
     }
 
     /// `Ready=True Reachable`, …
@@ -135,6 +233,11 @@ mod tests {
                 "deletions are held",
                 report(Ok(()), 3, 0),
                 vec!["Ready=True Reachable", "DeletionsHeld=True TooManyAtOnce"],
+            ),
+            (
+                "namespaces are in the way",
+                ClusterReport { namespace_conflicts: vec!["the namespace a is there".into()], ..report(Ok(()), 0, 0) },
+                vec!["Ready=True Reachable", "NamespaceConflicts=True NamespaceInTheWay"],
             ),
             (
                 "somebody forges copies",

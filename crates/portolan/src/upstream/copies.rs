@@ -5,7 +5,9 @@ use std::sync::Arc;
 use portolan_store::{Expect, Transaction, Write};
 use portolan_syncer::status::{self, Autoscaled, CopyStatus};
 use portolan_types::{
-    GroupResource, ObjectKey, Record, ResourceVersion, object,
+    GroupResource, ObjectKey, Record, ResourceVersion, Uid,
+    note::Note,
+    object,
     placement::{Phase, PlacedCopy, PlacementRecord},
     upstream::{CopyReport, CopyState, UpstreamError},
 };
@@ -38,6 +40,11 @@ impl Copies {
         };
         let states = serde_json::from_value(stored["copies"].clone()).map_err(|error| failed(&error))?;
         Ok(Self { key, revision: Some(revision), states })
+    }
+
+    /// Reason and message, while a copy cannot be made, updated or seen.
+    fn failure(&self, physical: &Uid) -> Option<(String, String)> {
+        self.states.iter().find(|known| known.uid == *physical)?.failed.clone()
     }
 
     /// Takes in what one copy reports.
@@ -95,6 +102,7 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     let placed = record.on(&report.physical).filter(|copy| copy.epoch == report.epoch);
     let (Some(placed), true) = (placed, object::uid(&current).as_ref() == Some(&report.uid)) else { return Ok(()) };
     let mut copies = Copies::read(upstream, &report.key, &current).await?;
+    let known = copies.failure(&placed.uid);
     copies.update(upstream, &report.key, &current, placed, report.state.clone());
     copies.keep_counted(&record);
     let mut txn = Transaction::default();
@@ -106,10 +114,34 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     } else {
         txn.checks.push((report.key.clone(), Expect::At(revision)));
     }
-    txn.writes
-        .extend(placements::with_states(&upstream.plane, &report.key, &copies.states).await.map_err(|e| failed(&e))?);
+    txn.writes.extend(
+        placements::with_states(&upstream.plane, &report.key, &current, &copies.states)
+            .await
+            .map_err(|e| failed(&e))?,
+    );
+    let failure = copies.failure(&placed.uid).filter(|failure| Some(failure) != known.as_ref());
+    txn.writes.extend(failure.and_then(|failure| failure_told(upstream, &report.key, &current, placed, failure)));
     txn.writes.extend(copies.write());
     upstream.commit(txn).await
+}
+
+/// The Event about a copy that cannot be made or updated: of kinds without status nothing else tells it on the object.
+fn failure_told(
+    upstream: &StoreUpstream,
+    key: &ObjectKey,
+    object: &Value,
+    copy: &PlacedCopy,
+    (reason, message): (String, String),
+) -> Option<Write> {
+    // Of a whole physical cluster out of reach its own condition tells, and not each object.
+    if reason == status::UNREACHABLE {
+        return None;
+    }
+    let message = format!("{}: {message}", copy.name);
+    let name = format!("sync-{}", copy.uid);
+    let note = Note { component: "portolan-syncer", name: &name, is_warning: true, reason: &reason, message: &message };
+    let (key, event) = note.about(upstream.plane.seams(), key, object)?;
+    Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) })
 }
 
 /// Shows the node of a Pod that has none yet, as a binding would; whether that changed anything.
@@ -176,7 +208,7 @@ pub(super) async fn forget(
     if !copies.states.is_empty() {
         merge(upstream, key, &record, current, &copies.states);
     }
-    let placement = placements::with_states(&upstream.plane, key, &copies.states).await;
+    let placement = placements::with_states(&upstream.plane, key, current, &copies.states).await;
     txn.writes.extend(placement.map_err(|error| failed(&error))?);
     txn.writes.extend(copies.write());
     Ok(())

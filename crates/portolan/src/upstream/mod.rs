@@ -22,7 +22,8 @@ use portolan_store::{
     EventStream, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, retried,
 };
 use portolan_types::{
-    BoxFuture, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid,
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid,
+    placement::GROUP,
     upstream::{
         ChangeStream, Changes, ClusterReport, CopyReport, Debt, Projection, Snapshot, Upstream, UpstreamError,
         UpstreamObject,
@@ -37,13 +38,15 @@ pub(crate) use retire::Left;
 /// The logical side of all physical clusters.
 pub(crate) struct StoreUpstream {
     plane: Arc<Plane>,
+    /// What tells this control plane from others; none when it had copies before there were names.
+    name: Option<String>,
     /// Where each physical cluster is registered.
     registered: RwLock<HashMap<Uid, ObjectKey>>,
 }
 
 impl StoreUpstream {
-    pub(crate) fn new(plane: Arc<Plane>) -> Self {
-        Self { plane, registered: RwLock::default() }
+    pub(crate) fn new(plane: Arc<Plane>, name: Option<String>) -> Self {
+        Self { plane, name, registered: RwLock::default() }
     }
 
     /// Tells where `physical` is registered, so that its state can be written there.
@@ -131,6 +134,18 @@ impl ChangeStream for StoreChanges {
 }
 
 impl Upstream for StoreUpstream {
+    fn plane(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn exists<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<bool, UpstreamError>> {
+        Box::pin(async move {
+            let scope = RangeScope::AllClusters(GroupResource::new(GROUP, "physicalclusters"));
+            let page = self.plane.store().range(RangeRequest::all(scope)).await.map_err(store_failed)?;
+            Ok(page.objects.iter().any(|stored| stored.record.header.uid == physical.as_str()))
+        })
+    }
+
     fn snapshot<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>> {
         Box::pin(async move {
             let mut request = RangeRequest::slices(RangeScope::PlacedOn(physical.to_string()));

@@ -8,7 +8,7 @@ use portolan_store::{Expect, Transaction};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
     placement::{Phase, PlacedCopy, PlacementRecord, Source},
-    upstream::{CopyReport, CopyState, Debt, Projection, Upstream as _, UpstreamObject},
+    upstream::{ClusterReport, CopyReport, CopyState, Debt, Projection, Upstream as _, UpstreamObject},
 };
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ struct World(StoreUpstream);
 impl World {
     fn new() -> Self {
         let plane = Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system());
-        Self(StoreUpstream::new(Arc::new(plane)))
+        Self(StoreUpstream::new(Arc::new(plane), Some("plane".into())))
     }
 
     async fn write(&self, key: &ObjectKey, object: &Value) {
@@ -302,5 +302,47 @@ async fn what_would_hold_anyway_is_told_from_what_means_something() {
         ("/spec/template/spec/hostAliases", true),
     ] {
         assert_eq!(world.0.is_default(&object, pointer), expected, "{pointer}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_is_named_only_where_the_physical_cluster_is_registered() {
+    let world = World::new();
+    let of = |resource: GroupResource, name: &str| {
+        ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap())
+    };
+    let registered = of(GroupResource::new("portolan.dev", "physicalclusters"), "east");
+    let object = json!({"apiVersion": "portolan.dev/v1alpha1", "kind": "PhysicalCluster",
+        "metadata": {"name": "east", "uid": "east"}, "spec": {}});
+    world.write(&registered, &object).await;
+    world.0.register(uid("east"), registered.clone());
+    let event = of(GroupResource::new("", "events"), "east.syncer-namespaceintheway");
+    let event = ObjectKey { scope: "default".parse().ok().into(), ..event };
+    for (case, conflicts) in [
+        ("one is in the way", vec!["plans of a tenant"]),
+        ("another one is", vec!["drafts of a tenant"]),
+        ("both are", vec!["drafts of a tenant", "plans of a tenant"]),
+        ("four are", vec!["a of a tenant", "b of a tenant", "c of a tenant", "d of a tenant"]),
+    ] {
+        let namespace_conflicts: Vec<String> = conflicts.iter().map(|text| (*text).to_owned()).collect();
+        let report = ClusterReport {
+            ready: Ok(()),
+            version: None,
+            capacity: None,
+            allocatable: None,
+            deletions_held: 0,
+            forged: 0,
+            namespace_conflicts,
+        };
+        world.0.report_cluster(&uid("east"), report.clone()).await.unwrap();
+        let (told, status) =
+            (world.get(&event).await.unwrap(), world.get(&registered).await.unwrap()["status"].clone());
+        let message = told["message"].as_str().unwrap();
+        assert!(conflicts.iter().take(3).all(|name| message.contains(name)), "{case}: {message}");
+        assert_eq!(message.ends_with("; and 1 more"), conflicts.len() == 4, "{case}: {message}");
+        assert!(!status.to_string().contains("of a tenant"), "{case}: {status}");
+        assert!(status.to_string().contains(&format!("used: {}", conflicts.len())), "{case}: {status}");
+        world.0.report_cluster(&uid("east"), report).await.unwrap();
+        assert_eq!(world.get(&event).await.unwrap(), told, "{case}: it is told once");
     }
 }

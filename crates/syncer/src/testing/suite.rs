@@ -133,7 +133,9 @@ impl Stage {
 
     /// The namespace downstream.
     pub fn namespace(&self) -> String {
-        let shop = "shop".parse().map(|shop| downstream_namespace(NamespaceMapping::Hashed, self.cluster, &shop));
+        let shop = "shop".parse().map(|shop| {
+            downstream_namespace(NamespaceMapping::Hashed, Some(MemoryUpstream::PLANE), self.cluster, &shop)
+        });
         shop.ok().and_then(Result::ok).map(|name| name.to_string()).unwrap_or_default()
     }
 

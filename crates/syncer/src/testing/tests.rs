@@ -193,18 +193,6 @@ async fn a_namespace_that_is_being_deleted_is_waited_for_without_a_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_of_somebody_else_is_not_used() {
-    let cluster = FakeCluster::default();
-    let stage = stage(&cluster).await;
-    cluster.put("namespaces", json!({"metadata": {"name": stage.namespace()}}));
-    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
-    let told = async |s: &Stage| matches!(s.upstream.last_report(&key), Some(CopyState::Failed { reason, .. }) if reason == "Conflict");
-    stage.until("the conflict is told", told).await.unwrap();
-    assert_eq!(cluster.all("configmaps").len(), 0);
-    stage.handle.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_namespace_with_something_else_in_it_stays() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;

@@ -1,7 +1,7 @@
 //! The logical side in memory, for one physical cluster. It also shows how an implementation of `Upstream` uses the pure parts.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -21,6 +21,7 @@ use crate::{CopyStatus, project, status};
 /// Objects in memory with the records of one physical cluster.
 pub struct MemoryUpstream {
     physical: Uid,
+    plane: Option<&'static str>,
     inner: Mutex<Inner>,
     revision: watch::Sender<u64>,
     are_projections_held: watch::Sender<bool>,
@@ -38,13 +39,23 @@ struct Inner {
     is_empty: bool,
     uids: u64,
     newest_syncer: u64,
+    others: BTreeSet<Uid>,
+    times_asked: usize,
 }
 
 impl MemoryUpstream {
+    /// The name of the control plane.
+    pub const PLANE: &str = "plane";
+
     /// Nothing yet, for the physical cluster `physical`.
     pub fn new(physical: Uid) -> Arc<Self> {
+        Self::of_plane(Some(Self::PLANE), physical)
+    }
+
+    /// Nothing yet, of a control plane of this name, or of one that has none.
+    pub fn of_plane(plane: Option<&'static str>, physical: Uid) -> Arc<Self> {
         let (revision, are_projections_held) = (watch::Sender::new(1), watch::Sender::new(false));
-        Arc::new(Self { physical, inner: Mutex::default(), revision, are_projections_held })
+        Arc::new(Self { physical, plane, inner: Mutex::default(), revision, are_projections_held })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -129,6 +140,16 @@ impl MemoryUpstream {
     /// Snapshots are empty from now on, or not; single reads still tell the truth.
     pub fn set_empty(&self, is_empty: bool) {
         self.inner().is_empty = is_empty;
+    }
+
+    /// There is another physical cluster, too.
+    pub fn register(&self, other: Uid) {
+        self.inner().others.insert(other);
+    }
+
+    /// How often it was asked whether a physical cluster exists.
+    pub fn times_asked(&self) -> usize {
+        self.inner().times_asked
     }
 
     /// A syncer of this number has been started.
@@ -277,6 +298,18 @@ impl ChangeStream for Stream {
 pub struct SharedUpstream(pub Arc<MemoryUpstream>);
 
 impl Upstream for SharedUpstream {
+    fn plane(&self) -> Option<&str> {
+        self.0.plane
+    }
+
+    fn exists<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<bool, UpstreamError>> {
+        Box::pin(async move {
+            let mut inner = self.0.check()?;
+            inner.times_asked += 1;
+            Ok(*physical == self.0.physical || inner.others.contains(physical))
+        })
+    }
+
     fn snapshot<'a>(&'a self, _physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>> {
         Box::pin(async move {
             let inner = self.0.check()?;

@@ -268,9 +268,11 @@ impl Worker {
     pub(super) fn place(&self, key: &ObjectKey) -> Result<Place, Refusal> {
         let namespace = match key.namespace() {
             None => String::new(),
-            Some(namespace) => naming::downstream_namespace(self.config.spec.namespace_mapping, key.cluster, namespace)
-                .map_err(|error| Refusal::not_syncable(error.to_string()))?
-                .to_string(),
+            Some(namespace) => {
+                let mapping = self.config.spec.namespace_mapping;
+                let below = naming::downstream_namespace(mapping, self.upstream.plane(), key.cluster, namespace);
+                below.map_err(|error| Refusal::not_syncable(error.to_string()))?.to_string()
+            }
         };
         Ok(Place { resource: key.resource.clone(), namespace, name: key.name.to_string() })
     }

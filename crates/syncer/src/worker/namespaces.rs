@@ -1,9 +1,10 @@
 //! Downstream namespaces: made as needed, removed when nothing is in them any more.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use portolan_types::{GroupResource, ObjectKey, object, work::Outcome};
-use serde_json::Value;
+use portolan_types::{GroupResource, ObjectKey, Uid, object, work::Outcome};
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{SyncError, Worker, mirror::Place, session::Session};
 use crate::{
@@ -18,6 +19,23 @@ const NOT_CONTENT: [&str; 3] = ["events", "events.events.k8s.io", "endpointslice
 
 /// When to look again at a namespace with something in it that nobody watches: what is foreign there, or is still ending.
 const CONTENT_CHECK: Duration = Duration::from_secs(10);
+
+/// How long an answer about another `PhysicalCluster` holds.
+const REGISTRATION_CHECK: Duration = Duration::from_secs(60);
+
+/// Why a namespace cannot be used.
+struct Obstacle {
+    /// What every tenant may know, after the namespace's name.
+    what: String,
+    /// What follows for those who care for the physical cluster: it names what another tenant has.
+    whose: String,
+}
+
+impl From<&str> for Obstacle {
+    fn from(what: &str) -> Self {
+        Self { what: what.to_owned(), whose: String::new() }
+    }
+}
 
 fn is_no_content(resource: &GroupResource) -> bool {
     NOT_CONTENT.contains(&resource.to_string().as_str())
@@ -34,7 +52,8 @@ fn place_of(name: &str) -> Place {
 impl Worker {
     /// Makes the namespace of `place` when it is missing.
     ///
-    /// A namespace that is there and not ours is never used: that is a refusal.
+    /// A namespace that is there and not ours is never used: that is a refusal. What a `PhysicalCluster` that is gone has left
+    /// empty is taken over.
     pub(super) async fn ensure_namespace(
         &self,
         session: &Session,
@@ -46,6 +65,7 @@ impl Worker {
             cluster: key.cluster.to_string(),
             namespace: upstream_namespace.to_string(),
             physical: self.config.uid.clone(),
+            plane: self.upstream.plane().map(str::to_owned),
         };
         if !session.mirror.is_synced(&namespaces()) {
             return Err(SyncError::NotSynced("namespaces".into()));
@@ -55,14 +75,80 @@ impl Worker {
             Some(known) => known.object.clone(),
             None => self.make_namespace(session, &wanted, &at).await?,
         };
-        if NamespaceIdentity::of(&live).as_ref() != Some(&wanted) {
-            let text = format!("the namespace {} is there and not of this logical cluster", place.namespace);
-            return Ok(Some(Refusal::conflict(text)));
+        if NamespaceIdentity::of(&live).as_ref() == Some(&wanted) {
+            self.state().namespace_conflicts.remove(&at.name);
+            return match object::is_deleting(&live) {
+                true => Err(SyncError::NamespaceEnding),
+                false => Ok(None),
+            };
         }
-        if object::is_deleting(&live) {
+        match self.in_the_way(session, &live).await? {
+            None => {
+                self.adopt(session, &wanted, &at, &live).await?;
+                self.state().namespace_conflicts.remove(&at.name);
+                Ok(None)
+            }
+            Some(obstacle) => {
+                let told = format!("the namespace {} {}", at.name, obstacle.what);
+                self.note_conflict(at.name, format!("{told}{}", obstacle.whose));
+                Ok(Some(Refusal::conflict(told)))
+            }
+        }
+    }
+
+    /// For those who care for the physical cluster: the log, and its report.
+    fn note_conflict(&self, namespace: String, why: String) {
+        let before = self.state().namespace_conflicts.insert(namespace.clone(), why.clone());
+        if before.as_ref() != Some(&why) {
+            tracing::warn!(cluster = %self.config.name, namespace, why, "a namespace downstream cannot be used");
+        }
+    }
+
+    /// Why a namespace that was not made for what is to go there cannot be used. `None` when a `PhysicalCluster` that is gone
+    /// has left it, and left it empty.
+    async fn in_the_way(&self, session: &Session, live: &Value) -> Result<Option<Obstacle>, SyncError> {
+        let Some(identity) = NamespaceIdentity::of(live) else {
+            return Ok(Some("is there and not Portolan's".into()));
+        };
+        if identity.plane.as_deref() != self.upstream.plane() {
+            return Ok(Some("belongs to another control plane, which places on the same physical cluster".into()));
+        }
+        if identity.physical == self.config.uid {
+            let whose =
+                format!(", for the namespace {} of the logical cluster {}", identity.namespace, identity.cluster);
+            return Ok(Some(Obstacle { what: "is in use".into(), whose }));
+        }
+        if self.is_registered(&identity.physical).await? {
+            return Ok(Some("belongs to another PhysicalCluster, which leads to the same API server".into()));
+        }
+        if object::is_deleting(live) {
             return Err(SyncError::NamespaceEnding);
         }
-        Ok(None)
+        Ok(self.has_content(session, object::name(live)).await?.then(|| {
+            let uid = &identity.physical;
+            let what = format!("holds objects that the PhysicalCluster of uid {uid}, which is gone, has left");
+            Obstacle::from(format!("{what}: delete them, or it, there").as_str())
+        }))
+    }
+
+    /// Makes an empty namespace, that a `PhysicalCluster` which is gone has left, this one's.
+    async fn adopt(
+        &self,
+        session: &Session,
+        wanted: &NamespaceIdentity,
+        at: &Place,
+        live: &Value,
+    ) -> Result<(), SyncError> {
+        let mut metadata = wanted.to_metadata();
+        // It is what was judged, or it is judged again.
+        for field in ["uid", "resourceVersion"] {
+            metadata[field] = object::meta_text(live, field).into();
+        }
+        let path = Served::namespaces().path(None, Some(&at.name));
+        let adopted = session.api.merge_patch(&path, &json!({"metadata": metadata})).await?;
+        tracing::info!(cluster = %self.config.name, namespace = at.name, "an empty namespace of before was taken over");
+        session.mirror.put(at, adopted);
+        Ok(())
     }
 
     async fn make_namespace(
@@ -102,8 +188,11 @@ impl Worker {
             return Err(SyncError::NotSynced("the objects of a namespace".into()));
         }
         let Some(known) = session.mirror.get(&place_of(name)) else { return Ok(Outcome::Done) };
-        let identity = NamespaceIdentity::of(&known.object).filter(|identity| identity.physical == self.config.uid);
-        let Some(identity) = identity.filter(|_| !object::is_deleting(&known.object)) else { return Ok(Outcome::Done) };
+        let identity = NamespaceIdentity::of(&known.object).filter(|_| !object::is_deleting(&known.object));
+        let Some(identity) = identity else { return Ok(Outcome::Done) };
+        if !self.is_to_tidy(&identity).await? {
+            return Ok(Outcome::Done);
+        }
         if self.is_placed_in(&identity) || session.mirror.is_used(name, is_no_content) {
             return Ok(Outcome::Done); // the end of the last of them comes back here
         }
@@ -126,6 +215,43 @@ impl Worker {
             Err(error) => return Err(error.into()),
         }
         Ok(Outcome::Done)
+    }
+
+    /// Whether a namespace is this one's to remove: it made it, or a `PhysicalCluster` that is gone did.
+    async fn is_to_tidy(&self, identity: &NamespaceIdentity) -> Result<bool, SyncError> {
+        if identity.physical == self.config.uid {
+            return Ok(true);
+        }
+        Ok(identity.plane.as_deref() == self.upstream.plane() && !self.is_registered(&identity.physical).await?)
+    }
+
+    /// Whether there is a `PhysicalCluster` of this uid, as it was within the last minute: many namespaces are of few of them,
+    /// and upstream looks through all logical clusters for an answer. One that is gone never returns.
+    async fn is_registered(&self, physical: &Uid) -> Result<bool, SyncError> {
+        let now = Instant::now();
+        let is_fresh = |asked_at: &Instant| now.duration_since(*asked_at) < REGISTRATION_CHECK;
+        let known = self.state().registrations.get(physical).copied();
+        if let Some((is_registered, _)) = known.filter(|(_, asked_at)| is_fresh(asked_at)) {
+            return Ok(is_registered);
+        }
+        let is_registered = self.upstream.exists(physical).await?;
+        let mut state = self.state();
+        // Marks below are anybody's to write: nothing of them is kept for long.
+        state.registrations.retain(|_, (_, asked_at)| is_fresh(asked_at));
+        state.registrations.insert(physical.clone(), (is_registered, now));
+        Ok(is_registered)
+    }
+
+    /// What is told of namespaces that cannot be used, as long as something is to go there.
+    pub(super) fn namespace_conflicts(&self) -> Vec<String> {
+        let mut state = self.state();
+        if state.namespace_conflicts.is_empty() {
+            return Vec::new();
+        }
+        let namespaces = state.known.keys().filter_map(|key| Some(self.place(key).ok()?.namespace));
+        let wanted: HashSet<String> = namespaces.collect();
+        state.namespace_conflicts.retain(|name, _| wanted.contains(name));
+        state.namespace_conflicts.values().cloned().collect()
     }
 
     fn is_placed_in(&self, identity: &NamespaceIdentity) -> bool {

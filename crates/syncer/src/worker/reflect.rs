@@ -125,7 +125,10 @@ impl Worker {
     }
 
     fn noticed_namespace(&self, namespace: &Value) {
-        let Some(identity) = NamespaceIdentity::of(namespace).filter(|i| i.physical == self.config.uid) else { return };
+        let Some(identity) = NamespaceIdentity::of(namespace).filter(|i| i.plane.as_deref() == self.upstream.plane())
+        else {
+            return;
+        };
         self.queue.add_after(Work::Namespace(object::name(namespace).to_owned()), self.config.namespace_linger);
         let known: Vec<ObjectKey> = {
             let state = self.state();

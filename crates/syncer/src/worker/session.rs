@@ -224,29 +224,28 @@ impl Worker {
     }
 
     fn cluster_report(&self, health: Result<health::Health, (String, String)>) -> ClusterReport {
+        let namespace_conflicts = self.namespace_conflicts();
         let mut state = self.state();
-        let (deletions_held, forged) = (state.held(), state.forged());
+        let mut report = ClusterReport {
+            ready: Ok(()),
+            version: None,
+            capacity: None,
+            allocatable: None,
+            deletions_held: state.held(),
+            forged: state.forged(),
+            namespace_conflicts,
+        };
         match health {
-            Ok(health) => ClusterReport {
-                ready: Ok(()),
-                version: Some(health.version),
-                capacity: health.capacity,
-                allocatable: health.allocatable,
-                deletions_held,
-                forged,
-            },
+            Ok(health) => {
+                report.version = Some(health.version);
+                (report.capacity, report.allocatable) = (health.capacity, health.allocatable);
+            }
             Err(why) => {
                 state.unreachable_why = why.1.clone();
-                ClusterReport {
-                    ready: Err(why),
-                    version: None,
-                    capacity: None,
-                    allocatable: None,
-                    deletions_held,
-                    forged,
-                }
+                report.ready = Err(why);
             }
         }
+        report
     }
 
     /// One line per change, however often it is tried.

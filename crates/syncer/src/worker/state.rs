@@ -1,6 +1,10 @@
 //! What a worker remembers. All of it can be read again.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use portolan_types::{ObjectKey, Uid, upstream::ClusterReport};
 use tokio::time::Instant;
@@ -32,6 +36,10 @@ pub(super) struct State {
     troubles: HashMap<ObjectKey, Trouble>,
     /// How many of them are held back; a mass of deletions asks for it each time.
     held: u64,
+    /// Namespaces downstream that cannot be used, and why.
+    pub(super) namespace_conflicts: BTreeMap<String, String>,
+    /// Whether other physical clusters are registered, and when that was asked.
+    pub(super) registrations: HashMap<Uid, (bool, Instant)>,
     pub(super) session: Option<Arc<Session>>,
     /// What was last said about the physical cluster.
     pub(super) cluster_report: Option<ClusterReport>,

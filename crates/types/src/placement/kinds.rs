@@ -433,6 +433,12 @@ pub struct PlacementCopyStatus {
     pub replicas: Option<i64>,
     /// Ready replicas, or 1 for a synced object without any.
     pub ready: i64,
+    /// Of how many, where the kind counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired: Option<i64>,
+    /// One word for what is wrong there, if anything is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// What is wrong there, if anything is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
