@@ -93,3 +93,14 @@ fn up(count: usize) -> Result<std::convert::Infallible> {
         std::thread::park();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_options_of_all_chores_go_together() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,12 +1,23 @@
 //! Figures and the table of them.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 /// A named figure. The name is the same for every server.
 pub(super) struct Figure {
     pub(super) name: String,
     pub(super) value: f64,
     pub(super) unit: Unit,
+}
+
+impl Figure {
+    pub(super) fn new(name: impl Into<String>, value: f64, unit: Unit) -> Self {
+        Self { name: name.into(), value, unit }
+    }
+
+    pub(super) fn millis(name: impl Into<String>, value: Duration) -> Self {
+        Self::new(name, value.as_secs_f64() * 1000.0, Unit::Millis)
+    }
 }
 
 /// What a figure counts, and so how it is printed and compared.
@@ -17,6 +28,7 @@ pub(super) enum Unit {
     MillisOfCpu,
     Millis,
     MiB,
+    Bytes,
     Count,
 }
 
@@ -28,61 +40,67 @@ impl Unit {
             Self::MillisOfCpu => "ms CPU",
             Self::Millis => "ms",
             Self::MiB => "MiB",
+            Self::Bytes => "bytes",
             Self::Count => "",
         }
     }
 
     /// How many times better `other` is than `first`.
-    fn better(self, first: f64, other: f64) -> String {
-        match self {
-            Self::PerSecond => format!("{:.1}", other / first),
-            Self::MicrosOfCpu | Self::MillisOfCpu | Self::Millis | Self::MiB => format!("{:.1}", first / other),
-            Self::Count => String::new(),
-        }
+    fn better(self, first: f64, other: f64) -> Option<String> {
+        let times = match self {
+            Self::PerSecond => other / first,
+            Self::MicrosOfCpu | Self::MillisOfCpu | Self::Millis | Self::MiB | Self::Bytes => first / other,
+            Self::Count => return None,
+        };
+        times.is_finite().then(|| format!("{times:.1} ×"))
     }
 }
 
-/// A column per server; the rows are the first server's figures.
-#[derive(Default)]
+/// A column per server. Each value but the first server's is followed by how many times better it is.
 pub(super) struct Table {
-    columns: Vec<(String, Vec<Figure>)>,
+    servers: Vec<&'static str>,
 }
 
 impl Table {
-    pub(super) fn push(&mut self, server: &str, figures: Vec<Figure>) {
-        self.columns.push((server.to_owned(), figures));
+    pub(super) fn new(servers: Vec<&'static str>) -> Self {
+        Self { servers }
     }
 
-    /// A Markdown table; with two servers, the last column says how many times better the second is.
-    pub(super) fn markdown(&self) -> String {
-        let mut out = "| |".to_owned();
-        for (server, _) in &self.columns {
-            out += &format!(" {server} |");
-        }
-        let compared = self.columns.len() == 2;
-        out += if compared { " times better |\n|---|" } else { "\n|---|" };
-        out += &"---:|".repeat(self.columns.len() + usize::from(compared));
-        out.push('\n');
-        let rows = self.columns.first().map_or(0, |(_, figures)| figures.len());
-        for row in 0..rows {
-            self.row(row, &mut out);
-        }
-        out
+    /// The first two lines, in Markdown.
+    pub(super) fn head(&self) -> String {
+        format!("| | {} |\n|---|{}\n", self.servers.join(" | "), "---:|".repeat(self.servers.len()))
     }
 
-    fn row(&self, row: usize, out: &mut String) {
-        let figures: Vec<&Figure> = self.columns.iter().filter_map(|(_, figures)| figures.get(row)).collect();
-        if let Some(first) = figures.first() {
-            let _ = write!(out, "| {} |", first.name);
-            for figure in &figures {
-                let _ = write!(out, " {} {} |", digits(figure.value), figure.unit.text());
+    /// A row for each name among the figures, of which every server has a list, which may have gaps.
+    pub(super) fn rows(&self, columns: &[Vec<Figure>]) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for figure in columns.iter().flatten() {
+            if !names.contains(&figure.name.as_str()) {
+                names.push(&figure.name);
             }
-            if let [first, second] = figures[..] {
-                let _ = write!(out, " {} |", first.unit.better(first.value, second.value));
-            }
-            out.push('\n');
         }
+        names.into_iter().map(|name| row(name, columns)).collect()
     }
+}
+
+fn row(name: &str, columns: &[Vec<Figure>]) -> String {
+    let cells: Vec<Option<&Figure>> =
+        columns.iter().map(|column| column.iter().find(|figure| figure.name == name)).collect();
+    let mut out = format!("| {name} |");
+    for (at, cell) in cells.iter().enumerate() {
+        let Some(figure) = cell else {
+            out += " – |";
+            continue;
+        };
+        let _ = write!(out, " {}", digits(figure.value));
+        let unit = figure.unit.text();
+        out += if unit.is_empty() { "" } else { " " };
+        out += unit;
+        let first = cells[0].filter(|_| at > 0).and_then(|first| figure.unit.better(first.value, figure.value));
+        let _ = first.map_or(Ok(()), |times| write!(out, " ({times})"));
+        out += " |";
+    }
+    out + "\n"
 }
 
 /// Three digits that say something, no more.
@@ -102,20 +120,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_two_servers_compares_them() {
-        let figures = |rate, cpu| {
-            vec![
-                Figure { name: "create".to_owned(), value: rate, unit: Unit::PerSecond },
-                Figure { name: "create, CPU".to_owned(), value: cpu, unit: Unit::MicrosOfCpu },
-            ]
-        };
-        let mut table = Table::default();
-        table.push("slow", figures(1000.0, 900.0));
-        table.push("fast", figures(5000.0, 90.0));
+    fn servers_are_compared_with_the_first_row_by_row() {
+        let figure = |name: &str, value, unit| Figure::new(name, value, unit);
+        let table = Table::new(vec!["slow", "fast", "other"]);
+        let columns = [
+            vec![figure("create", 1000.0, Unit::PerSecond), figure("create, CPU", 900.0, Unit::MicrosOfCpu)],
+            vec![figure("create, CPU", 90.0, Unit::MicrosOfCpu), figure("create", 5000.0, Unit::PerSecond)],
+            vec![figure("only here", 7.0, Unit::MiB)],
+        ];
         assert_eq!(
-            table.markdown(),
-            "| | slow | fast | times better |\n|---|---:|---:|---:|\n\
-             | create | 1000 /s | 5000 /s | 5.0 |\n| create, CPU | 900 µs CPU | 90.0 µs CPU | 10.0 |\n"
+            table.head() + &table.rows(&columns),
+            "| | slow | fast | other |\n|---|---:|---:|---:|\n\
+             | create | 1000 /s | 5000 /s (5.0 ×) | – |\n\
+             | create, CPU | 900 µs CPU | 90.0 µs CPU (10.0 ×) | – |\n\
+             | only here | – | – | 7.00 MiB |\n"
         );
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::figures::{Figure, Unit};
 use super::load::{Bench, Taken, Until};
+use super::objects::Size;
 use super::watchers::Crowd;
 use super::{proc, protobuf};
 
@@ -92,7 +93,7 @@ impl Bench {
         let connections = self.clients(watchers.min((watchers / WATCHERS_EACH).max(100))).await?;
         let crowd = Crowd::start(connections, watchers, namespace).await?;
         let (start, cpu) = (Instant::now(), proc::cpu_time(&self.pids)?);
-        let written = self.create(namespace, 16, Until::Time(time)).await?.operations;
+        let written = self.create(namespace, 16, Size::SMALL, Until::Time(time)).await?.operations;
         let expected = written * watchers;
         crowd.wait_for(expected, time * 20).await?;
         let (wall, cpu) = (start.elapsed(), proc::cpu_time(&self.pids)? - cpu);
@@ -101,7 +102,7 @@ impl Bench {
         let rate = |count: usize| count as f64 / wall.as_secs_f64();
         let per_event = |cpu: f64| (cpu * 1e6 / expected.max(1) as f64).max(0.0);
         let writes = create.cpu_micros() * written as f64 / 1e6;
-        let figure = |what: &str, value, unit| Figure { name: format!("{name}: {what}"), value, unit };
+        let figure = |what: &str, value, unit| Figure::new(format!("{name}: {what}"), value, unit);
         Ok(vec![
             figure("writes", rate(written), Unit::PerSecond),
             figure("events", rate(expected), Unit::PerSecond),

@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::figures::{Figure, Unit};
+use super::objects::Size;
 use super::proc;
 use crate::client::Client;
 use crate::harness::kubeconfig::Kubeconfig;
@@ -32,14 +33,14 @@ impl Taken {
 
     pub(super) fn figures(&self, name: &str) -> [Figure; 2] {
         [
-            Figure { name: name.to_owned(), value: self.rate(), unit: Unit::PerSecond },
-            Figure { name: format!("{name}: server"), value: self.cpu_micros(), unit: Unit::MicrosOfCpu },
+            Figure::new(name, self.rate(), Unit::PerSecond),
+            Figure::new(format!("{name}: server"), self.cpu_micros(), Unit::MicrosOfCpu),
         ]
     }
 
     /// What the server did for each, where that is all there is to tell.
     pub(super) fn cpu_millis(&self, name: &str) -> Figure {
-        Figure { name: format!("{name}: server"), value: self.cpu_micros() / 1000.0, unit: Unit::MillisOfCpu }
+        Figure::new(format!("{name}: server"), self.cpu_micros() / 1000.0, Unit::MillisOfCpu)
     }
 }
 
@@ -57,6 +58,12 @@ pub(super) struct Bench {
 }
 
 impl Bench {
+    /// Whatever a server does only once is done before anything is measured.
+    pub(super) async fn warm_up(&self) -> Result<()> {
+        self.make_namespace("warm").await?;
+        self.create("warm", 16, Size::SMALL, Until::Time(Duration::from_secs(1))).await.map(drop)
+    }
+
     pub(super) async fn make_namespace(&self, name: &str) -> Result<()> {
         let client = Client::connect(&self.config, 1).await?;
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();

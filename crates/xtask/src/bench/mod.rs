@@ -1,59 +1,73 @@
-//! Portolan beside kube-apiserver + etcd: the same client, the same machine, the same requests, one run, one table.
+//! Portolan on its engines beside kube-apiserver + etcd: the same client, the same machine, the same requests, one run, one
+//! table.
 //!
 //! Client and server share the cores, so a rate says as much about the client as about the server; the CPU time of
 //! the server's processes per operation is the steady figure.
 
+mod custom;
 mod disk;
 mod figures;
 mod lists;
 mod load;
 mod objects;
+mod parts;
 mod proc;
 mod protobuf;
 mod subject;
 mod watchers;
-mod work;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::harness::{cargo::cargo, portolan, tools::Tools, workdir::WorkDir};
-use figures::Table;
-use subject::Subject;
+use figures::{Figure, Table};
+use parts::{Limits, Part};
+use proc::Memory;
+use subject::{Lab, Which};
 
 /// What `cargo xtask bench` can be told.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Measure only this one.
-    #[arg(long, value_enum)]
-    only: Option<Which>,
+    /// Measure only these parts, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Measure only these servers, separated by commas; the first is what the others are compared with.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    on: Vec<Which>,
     /// Measure this binary instead of building one.
     #[arg(long)]
     portolan: Option<std::path::PathBuf>,
     /// Seconds per measurement under load.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
-    /// Objects in the list that is read.
-    #[arg(long, default_value_t = 6000)]
+    /// Objects in the lists that are read, and of which all are overwritten.
+    #[arg(long, default_value_t = 10_000)]
     objects: usize,
+    /// Objects in the large store, 1 KiB each.
+    #[arg(long, default_value_t = 1_000_000)]
+    many: usize,
+    /// Workspaces of twenty objects each.
+    #[arg(long, default_value_t = 10_000)]
+    workspaces: usize,
+    /// Definitions in one logical cluster.
+    #[arg(long, default_value_t = 1000)]
+    definitions: usize,
+    /// Logical clusters with the same fifty definitions.
+    #[arg(long, default_value_t = 2000)]
+    clusters: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
-    Kube,
-    Portolan,
-}
-
-/// Measures and prints the table on stdout; progress goes to stderr.
+/// Measures and prints the table on stdout, row by row; progress goes to stderr.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if cfg!(debug_assertions) {
         return run_optimized();
     }
     let tools = Tools::build()?;
+    let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
     let mut work = WorkDir::new("bench")?;
-    let outcome = measure(options, &tools, &work);
+    let outcome = Lab::new(&tools, &program, work.path()).and_then(|lab| measure(options, &lab));
     if outcome.is_err() {
         work.keep();
     }
@@ -67,24 +81,58 @@ fn run_optimized() -> Result<()> {
         .args(std::env::args_os().skip(1))
         .status()
         .context("cannot run cargo")?;
-    anyhow::ensure!(status.success(), "the benchmark ended with {status}");
+    ensure!(status.success(), "the benchmark ended with {status}");
     Ok(())
 }
 
-fn measure(options: &Options, tools: &Tools, work: &WorkDir) -> Result<()> {
-    let limits = work::Limits { time: Duration::from_secs(options.seconds), objects: options.objects };
-    let mut table = Table::default();
-    if options.only != Some(Which::Portolan) {
-        let subject = Subject::kube(tools, &work.path().join("kube"))?;
-        table.push("kube-apiserver + etcd", work::measure(subject, &limits)?);
-    }
-    if options.only != Some(Which::Kube) {
-        let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
-        let subject = Subject::portolan(&program, tools, &work.path().join("portolan"))?;
-        table.push("Portolan", work::measure(subject, &limits)?);
-    }
+/// Every part on every server. What fails is told and leaves a gap; the rest is measured all the same.
+fn measure(options: &Options, lab: &Lab) -> Result<()> {
+    let limits = Limits {
+        time: Duration::from_secs(options.seconds),
+        objects: options.objects,
+        many: options.many,
+        workspaces: options.workspaces,
+        definitions: options.definitions,
+        clusters: options.clusters,
+    };
+    let (servers, parts) = (chosen(&options.on), chosen(&options.only));
+
     println!("{}\n", proc::machine());
-    println!("{}\n", disk::sync_latency(work.path())?);
-    print!("{}", table.markdown());
+    println!("{}\n", disk::sync_latency(lab.dir())?);
+    let table = Table::new(servers.iter().map(|which| which.name()).collect());
+    print!("{}", table.head());
+    let mut failed = 0;
+    for &part in parts {
+        let mut columns = Vec::new();
+        for &which in servers {
+            let measured = if part.fits(which) { measure_one(part, which, lab, &limits) } else { Ok(Vec::new()) };
+            columns.push(measured.unwrap_or_else(|error| {
+                eprintln!("{} of {}: {error:#}", part.name(), which.name());
+                failed += 1;
+                Vec::new()
+            }));
+        }
+        print!("{}", table.rows(&columns));
+    }
+    println!("\nAfterwards: {}", disk::sync_latency(lab.dir())?);
+    ensure!(failed == 0, "{failed} measurements failed");
     Ok(())
+}
+
+/// What was asked for, or all that there is.
+fn chosen<T: ValueEnum>(asked: &[T]) -> &[T] {
+    if asked.is_empty() { T::value_variants() } else { asked }
+}
+
+/// A part on a server that is started for it and gone afterwards, with its data.
+fn measure_one(part: Part, which: Which, lab: &Lab, limits: &Limits) -> Result<Vec<Figure>> {
+    eprintln!("{}: {}", which.name(), part.name());
+    let dir = lab.dir().join(format!("{}-{}", part.name(), which.id()));
+    let mut subject = lab.start(which, &dir, &part.recipe())?;
+    let mut figures = part.measure(&mut subject, lab, limits)?;
+    let name = format!("{}: resident memory afterwards", part.name());
+    figures.extend(Memory::of(&subject.pids())?.figures(&name));
+    subject.stop()?;
+    std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    Ok(figures)
 }

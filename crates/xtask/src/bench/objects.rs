@@ -14,7 +14,15 @@ use super::protobuf;
 /// Clients at once, where it is neither one nor many.
 const CLIENTS: usize = 16;
 
-fn maps(namespace: &str) -> Arc<str> {
+/// Bytes of an object's payload.
+#[derive(Clone, Copy)]
+pub(super) struct Size(pub(super) usize);
+
+impl Size {
+    pub(super) const SMALL: Self = Self(1024);
+}
+
+pub(super) fn maps(namespace: &str) -> Arc<str> {
     format!("/api/v1/namespaces/{namespace}/configmaps").into()
 }
 
@@ -24,10 +32,26 @@ fn scattered(number: usize, objects: usize) -> usize {
 }
 
 impl Bench {
-    pub(super) async fn create(&self, namespace: &str, clients: usize, until: Until) -> Result<Taken> {
+    pub(super) async fn create(&self, namespace: &str, clients: usize, size: Size, until: Until) -> Result<Taken> {
         let (path, namespace) = (maps(namespace), Arc::<str>::from(namespace));
         self.load(clients, until, move |client, number| {
-            let (path, body) = (path.clone(), config_map(&namespace, number));
+            let (path, body) = (path.clone(), config_map(&namespace, number, size));
+            async move { client.send(Method::POST, &path, body).await?.success().map(drop) }
+        })
+        .await
+    }
+
+    /// Creates `each` objects in each of so many namespaces.
+    pub(super) async fn create_in(
+        &self,
+        namespaces: usize,
+        each: usize,
+        size: Size,
+        namespace: fn(usize) -> String,
+    ) -> Result<Taken> {
+        self.load(64, Until::Count(namespaces * each), move |client, number| {
+            let namespace = namespace(number / each);
+            let (path, body) = (maps(&namespace), config_map(&namespace, number % each, size));
             async move { client.send(Method::POST, &path, body).await?.success().map(drop) }
         })
         .await
@@ -57,11 +81,18 @@ impl Bench {
     }
 
     /// Replaces objects by ones with other data.
-    pub(super) async fn update(&self, namespace: &str, objects: usize, time: Duration) -> Result<Taken> {
+    pub(super) async fn update(
+        &self,
+        namespace: &str,
+        clients: usize,
+        size: Size,
+        objects: usize,
+        until: Until,
+    ) -> Result<Taken> {
         let (path, namespace) = (maps(namespace), Arc::<str>::from(namespace));
-        self.load(CLIENTS, Until::Time(time), move |client, number| {
+        self.load(clients, until, move |client, number| {
             let at = scattered(number, objects);
-            let (url, body) = (format!("{path}/object-{at}"), changed(&namespace, at, number));
+            let (url, body) = (format!("{path}/object-{at}"), changed(&namespace, at, size, number));
             async move { client.send(Method::PUT, &url, body).await?.success().map(drop) }
         })
         .await
@@ -74,7 +105,7 @@ impl Bench {
         self.load(CLIENTS, until, move |client, number| {
             let at = scattered(number, OBJECTS);
             let url = format!("{path}/object-{at}?fieldManager=bench&force=true");
-            let body = changed(&namespace, at, if changes { number } else { 0 });
+            let body = changed(&namespace, at, Size::SMALL, if changes { number } else { 0 });
             async move {
                 let headers = [("content-type", "application/apply-patch+yaml")];
                 client.send_with(Method::PATCH, &url, &headers, body).await?.success().map(drop)
@@ -84,19 +115,19 @@ impl Bench {
     }
 }
 
-fn object(namespace: &str, number: usize) -> Value {
+fn object(namespace: &str, number: usize, size: Size) -> Value {
     let labels = json!({"bench": "yes", "part": (number % 100).to_string()});
     let metadata = json!({"name": format!("object-{number}"), "namespace": namespace, "labels": labels});
-    let data = json!({"payload": "p".repeat(1024)});
+    let data = json!({"payload": "p".repeat(size.0)});
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 }
 
-fn config_map(namespace: &str, number: usize) -> Bytes {
-    object(namespace, number).to_string().into()
+pub(super) fn config_map(namespace: &str, number: usize, size: Size) -> Bytes {
+    object(namespace, number, size).to_string().into()
 }
 
-fn changed(namespace: &str, number: usize, version: usize) -> Bytes {
-    let mut object = object(namespace, number);
+fn changed(namespace: &str, number: usize, size: Size, version: usize) -> Bytes {
+    let mut object = object(namespace, number, size);
     object["data"]["version"] = version.to_string().into();
     object.to_string().into()
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::figures::{Figure, Unit};
+
 /// `USER_HZ`, which is 100 on every Linux that Rust runs on.
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -22,15 +24,37 @@ pub(super) fn cpu_time(pids: &[u32]) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
-/// Resident memory of the processes together, in MiB.
-pub(super) fn resident_mib(pids: &[u32]) -> Result<f64> {
-    let kibs = pids.iter().map(|pid| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid}"))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-        let kib = line.split_whitespace().nth(1).context("VmRSS has no value")?;
-        Ok(kib.parse::<f64>()?)
-    });
-    Ok(kibs.sum::<Result<f64>>()? / 1024.0)
+/// Memory of processes together, in MiB.
+pub(super) struct Memory {
+    /// All that is resident, the pages of mapped files included, which the kernel may take back: `VmRSS`.
+    pub(super) resident: f64,
+    /// What is resident and backed by no file: `RssAnon`.
+    pub(super) anonymous: f64,
+}
+
+impl Memory {
+    pub(super) fn of(pids: &[u32]) -> Result<Self> {
+        let mut kibs = [0.0; 2];
+        for pid in pids {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid}"))?;
+            for (sum, name) in kibs.iter_mut().zip(["VmRSS:", "RssAnon:"]) {
+                let value = status.lines().find_map(|line| line.strip_prefix(name));
+                let kib =
+                    value.and_then(|value| value.split_whitespace().next()).with_context(|| format!("no {name}"))?;
+                *sum += kib.parse::<f64>()?;
+            }
+        }
+        let [resident, anonymous] = kibs.map(|kib| kib / 1024.0);
+        Ok(Self { resident, anonymous })
+    }
+
+    /// Both, for binaries and etcd's database are mapped, and engines differ in whether they map their files.
+    pub(super) fn figures(&self, name: &str) -> [Figure; 2] {
+        [
+            Figure::new(name, self.resident, Unit::MiB),
+            Figure::new(format!("{name}, without mapped files"), self.anonymous, Unit::MiB),
+        ]
+    }
 }
 
 /// One line about the machine.

@@ -11,42 +11,65 @@ use http::Method;
 use http_body_util::BodyExt;
 use tokio::task::JoinSet;
 
+use super::objects::maps;
 use crate::client::Client;
 
 /// Running watchers; they end when it is dropped.
+#[derive(Default)]
 pub(super) struct Crowd {
     seen: Arc<AtomicUsize>,
     resumed: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Crowd {
-    /// So many watchers, who share the clients; all are open when this returns.
+    /// So many watchers from now on, who share the clients; all are open when this returns.
     pub(super) async fn start(clients: Vec<Client>, watchers: usize, namespace: &str) -> Result<Self> {
-        let (seen, resumed, failed) = (Arc::default(), Arc::default(), Arc::<AtomicUsize>::default());
-        let mut tasks = JoinSet::new();
-        let clients: Vec<Arc<Client>> = clients.into_iter().map(Arc::new).collect();
-        for client in clients.iter().cycle().take(watchers).cloned() {
-            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-            let list = client.get(&format!("{path}?limit=1")).await?;
-            let mut watcher = Watcher {
-                client,
-                path,
-                version: version_in(&list).context("a list without resourceVersion")?,
-                seen: Arc::clone(&seen),
-                resumed: Arc::clone(&resumed),
-            };
-            let failed = failed.clone();
+        let version = Self::version(clients.first().context("no client")?, namespace).await?;
+        let mut crowd = Self::default();
+        for watcher in crowd.watchers(clients, watchers, namespace, &version) {
             let first = watcher.open().await?;
-            tasks.spawn(async move {
-                if let Err(error) = watcher.run(first).await {
-                    failed.fetch_add(1, Ordering::Relaxed);
-                    eprintln!("a watcher failed: {error:#}");
-                }
-            });
+            crowd.spawn(watcher, Some(first));
         }
-        Ok(Self { seen, resumed, failed, _tasks: tasks })
+        Ok(crowd)
+    }
+
+    /// So many watchers who all go on from the same version at once.
+    pub(super) fn resume(clients: Vec<Client>, watchers: usize, namespace: &str, version: &str) -> Self {
+        let mut crowd = Self::default();
+        for watcher in crowd.watchers(clients, watchers, namespace, version) {
+            crowd.spawn(watcher, None);
+        }
+        crowd
+    }
+
+    /// Where a namespace is now.
+    pub(super) async fn version(client: &Client, namespace: &str) -> Result<String> {
+        let list = client.get(&format!("{}?limit=1", maps(namespace))).await?;
+        version_in(&list).context("a list without resourceVersion")
+    }
+
+    fn watchers(&self, clients: Vec<Client>, count: usize, namespace: &str, version: &str) -> Vec<Watcher> {
+        let clients: Vec<Arc<Client>> = clients.into_iter().map(Arc::new).collect();
+        let watcher = |client: &Arc<Client>| Watcher {
+            client: client.clone(),
+            path: maps(namespace).to_string(),
+            version: version.to_owned(),
+            seen: Arc::clone(&self.seen),
+            resumed: Arc::clone(&self.resumed),
+        };
+        clients.iter().cycle().take(count).map(watcher).collect()
+    }
+
+    fn spawn(&mut self, mut watcher: Watcher, open: Option<hyper::body::Incoming>) {
+        let failed = self.failed.clone();
+        self.tasks.spawn(async move {
+            if let Err(error) = watcher.run(open).await {
+                failed.fetch_add(1, Ordering::Relaxed);
+                eprintln!("a watcher failed: {error:#}");
+            }
+        });
     }
 
     /// How many watches the server ended, to be taken up again.
@@ -88,8 +111,11 @@ impl Watcher {
         Ok(response.into_body())
     }
 
-    async fn run(&mut self, first: hyper::body::Incoming) -> Result<()> {
-        let mut body = first;
+    async fn run(&mut self, open: Option<hyper::body::Incoming>) -> Result<()> {
+        let mut body = match open {
+            Some(open) => open,
+            None => self.open().await?,
+        };
         loop {
             // The end of the last line that was whole, kept only until a later one is.
             let mut buffer = Vec::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::gateway::Gateway;
 use super::kubeconfig::Kubeconfig;
 use super::pki::Authority;
 use super::process::Process;
@@ -32,6 +33,8 @@ pub(crate) struct ControlPlane {
 /// Folders, ports and flags, so that the pair can be started again on the same data.
 struct Settings {
     etcd: PathBuf,
+    /// Host and port of etcd's clients.
+    etcd_address: String,
     etcd_args: Vec<String>,
     apiserver: PathBuf,
     apiserver_args: Vec<String>,
@@ -111,6 +114,11 @@ impl ControlPlane {
         &self.kubeconfig
     }
 
+    /// The way into etcd past the API server.
+    pub(crate) fn gateway(&self) -> Gateway {
+        Gateway::new(self.settings.etcd_address.clone())
+    }
+
     /// etcd's and the API server's process ids.
     pub(crate) fn pids(&self) -> Vec<u32> {
         vec![self.etcd.pid(), self.apiserver.pid()]
@@ -124,7 +132,8 @@ pub(crate) fn admin_file(dir: &Path) -> PathBuf {
 
 impl Settings {
     fn new(tools: &Tools, dir: &Path, port: u16, durability: Durability) -> Result<Self> {
-        let client_url = format!("http://127.0.0.1:{}", free_port()?);
+        let etcd_address = format!("127.0.0.1:{}", free_port()?);
+        let client_url = format!("http://{etcd_address}");
         let peer_url = format!("http://127.0.0.1:{}", free_port()?);
         let path = |name: &str| dir.join(name).display().to_string();
         let mut etcd_args = vec![
@@ -160,6 +169,7 @@ impl Settings {
         ];
         Ok(Self {
             etcd: tools.etcd(),
+            etcd_address,
             etcd_args,
             apiserver: tools.kube_apiserver(),
             apiserver_args,

@@ -1,14 +1,14 @@
 //! etcd, of one member or of several, each of which can be killed, stopped, cut off, and started again on its data.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::gateway::{Gateway, base64};
 use super::network::Network;
 use super::pki::Authority;
 use super::poll;
@@ -17,8 +17,6 @@ use super::{ports::free_port, tools::Tools};
 
 /// How long members may take to be there and agree.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long an answer of a member may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long etcd may take to be full.
 const FULL_LIMIT: Duration = Duration::from_secs(180);
 const CLIENT_PORT: u16 = 2379;
@@ -43,8 +41,8 @@ struct Member {
     args: Vec<String>,
     logs: PathBuf,
     name: String,
-    /// Of the client's URL.
-    address: String,
+    /// Its client URL's.
+    gateway: Gateway,
     scheme: &'static str,
     process: Process,
 }
@@ -135,7 +133,8 @@ impl Etcd {
             };
             let logs = dir.join("logs");
             let process = Process::spawn(&format!("etcd-{name}"), &program, &args, &logs)?;
-            members.push(Member { program, args, logs, name, address, scheme, process });
+            let gateway = Gateway::new(address);
+            members.push(Member { program, args, logs, name, gateway, scheme, process });
         }
         let etcd = Self { members, network };
         etcd.members.iter().try_for_each(Member::wait_ready)?;
@@ -147,7 +146,7 @@ impl Etcd {
 
     /// Where clients reach it, separated by commas.
     pub(crate) fn url(&self) -> String {
-        let urls = self.members.iter().map(|member| format!("{}://{}", member.scheme, member.address));
+        let urls = self.members.iter().map(|member| format!("{}://{}", member.scheme, member.gateway.address()));
         urls.collect::<Vec<_>>().join(",")
     }
 
@@ -170,7 +169,10 @@ impl Etcd {
             return Ok(0);
         }
         let leads = |member: &Member| {
-            member.ask("GET", "/metrics", "").is_ok_and(|said| said.lines().any(|l| l == "etcd_server_is_leader 1"))
+            member
+                .gateway
+                .ask("GET", "/metrics", "")
+                .is_ok_and(|said| said.lines().any(|l| l == "etcd_server_is_leader 1"))
         };
         self.members.iter().position(leads).context("no member says that it leads")
     }
@@ -180,7 +182,7 @@ impl Etcd {
         let member = &mut self.members[member];
         member.process.kill()?;
         std::thread::sleep(Duration::from_millis(1500));
-        member.process = Process::spawn(&format!("etcd-{}", member.name), &member.program, &member.args, &member.logs)?;
+        member.start_again()?;
         member.wait_ready()
     }
 
@@ -194,18 +196,43 @@ impl Etcd {
 
     /// Forgets all history up to now, as an operator or etcd's own compaction might.
     pub(crate) fn compact(&self) -> Result<()> {
-        let revision = self.revision()?;
-        self.call("/v3/kv/compaction", &json!({"revision": revision, "physical": true})).map(drop)
+        self.first(Gateway::compact)
+    }
+
+    /// The way into the first member.
+    pub(crate) fn gateway(&self) -> Gateway {
+        Gateway::new(self.members[0].gateway.address().to_owned())
+    }
+
+    /// Gives the room back that is free inside the members' files.
+    fn defragment(&self) -> Result<()> {
+        self.members.iter().try_for_each(|member| member.gateway.defragment())
+    }
+
+    /// Stops all members cleanly.
+    pub(crate) fn stop(&self) -> Result<()> {
+        self.members.iter().try_for_each(|member| member.process.terminate())
+    }
+
+    /// kill -9 of all members.
+    pub(crate) fn kill(&self) -> Result<()> {
+        self.members.iter().try_for_each(|member| member.process.kill())
+    }
+
+    /// Starts all members again on their data.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.members.iter_mut().try_for_each(Member::start_again)?;
+        self.members.iter().try_for_each(Member::wait_ready)
     }
 
     /// Writes until there is no room, and makes room again after `time`, as etcd's manual says: delete, compact, defragment,
     /// disarm the alarm.
     pub(crate) fn run_out_of_room(&self, time: Duration) -> Result<()> {
-        let junk = base64(&"x".repeat(1 << 20));
+        let junk = base64("x".repeat(1 << 20));
         let (mut number, start) = (0, Instant::now());
         loop {
             number += 1;
-            match self.call("/v3/kv/put", &json!({"key": base64(&format!("junk/{number}")), "value": junk})) {
+            match self.call("/v3/kv/put", &json!({"key": base64(format!("junk/{number}")), "value": junk})) {
                 Err(error) if error.to_string().contains("space exceeded") => break,
                 // A member that has just come back may not answer yet.
                 other if start.elapsed() > FULL_LIMIT => return other.map(drop).context("etcd does not run full"),
@@ -216,9 +243,7 @@ impl Etcd {
         let range = json!({"key": base64("junk/"), "range_end": base64("junk0")});
         self.call("/v3/kv/deleterange", &range).context("deleting without room")?;
         self.compact()?;
-        for member in &self.members {
-            member.call("/v3/maintenance/defragment", &json!({}))?;
-        }
+        self.defragment()?;
         let alarms = self.call("/v3/maintenance/alarm", &json!({"action": "GET"}))?;
         for alarm in alarms["alarms"].as_array().into_iter().flatten() {
             let disarm = json!({"action": "DEACTIVATE", "memberID": alarm["memberID"], "alarm": alarm["alarm"]});
@@ -227,16 +252,15 @@ impl Etcd {
         Ok(())
     }
 
-    fn revision(&self) -> Result<u64> {
-        let found = self.call("/v3/kv/range", &json!({"key": base64("none")}))?;
-        found["header"]["revision"].as_str().and_then(|text| text.parse().ok()).context("etcd tells no revision")
+    fn call(&self, path: &str, body: &Value) -> Result<Value> {
+        self.first(|gateway| gateway.call(path, body))
     }
 
     /// Asks whichever member answers first.
-    fn call(&self, path: &str, body: &Value) -> Result<Value> {
+    fn first<T>(&self, ask: impl Fn(&Gateway) -> Result<T>) -> Result<T> {
         let mut failed = anyhow::anyhow!("there is no member");
         for member in &self.members {
-            match member.call(path, body) {
+            match ask(&member.gateway) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => failed = error,
             }
@@ -246,36 +270,15 @@ impl Etcd {
 }
 
 impl Member {
+    fn start_again(&mut self) -> Result<()> {
+        self.process = Process::spawn(&format!("etcd-{}", self.name), &self.program, &self.args, &self.logs)?;
+        Ok(())
+    }
+
     fn wait_ready(&self) -> Result<()> {
         poll::until("etcd listens", START_LIMIT, || {
             self.process.check_alive()?;
-            Ok(TcpStream::connect(&self.address).map(drop)?)
+            Ok(TcpStream::connect(self.gateway.address()).map(drop)?)
         })
     }
-
-    /// A call of etcd's JSON gateway.
-    fn call(&self, path: &str, body: &Value) -> Result<Value> {
-        let said = self.ask("POST", path, &body.to_string())?;
-        serde_json::from_str(&said).with_context(|| format!("{path} was answered {said:?}"))
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &str) -> Result<String> {
-        let address = self.address.parse().context("no address")?;
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-        let head = format!("{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", address, body.len());
-        stream.write_all((head + body).as_bytes())?;
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said)?;
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let (head, content) = said.split_once("\r\n\r\n").context("no answer")?;
-        let status = head.split(' ').nth(1).unwrap_or_default();
-        ensure!(status == "200", "{path} was answered {status}: {content}");
-        Ok(content.to_owned())
-    }
-}
-
-fn base64(text: &str) -> String {
-    use base64::Engine;
-    base64::engine::general_purpose::STANDARD.encode(text)
 }

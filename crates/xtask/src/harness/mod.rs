@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod etcd;
 pub(crate) mod fake_nodes;
+pub(crate) mod gateway;
 pub(crate) mod go;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;

@@ -1,0 +1,80 @@
+//! Creates that a quota counts, and creates that it refuses.
+
+use anyhow::{Result, ensure};
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::super::figures::{Figure, Unit};
+use super::super::load::{Bench, Until};
+use super::super::objects::{Size, config_map, maps};
+use super::super::subject::Subject;
+use super::Limits;
+
+const CLIENTS: usize = 64;
+/// What the tight quota allows, beside the ConfigMap that every namespace has.
+const ALLOWED: usize = 500;
+/// What is tried under it.
+const TRIED: usize = 1000;
+
+pub(super) fn measure(subject: &Subject, limits: &Limits) -> Result<Vec<Figure>> {
+    let bench = subject.bench();
+    super::runtime()?.block_on(async {
+        bench.warm_up().await?;
+        let mut figures = Vec::new();
+        bench.make_namespace("free").await?;
+        let free = bench.create("free", CLIENTS, Size::SMALL, Until::Time(limits.time)).await?;
+        figures.extend(free.figures("create with no quota, 64 clients"));
+        bench.make_namespace("counted").await?;
+        limit(&bench, "counted", 100_000_000).await?;
+        let counted = bench.create("counted", CLIENTS, Size::SMALL, Until::Time(limits.time)).await?;
+        figures.extend(counted.figures("create that a quota counts, 64 clients"));
+        bench.make_namespace("tight").await?;
+        limit(&bench, "tight", ALLOWED + 1).await?;
+        figures.extend(race(&bench).await?);
+        Ok(figures)
+    })
+}
+
+async fn limit(bench: &Bench, namespace: &str, most: usize) -> Result<()> {
+    let client = bench.clients(1).await?.remove(0);
+    let spec = json!({"hard": {"count/configmaps": most.to_string()}});
+    let body = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bench"}, "spec": spec});
+    let path = format!("/api/v1/namespaces/{namespace}/resourcequotas");
+    client.send(Method::POST, &path, body.to_string().into()).await?.success()?;
+    // Until what is there has been counted nothing is allowed.
+    let begun = std::time::Instant::now();
+    loop {
+        let quota: serde_json::Value = serde_json::from_slice(&client.get(&format!("{path}/bench")).await?)?;
+        if quota["status"]["used"]["count/configmaps"] == "1" {
+            return Ok(());
+        }
+        ensure!(begun.elapsed().as_secs() < 60, "the quota counts nothing: {quota}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// Twice as many creates at once as are allowed.
+async fn race(bench: &Bench) -> Result<[Figure; 2]> {
+    let taken = bench
+        .load(CLIENTS, Until::Count(TRIED), |client, number| async move {
+            let body = config_map("tight", number, Size::SMALL);
+            let answer = client.send(Method::POST, &maps("tight"), body).await?;
+            ensure!(
+                matches!(answer.status, StatusCode::CREATED | StatusCode::FORBIDDEN),
+                "{}: {}",
+                answer.status,
+                String::from_utf8_lossy(&answer.body)
+            );
+            Ok(())
+        })
+        .await?;
+    let client = bench.clients(1).await?.remove(0);
+    let list: serde_json::Value = serde_json::from_slice(&client.get(&maps("tight")).await?)?;
+    let made = list["items"].as_array().map_or(0, Vec::len) - 1;
+    ensure!(made <= ALLOWED, "{made} objects are more than {ALLOWED}");
+    let name = format!("{TRIED} creates at once where a quota allows {ALLOWED}");
+    Ok([
+        Figure::new(format!("{name}: server"), taken.cpu_micros(), Unit::MicrosOfCpu),
+        Figure::new(format!("{name}: made"), made as f64, Unit::Count),
+    ])
+}
