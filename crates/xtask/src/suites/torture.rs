@@ -12,8 +12,14 @@ const SOME: usize = 8;
 
 pub(super) fn run(report: &mut Report, program: &Path, tools: &Tools, dir: &Path) {
     for engine in [Engine::Redb, Engine::Sled] {
-        let plan = Plan { engine, faults: vec![Fault::Kill, Fault::Pause], rounds: 4, seed: 1 };
-        torture::check(report, &plan, program, tools, &dir.join(format!("{engine:?}").to_lowercase()));
+        for (name, faults) in [
+            ("calls", vec![Fault::Kill, Fault::Pause, Fault::Eio, Fault::Clock]),
+            ("disk", vec![Fault::Full, Fault::Pause]),
+        ] {
+            let rounds = faults.len();
+            let plan = Plan { engine, faults, rounds, seed: 1 };
+            torture::check(report, &plan, program, tools, &dir.join(format!("{engine:?}-{name}").to_lowercase()));
+        }
     }
     // Release builds have no places to end at.
     let mut debug = None;

@@ -1,10 +1,18 @@
 //! `cargo xtask torture`: real servers under faults, while clients write and watchers follow; then the verdict: every key's calls
-//! fit into one order, every acknowledged write is there, and every watch was ordered, unique, without holes and resumable.
+//! fit into one order, every acknowledged write is there, and every watch was ordered, unique, without holes and resumable, with a
+//! selector as without; and nothing that one transaction wrote was ever seen in parts.
 
+mod births;
+mod clock;
 pub(crate) mod failpoints;
+mod flips;
+mod guarantees;
 mod history;
+mod images;
 mod linear;
 pub(crate) mod stand;
+mod watched;
+mod watcher;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -20,16 +28,19 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client::Client;
-use crate::harness::cargo::cargo;
 use crate::harness::kubeconfig::Kubeconfig;
 use crate::harness::portolan;
 use crate::harness::{tools::Tools, workdir::WorkDir};
 use crate::report::Report;
+use births::Founder;
+use guarantees::{Truth, check_filtered};
 use history::Counts;
 use linear::{Call, Outcome};
 use stand::Stand;
 pub(crate) use stand::{Engine, Fault};
-use work::{Random, Watcher, Work};
+use watched::Watched;
+use watcher::Watcher;
+use work::{Random, Work};
 
 /// Clients that are at work at once.
 const CLIENTS: u64 = 8;
@@ -56,9 +67,18 @@ pub(crate) struct Options {
     /// Instead, end a server at each place that the sources name with `failpoint!`. `--portolan` must be a debug build then.
     #[arg(long, conflicts_with_all = ["engines", "faults"])]
     failpoints: bool,
-    /// Instead, open the disk of each embedded engine as a crash at any step could leave it: some 10,000 crashes per engine.
-    #[arg(long, conflicts_with_all = ["engines", "faults", "failpoints", "portolan"])]
+    /// Instead, open the disk of each embedded engine as a crash at any step could leave it.
+    #[arg(long, conflicts_with_all = ["faults", "failpoints", "portolan"])]
     crash_images: bool,
+    /// How many disks of each engine that is at least.
+    #[arg(long, default_value_t = 10_000, requires = "crash_images")]
+    images: usize,
+    /// After how many minutes for each engine it is enough all the same.
+    #[arg(long, requires = "crash_images")]
+    minutes: Option<usize>,
+    /// Instead, flip so many bits of the stores of each embedded engine, one at a time, and look what its server answers.
+    #[arg(long, conflicts_with_all = ["faults", "failpoints", "crash_images"])]
+    bit_flips: Option<usize>,
     /// Run this binary instead of building one.
     #[arg(long)]
     portolan: Option<PathBuf>,
@@ -66,8 +86,13 @@ pub(crate) struct Options {
 
 /// Runs all that is asked for; `false` when something was found.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    let engines = match &*options.engines {
+        [] => &[Engine::Redb, Engine::Sled, Engine::Etcd],
+        given => given,
+    };
     if options.crash_images {
-        return crash_images(options.seed);
+        let extent = images::Extent { images: options.images, minutes: options.minutes, seed: options.seed };
+        return images::run(engines, &extent);
     }
     let mut work = WorkDir::new("torture")?;
     let tools = Tools::build()?;
@@ -83,10 +108,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
     let mut report = Report::default();
-    let all = |given: &[Engine]| {
-        if given.is_empty() { vec![Engine::Redb, Engine::Sled, Engine::Etcd] } else { given.to_vec() }
-    };
-    for engine in all(&options.engines) {
+    for engine in engines.iter().copied() {
+        if let Some(flips) = options.bit_flips {
+            if engine != Engine::Etcd {
+                flips::check(&mut report, &program, &tools, work.path(), engine, flips, options.seed);
+            }
+            continue;
+        }
         for faults in plans(engine, &options.faults) {
             let plan = Plan { engine, faults, rounds: options.rounds, seed: options.seed };
             let dir = work.path().join(format!("{engine:?}-{:?}-{}", plan.faults[0], plan.faults.len()).to_lowercase());
@@ -100,19 +128,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(fine)
 }
 
-/// Every step of the recorded runs of `crates/store/tests/crash`, on either engine.
-fn crash_images(seed: u64) -> Result<bool> {
-    let args = ["test", "--package", "portolan-store", "--test", "crash", "--", "--nocapture", "a_crash_at_any_step"];
-    let mut command = cargo();
-    command.args(args).env("PORTOLAN_CRASH_STRIDE", "1").env("PORTOLAN_CRASH_SEED", seed.to_string());
-    Ok(command.status().context("cannot run cargo")?.success())
-}
-
 /// The faults of an engine, those together that one stand can bear.
 fn plans(engine: Engine, wanted: &[Fault]) -> Vec<Vec<Fault>> {
     let sets: &[&[Fault]] = match engine {
-        Engine::Redb => &[&[Fault::Kill, Fault::Pause, Fault::Slow], &[Fault::Full, Fault::Pause]],
-        Engine::Sled => &[&[Fault::Kill, Fault::Pause, Fault::Slow]],
+        Engine::Redb | Engine::Sled => {
+            &[&[Fault::Kill, Fault::Pause, Fault::Slow, Fault::Eio, Fault::Clock], &[Fault::Full, Fault::Pause]]
+        }
         Engine::Etcd => &[&[Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd, Fault::Slow], MEMBERS],
     };
     let chosen = |set: &&[Fault]| set.iter().copied().filter(|f| wanted.is_empty() || wanted.contains(f)).collect();
@@ -150,13 +171,14 @@ pub(crate) fn check(report: &mut Report, plan: &Plan, program: &Path, tools: &To
         let found = torture(&runtime, &mut stand, plan)?;
         println!(
             "      {} calls, {} writes acknowledged, {} without an answer; watches: {} events, resumed {} times, {} times by \
-             a new list",
+             a new list; {} logical clusters followed from their beginning",
             found.counts.calls,
             found.counts.acknowledged,
             found.counts.unknown,
             found.events,
             found.resumed,
-            found.relisted
+            found.relisted,
+            found.births
         );
         Ok(())
     });
@@ -168,53 +190,83 @@ struct Found {
     events: usize,
     resumed: usize,
     relisted: usize,
+    /// Logical clusters that were made.
+    births: usize,
 }
 
 fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) -> Result<Found> {
     let configs = stand.configs();
+    let may_forget = plan.faults.iter().any(|fault| fault.forgets());
     let work = Arc::new(Work::new(KEYS));
     let (tell, upto) = watch::channel(None);
     let (mut clients, mut watchers) = (JoinSet::new(), JoinSet::new());
-    runtime.block_on(async {
+    let founder = runtime.block_on(async {
         make_namespace(&configs[0]).await?;
-        for turn in 0..configs.len().max(2) {
-            let (mut configs, count) = (configs.clone(), configs.len());
-            configs.rotate_left(turn % count);
-            let may_forget = plan.faults.iter().any(|fault| fault.forgets());
-            watchers.spawn(Watcher::new(configs, may_forget).await?.run(upto.clone()));
+        for watched in [Watched::All, Watched::Odd] {
+            for turn in 0..configs.len().max(2) {
+                let (mut configs, count) = (configs.clone(), configs.len());
+                configs.rotate_left(turn % count);
+                watchers.spawn(Watcher::new(watched, configs, may_forget).await?.run(upto.clone()));
+            }
         }
+        let (start, _) = watcher::list(&Client::connect(&configs[0], 1).await?, Watched::All).await?;
         for client in 0..CLIENTS {
             clients.spawn(work.clone().client(configs.clone(), plan.seed * 1000 + client));
         }
-        anyhow::Ok(())
+        anyhow::Ok(tokio::spawn(Founder::new(configs.clone(), start, may_forget).run(work.clone())))
     })?;
     let suffered = suffer(stand, plan, &work);
     work.stop.store(true, Ordering::Release);
     runtime.block_on(async {
         while clients.join_next().await.transpose()?.is_some() {}
+        let founder = founder.await?;
         suffered?;
         let (begun, client) = (work.history.now(), Client::connect(&configs[0], 1).await?);
         let end = work::last_write(&client).await.context("a write after all others")?;
-        let last = Call::Swap { from: None, to: Some(0), outcome: Outcome::Done };
+        let last = Call::Swap { from: None, to: Some(work::LAST), outcome: Outcome::Done };
         work.history.note("end", begun, last, Some(end));
         tell.send_replace(Some(end));
+        work.read_all(&client).await.context("reading every key after the end")?;
         work.history.check_linearizable()?;
-        let mut found = Found { counts: work.history.counts(), events: 0, resumed: 0, relisted: 0 };
+        let mut seen = Vec::new();
         while let Some(watcher) = tokio::time::timeout(Duration::from_secs(120), watchers.join_next()).await? {
-            let watcher = watcher??;
-            work.history.check_watch(&watcher.seen)?;
-            found.events += watcher.seen.len();
-            found.resumed += watcher.resumed;
-            found.relisted += watcher.seen.iter().filter(|seen| matches!(seen, history::Seen::List { .. })).count();
+            seen.push(watcher??);
         }
+        let mut found = judge(&work, &seen)?;
+        found.births = founder.judge().await?;
         for config in &configs {
-            let (version, objects) = work::list(&Client::connect(config, 1).await?).await?;
+            let (version, objects) = watcher::list(&Client::connect(config, 1).await?, Watched::All).await?;
             ensure!(version >= end, "a list shows the past: {version}, after a write at {end}");
             ensure!(objects.iter().any(|(name, _)| name == "end"), "the last write is not in a list");
         }
         ensure!(found.counts.acknowledged > plan.rounds, "nothing was written: {:?}", found.counts);
+        // Of those whose beginning is forgotten there are only lists.
+        ensure!(may_forget || found.births > 0, "no logical cluster was made");
         Ok(found)
     })
+}
+
+/// Compares watches of everything with what was acknowledged, and those with a selector with them.
+fn judge(work: &Work, watchers: &[Watcher]) -> Result<Found> {
+    let lists =
+        |watcher: &Watcher| watcher.seen.iter().filter(|seen| matches!(seen, history::Seen::List { .. })).count();
+    let found = Found {
+        counts: work.history.counts(),
+        events: watchers.iter().map(|watcher| watcher.seen.len()).sum(),
+        resumed: watchers.iter().map(|watcher| watcher.resumed).sum(),
+        relisted: watchers.iter().map(lists).sum(),
+        births: 0,
+    };
+    let (all, chosen): (Vec<_>, Vec<_>) = watchers.iter().partition(|watcher| watcher.watched == Watched::All);
+    let (mut truth, mut is_whole) = (Truth::new(), false);
+    for watcher in all {
+        truth.extend(work.history.check_watch(&watcher.seen)?);
+        is_whole |= lists(watcher) == 0;
+    }
+    for watcher in chosen {
+        check_filtered(watcher.watched, &truth, is_whole, watcher.start, &watcher.seen)?;
+    }
+    Ok(found)
 }
 
 fn suffer(stand: &mut Stand, plan: &Plan, work: &Work) -> Result<()> {
@@ -225,6 +277,8 @@ fn suffer(stand: &mut Stand, plan: &Plan, work: &Work) -> Result<()> {
         // Each at least once, then by chance.
         let fault = faults.get(round).copied().unwrap_or(faults[random.below(faults.len() as u64) as usize]);
         stand.suffer(fault, round).with_context(|| format!("round {round}: {fault:?}"))?;
+        std::thread::sleep(CALM);
+        // Not before: what was written ahead of a fault is read and changed after it.
         work.part.fetch_add(1, Ordering::AcqRel);
         std::thread::sleep(CALM);
     }

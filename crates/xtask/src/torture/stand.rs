@@ -3,15 +3,20 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use clap::ValueEnum;
+use http::Method;
 
+use super::clock::Clock;
+use crate::client::Client;
 use crate::harness::etcd::Etcd;
 use crate::harness::kubeconfig::Kubeconfig;
 use crate::harness::portolan::Portolan;
+use crate::harness::process::Process;
 use crate::harness::tools::Tools;
 
 /// Where the objects are.
@@ -33,6 +38,10 @@ pub(crate) enum Fault {
     Full,
     /// Each sync takes 30 ms longer.
     Slow,
+    /// Syncs fail with EIO: nothing is written then until the server is started again.
+    Eio,
+    /// The clock jumps by days, forth and back.
+    Clock,
     /// kill -9 of etcd, or of its member that leads, which is then started again.
     KillEtcd,
     /// etcd, or its member that leads, stands still for three seconds.
@@ -57,6 +66,11 @@ impl Fault {
     }
 }
 
+/// How long syncs are made slow or to fail.
+const TRACED: Duration = Duration::from_secs(3);
+/// A server whose clients write syncs within this time.
+const SYNCED: Duration = Duration::from_secs(30);
+
 /// What etcd's database may take on a stand of several members.
 const QUOTA: &str = "--quota-backend-bytes=50331648";
 
@@ -72,6 +86,8 @@ pub(crate) struct Stand {
     store: PathBuf,
     /// Whether the store has a disk of its own, which is gone with its server.
     small_disk: bool,
+    /// The clock of the servers, where it can jump.
+    clock: Option<Clock>,
 }
 
 impl Stand {
@@ -95,9 +111,11 @@ impl Stand {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let names: &[&str] = if etcd.is_some() { &["one", "two"] } else { &["one"] };
         let program = if small_disk { on_small_disk(program, dir)? } else { program.to_owned() };
+        let clock = faults.contains(&Fault::Clock).then(|| Clock::new(dir)).transpose()?;
+        let program = clock.as_ref().map_or(Ok(program.clone()), |clock| clock.on(&program, dir))?;
         let start = |name: &&str| Portolan::start_with(&program, tools, &dir.join(name), &flags);
         let servers = names.iter().map(start).collect::<Result<_>>()?;
-        Ok(Self { servers, etcd, store: dir.join("one/data/store"), small_disk })
+        Ok(Self { servers, etcd, store: dir.join("one/data/store"), small_disk, clock })
     }
 
     /// The administrator, at each server.
@@ -111,6 +129,8 @@ impl Stand {
             Fault::Kill => !self.small_disk,
             Fault::Pause | Fault::Slow => true,
             Fault::Full => self.small_disk,
+            Fault::Eio => self.etcd.is_none() && !self.small_disk,
+            Fault::Clock => self.clock.is_some(),
             Fault::KillEtcd | Fault::PauseEtcd => self.etcd.is_some(),
             Fault::CutLeader => self.etcd.as_ref().is_some_and(Etcd::has_network),
             Fault::CompactEtcd | Fault::NoSpace => self.etcd.as_ref().is_some_and(|etcd| etcd.members() > 1),
@@ -128,6 +148,8 @@ impl Stand {
             }
             Fault::Pause => paused(self.servers[victim].pid()),
             Fault::Full => self.without_room(),
+            Fault::Eio => self.failed_sync(),
+            Fault::Clock => self.clock.as_ref().context("the clock cannot jump")?.jump(turn),
             Fault::Slow => match &self.etcd {
                 Some(etcd) => slowed(etcd.pid(etcd.leader()?)),
                 None => slowed(self.servers[victim].pid()),
@@ -154,6 +176,24 @@ impl Stand {
             }
             Fault::NoSpace => self.etcd()?.run_out_of_room(Duration::from_secs(3)),
         }
+    }
+
+    /// After a failed sync a server must say that it takes no writes, and go on reading, until it is started again.
+    fn failed_sync(&mut self) -> Result<()> {
+        let server = &mut self.servers[0];
+        let injected = traced(server.pid(), "error=EIO")?;
+        ensure!(injected > 0, "no sync was made to fail");
+        server.check_alive()?;
+        let config = server.workspace("root");
+        let (ready, read) = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let ready = Client::connect(&at_root(&config), 1).await?.send(Method::GET, "/readyz", Bytes::new()).await?;
+            let read = Client::connect(&config, 1).await?.send(Method::GET, "/api/v1/namespaces", Bytes::new()).await?;
+            anyhow::Ok((ready.status, read.status))
+        })?;
+        ensure!(!ready.is_success(), "it says that it is ready, although a sync failed");
+        ensure!(read.is_success(), "after a failed sync a read is answered {read}");
+        server.kill()?;
+        server.restart()
     }
 
     fn etcd(&self) -> Result<&Etcd> {
@@ -213,27 +253,43 @@ fn send(signal: &str, pid: u32) -> Result<()> {
 }
 
 fn paused(pid: u32) -> Result<()> {
+    still_for(pid, Duration::from_secs(3))
+}
+
+/// Lets a process stand still.
+pub(crate) fn still_for(pid: u32, time: Duration) -> Result<()> {
     send("STOP", pid)?;
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(time);
     send("CONT", pid)
 }
 
 /// Makes each sync of a process slower for three seconds.
 fn slowed(pid: u32) -> Result<()> {
-    let inject = "inject=fsync,fdatasync:delay_enter=30000";
-    let strace = ["-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", inject, "-o", "/dev/null", "-p"];
-    let mut tracer: Child = Command::new("strace")
-        .args(strace)
-        .arg(pid.to_string())
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("slow syncs need strace")?;
-    std::thread::sleep(Duration::from_secs(3));
-    if let Some(status) = tracer.try_wait()? {
-        bail!("strace ended with {status}");
+    traced(pid, "delay_enter=30000").map(drop)
+}
+
+/// Does something to each sync of a process for three seconds, or until there was one; tells how often.
+fn traced(pid: u32, what: &str) -> Result<usize> {
+    let dir = tempfile::tempdir()?;
+    let notes = dir.path().join("notes");
+    let inject = format!("inject=fsync,fdatasync:{what}");
+    let (file, pid) = (notes.display().to_string(), pid.to_string());
+    let args = ["-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", &inject, "-o", &file, "-p", &pid];
+    let tracer = Process::spawn("strace", Path::new("strace"), args, dir.path())?;
+    let start = Instant::now();
+    let mut done = 0;
+    while start.elapsed() < TRACED || (done == 0 && start.elapsed() < SYNCED) {
+        tracer.check_alive()?;
+        std::thread::sleep(Duration::from_millis(50));
+        let lines = fs::read_to_string(&notes).unwrap_or_default();
+        done = lines.lines().filter(|line| line.contains("INJECTED") || line.contains("DELAYED")).count();
     }
-    send("INT", tracer.id())?;
-    tracer.wait()?;
-    Ok(())
+    tracer.interrupt()?;
+    Ok(done)
+}
+
+/// The server itself, whatever logical cluster a kubeconfig points into.
+fn at_root(config: &Kubeconfig) -> Kubeconfig {
+    let server = config.server();
+    config.with_server(server.split_once("/clusters/").map_or(server, |(server, _)| server))
 }

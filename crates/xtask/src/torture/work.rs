@@ -1,27 +1,26 @@
-//! Clients that create, change, delete and read a few ConfigMaps at random, and watchers that follow all of them.
+//! Clients that create, change, delete and read a few ConfigMaps at random.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use http_body_util::BodyExt;
 use serde_json::{Value as Json, json};
 
-use super::history::{History, Kind, Seen};
+use super::history::History;
 use super::linear::{Call, Outcome, Value};
+use super::watched::{COLLECTION, PARITY, parity};
 use crate::client::{Answer, Client};
 use crate::harness::kubeconfig::Kubeconfig;
 
 /// Where the objects are.
 pub(crate) const NAMESPACE: &str = "torture";
-const COLLECTION: &str = "/api/v1/namespaces/torture/configmaps";
 /// How long a call may take before its client gives up on it.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Only one that is broken needs so long to say all it knows.
-const END: Duration = Duration::from_secs(90);
+pub(super) const END: Duration = Duration::from_secs(90);
 
 /// Small numbers from a seed, the same in each run.
 pub(crate) struct Random(u64);
@@ -80,19 +79,32 @@ impl Work {
         }
     }
 
-    /// Reads, and mostly writes what follows from that.
-    async fn calls(&self, client: &Client, key: &str, random: &mut Random) -> Result<()> {
-        let (begun, path) = (self.history.now(), format!("{COLLECTION}/{key}"));
-        let answer = ask(client, Method::GET, &path, Bytes::new()).await?;
+    /// Reads every key that was ever used, so that the order of its calls ends with what is there.
+    pub(crate) async fn read_all(&self, client: &Client) -> Result<()> {
+        for key in self.history.keys() {
+            self.read(client, &key).await.with_context(|| key.clone())?;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, client: &Client, key: &str) -> Result<Option<(Value, u64)>> {
+        let begun = self.history.now();
+        let answer = ask(client, Method::GET, &format!("{COLLECTION}/{key}"), Bytes::new()).await?;
         let seen = match answer.status {
             StatusCode::OK => Some(object(&answer)?),
             StatusCode::NOT_FOUND => None,
             other => bail!("a read was answered {other}"),
         };
         self.history.note(key, begun, Call::Read(seen.map(|(value, _)| value)), None);
+        Ok(seen)
+    }
+
+    /// Reads, and mostly writes what follows from that.
+    async fn calls(&self, client: &Client, key: &str, random: &mut Random) -> Result<()> {
+        let (seen, path) = (self.read(client, key).await?, format!("{COLLECTION}/{key}"));
         let value = self.next.fetch_add(1, Ordering::Relaxed);
         let body = |version: Option<u64>| {
-            let mut metadata = json!({"name": key, "namespace": NAMESPACE});
+            let mut metadata = json!({"name": key, "namespace": NAMESPACE, "labels": {PARITY: parity(value)}});
             version.iter().for_each(|version| metadata["resourceVersion"] = version.to_string().into());
             let data = json!({"value": value.to_string(), "ballast": "x".repeat(value as usize % 900)});
             Bytes::from(
@@ -118,7 +130,12 @@ impl Work {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 return Ok(());
             }
-            Ok(_) | Err(_) => Outcome::Unknown,
+            // As after a failed sync. Who goes on at once only learns the same again.
+            Ok(_) => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Outcome::Unknown
+            }
+            Err(_) => Outcome::Unknown,
         };
         let version = answer.as_ref().ok().filter(|_| outcome == Outcome::Done).and_then(|a| object(a).ok());
         self.history.note(key, begun, Call::Swap { from, to, outcome }, version.map(|(_, version)| version));
@@ -136,148 +153,23 @@ fn object(answer: &Answer) -> Result<(Value, u64)> {
     Ok((value(&object)?, version(&object)?))
 }
 
-fn value(object: &Json) -> Result<Value> {
+pub(super) fn value(object: &Json) -> Result<Value> {
     object["data"]["value"].as_str().context("no value")?.parse().context("the value is no number")
 }
 
-fn version(object: &Json) -> Result<u64> {
+pub(super) fn version(object: &Json) -> Result<u64> {
     let text = object["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
     text.parse().context("the resourceVersion is no number")
 }
 
-/// How far watchers are to follow, once that is known.
-pub(crate) type Upto = tokio::sync::watch::Receiver<Option<u64>>;
-
-/// What a line of a watch was.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    Event,
-    /// What it would go on from is forgotten.
-    Gone,
-}
-
-/// Follows all objects from the beginning of the run, across every loss of its connection.
-pub(crate) struct Watcher {
-    configs: Vec<Kubeconfig>,
-    /// Where it goes on.
-    version: u64,
-    pub(crate) seen: Vec<Seen>,
-    pub(crate) resumed: usize,
-    /// Whether history may be forgotten, so that it has to list again.
-    may_forget: bool,
-}
-
-impl Watcher {
-    /// Begins where the store stands now; there is nothing yet.
-    pub(crate) async fn new(configs: Vec<Kubeconfig>, may_forget: bool) -> Result<Self> {
-        let client = Client::connect(&configs[0], 1).await?;
-        let (version, objects) = list(&client).await?;
-        ensure!(objects.is_empty(), "there are objects before the run");
-        Ok(Self { configs, version, seen: Vec::new(), resumed: 0, may_forget })
-    }
-
-    /// Follows until `stop` says how far.
-    pub(crate) async fn run(mut self, mut upto: Upto) -> Result<Self> {
-        let mut turn = 0;
-        loop {
-            if upto.borrow().is_some_and(|upto| self.version >= upto) {
-                return Ok(self);
-            }
-            let config = self.configs[turn % self.configs.len()].clone();
-            turn += 1;
-            self.resumed += 1;
-            if let Err(error) = self.follow(&config, &mut upto).await
-                && error.to_string().contains("violation")
-            {
-                return Err(error);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn follow(&mut self, config: &Kubeconfig, upto: &mut Upto) -> Result<()> {
-        let client = tokio::time::timeout(PATIENCE, Client::connect(config, 1)).await??;
-        let query = format!("{COLLECTION}?watch=true&allowWatchBookmarks=true&resourceVersion={}", self.version);
-        let opened = tokio::time::timeout(PATIENCE, client.open(Method::GET, &query, &[], Bytes::new())).await??;
-        if opened.status() == StatusCode::GONE {
-            ensure!(self.may_forget, "violation: resumable: {} is gone", self.version);
-            return self.list_again(&client).await;
-        }
-        ensure!(opened.status().is_success(), "the watch was answered {}", opened.status());
-        let (mut body, mut buffer) = (opened.into_body(), Vec::new());
-        loop {
-            let frame = tokio::select! {
-                frame = tokio::time::timeout(Duration::from_secs(20), body.frame()) => frame?,
-                // Whether that is far enough is seen above.
-                _ = upto.changed() => return Ok(()),
-            };
-            let Some(frame) = frame else { return Ok(()) };
-            buffer.extend_from_slice(frame?.data_ref().map_or(&[], |data| data));
-            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = buffer.drain(..=end).collect();
-                if self.take(&line)? == Taken::Gone {
-                    return self.list_again(&client).await;
-                }
-            }
-            if upto.borrow().is_some_and(|upto| self.version >= upto) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// History was forgotten: what is there now takes the place of the events between.
-    async fn list_again(&mut self, client: &Client) -> Result<()> {
-        let (version, objects) = list(client).await?;
-        self.seen.push(Seen::List { version, objects });
-        self.version = version;
-        Ok(())
-    }
-
-    fn take(&mut self, line: &[u8]) -> Result<Taken> {
-        let event: Json = serde_json::from_slice(line).context("violation: an event is no JSON")?;
-        let object = &event["object"];
-        let kind = match event["type"].as_str() {
-            Some("ADDED") => Kind::Added,
-            Some("MODIFIED") => Kind::Modified,
-            Some("DELETED") => Kind::Deleted,
-            Some("BOOKMARK") => {
-                self.version = version(object)?;
-                self.seen.push(Seen::Bookmark(self.version));
-                return Ok(Taken::Event);
-            }
-            _ if object["code"] == 410 && self.may_forget => return Ok(Taken::Gone),
-            // The history of the whole run is kept: nothing may be forgotten.
-            _ if object["code"] == 410 => bail!("violation: resumable: {object}"),
-            _ => bail!("the watch ended: {event}"),
-        };
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        // The namespace has an object of its own.
-        if name == "kube-root-ca.crt" {
-            self.version = version(object)?;
-            return Ok(Taken::Event);
-        }
-        self.version = version(object)?;
-        self.seen.push(Seen::Change { key: name.to_owned(), value: value(object)?, version: self.version, kind });
-        Ok(Taken::Event)
-    }
-}
-
-/// The list's version, and the value of each object.
-pub(crate) async fn list(client: &Client) -> Result<(u64, Vec<(String, Value)>)> {
-    let body = tokio::time::timeout(END, client.get(COLLECTION)).await??;
-    let list: Json = serde_json::from_slice(&body)?;
-    let items = list["items"].as_array().context("no items")?.iter();
-    let named = items.filter(|item| item["metadata"]["name"] != "kube-root-ca.crt");
-    let objects =
-        named.map(|item| Ok((item["metadata"]["name"].as_str().unwrap_or_default().to_owned(), value(item)?)));
-    Ok((version(&list)?, objects.collect::<Result<_>>()?))
-}
+/// What the last write writes: odd, so that watches of what is odd bring it too.
+pub(crate) const LAST: Value = 1;
 
 /// A write after all others, so that every watch has something to end with: its version.
 pub(crate) async fn last_write(client: &Client) -> Result<u64> {
-    let metadata = json!({"name": "end", "namespace": NAMESPACE});
-    let body =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": "0"}}).to_string();
+    let metadata = json!({"name": "end", "namespace": NAMESPACE, "labels": {PARITY: parity(LAST)}});
+    let data = json!({"value": LAST.to_string()});
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}).to_string();
     let answer = tokio::time::timeout(END, client.send(Method::POST, COLLECTION, body.into())).await??;
     version(&serde_json::from_slice(&answer.success()?)?)
 }

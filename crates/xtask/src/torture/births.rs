@@ -1,0 +1,157 @@
+//! Logical clusters that are made while faults happen: their first namespaces are of one transaction, and no read or watch shows a
+//! part of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use serde_json::{Value as Json, json};
+
+use super::guarantees::{List, check_atomic};
+use super::history::{Kind, Seen};
+use super::watcher::Lines;
+use super::work::{PATIENCE, Work, version};
+use crate::client::{Answer, Client};
+use crate::harness::kubeconfig::Kubeconfig;
+
+/// The namespaces that a logical cluster has from its beginning.
+pub(super) const BORN: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// At most so many are made in a run, with pauses between.
+const MOST: usize = 60;
+const PAUSE: Duration = Duration::from_millis(400);
+/// How often it is asked for what a server has not answered in the end.
+const TRIES: usize = 60;
+
+/// Makes logical clusters, and looks at them at once.
+pub(crate) struct Founder {
+    configs: Vec<Kubeconfig>,
+    /// Where the run began.
+    start: u64,
+    /// Whether history may be forgotten.
+    may_forget: bool,
+    /// Those that were asked for, each with the lists that were read of it.
+    asked: Vec<(String, Vec<List>)>,
+}
+
+impl Founder {
+    pub(crate) fn new(configs: Vec<Kubeconfig>, start: u64, may_forget: bool) -> Self {
+        Self { configs, start, may_forget, asked: Vec::new() }
+    }
+
+    /// Makes one after another until the end, whatever is answered.
+    pub(crate) async fn run(mut self, work: Arc<Work>) -> Self {
+        while !work.stop.load(Ordering::Acquire) && self.asked.len() < MOST {
+            let (number, name) = (self.asked.len(), format!("founded{}", self.asked.len()));
+            let (here, there) = (number % self.configs.len(), (number + 1) % self.configs.len());
+            let body =
+                json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}});
+            let path = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+            // Without an answer it may be there, and is looked at in the end.
+            let _ = ask(&self.configs[here], Method::POST, path, Bytes::from(body.to_string())).await;
+            let list = self.list(there, &name, "").await.ok().flatten();
+            self.asked.push((name, list.into_iter().collect()));
+            tokio::time::sleep(PAUSE).await;
+        }
+        self
+    }
+
+    fn config(&self, server: usize, name: &str) -> Kubeconfig {
+        let config = &self.configs[server];
+        config.with_server(&format!("{}:{name}", config.server().trim_end_matches('/')))
+    }
+
+    /// The namespaces of a logical cluster that it was born with, and the list's version; `None` when there is none.
+    async fn list(&self, server: usize, name: &str, options: &str) -> Result<Option<List>> {
+        let path = format!("/api/v1/namespaces?{options}");
+        let answer = ask(&self.config(server, name), Method::GET, &path, Bytes::new()).await?;
+        match answer.status {
+            StatusCode::NOT_FOUND | StatusCode::FORBIDDEN => return Ok(None),
+            // Forgotten.
+            StatusCode::GONE if self.may_forget => return Ok(None),
+            _ => {}
+        }
+        let list: Json = serde_json::from_slice(&answer.success()?)?;
+        let names = list["items"].as_array().context("no items")?.iter();
+        let names = names.filter_map(|item| item["metadata"]["name"].as_str()).filter(|name| BORN.contains(name));
+        Ok(Some((version(&list)?, names.map(|born| format!("{name}/{born}")).collect())))
+    }
+
+    /// Looks at all that there are in the end, and at how they came to be; returns how many there are.
+    ///
+    /// # Errors
+    /// When one was seen in parts.
+    pub(crate) async fn judge(mut self) -> Result<usize> {
+        let mut births = 0;
+        for (number, (name, mut lists)) in std::mem::take(&mut self.asked).into_iter().enumerate() {
+            let server = number % self.configs.len();
+            let Some(last) = self.patiently(server, &name, "").await? else {
+                ensure!(lists.is_empty(), "{name} was there, and is not");
+                continue;
+            };
+            lists.push(last);
+            let seen = self.watch(server, &name).await.with_context(|| format!("a watch of {name}"))?;
+            for version in versions(&seen) {
+                let at = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+                lists.extend(self.patiently(server, &name, &at).await?);
+            }
+            births += check_atomic(&seen, &lists).with_context(|| name.clone())?;
+        }
+        Ok(births)
+    }
+
+    async fn patiently(&self, server: usize, name: &str, options: &str) -> Result<Option<List>> {
+        for _ in 1..TRIES {
+            if let Ok(found) = self.list(server, name, options).await {
+                return Ok(found);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.list(server, name, options).await
+    }
+
+    /// What a watch from the beginning of the run brings until the namespaces have come; nothing, where that is forgotten.
+    async fn watch(&self, server: usize, name: &str) -> Result<Vec<Seen>> {
+        let client = Client::connect(&self.config(server, name), 1).await?;
+        let path = format!("/api/v1/namespaces?watch=true&allowWatchBookmarks=true&resourceVersion={}", self.start);
+        let opened = client.open(Method::GET, &path, &[], Bytes::new()).await?;
+        if opened.status() == StatusCode::GONE && self.may_forget {
+            return Ok(Vec::new());
+        }
+        ensure!(opened.status().is_success(), "it was answered {}", opened.status());
+        let (mut lines, mut seen) = (Lines::of(opened), Vec::new());
+        while seen.iter().filter(|seen| matches!(seen, Seen::Change { kind: Kind::Added, .. })).count() < BORN.len() {
+            let line = lines.next().await?.with_context(|| format!("it ended after {seen:?}"))?;
+            let event: Json = serde_json::from_slice(&line)?;
+            let object = &event["object"];
+            let kind = match Kind::of(&event) {
+                Some(kind) => kind,
+                None if event["type"] == "BOOKMARK" => {
+                    seen.push(Seen::Bookmark(version(object)?));
+                    continue;
+                }
+                None if object["code"] == 410 && self.may_forget => return Ok(Vec::new()),
+                None => bail!("it brought {event}"),
+            };
+            let key = format!("{name}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
+            seen.push(Seen::Change { key, value: 0, version: version(object)?, kind });
+        }
+        Ok(seen)
+    }
+}
+
+/// The versions of changes.
+fn versions(seen: &[Seen]) -> Vec<u64> {
+    let version = |seen: &Seen| match seen {
+        Seen::Change { version, .. } => Some(*version),
+        Seen::Bookmark(_) | Seen::List { .. } => None,
+    };
+    seen.iter().filter_map(version).collect()
+}
+
+async fn ask(config: &Kubeconfig, method: Method, path: &str, body: Bytes) -> Result<Answer> {
+    let asked = async { Client::connect(config, 1).await?.send(method, path, body).await };
+    tokio::time::timeout(PATIENCE, asked).await.context("no answer in time")?
+}
