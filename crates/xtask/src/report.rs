@@ -39,6 +39,11 @@ impl Report {
         }
     }
 
+    /// How many checks have failed so far.
+    pub(crate) fn failures(&self) -> usize {
+        self.failed.len()
+    }
+
     /// Prints the closing lines. Returns whether all checks passed.
     pub(crate) fn finish(&self) -> bool {
         if !self.failed.is_empty() {

@@ -1,6 +1,5 @@
 //! The clients of other people, as they are published: Helm, and programs on client-go, controller-runtime, Helm's
-//! library, the Python client, kopf and the JavaScript client. Their sources and pinned versions are in `e2e/clients/`, and in
-//! `e2e/operators/` those of operators that are run as they are.
+//! library, the Python client, kopf and the JavaScript client. Their sources and pinned versions are in `e2e/clients/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,23 +9,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::cache::{self, Fingerprint};
+use super::operators::Operators;
 use super::process;
 use super::tools::repository;
 
 /// A few minutes on two idle cores; far more when they are not.
-const BUILD_LIMIT: Duration = Duration::from_secs(2400);
+const INSTALL_LIMIT: Duration = Duration::from_secs(2400);
 
 /// The version that `helm version` reports; `go.mod` requires the same.
 const HELM: &str = "v3.22.0";
 
-const PROMETHEUS_OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
-/// The folder of its definitions, in its module and in the cache.
-const DEFINITIONS: &str = "prometheus-operator-crd";
-
 /// Everything built and installed.
 pub(crate) struct Clients {
     go: PathBuf,
-    operators: PathBuf,
+    operators: Operators,
     python: PathBuf,
     javascript: PathBuf,
 }
@@ -36,15 +32,16 @@ impl Clients {
     pub(crate) fn build() -> Result<Self> {
         Ok(Self {
             go: build_go()?,
-            operators: build_operators()?,
+            operators: Operators::build()?,
             python: install_python()?,
             javascript: install_javascript()?,
         })
     }
 
     /// The folders, for whoever wants to look.
-    pub(crate) fn folders(&self) -> [&Path; 4] {
-        [&self.go, &self.operators, &self.python, &self.javascript]
+    pub(crate) fn folders(&self) -> [&Path; 5] {
+        let [prometheus_operator, cert_manager] = self.operators.folders();
+        [&self.go, prometheus_operator, cert_manager, &self.python, &self.javascript]
     }
 
     pub(crate) fn helm(&self) -> PathBuf {
@@ -61,9 +58,8 @@ impl Clients {
         sources().join("chart-crds")
     }
 
-    /// prometheus-operator, and the folder of its definitions.
-    pub(crate) fn prometheus_operator(&self) -> (PathBuf, PathBuf) {
-        (self.operators.join("operator"), self.operators.join(DEFINITIONS))
+    pub(crate) fn operators(&self) -> &Operators {
+        &self.operators
     }
 
     /// A test program of the Go module.
@@ -113,11 +109,7 @@ fn node_package() -> Result<&'static str> {
 /// One module, so that all of it shares what is compiled of Kubernetes' libraries.
 fn build_go() -> Result<PathBuf> {
     let module = sources().join("go");
-    let go = |args: &[&str]| {
-        let mut command = Command::new("go");
-        command.args(args).current_dir(&module).env("GOFLAGS", "-buildvcs=false -mod=readonly");
-        run(command.env("GOTOOLCHAIN", "local"))
-    };
+    let go = |args: &[&str]| super::go::run(&module, args);
     let flags = format!("-s -w -X helm.sh/helm/v3/internal/version.version={HELM}");
     let mut fingerprint = Fingerprint::new();
     fingerprint.feed_folder(&module)?;
@@ -132,41 +124,15 @@ fn build_go() -> Result<PathBuf> {
     })
 }
 
-/// Operators of other people, with the libraries that they are released with.
-fn build_operators() -> Result<PathBuf> {
-    let module = repository().join("e2e/operators");
-    let go = |args: &[&str]| {
-        let mut command = Command::new("go");
-        command.args(args).current_dir(&module).env("GOFLAGS", "-buildvcs=false -mod=readonly");
-        run(command.env("GOTOOLCHAIN", "local"))
-    };
-    let mut fingerprint = Fingerprint::new();
-    fingerprint.feed_folder(&module)?;
-    fingerprint.feed(go(&["version"])?.as_bytes());
-    cache::entry("clients-operators", &fingerprint, |dir| {
-        go(&["build", "-ldflags", "-s -w", "-o", &format!("{}/", dir.display()), "tool"])?;
-        let source = go(&["list", "-m", "-f", "{{.Dir}}", PROMETHEUS_OPERATOR])?;
-        let (from, to) = (Path::new(source.trim()).join("example").join(DEFINITIONS), dir.join(DEFINITIONS));
-        fs::create_dir(&to).context("cannot make the folder of definitions")?;
-        for entry in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
-            let path = entry?.path();
-            let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            // Go keeps modules read-only, and so would be a copy.
-            fs::write(to.join(path.file_name().unwrap_or_default()), text).context("cannot write a definition")?;
-        }
-        Ok(())
-    })
-}
-
 fn install_python() -> Result<PathBuf> {
     let requirements = sources().join("python/requirements.txt");
     let mut fingerprint = Fingerprint::new();
     fingerprint.feed_file(&requirements)?;
-    fingerprint.feed(run(Command::new("python3").arg("--version"))?.as_bytes());
+    fingerprint.feed(process::output(Command::new("python3").arg("--version"), INSTALL_LIMIT)?.as_bytes());
     cache::entry("clients-python", &fingerprint, |dir| {
-        run(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
+        process::output(Command::new("python3").args(["-m", "venv"]).arg(dir), INSTALL_LIMIT)?;
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--requirement"];
-        run(Command::new(dir.join("bin/python")).args(pip).arg(&requirements)).map(drop)
+        process::output(Command::new(dir.join("bin/python")).args(pip).arg(&requirements), INSTALL_LIMIT).map(drop)
     })
 }
 
@@ -182,17 +148,6 @@ fn install_javascript() -> Result<PathBuf> {
         }
         // npm complains of the Node.js that runs it; what runs the suite is the one it installs.
         let npm = ["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
-        run(Command::new("npm").args(npm).current_dir(dir)).map(drop)
+        process::output(Command::new("npm").args(npm).current_dir(dir), INSTALL_LIMIT).map(drop)
     })
-}
-
-/// Runs a step of a build and gives what it printed.
-fn run(command: &mut Command) -> Result<String> {
-    let program = command.get_program().display().to_string();
-    let ended = process::run(command, "", BUILD_LIMIT).with_context(|| format!("the client suites need {program}"))?;
-    if !ended.status.success() {
-        let from = ended.stderr.char_indices().rev().nth(4000).map_or(0, |(index, _)| index);
-        bail!("{program} failed:\n{}{}", ended.stdout, &ended.stderr[from..]);
-    }
-    Ok(ended.stdout)
 }

@@ -13,6 +13,8 @@ pub(crate) mod go;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
 pub(crate) mod network;
+mod operators;
+pub(crate) mod pair;
 pub(crate) mod pki;
 pub(crate) mod poll;
 pub(crate) mod portolan;

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 
 use super::kubectl;
 use super::scene::{self, Scene};
@@ -14,6 +14,7 @@ use crate::harness::cargo::cargo;
 use crate::harness::cluster;
 use crate::harness::etcd::Etcd;
 use crate::harness::kubectl::Kubectl;
+use crate::harness::pair::Pair;
 use crate::harness::poll;
 use crate::harness::portolan::Portolan;
 use crate::harness::ports::free_port;
@@ -24,12 +25,17 @@ use crate::torture::{self, Engine, Fault, Plan};
 
 /// After a kill -9 a role is free when its server's lease has ended.
 const TAKEOVER: Duration = Duration::from_secs(40);
+/// How long a token of etcd's lasts that nobody uses.
+const TOKEN: Duration = Duration::from_secs(3);
 
 pub(super) fn run(report: &mut Report, program: &Path, tools: &Tools, dir: &Path) {
     report.check("etcd: the store's contract holds on it", || contract(tools, &dir.join("contract")));
     two_servers(report, program, tools, &dir.join("pair"));
     report.check("etcd: it is reached with a certificate, and not without", || {
         certificates(program, tools, &dir.join("certificates"))
+    });
+    report.check("etcd: it is reached with a password, as long as it is the right one", || {
+        passwords(program, tools, &dir.join("passwords"))
     });
     report
         .check("etcd: a snapshot goes into etcd and out of it again", || snapshots(program, tools, &dir.join("moved")));
@@ -55,12 +61,62 @@ fn certificates(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     server.restart()?;
     kubectl.run("get configmap sealed")?;
     for (case, flags) in [("no certificate", &flags[..3]), ("no authority", &flags[..2])] {
-        let (data, address) = (dir.join("stranger"), format!("--bind-address=127.0.0.1:{}", free_port()?));
-        let mut stranger = Command::new(program);
-        stranger.args(["server", &address]).arg(format!("--data-dir={}", data.display())).args(flags);
-        let ended = process::run(&mut stranger, "", Duration::from_secs(120)).context(case)?;
-        let said = ended.stdout + &ended.stderr;
-        ensure!(!ended.status.success() && said.contains("etcd"), "{case}: {:?}: {said}", ended.status.code());
+        refused(program, dir, flags).context(case)?;
+    }
+    Ok(())
+}
+
+/// A server that etcd does not let in ends, and says so.
+fn refused(program: &Path, dir: &Path, flags: &[&str]) -> Result<()> {
+    let (data, address) = (dir.join("stranger"), format!("--bind-address=127.0.0.1:{}", free_port()?));
+    let mut stranger = Command::new(program);
+    stranger.args(["server", &address]).arg(format!("--data-dir={}", data.display())).args(flags);
+    let ended = process::run(&mut stranger, "", Duration::from_secs(120))?;
+    let said = ended.stdout + &ended.stderr;
+    ensure!(!ended.status.success() && said.contains("etcd"), "{:?}: {said}", ended.status.code());
+    Ok(())
+}
+
+/// A user of etcd's logs in. Its token ends while the server stands still, and with every start of etcd: it gets others.
+fn passwords(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
+    let mut etcd = Etcd::start_with(tools, &dir.join("etcd"), &[&format!("--auth-token-ttl={}", TOKEN.as_secs())])?;
+    let gateway = etcd.gateway();
+    for (call, body) in [
+        ("user/add", json!({"name": "root", "password": "right"})),
+        ("role/add", json!({"name": "root"})),
+        ("user/grant", json!({"user": "root", "role": "root"})),
+        ("enable", json!({})),
+    ] {
+        gateway.call(&format!("/v3/auth/{call}"), &body)?;
+    }
+    let password = |text: &str| -> Result<String> {
+        let file = dir.join(text);
+        std::fs::write(&file, text)?;
+        Ok(format!("--etcd-password-file={}", file.display()))
+    };
+    let (right, wrong) = (password("right")?, password("wrong")?);
+    let endpoints = format!("--etcd-endpoints={}", etcd.url());
+    let flags = ["--store=etcd", &endpoints, "--etcd-user=root", &right];
+    let server = Portolan::start_with(program, tools, &dir.join("server"), &flags)?;
+    let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "kubectl")?;
+    kubectl.run("create configmap first --from-literal=by=password")?;
+    torture::stand::still_for(server.pid(), 2 * TOKEN)?;
+    let written = |name: &str| -> Result<()> {
+        let create = format!("create configmap {name} --from-literal=by=password");
+        // One that got no answer may have been done.
+        poll::until(&create, TAKEOVER, || {
+            kubectl.run(&format!("get configmap {name}")).or_else(|_| kubectl.run(&create)).map(drop)
+        })
+    };
+    written("second")?;
+    etcd.kill_and_restart(0)?;
+    written("third")?;
+    kubectl.run("get configmap first second third")?;
+    server.stop()?;
+    for (case, flags) in
+        [("a wrong password", &["--store=etcd", &endpoints, "--etcd-user=root", &wrong][..]), ("no user", &flags[..2])]
+    {
+        refused(program, dir, flags).context(case)?;
     }
     Ok(())
 }
@@ -115,41 +171,28 @@ fn snapshots(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
 fn survivor(report: &mut Report, program: &Path, tools: &Tools, dir: &Path) {
     let mut stage = None;
     let set = report.check("etcd: two servers with two physical clusters", || {
-        let etcd = Etcd::start(tools, &dir.join("etcd"))?;
-        let flags = ["--store=etcd", &format!("--etcd-endpoints={}", etcd.url())];
-        let victim = Portolan::start_with(program, tools, &dir.join("victim"), &flags)?;
-        let server = Portolan::start_with(program, tools, &dir.join("server"), &flags)?;
+        let (pair, server) = Pair::start(program, tools, dir, &[])?;
         let clusters = cluster::start_all(tools, dir, &[scene::EAST, scene::WEST].map(str::to_owned))?;
         let scene = Scene::new(tools, dir, clusters, server)?;
         scene.join_clusters()?;
         let kubectl = scene.workspace("verbs")?;
-        stage = Some((etcd, victim, scene, kubectl));
+        stage = Some((pair, scene, kubectl));
         Ok(())
     });
-    let Some((_etcd, mut victim, scene, kubectl)) = stage.filter(|_| set) else { return };
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let killing = scope.spawn(|| {
-            let mut kills = 0;
-            while !over.load(Ordering::Acquire) {
-                victim.kill()?;
-                std::thread::sleep(Duration::from_millis(500));
-                victim.restart()?;
-                kills += 1;
-                std::thread::sleep(Duration::from_secs(2));
-            }
-            anyhow::Ok(kills)
-        });
-        kubectl::run(report, &kubectl);
-        over.store(true, Ordering::Release);
-        report.check("etcd: meanwhile the other server was killed again and again, and came back", || {
-            let kills = killing.join().map_err(|_| anyhow::anyhow!("the killer panicked"))??;
-            println!("      killed {kills} times");
-            ensure!(kills > 1, "it was killed {kills} times");
-            Ok(())
-        });
-    });
+    let Some((mut pair, scene, kubectl)) = stage.filter(|_| set) else { return };
+    let ((), kills) = pair.while_one_is_killed(|| kubectl::run(report, &kubectl));
+    was_killed(report, "etcd", kills);
     report.check("etcd: the suite's workspace leaves nothing below", || scene.delete_workspace("verbs"));
+}
+
+/// That the other server was killed more than once, and came back each time.
+pub(super) fn was_killed(report: &mut Report, suite: &str, kills: Result<usize>) {
+    report.check(&format!("{suite}: meanwhile the other server was killed again and again, and came back"), || {
+        let kills = kills?;
+        println!("      killed {kills} times");
+        ensure!(kills > 1, "it was killed {kills} times");
+        Ok(())
+    });
 }
 
 fn contract(tools: &Tools, dir: &Path) -> Result<()> {

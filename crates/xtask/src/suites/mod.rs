@@ -93,11 +93,15 @@ enum Suite {
     Javascript,
     /// prometheus-operator, as it is released.
     PrometheusOperator,
+    /// cert-manager, as it is released, with its own end-to-end tests.
+    CertManager,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Target {
     Portolan,
+    /// One of two servers on one etcd, while the other one is killed again and again: the suites of clients.
+    Pair,
     Kube,
 }
 
@@ -122,6 +126,7 @@ impl Suite {
             Self::Python => Some(Published::Python),
             Self::Javascript => Some(Published::Javascript),
             Self::PrometheusOperator => Some(Published::PrometheusOperator),
+            Self::CertManager => Some(Published::CertManager),
             Self::Kubectl
             | Self::Syncer
             | Self::Sync
@@ -143,6 +148,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let outcome = match (&options.kubeconfig, options.against) {
         (Some(file), _) => run_against_running(file, &work),
         (None, Target::Kube) => run_against_kube(options, &work),
+        (None, Target::Pair) => run_against_pair(options, &work),
         (None, Target::Portolan) => run_against_portolan(options, &work),
     };
     if options.keep || !matches!(outcome, Ok(true)) {
@@ -195,6 +201,19 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
     Ok(report.finish())
 }
 
+fn run_against_pair(options: &Options, work: &WorkDir) -> Result<bool> {
+    let chosen = options.clients();
+    ensure!(
+        options.suites.len() <= chosen.len(),
+        "against pair run the suites of clients other than kubectl; the suite etcd has that of kubectl"
+    );
+    let tools = Tools::build()?;
+    let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
+    let mut report = Report::default();
+    clients::run_against_pair(&mut report, &chosen, &program, &tools, work.path())?;
+    Ok(report.finish())
+}
+
 fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     let mut report = Report::default();
     if options.wants(Suite::Cel) {
@@ -213,10 +232,14 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
         oracle::check(&mut report, &program, &tools, work);
     }
     if options.wants(Suite::Etcd) {
-        etcd::run(&mut report, &program, &tools, &work.path().join("etcd"));
+        in_folder(&mut report, options, &work.path().join("etcd"), |report, dir| {
+            etcd::run(report, &program, &tools, dir);
+        });
     }
     if options.wants(Suite::Torture) {
-        torture::run(&mut report, &program, &tools, &work.path().join("torture"));
+        in_folder(&mut report, options, &work.path().join("torture"), |report, dir| {
+            torture::run(report, &program, &tools, dir);
+        });
     }
     if options.wants(Suite::Demo) {
         demo::run(&mut report, &program, &tools, work.path());
@@ -232,6 +255,16 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
         clients::run_against_portolan(&mut report, &chosen, &program, &tools, &work.path().join("clients"))?;
     }
     Ok(report.finish())
+}
+
+/// Runs a suite that fills a folder, which is not kept for later suites where all is well.
+fn in_folder(report: &mut Report, options: &Options, dir: &Path, suite: impl FnOnce(&mut Report, &Path)) {
+    let before = report.failures();
+    suite(report, dir);
+    if !options.keep && report.failures() == before {
+        // What cannot be removed now goes with the folder of the run.
+        let _ = std::fs::remove_dir_all(dir);
+    }
 }
 
 fn run_with_physical_clusters(

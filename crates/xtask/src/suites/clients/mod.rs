@@ -1,6 +1,8 @@
 //! Clients of other people, unmodified, each against a logical cluster of its own: what is written for a
 //! kube-apiserver has to work. The same programs pass against a real one (`--against kube`).
 
+mod cert_manager;
+mod ginkgo;
 mod helm;
 mod helm_kinds;
 mod programs;
@@ -12,11 +14,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::etcd::was_killed;
 use super::scene::copy;
 use super::workspaces::Workspaces;
 use crate::harness::clients::Clients;
 use crate::harness::cluster::PhysicalCluster;
 use crate::harness::kubectl::Kubectl;
+use crate::harness::pair::Pair;
 use crate::harness::poll;
 use crate::harness::{portolan::Portolan, tools::Tools};
 use crate::report::Report;
@@ -30,6 +34,7 @@ pub(super) enum Published {
     Python,
     Javascript,
     PrometheusOperator,
+    CertManager,
 }
 
 /// The server forgets changes after this many seconds, so that a watch from the beginning is told so soon.
@@ -48,7 +53,7 @@ struct Stage<'a> {
     dir: &'a Path,
 }
 
-/// Starts a server with a simulated physical cluster, and runs each suite in a workspace of its own.
+/// Starts a server, and runs each suite in a workspace of its own.
 pub(super) fn run_against_portolan(
     report: &mut Report,
     chosen: &[Published],
@@ -56,9 +61,28 @@ pub(super) fn run_against_portolan(
     tools: &Tools,
     dir: &Path,
 ) -> Result<()> {
+    let server = Portolan::start_with(program, tools, &dir.join("portolan"), &[HISTORY])?;
+    run_at(report, chosen, server, tools, dir)
+}
+
+/// As [`run_against_portolan`], at one of two servers on one etcd, while the other one is killed again and again.
+pub(super) fn run_against_pair(
+    report: &mut Report,
+    chosen: &[Published],
+    program: &Path,
+    tools: &Tools,
+    dir: &Path,
+) -> Result<()> {
+    let (mut pair, server) = Pair::start(program, tools, dir, &[HISTORY])?;
+    let (done, kills) = pair.while_one_is_killed(|| run_at(report, chosen, server, tools, dir));
+    was_killed(report, "clients", kills);
+    done
+}
+
+/// Runs each suite in a workspace of its own, with a simulated physical cluster.
+fn run_at(report: &mut Report, chosen: &[Published], server: Portolan, tools: &Tools, dir: &Path) -> Result<()> {
     let clients = Clients::build()?;
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let server = Portolan::start_with(program, tools, &dir.join("portolan"), &[HISTORY])?;
     let workspaces = Workspaces::new(tools, dir, server)?;
     let ready = || {
         workspaces.root().run_with("apply -f -", PHYSICAL_CLUSTER)?;
@@ -106,6 +130,7 @@ impl Published {
             Self::Python => "python",
             Self::Javascript => "javascript",
             Self::PrometheusOperator => "prometheus-operator",
+            Self::CertManager => "cert-manager",
         }
     }
 }
@@ -131,6 +156,7 @@ fn run(report: &mut Report, client: Published, stage: &Stage<'_>) {
             programs::run(report, "kopf, own kind", stage.clients.python("kopf_custom_suite.py"), stage);
         }
         Published::PrometheusOperator => prometheus::run(report, stage),
+        Published::CertManager => cert_manager::run(report, stage),
         Published::Javascript => match stage.clients.javascript("client_suite.mjs", stage.dir) {
             Ok(command) => programs::run(report, "javascript", command, stage),
             Err(error) => drop(report.check("javascript: the program is laid out", || Err(error))),

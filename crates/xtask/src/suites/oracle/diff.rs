@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::normal::is_uid;
+use super::normal::{is_uid, without_drawn};
 
 /// One place where Portolan's answer is not kube-apiserver's.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,13 +81,12 @@ fn paired(at: &str, kube: &str, portolan: &str) -> bool {
     revision || is_uid(kube) && is_uid(portolan)
 }
 
-/// Ports of nodes and addresses of services, which a server draws by lot, for a dry run as well.
+/// Ports of nodes, and texts that differ in addresses of services alone, which a server draws by lot, for a dry run as well.
 fn are_drawn(at: &str, kube: &Value, portolan: &Value) -> bool {
     let is_port = |value: &Value| value.as_u64().is_some_and(|port| (30_000..=65_535).contains(&port));
-    let is_address = |value: &Value| {
-        value.as_str().is_some_and(|text| text.starts_with("10.") && text.parse::<std::net::Ipv4Addr>().is_ok())
-    };
-    at.ends_with("odePort") && is_port(kube) && is_port(portolan) || is_address(kube) && is_address(portolan)
+    let texts = kube.as_str().zip(portolan.as_str());
+    let by_address = texts.is_some_and(|(kube, portolan)| without_drawn(kube) == without_drawn(portolan));
+    at.ends_with("odePort") && is_port(kube) && is_port(portolan) || by_address
 }
 
 fn lists(at: &str, kube: &[Value], portolan: &[Value], pairs: &mut Pairs, found: &mut Vec<Difference>) {

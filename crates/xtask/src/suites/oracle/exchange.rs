@@ -63,16 +63,23 @@ impl Server {
         self.client.lock().await.clone()
     }
 
-    /// Sends it and reads the whole answer.
+    /// Sends it and reads the whole answer. A connection that breaks may have been broken by another request on it: a server
+    /// that breaks it for this one does so again.
     pub(super) async fn ask(&self, request: &Request) -> Raw {
-        let asked = self.patiently(request);
-        match timeout(LIMIT, asked).await {
-            Ok(Ok(raw)) => raw,
+        match self.once(request).await {
+            Ok(raw) => raw,
+            Err(_) => self.once(request).await.unwrap_or_else(|error| Raw::Nothing(format!("{error:#}"))),
+        }
+    }
+
+    async fn once(&self, request: &Request) -> Result<Raw> {
+        match timeout(LIMIT, self.patiently(request)).await {
+            Ok(Ok(raw)) => Ok(raw),
             Ok(Err(error)) => {
                 self.connect_again().await;
-                Raw::Nothing(format!("{error:#}"))
+                Err(error)
             }
-            Err(_) => Raw::Nothing(format!("no answer within {} s", LIMIT.as_secs())),
+            Err(_) => Ok(Raw::Nothing(format!("no answer within {} s", LIMIT.as_secs()))),
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn read(file: &Path, name: &str, catalog: &Catalog) -> Result<Script>
 }
 
 fn parse(text: &str, name: &str, catalog: &Catalog) -> Result<Script> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("no YAML")?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, as_written()).context("no YAML")?;
     let mut documents = documents.into_iter();
     let base = documents.next().context("the file is empty")?;
     let documents: Vec<Value> = documents.collect();
@@ -74,6 +74,14 @@ fn parse(text: &str, name: &str, catalog: &Catalog) -> Result<Script> {
     }
     let phase = if settings.last { Phase::Last } else { Phase::Usual };
     Ok(Script { name: name.to_owned(), steps: unique(reader.steps)?, phase })
+}
+
+/// In the corpus `y`, `n`, `on` and the like are texts: as truths they would be no names, and the requests in which they stand
+/// would be refused by both servers alike.
+fn as_written() -> serde_saphyr::Options {
+    let mut options = serde_saphyr::Options::default();
+    options.strict_booleans = true;
+    options
 }
 
 /// The label by which lists find the objects of one script among those of others.

@@ -9,10 +9,12 @@ mod file;
 mod fresh;
 mod generated;
 mod listed;
+mod metadata;
 mod mutation;
 mod normal;
 pub(crate) mod record;
 mod replay;
+mod settled;
 mod step;
 mod tally;
 mod values;
@@ -57,6 +59,9 @@ pub(crate) struct Options {
     /// Write every place that differs as a line of JSON.
     #[arg(long)]
     places: Option<PathBuf>,
+    /// Write both answers to every request as a line of JSON.
+    #[arg(long)]
+    answers: Option<PathBuf>,
     /// Write the open differences of what ran into the list.
     #[arg(long)]
     list: bool,
@@ -164,6 +169,9 @@ fn report(options: &Options, outcomes: &[Outcome]) -> Result<bool> {
     }
     if let Some(file) = &options.places {
         write(file, tally::places(&open))?;
+    }
+    if let Some(file) = &options.answers {
+        write(file, tally::answers(outcomes))?;
     }
     judge(options, &listed, outcomes)
 }

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use super::diff::{Difference, Pairs, differences};
 use super::exchange::{Raw, Request, Server};
-use super::normal;
 use super::step::{Body, PROTOBUF, Phase, Script, Step, object_path};
 use super::values::Memory;
+use super::{metadata, normal, settled};
 
 /// Scripts that run side by side; most of them wait for a watch to end.
 const AT_ONCE: usize = 24;
@@ -80,6 +80,7 @@ async fn run(servers: &Servers, script: Script) -> Result<Vec<Outcome>> {
         let (left, right) = tokio::join!(servers.kube.ask(&requests.0), servers.portolan.ask(&requests.1));
         remember(&mut kube, step, &requests.0, &left);
         remember(&mut portolan, step, &requests.1, &right);
+        settled::wait(&servers.portolan, &requests.1, &mut portolan).await?;
         let (left, right) = (normal::answer(&left), normal::answer(&right));
         outcomes.push(Outcome {
             script: script.name.clone(),
@@ -106,6 +107,10 @@ async fn prepare(servers: &Servers, namespace: &str) -> Result<()> {
         let copy = json!({"metadata": {"name": name, "annotations": object["metadata"]["annotations"]}, "data": object["data"]});
         let body = Bytes::from(copy.to_string());
         kube.send(Method::POST, &format!("{base}/{resource}"), body).await?.success()?;
+        // What a server makes by itself belongs to no client.
+        let unowned = Bytes::from(json!({"metadata": {"managedFields": [{}]}}).to_string());
+        let merge = [("content-type", "application/merge-patch+json")];
+        kube.send_with(Method::PATCH, &format!("{base}/{resource}/{name}"), &merge, unowned).await?.success()?;
     }
     Ok(())
 }
@@ -186,10 +191,10 @@ fn body(step: &Step, memory: &Memory, protobuf: Option<&Bytes>) -> Bytes {
 /// An object that was really written, or read, is what later requests change.
 fn remember(memory: &mut Memory, step: &Step, request: &Request, raw: &Raw) {
     let Raw::Answer { status, body, .. } = raw else { return };
-    let Ok(answer) = serde_json::from_slice::<Value>(body) else { return };
     if let Some(name) = &step.keep {
-        memory.keep(name, &answer);
+        memory.keep(name, &metadata::tree(body).unwrap_or_default());
     }
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else { return };
     let whole =
         answer["metadata"]["uid"].is_string() && answer["kind"] != "Scale" && answer["kind"] != "PartialObjectMetadata";
     if !(200..300).contains(status) || step.is_dry() || !whole || request.method == "DELETE" {

@@ -79,12 +79,21 @@ pub(super) fn places(open: &[Open<'_>]) -> String {
     text
 }
 
+/// Every request with both answers, as a line.
+pub(super) fn answers(outcomes: &[Outcome]) -> String {
+    let line = |outcome: &Outcome| {
+        let Outcome { script, step, request, kube, portolan, .. } = outcome;
+        json!({"script": script, "step": step, "request": request, "kube": kube, "portolan": portolan})
+    };
+    outcomes.iter().map(|outcome| format!("{}\n", line(outcome))).collect()
+}
+
 /// What the servers said where they first differ: values, and messages where the status already differs.
 fn words(outcome: &Outcome, first: &Difference) -> [String; 2] {
     if first.at == "/status" {
         return [said(&outcome.kube), said(&outcome.portolan)];
     }
-    [short(first.kube.as_ref()), short(first.portolan.as_ref())]
+    lines(first)
 }
 
 /// A text without names: what is quoted, and words with dots, digits or capitals within.
@@ -116,21 +125,42 @@ pub(super) fn shape(difference: &Difference) -> String {
     format!("{} {how}", segments.join("/"))
 }
 
-/// One line of a value.
+/// So many characters of a value are shown, and so many of them before the first that differs.
+const SHOWN: usize = 240;
+const BEFORE: usize = 60;
+
+/// What is at a place, as text.
+fn whole(value: Option<&Value>) -> String {
+    value.map_or_else(|| "(nothing)".to_owned(), Value::to_string)
+}
+
+/// The beginning of a value, as one line.
 pub(super) fn short(value: Option<&Value>) -> String {
-    let text = value.map_or_else(|| "(nothing)".to_owned(), Value::to_string);
-    let mut cut: String = text.chars().take(240).collect();
-    if cut.len() < text.len() {
-        cut.push('…');
-    }
-    cut
+    part(&whole(value), 0)
+}
+
+/// Both sides of a difference; of long texts the part in which they differ.
+fn lines(difference: &Difference) -> [String; 2] {
+    let texts = [&difference.kube, &difference.portolan].map(|value| whole(value.as_ref()));
+    let [kube, portolan] = &texts;
+    let equal = kube.chars().zip(portolan.chars()).take_while(|(left, right)| left == right).count();
+    let fits = texts.iter().all(|text| text.chars().count() <= SHOWN);
+    let start = if fits { 0 } else { equal.saturating_sub(BEFORE) };
+    texts.map(|text| part(&text, start))
+}
+
+/// The characters of a text from `start` on, with signs where something is left out.
+fn part(text: &str, start: usize) -> String {
+    let shown: String = text.chars().skip(start).take(SHOWN).collect();
+    let is_cut = text.chars().nth(start + SHOWN).is_some();
+    format!("{}{shown}{}", if start > 0 { "…" } else { "" }, if is_cut { "…" } else { "" })
 }
 
 /// One request with all its differences.
 pub(super) fn show(outcome: &Outcome) -> String {
     let mut text = format!("{}: {}\n  {}\n", outcome.script, outcome.step, outcome.request);
     for difference in &outcome.differences {
-        let (kube, portolan) = (short(difference.kube.as_ref()), short(difference.portolan.as_ref()));
+        let [kube, portolan] = lines(difference);
         let _ = writeln!(text, "  {}\n    kube     {kube}\n    portolan {portolan}", difference.at);
     }
     if outcome.differences.first().is_some_and(|first| first.at == "/status") {
@@ -166,6 +196,18 @@ pub(super) fn markdown(requests: usize, open: &[Open<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_shown_where_they_differ() {
+        let same = "x".repeat(1_000);
+        let text = |end: &str| Some(Value::from(format!("{same}{end}")));
+        let [kube, portolan] = lines(&Difference { at: "/body".to_owned(), kube: text("one"), portolan: text("two") });
+        assert_eq!(kube, format!("…{}one\"", "x".repeat(BEFORE)));
+        assert_eq!(portolan, format!("…{}two\"", "x".repeat(BEFORE)));
+        let [kube, portolan] = lines(&Difference { at: "/body".to_owned(), kube: text(""), portolan: None });
+        assert_eq!(kube, format!("\"{}…", "x".repeat(SHOWN - 1)));
+        assert_eq!(portolan, "(nothing)");
+    }
 
     #[test]
     fn a_shape_leaves_out_what_is_particular() {

@@ -19,6 +19,10 @@ pub(super) struct Memory {
 /// Stands where an answer has no such value: the two servers then differ where the answer did.
 const MISSING: &str = "missing";
 
+fn is_same(one: &Value, other: &Value) -> bool {
+    one["metadata"]["uid"] == other["metadata"]["uid"]
+}
+
 impl Memory {
     pub(super) fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..Self::default() }
@@ -33,6 +37,18 @@ impl Memory {
     pub(super) fn store(&mut self, path: &str, object: &Value) {
         self.last = object.clone();
         self.stored.insert(path.to_owned(), object.clone());
+    }
+
+    /// Whether it has seen this object.
+    pub(super) fn knows(&self, object: &Value) -> bool {
+        self.stored.values().chain([&self.last]).any(|own| is_same(own, object))
+    }
+
+    /// Takes the resourceVersion of an object that a loop has written since.
+    pub(super) fn renew(&mut self, object: &Value) {
+        for own in self.stored.values_mut().chain([&mut self.last]).filter(|own| is_same(own, object)) {
+            own["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+        }
     }
 
     /// The object last seen at this path.
@@ -87,6 +103,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_a_loop_wrote_is_known_by_its_uid() {
+        let object = |uid: &str, version: &str| json!({"metadata": {"uid": uid, "resourceVersion": version}});
+        let mut memory = Memory::new("space");
+        memory.store("/a", &object("a", "1"));
+        memory.store("/b", &object("b", "2"));
+        memory.renew(&object("b", "3"));
+        assert_eq!((memory.stored("/a"), memory.stored("/b")), (&object("a", "1"), &object("b", "3")));
+        assert_eq!(memory.fill("${/metadata/resourceVersion}"), "3");
+    }
 
     #[test]
     fn places_are_filled_in() {

@@ -2,6 +2,7 @@
 //!
 //! Uids and revisions stay as they are: the comparison pairs them, so that one that changes on one side only is seen.
 
+mod gnostic;
 mod protobuf;
 mod text;
 mod tree;
@@ -10,7 +11,8 @@ use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use super::exchange::Raw;
-pub(super) use text::is_uid;
+pub(super) use protobuf::{MAGIC, varint};
+pub(super) use text::{is_uid, without_drawn};
 
 /// The headers that clients act on, beside `etag`, of which only the kind is compared.
 const HEADERS: [&str; 8] =
@@ -39,6 +41,7 @@ fn headers_of(headers: &HeaderMap) -> Value {
     for name in HEADERS {
         let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let values = values.filter(|value| !PLACEMENT.iter().any(|words| value.contains(words)));
+        let values = values.map(|value| if name == "location" { tree::without_hash(&value) } else { value });
         let values: Vec<Value> = values.map(|value| text::without_varying(&value).into()).collect();
         match values.len() {
             0 => {}
@@ -58,6 +61,10 @@ fn read(media: &str, body: &[u8]) -> Value {
     let is = |word: &str| media.contains(word);
     let mut value = if is("protobuf") && is("stream=watch") {
         Value::Array(protobuf::frames(body))
+    } else if is("proto-openapi.spec.v2") {
+        gnostic::swagger(body)
+    } else if is("proto-openapi.spec.v3") {
+        gnostic::document(body)
     } else if is("vnd.kubernetes.protobuf") {
         protobuf::object(body)
     } else if is("json") || is("yaml") {

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::text;
 
-const MAGIC: &[u8] = b"k8s\0";
+/// Begins every object in protobuf.
+pub(in crate::suites::oracle) const MAGIC: &[u8] = b"k8s\0";
 /// Deeper nesting is taken for bytes.
 const DEPTH: usize = 40;
 
@@ -39,13 +40,15 @@ fn event(frame: &[u8]) -> Value {
     message(frame, 0).unwrap_or_else(|| json!({"no protobuf": BASE64.encode(frame)}))
 }
 
-/// `raw` of a list begins with its metadata, whose second field is the revision and whose third goes on.
+/// `raw` of a list begins with its metadata, whose second field is the revision and whose third goes on. One list of old has its
+/// items first.
 fn settle_list(envelope: &mut Value) {
     let kind = envelope["1"]["2"].as_str().unwrap_or_default();
     if !kind.ends_with("List") && kind != "Table" {
         return;
     }
-    if let Some(metadata) = envelope.pointer_mut("/2/1").and_then(Value::as_object_mut) {
+    let is_old = envelope["1"]["1"] == "meta.k8s.io/v1beta1";
+    if let Some(metadata) = envelope.pointer_mut(if is_old { "/2/2" } else { "/2/1" }).and_then(Value::as_object_mut) {
         for field in ["2", "3"] {
             if metadata.get(field).is_some_and(|value| value.as_str().is_some_and(|text| !text.is_empty())) {
                 metadata.insert(field.to_owned(), "<varies>".into());
@@ -108,7 +111,8 @@ fn is_text(text: &str) -> bool {
     !text.starts_with(char::is_control) && !text.contains(control)
 }
 
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+/// A number of variable length, and what follows it.
+pub(in crate::suites::oracle) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().enumerate().take(10) {
         value |= u64::from(byte & 0x7f).checked_shl(u32::try_from(index * 7).ok()?)?;

@@ -74,10 +74,13 @@ const BEFORE_WORDS: [(&str, &str, usize); 4] = [
 fn without_builds(text: &str) -> String {
     let mut clean = text.to_owned();
     for (before, name, longest) in BEFORE_WORDS {
-        let Some(at) = clean.find(before).map(|at| at + before.len()) else { continue };
-        let length =
-            clean[at..].bytes().take(longest).take_while(|byte| byte.is_ascii_graphic() && *byte != b'"').count();
-        clean.replace_range(at..at + length, name);
+        let mut from = 0;
+        while let Some(at) = clean[from..].find(before).map(|at| from + at + before.len()) {
+            let rest = clean[at..].bytes().take(longest);
+            let length = rest.take_while(|byte| byte.is_ascii_graphic() && *byte != b'"').count();
+            clean.replace_range(at..at + length, name);
+            from = at + name.len();
+        }
     }
     clean
 }
@@ -96,6 +99,26 @@ fn varying(text: &str) -> Option<(usize, &'static str)> {
     }
     let length = text.bytes().take(31).position(|byte| byte == b'Z').filter(|end| *end >= 19)? + 1;
     text.get(..length).and_then(time).map(|name| (length, name))
+}
+
+/// Whether a text is an address of the range that services have here (`10.96.0.0/12`).
+fn is_of_services(text: &str) -> bool {
+    text.parse::<std::net::Ipv4Addr>().is_ok_and(|address| matches!(address.octets(), [10, 96..=111, ..]))
+}
+
+/// A text without the addresses that a server draws for services.
+pub(in crate::suites::oracle) fn without_drawn(text: &str) -> String {
+    let is_part = |character: char| character.is_ascii_digit() || character == '.';
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(is_part) {
+        clean.push_str(&rest[..start]);
+        let length = rest[start..].find(|character| !is_part(character)).unwrap_or(rest.len() - start);
+        let word = &rest[start..start + length];
+        clean.push_str(if is_of_services(word) { "<address>" } else { word });
+        rest = &rest[start + length..];
+    }
+    clean + rest
 }
 
 /// `3s`, `2m10s`: an age that a table shows.
@@ -127,9 +150,21 @@ mod tests {
                 "no kind \"A1\" in scheme \"<scheme>\"",
             ),
             ("kube-api-access-x2b4z".to_owned(), "kube-api-access-<5>"),
+            ("\"kube-api-access-x2b4z\", kube-api-access-ab2de".into(), "\"kube-api-access-<5>\", kube-api-access-<5>"),
             ("Too large resource version: 9, current: 345".to_owned(), "Too large resource version: 9, current: <rv>"),
         ] {
             assert_eq!(without_varying(&text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_services_are_drawn() {
+        for (text, expected) in [
+            ("10.96.0.10", "<address>"),
+            ("ip \"10.111.255.1\", 1.5", "ip \"<address>\", 1.5"),
+            ("10.112.0.1 10.1.2.3 110.96.0.1 10.96.0.1.", "10.112.0.1 10.1.2.3 110.96.0.1 10.96.0.1."),
+        ] {
+            assert_eq!(without_drawn(text), expected);
         }
     }
 

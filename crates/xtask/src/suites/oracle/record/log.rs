@@ -6,6 +6,9 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::super::metadata;
+use super::super::normal::MAGIC;
+
 /// A request as the client made it.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -32,7 +35,7 @@ impl Log {
     }
 
     pub(super) fn end(&mut self, index: usize, body: &[u8]) {
-        if let Ok(answer) = serde_json::from_slice(body) {
+        if let Some(answer) = metadata::tree(body) {
             self.answers.insert(index, answer);
         }
     }
@@ -41,12 +44,14 @@ impl Log {
         self.entries.len()
     }
 
-    /// The steps of a file of the corpus. Discovery that is only repeated is left out.
+    /// The steps of a file of the corpus. Discovery that is only repeated is left out, and so is what goes on from a time
+    /// before the client came: what is told of it depends on what others did with the server.
     pub(super) fn steps(&self, namespace: &str) -> Vec<Value> {
         let (mut seen, mut used, mut drafts) = (Seen::new(), BTreeMap::new(), Vec::new());
         let mut asked = std::collections::BTreeSet::new();
         for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !is_ours(&entry.path)) {
-            if !is_discovery(&entry.path) || asked.insert((&entry.path, entry.header("accept"))) {
+            let again = is_discovery(&entry.path) && !asked.insert((&entry.path, entry.header("accept")));
+            if !again && !is_forgotten(&entry.path, &seen) {
                 let draft = Draft::new(entry, namespace, &seen, &mut used);
                 drafts.push((index, draft));
             }
@@ -84,7 +89,7 @@ impl Draft {
                 places.tree(&mut value, "");
                 value
             }
-            Err(_) if entry.body.starts_with(b"k8s\0") => json!({"$base64": BASE64.encode(&entry.body)}),
+            Err(_) if entry.body.starts_with(MAGIC) => json!({"$base64": BASE64.encode(&entry.body)}),
             Err(_) => match std::str::from_utf8(&entry.body) {
                 Ok(text) => Value::String(text.replace(namespace, "${ns}")),
                 Err(_) => json!({"$base64": BASE64.encode(&entry.body)}),
@@ -119,6 +124,12 @@ impl Places<'_> {
         Some(format!("${{a{index}:{pointer}}}"))
     }
 
+    /// A revision that was told in the stream of a watch only is that of the last answer before it.
+    fn revision(&mut self, value: &str) -> String {
+        let known = value.parse().ok().and_then(|revision| revision_before(revision, self.seen));
+        known.and_then(|known| self.place(&known.to_string())).unwrap_or_else(|| value.to_owned())
+    }
+
     /// Segments and parameters that are known values; a watch is asked to end soon.
     fn path(&mut self, path: &str) -> String {
         let (bare, query) = path.split_once('?').unwrap_or((path, ""));
@@ -137,9 +148,9 @@ impl Places<'_> {
 
     fn pair(&mut self, pair: &str) -> String {
         match pair.split_once('=') {
-            Some((key @ ("resourceVersion" | "continue"), value)) => {
-                let value = self.place(value).unwrap_or_else(|| value.to_owned());
-                format!("{key}={value}")
+            Some(("resourceVersion", value)) => format!("resourceVersion={}", self.revision(value)),
+            Some(("continue", value)) => {
+                format!("continue={}", self.place(value).unwrap_or_else(|| value.to_owned()))
             }
             Some((key, value)) => format!("{key}={}", value.replace(self.namespace, "${ns}")),
             None => pair.to_owned(),
@@ -190,6 +201,19 @@ fn remember(index: usize, answer: &Value, seen: &mut Seen) {
     }
 }
 
+/// The newest revision of an answer that is not newer than this one.
+fn revision_before(revision: u64, seen: &Seen) -> Option<u64> {
+    let known = seen.keys().filter_map(|known| known.parse().ok());
+    known.filter(|known| *known <= revision).max()
+}
+
+/// Whether it goes on from a revision before that of the first answer.
+fn is_forgotten(path: &str, seen: &Seen) -> bool {
+    let mut parameters = path.split_once('?').map_or("", |(_, query)| query).split('&');
+    let revision = parameters.find_map(|pair| pair.strip_prefix("resourceVersion=")?.parse().ok());
+    revision.is_some_and(|revision: u64| revision > 0 && revision_before(revision, seen).is_none())
+}
+
 /// Of groups that kube-apiserver does not serve.
 fn is_ours(path: &str) -> bool {
     ["/apis/portolan.dev/", "/apis/tenancy.kcp.io/", "/apis/core.kcp.io/"].iter().any(|group| path.starts_with(group))
@@ -236,6 +260,23 @@ mod tests {
                 ]},
             ])
         );
+    }
+
+    #[test]
+    fn a_revision_of_a_stream_is_that_of_the_answer_before() {
+        let mut log = Log::default();
+        let made = log.begin(entry("POST", "/api/v1/namespaces/space/pods", "{}"));
+        log.end(made, br#"{"metadata":{"uid":"u-1","resourceVersion":"7"}}"#);
+        for revision in [0, 6, 9] {
+            log.begin(entry("GET", &format!("/api/v1/namespaces/space/pods?resourceVersion={revision}"), ""));
+        }
+        let paths: Vec<Value> = log
+            .steps("space")
+            .iter()
+            .map(|step| step.as_object().unwrap().values().next().unwrap()[0].clone())
+            .collect();
+        let path = |revision: &str| format!("GET /api/v1/namespaces/${{ns}}/pods?resourceVersion={revision}");
+        assert_eq!(paths[1..], [path("0"), path("${a0:/metadata/resourceVersion}")]);
     }
 
     #[test]

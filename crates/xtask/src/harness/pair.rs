@@ -1,0 +1,67 @@
+//! Two servers on one etcd, of which one is killed and started again for as long as the other one is tested.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+
+use super::etcd::Etcd;
+use super::portolan::Portolan;
+use super::tools::Tools;
+
+/// How long the victim stays dead.
+const DEAD: Duration = Duration::from_millis(500);
+/// How long it then serves.
+const ALIVE: Duration = Duration::from_secs(2);
+
+/// Everything but the server that is tested. Dropping it stops it.
+pub(crate) struct Pair {
+    victim: Portolan,
+    _etcd: Etcd,
+}
+
+impl Pair {
+    /// Starts both, with the same further flags; the second is the server to test.
+    pub(crate) fn start(program: &Path, tools: &Tools, dir: &Path, flags: &[&str]) -> Result<(Self, Portolan)> {
+        let etcd = Etcd::start(tools, &dir.join("etcd"))?;
+        let endpoints = format!("--etcd-endpoints={}", etcd.url());
+        let flags: Vec<&str> = ["--store=etcd", &endpoints].into_iter().chain(flags.iter().copied()).collect();
+        let victim = Portolan::start_with(program, tools, &dir.join("victim"), &flags)?;
+        let server = Portolan::start_with(program, tools, &dir.join("server"), &flags)?;
+        Ok((Self { victim, _etcd: etcd }, server))
+    }
+
+    /// Does `work` while the victim is killed again and again; how often it was, unless it did not come back once.
+    pub(crate) fn while_one_is_killed<T>(&mut self, work: impl FnOnce() -> T) -> (T, Result<usize>) {
+        let (victim, over) = (&mut self.victim, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let killing = scope.spawn(|| kill_until(victim, &over));
+            let ending = Ending(&over);
+            let done = work();
+            drop(ending);
+            (done, killing.join().unwrap_or_else(|_| Err(anyhow!("the killer panicked"))))
+        })
+    }
+}
+
+/// Ends the killing also when the work panics: the scope would wait for it for ever.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn kill_until(victim: &mut Portolan, over: &AtomicBool) -> Result<usize> {
+    let mut kills = 0;
+    while !over.load(Ordering::Acquire) {
+        victim.kill()?;
+        std::thread::sleep(DEAD);
+        victim.restart()?;
+        kills += 1;
+        std::thread::sleep(ALIVE);
+    }
+    Ok(kills)
+}

@@ -1,0 +1,315 @@
+//! cert-manager as it is released: controller, webhook and CA injector, installed by its own chart, each as the service
+//! account that the chart makes for it. What it has to do is said by its own published end-to-end tests: all of them that
+//! need no pod to serve, run by the program that its project runs them with.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::Stage;
+use super::ginkgo::Specs;
+use crate::harness::go;
+use crate::harness::kubectl::Kubectl;
+use crate::harness::poll;
+use crate::harness::ports::free_port;
+use crate::harness::process::{self, Process};
+use crate::report::Report;
+
+const NAMESPACE: &str = "cert-manager";
+const RELEASE: &str = "cert-manager";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// As long as all of its tests together may take, and a while longer for the report of what did not end.
+const LIMIT: Duration = Duration::from_secs(1200);
+const REPORTED: Duration = Duration::from_secs(60);
+/// Of its cases at least so many run.
+const CASES: usize = 191;
+
+/// As its own tests run it, less what needs the kinds of the Gateway API.
+const GATES: &str = "AdditionalCertificateOutputFormats=true,ExperimentalCertificateSigningRequestControllers=true,\
+                     LiteralCertificateSubject=true";
+/// Its tests that are left out.
+const LEFT_OUT: [&str; 5] = [
+    // They want servers in pods or on the internet: ACME servers, Vault, Venafi, an issuer of another project.
+    "ACME|Vault|Venafi|External|Gateway|Ingress",
+    // They compare with certificates that have ended in 2023.
+    "when the CA is (an issuer|a second level issuer)",
+    // It wants the administrator to be called as that of kubeadm.
+    "should appropriately create set UserInfo of CertificateRequests, and reject changes",
+    // They use one Secret of the namespace cert-manager, as another case does at the same time: each undoes the other's.
+    "CertificateSigningRequests SelfSigned Secret ClusterIssuer: private key Secret is updated",
+    // The same 41 cases with each kind of issuer: one will do, for it takes minutes.
+    "with issuer type (SelfSigned|CA ClusterIssuer)",
+];
+/// At once: most of the time they wait.
+const PROCESSES: usize = 16;
+
+/// A certificate of a chain: an issuer that signs itself, its certificate, an issuer by that, and a certificate of that.
+const CHAIN: &str = r#"
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: itself}
+spec: {selfSigned: {}}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: authority}
+spec: {isCA: true, commonName: harbour, secretName: authority, issuerRef: {name: itself}}
+---
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: authority}
+spec: {ca: {secretName: authority}}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: quay}
+spec: {dnsNames: [quay.harbour.test], secretName: quay, issuerRef: {name: authority}}
+"#;
+
+/// Right by its schema; its webhook knows better.
+const WRONG: &str = r#"{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: wrong},
+    spec: {secretName: wrong, issuerRef: {name: itself}}}"#;
+
+/// kubectl in the namespace that the checks here work in, and the programs.
+struct Harbour {
+    kubectl: Kubectl,
+    programs: Vec<Process>,
+}
+
+type Check = (&'static str, fn(&Harbour) -> Result<()>);
+
+const CHECKS: [Check; 4] = [
+    ("a chain of issuers and certificates becomes ready, each with its Secret", issues),
+    ("a certificate that only its webhook can judge is refused", refuses),
+    ("a certificate is renewed when its Secret goes, and when somebody asks for it", renews),
+    ("newer definitions are applied over its own, and it works on", upgrades),
+];
+
+/// Runs all checks in order. Each builds on those before it.
+pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
+    let mut harbour = None;
+    let ready = report.check("cert-manager: its chart is installed, and its programs start", || {
+        harbour = Some(launch(stage)?);
+        Ok(())
+    });
+    let Some(harbour) = harbour.filter(|_| ready) else { return };
+    if report.check("cert-manager: its own certificate is in the configuration of its webhooks", || serves(&harbour)) {
+        published(report, stage, &harbour);
+        for (name, check) in CHECKS {
+            report.check(&format!("cert-manager: {name}"), || check(&harbour).with_context(|| harbour.logs()));
+        }
+    }
+    report.check("cert-manager: it ends when it is told to, and goes with its chart", || ends(stage, harbour));
+}
+
+fn launch(stage: &Stage<'_>) -> Result<Harbour> {
+    let port = free_port()?;
+    let chart = stage.clients.operators().cert_manager("chart");
+    // Its programs run here and not in pods: pods of its Deployments would be others, in nobody's way.
+    let values = format!(
+        "replicaCount=0,webhook.replicaCount=0,cainjector.replicaCount=0,startupapicheck.enabled=false,\
+         global.leaderElection.namespace={NAMESPACE},webhook.url.host=localhost:{port}"
+    );
+    helm(stage, &["install", RELEASE, go::text(&chart)?, "--create-namespace", "--set", &values])?;
+    stage.kubectl.run("wait crd --all --for=condition=Established --timeout=60s")?;
+    stage.kubectl.run("create namespace harbour")?;
+    let gates = format!("--feature-gates={GATES}");
+    let leads = format!("--leader-election-namespace={NAMESPACE}");
+    let programs = [
+        (
+            "controller",
+            "cert-manager",
+            vec![
+                leads.clone(),
+                gates.clone(),
+                format!("--cluster-resource-namespace={NAMESPACE}"),
+                format!("--metrics-listen-address=127.0.0.1:{}", free_port()?),
+            ],
+        ),
+        (
+            "webhook",
+            "cert-manager-webhook",
+            vec![
+                gates,
+                format!("--secure-port={port}"),
+                format!("--healthz-port={}", free_port()?),
+                format!("--dynamic-serving-ca-secret-namespace={NAMESPACE}"),
+                "--dynamic-serving-ca-secret-name=cert-manager-webhook-ca".to_owned(),
+                "--dynamic-serving-dns-names=localhost".to_owned(),
+            ],
+        ),
+        ("cainjector", "cert-manager-cainjector", vec![leads]),
+    ];
+    let programs = programs.into_iter().map(|(name, account, flags)| spawn(stage, name, account, flags));
+    Ok(Harbour { programs: programs.collect::<Result<_>>()?, kubectl: stage.kubectl.in_namespace("harbour") })
+}
+
+/// Starts one of its programs as the service account that its chart made for it.
+fn spawn(stage: &Stage<'_>, name: &str, account: &str, flags: Vec<String>) -> Result<Process> {
+    let token = stage.kubectl.in_namespace(NAMESPACE).run(&format!("create token {account} --duration=1h"))?;
+    let config = stage.kubectl.config().with_token(token.trim());
+    let config = config.write(&stage.dir.join(format!("{account}-account.kubeconfig")))?;
+    let program = stage.clients.operators().cert_manager(name);
+    Process::spawn(
+        account,
+        &program,
+        [format!("--kubeconfig={}", config.display())].into_iter().chain(flags),
+        stage.dir,
+    )
+}
+
+fn helm(stage: &Stage<'_>, args: &[&str]) -> Result<String> {
+    let mut command = Command::new(stage.clients.helm());
+    command.args(args).args(["--namespace", NAMESPACE]);
+    command.env("KUBECONFIG", stage.kubectl.kubeconfig_file()).env("HOME", stage.dir);
+    let ended = process::run(&mut command, "", PATIENCE)?;
+    ensure!(ended.status.success(), "helm {args:?}: {}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+    Ok(ended.stdout)
+}
+
+/// Its own end-to-end tests, each group of them a check.
+fn published(report: &mut Report, stage: &Stage<'_>, harbour: &Harbour) {
+    let mut specs = None;
+    report.check("cert-manager: its own end-to-end tests run to their end", || {
+        specs = Some(run_published(stage)?);
+        Ok(())
+    });
+    for group in specs.iter().flat_map(Specs::groups) {
+        let outcome = group.outcome().with_context(|| harbour.logs());
+        report.record(
+            &format!("cert-manager's own tests: {}, {} cases", group.name, group.ran),
+            group.seconds,
+            outcome,
+        );
+    }
+}
+
+fn run_published(stage: &Stage<'_>) -> Result<Specs> {
+    let operators = stage.clients.operators();
+    let told = stage.dir.join("cert-manager-tests.json");
+    let mut command = Command::new(operators.cert_manager("ginkgo"));
+    command
+        .args([format!("--procs={PROCESSES}"), format!("--timeout={}s", LIMIT.as_secs()), "--no-color".to_owned()])
+        .args(LEFT_OUT.map(|cases| format!("--skip={cases}")))
+        .args(["--output-dir", go::text(stage.dir)?, "--json-report", "cert-manager-tests.json"])
+        .arg(operators.cert_manager("e2e.test"))
+        .args(["--", "--repo-root", go::text(stage.dir)?, "--feature-gates", GATES])
+        .env("KUBECONFIG", stage.kubectl.kubeconfig_file())
+        .env("HOME", stage.dir)
+        .current_dir(stage.dir);
+    let ended = process::run(&mut command, "", LIMIT + REPORTED)?;
+    let report = std::fs::read(&told).with_context(|| format!("no report: {}\n{}", ended.stdout, ended.stderr))?;
+    Specs::read(&serde_json::from_slice::<Value>(&report)?, CASES)
+}
+
+impl Harbour {
+    fn check_alive(&self) -> Result<()> {
+        self.programs.iter().try_for_each(Process::check_alive)
+    }
+
+    fn logs(&self) -> String {
+        self.programs.iter().map(Process::log_tail).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Waits until a JSONPath of an object is something that is as wanted.
+    fn becomes(&self, object: &str, path: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
+        poll::until(&format!("{object} {path}"), PATIENCE, || {
+            self.check_alive()?;
+            let found = self.kubectl.run_args(&["get", object, "-o", &format!("jsonpath={path}")])?;
+            ensure!(wanted(&found), "it is {found:?}");
+            Ok(found)
+        })
+    }
+
+    fn ready(&self, object: &str) -> Result<String> {
+        self.becomes(object, "{.status.conditions[?(@.type==\"Ready\")].status}", |found| found == "True")
+    }
+}
+
+fn serves(harbour: &Harbour) -> Result<()> {
+    for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
+        let object = format!("{kind}/cert-manager-webhook");
+        harbour.becomes(&object, "{.webhooks[0].clientConfig.caBundle}", |found| !found.is_empty())?;
+    }
+    poll::until("its webhooks answer", PATIENCE, || {
+        harbour.check_alive()?;
+        harbour.kubectl.run_with("create --dry-run=server -f -", CHAIN).map(drop)
+    })
+}
+
+fn issues(harbour: &Harbour) -> Result<()> {
+    harbour.kubectl.run_with("apply -f -", CHAIN)?;
+    for object in ["issuer/itself", "certificate/authority", "issuer/authority", "certificate/quay"] {
+        harbour.ready(object)?;
+    }
+    let authority = harbour.becomes("secret/authority", "{.data.tls\\.crt}", |found| !found.is_empty())?;
+    harbour.becomes("secret/quay", "{.data.ca\\.crt}", |found| found == authority)?;
+    let table = harbour.kubectl.run("get certificate quay")?;
+    let words: Vec<&str> = table.split_whitespace().collect();
+    ensure!(words.starts_with(&["NAME", "READY", "SECRET", "AGE", "quay", "True", "quay"]), "{table}");
+    Ok(())
+}
+
+fn refuses(harbour: &Harbour) -> Result<()> {
+    let said = harbour.kubectl.call("apply -f -", WRONG)?.to_string();
+    let expected = "admission webhook \"webhook.cert-manager.io\" denied the request: spec: Invalid value: \"\": at least \
+                    one of commonName, dnsNames, uris ipAddresses, or emailAddresses must be set";
+    ensure!(said.contains(expected), "{said}");
+    Ok(())
+}
+
+fn renews(harbour: &Harbour) -> Result<()> {
+    let certificate = "{.data.tls\\.crt}";
+    let first = harbour.becomes("secret/quay", certificate, |found| !found.is_empty())?;
+    harbour.kubectl.run("delete secret quay")?;
+    poll::until("there is another Secret", PATIENCE, || {
+        let found = harbour.kubectl.run_args(&["get", "secret/quay", "-o", &format!("jsonpath={certificate}")])?;
+        ensure!(!found.is_empty() && found != first, "it is {found:?}");
+        Ok(())
+    })?;
+    // The Secret is written before the certificate says so, and whoever asks in between is not heard.
+    harbour.becomes("certificate/quay", "{.status.revision}", |found| found == "2")?;
+    harbour.ready("certificate/quay")?;
+    let second = harbour.becomes("secret/quay", certificate, |found| !found.is_empty())?;
+    // What `cmctl renew` writes.
+    let asked = r#"{"status": {"conditions": [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
+        "message": "asked for"}]}}"#;
+    harbour.kubectl.run_args(&["patch", "certificate/quay", "--subresource=status", "--type=merge", "-p", asked])?;
+    harbour.becomes("secret/quay", certificate, |found| !found.is_empty() && found != second)?;
+    harbour.becomes("certificate/quay", "{.status.revision}", |found| found == "3")?;
+    harbour.ready("certificate/quay").map(drop)
+}
+
+/// The definitions of a release that is years newer, as Go keeps them.
+fn upgrades(harbour: &Harbour) -> Result<()> {
+    let newer = go::fetched("github.com/cert-manager/cert-manager@v1.21.2")?.join("deploy/crds");
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", go::text(&newer)?];
+    harbour.kubectl.within(PATIENCE).run_args(&apply)?;
+    harbour.kubectl.run("wait crd --all --for=condition=Established --timeout=60s")?;
+    harbour.ready("certificate/quay")?;
+    harbour.kubectl.run("delete secret quay")?;
+    harbour.becomes("certificate/quay", "{.status.revision}", |found| found == "4")?;
+    harbour.ready("certificate/quay").map(drop)
+}
+
+fn ends(stage: &Stage<'_>, harbour: Harbour) -> Result<()> {
+    harbour.kubectl.within(PATIENCE).run("delete certificates,issuers --all --timeout=50s")?;
+    poll::until("what it made goes with its certificates", PATIENCE, || {
+        let left = harbour.kubectl.run("get certificaterequests,orders,challenges -o name --ignore-not-found")?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })?;
+    harbour.programs.iter().try_for_each(Process::terminate)?;
+    helm(stage, &["uninstall", RELEASE, "--wait"])?;
+    let kubectl = stage.kubectl.within(PATIENCE * 2);
+    let definitions = kubectl.run("get crd -o name")?;
+    ensure!(!definitions.contains("cert-manager"), "{definitions}");
+    let roles = kubectl.run(
+        "get clusterroles,clusterrolebindings,validatingwebhookconfigurations,\
+                             mutatingwebhookconfigurations -l app.kubernetes.io/instance=cert-manager -o name",
+    )?;
+    ensure!(roles.is_empty(), "{roles}");
+    kubectl.run(&format!("delete namespace harbour {NAMESPACE} --timeout=110s")).map(drop)
+}
