@@ -1,5 +1,6 @@
 //! Counts anew what the objects of a namespace use of its quotas. What is made through the API is charged as it is written;
-//! here is found what else becomes of objects: that they go, end, or are made by loops.
+//! here is found what else becomes of objects: that they go, end, or are made by loops. Pods of templates are charged as what has
+//! the template is placed; the pods that physical clusters make of it are not counted again.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -11,8 +12,11 @@ use portolan_machinery::{
     kinds::Kind,
     quota::{Tally, amounts, count_name, is_counted, is_plain, list},
 };
-use portolan_store::{Change, Event, RangeRequest, RangeScope};
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, Record, object};
+use portolan_store::{Change, Event, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_types::{
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, Record, annotations, object,
+    placement::{ChargedPods, GROUP},
+};
 use serde_json::Value;
 
 use crate::{
@@ -67,33 +71,61 @@ impl Quotas {
     /// Whether an update can make a difference. A quota is written with everything that is charged to it, which does not.
     fn matters(&self, event: &Event) -> bool {
         let resource = &event.key.resource;
-        if *resource != self.kind.group_resource() {
+        let is_quota = *resource == self.kind.group_resource();
+        if !is_quota && *resource != placements() {
             return resource.group.is_empty() && CHANGING.contains(&&*resource.resource);
         }
         let tree = |record: &Record| record.to_value(event.revision).ok();
         let (new, old) = (tree(&event.record), event.previous.as_deref().and_then(tree));
         let part =
             |quota: &Option<Value>, pointer: &str| quota.as_ref().and_then(|quota| quota.pointer(pointer).cloned());
-        ["/spec", "/status/hard"].iter().any(|pointer| part(&new, pointer) != part(&old, pointer))
+        let parts: &[&str] = if is_quota { &["/spec", "/status/hard"] } else { &["/status/pods"] };
+        parts.iter().any(|pointer| part(&new, pointer) != part(&old, pointer))
     }
 
     async fn count(
         &self,
-        (cluster, namespace): &Namespace,
+        namespace: &Namespace,
         resource: &GroupResource,
         tallies: &mut [Tally<'_>],
     ) -> Result<(), PlaneError> {
         if !tallies.iter().any(|tally| tally.wants(resource)) {
             return Ok(());
         }
+        self.each(namespace, resource, |stored| {
+            let object = if is_plain(resource) { Value::Null } else { stored.to_value()? };
+            if !is_charged_above(resource, &object) {
+                tallies.iter_mut().for_each(|tally| tally.count(resource, &object));
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Counts the pods of what is placed, as placements tell of them.
+    async fn count_placed(&self, namespace: &Namespace, tallies: &mut [Tally<'_>]) -> Result<(), PlaneError> {
+        if !tallies.iter().any(|tally| tally.wants(&GroupResource::new("", "pods"))) {
+            return Ok(());
+        }
+        self.each(namespace, &placements(), |stored| {
+            let charged = pods_of(&stored.to_value()?);
+            charged.iter().for_each(|pods| tallies.iter_mut().for_each(|tally| tally.count_pods(pods)));
+            Ok(())
+        })
+        .await
+    }
+
+    async fn each(
+        &self,
+        (cluster, namespace): &Namespace,
+        resource: &GroupResource,
+        mut take: impl FnMut(&StoredObject) -> Result<(), StoreError> + Send,
+    ) -> Result<(), PlaneError> {
         let scope = RangeScope::Namespace(*cluster, resource.clone(), namespace.clone());
         let mut next = Some(RangeRequest::slices(scope));
         while let Some(request) = next {
             let page = self.plane.store().range(request.clone()).await?;
-            for stored in &page.objects {
-                let object = if is_plain(resource) { Value::Null } else { stored.to_value()? };
-                tallies.iter_mut().for_each(|tally| tally.count(resource, &object));
-            }
+            page.objects.iter().try_for_each(&mut take)?;
             next = request.next(&page);
         }
         Ok(())
@@ -122,6 +154,25 @@ impl Quotas {
         self.plane.change(self.kind, &quota.key, change).await?;
         Ok(is_current)
     }
+}
+
+fn placements() -> GroupResource {
+    GroupResource::new(GROUP, "placements")
+}
+
+/// The pods that a `Placement` tells are charged.
+fn pods_of(placement: &Value) -> Option<ChargedPods> {
+    serde_json::from_value(placement.pointer("/status/pods")?.clone()).ok()
+}
+
+/// Whether a pod shows what a physical cluster made of a template: the template is counted, wherever its pods are.
+fn is_charged_above(resource: &GroupResource, object: &Value) -> bool {
+    let is_pod = resource.group.is_empty() && *resource.resource == *"pods";
+    if !is_pod || object::label(object, annotations::PROJECTED_FROM).is_none() {
+        return false;
+    }
+    let kind = object::controller_of(object).and_then(|owner| owner.get("kind")).and_then(Value::as_str);
+    matches!(kind, Some("ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController"))
 }
 
 /// A custom resource in `count/<plural>.<group>`; groups of Kubernetes' own have been looked up.
@@ -181,6 +232,7 @@ impl Controller for Quotas {
             for resource in self.resources(&quotas) {
                 self.count(namespace, &resource, &mut tallies).await?;
             }
+            self.count_placed(namespace, &mut tallies).await?;
             let untold = quotas.iter().any(|quota| names_custom(&quota.object));
             let mut all_written = true;
             for (quota, tally) in quotas.iter().zip(tallies) {

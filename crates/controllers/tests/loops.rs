@@ -456,6 +456,39 @@ async fn quotas_follow_what_becomes_of_objects() {
 }
 
 #[tokio::test]
+async fn what_is_placed_counts_by_its_template_and_not_by_its_pods() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let quota = f
+        .create(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"},
+            "spec": {"hard": {"pods": "9", "requests.cpu": "4"}}}))
+        .await;
+    let used = |pods: &str, cpu: &str| {
+        let wanted = json!({"pods": pods, "requests.cpu": cpu});
+        move |quota: Option<&Value>| quota.is_some_and(|quota| quota["status"]["used"] == wanted)
+    };
+    f.until("usage is known", &quota, used("0", "0")).await;
+    let placement = f
+        .create(json!({"apiVersion": "portolan.dev/v1alpha1", "kind": "Placement",
+            "metadata": {"name": "deployments.apps-web", "namespace": "shop"},
+            "spec": {"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u"}},
+            "status": {"pods": {"count": 3, "each": {"pods": "1", "requests.cpu": "200m"}}}}))
+        .await;
+    f.until("the template counts", &quota, used("3", "600m")).await;
+    let pod = |name: &str, owner: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop",
+            "labels": {"portolan.dev/cluster": "east"},
+            "ownerReferences": [{"apiVersion": "x/v1", "kind": owner, "name": "o", "uid": "o", "controller": true}]},
+            "spec": {"containers": [{"name": "a", "image": "a"}]}})
+    };
+    f.create(pod("of-the-template", "ReplicaSet")).await;
+    f.create(pod("of-an-operator", "Database")).await;
+    f.until("what an operator below made counts by itself", &quota, used("4", "600m")).await;
+    f.delete(&placement, Propagation::Background).await;
+    f.until("what is placed no more does not", &quota, used("1", "0")).await;
+}
+
+#[tokio::test]
 async fn claims_stay_until_no_pod_uses_them() {
     let f = Fixture::start();
     f.create(namespace("shop")).await;

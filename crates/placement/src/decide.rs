@@ -72,6 +72,17 @@ pub enum Outcome {
     Stopped,
     /// It has ended, and has no copy any more: what became of it is kept above.
     Finished,
+    /// Its pods are not let in, so no copy of it is made, and none is changed.
+    Refused(Refusal),
+}
+
+/// Why the pods of an object are not let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// One word: `AdmissionRefused` or `QuotaExceeded`.
+    pub reason: &'static str,
+    /// The sentence that the API answers with.
+    pub message: String,
 }
 
 /// Where an object should be.
@@ -103,6 +114,12 @@ impl Decision {
         matches!(self.outcome, Outcome::Stopped | Outcome::Finished)
     }
 
+    /// The same when its pods are not let in: nothing comes, and what is there stays as it is.
+    #[must_use]
+    pub fn refused(self, refusal: Refusal) -> Self {
+        Self { chosen: Vec::new(), outcome: Outcome::Refused(refusal), ..self }
+    }
+
     /// How many physical clusters were left out, by reason.
     pub fn counts(&self) -> BTreeMap<Reason, u32> {
         let mut counts = BTreeMap::new();
@@ -118,6 +135,7 @@ impl Decision {
             Outcome::Partly(what) => format!("placed on {} {}; {what}", names.join(","), self.by),
             Outcome::Stopped => format!("kept from running {}", self.by),
             Outcome::Finished => "it has ended, and its copy is not kept any more".into(),
+            Outcome::Refused(refusal) => refusal.message.clone(),
             Outcome::Unplaced if self.rejected.is_empty() => "no physical cluster is in reach".into(),
             Outcome::Unplaced => {
                 let counts: Vec<_> = self.counts().iter().map(|(r, n)| format!("{n} {}", r.phrase())).collect();

@@ -16,13 +16,14 @@ mod references;
 mod report;
 mod role;
 mod select;
+mod template;
 mod transition;
 mod workload;
 
 #[cfg(test)]
 mod fixtures;
 
-pub use decide::{Chosen, Decision, Outcome, Question, Rejected, place};
+pub use decide::{Chosen, Decision, Outcome, Question, Refusal, Rejected, place};
 pub use divide::{Share, divide};
 pub use explain::{ClusterTrace, Explanation, PolicyTrace, Verdict, explain};
 pub use facts::{ClusterFacts, ClusterInfo, Readiness, TaintFact};
@@ -31,7 +32,8 @@ pub use overrides::with_overrides;
 pub use policy::{LeveledPolicy, Policy};
 pub use reason::Reason;
 pub use references::References;
-pub use report::{About, Report, copy_statuses, placement_object};
+pub use report::{About, Admitted, Report, copy_statuses, placement_object};
 pub use role::{Role, is_made_by_hand, is_workload_kind, role_of};
+pub use template::{WouldBePod, has_template, wanted_pods};
 pub use transition::{Demand, Health, Step, follow, transition};
 pub use workload::{Moves, Pin, PinOn, Workload, contribution};

@@ -3,8 +3,8 @@
 use portolan_types::{
     Uid, object,
     placement::{
-        Condition, GROUP, ObjectReference, Phase, PlacementCopyStatus, PlacementRecord, PlacementSpec, PlacementStatus,
-        Transition, VERSION,
+        ChargedPods, Condition, GROUP, ObjectReference, Phase, PlacementCopyStatus, PlacementRecord, PlacementSpec,
+        PlacementStatus, Transition, VERSION,
     },
 };
 use serde_json::{Value, json};
@@ -41,6 +41,27 @@ pub struct Report<'a> {
     pub step: &'a Step,
     /// The decision; `None` for an object that follows others.
     pub decision: Option<&'a Decision>,
+    /// What of the object has been let in.
+    pub admitted: &'a Admitted,
+}
+
+/// What of an object has been let in, in the words of a `Placement`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// The generation; `None` where no pods are made of a template, or none yet.
+    pub generation: Option<i64>,
+    /// What its pods are charged.
+    pub pods: Option<ChargedPods>,
+}
+
+impl Admitted {
+    /// As a `Placement` of the object with this uid says.
+    pub fn of(placement: Option<&Value>, uid: &str) -> Self {
+        let own = placement.filter(|p| p.pointer("/spec/object/uid").and_then(Value::as_str) == Some(uid));
+        let status = own.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
+        let status: PlacementStatus = serde_json::from_value(status).unwrap_or_default();
+        Self { generation: status.admitted_generation, pods: status.pods }
+    }
 }
 
 /// The `Placement` after a step. `current` is the one that is there; one about an object of another uid starts anew.
@@ -90,6 +111,8 @@ fn status_after(before: &PlacementStatus, about: &About, report: &Report) -> Pla
             .collect(),
         conditions: conditions(before, about, report),
         transitions: transitions(before, about, report),
+        admitted_generation: report.admitted.generation,
+        pods: report.admitted.pods.clone(),
     }
 }
 
@@ -137,7 +160,8 @@ fn conditions(before: &PlacementStatus, about: &About, report: &Report) -> Vec<C
 fn placed(report: &Report) -> (&'static str, &'static str, String) {
     let is_somewhere = report.step.record.active().next().is_some();
     // A copy that stays for lack of a better place is not where it should be.
-    let is_misplaced = report.decision.is_some_and(|decision| decision.outcome == Outcome::Unplaced);
+    let is_misplaced =
+        report.decision.is_some_and(|decision| matches!(decision.outcome, Outcome::Unplaced | Outcome::Refused(_)));
     let status = if is_somewhere && !is_misplaced { "True" } else { "False" };
     let Some(decision) = report.decision else {
         let reason = if is_somewhere { "Follows" } else { "NotNeeded" };
@@ -153,6 +177,7 @@ fn placed(report: &Report) -> (&'static str, &'static str, String) {
         Outcome::Unplaced => "NoClusterFits",
         Outcome::Stopped => "Stopped",
         Outcome::Finished => "Finished",
+        Outcome::Refused(refusal) => refusal.reason,
         Outcome::Placed | Outcome::Partly(_) if report.step.waiting.is_some() => "Moving",
         Outcome::Placed => "Placed",
         Outcome::Partly(_) => "PartlyPlaced",

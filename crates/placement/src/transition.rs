@@ -95,7 +95,10 @@ impl Walk<'_> {
             // Having nowhere else to go is no reason to leave.
             (false, false, true) if self.decision.chosen.is_empty() => {
                 let stays = self.names(|c| c.phase == Phase::Active);
-                self.waiting = Some(format!("stays on {stays} until a physical cluster fits"));
+                self.waiting = Some(match self.decision.outcome {
+                    Outcome::Refused(_) => format!("stays as it was on {stays}"),
+                    _ => format!("stays on {stays} until a physical cluster fits"),
+                });
             }
             (false, false, _) if self.workload.moves.one_at_a_time() => {
                 self.leave(&departing, "moved");

@@ -4,6 +4,7 @@ mod cli;
 mod control_plane;
 #[cfg(debug_assertions)]
 mod failpoints;
+mod gate;
 mod members;
 mod placements;
 mod plane_name;

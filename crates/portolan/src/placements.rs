@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::rights::Rights;
+use crate::{gate::Gate, rights::Rights};
 
 /// The scheduler to be: the API server's hooks are made before it, since it needs the server's directory.
 #[derive(Clone, Default)]
@@ -52,6 +52,7 @@ impl Placing {
             tree: Arc::new(Tree(api.clone())),
             rights: Arc::new(rights.clone()),
             kinds: Arc::new(Kinds(KindTable::builtin())),
+            gate: Some(Arc::new(Gate::new(api.clone()))),
         };
         let scheduler = self.0.get_or_init(|| Scheduler::new(parts)).clone();
         let (shutdown, roles) = (shutdown.clone(), roles.clone());

@@ -225,6 +225,7 @@ mod tests {
             tree: Arc::new(NoTree),
             rights: Arc::new(rights.clone()),
             kinds: Arc::new(BuiltinKinds),
+            gate: None,
         };
         let (running, scheduler) = (rights.clone(), Scheduler::new(parts));
         let task = tokio::spawn(async move { running.run(&scheduler).await });

@@ -1,7 +1,7 @@
 //! The one transaction of a step: the object with its record, the `Placement` that explains it, and an Event where a person
 //! should hear of it.
 
-use portolan_placement::{About, Decision, Report, Step, placement_object};
+use portolan_placement::{About, Admitted, Decision, Report, Step, placement_object};
 use portolan_store::{Expect, Transaction, Write};
 use portolan_types::{
     ObjectKey, Record, ResourceVersion, object,
@@ -25,11 +25,17 @@ pub(crate) struct Change<'a> {
     /// `None` for an object that follows others.
     pub(crate) decision: Option<&'a Decision>,
     pub(crate) placement: Option<&'a (Value, ResourceVersion)>,
+    /// What of it has been let in.
+    pub(crate) admitted: &'a Admitted,
 }
 
 impl Inner {
     /// Commits a step, or nothing when nothing differs.
-    pub(crate) async fn write(&self, change: &Change<'_>, more: Option<Write>) -> Result<(), SchedulerError> {
+    pub(crate) async fn write(
+        &self,
+        change: &Change<'_>,
+        more: impl IntoIterator<Item = Write>,
+    ) -> Result<(), SchedulerError> {
         let mut txn = Transaction::default();
         if change.step.cause.is_some() {
             let mut object = change.object.clone();
@@ -71,7 +77,8 @@ impl Inner {
             new_uid: self.seams.uid(),
             now,
         };
-        let report = Report { previous: change.previous, step: change.step, decision: change.decision };
+        let Change { previous, step, decision, admitted, .. } = *change;
+        let report = Report { previous, step, decision, admitted };
         placement_object(change.placement.map(|(value, _)| value), &about, &report)
     }
 }

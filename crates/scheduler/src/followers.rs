@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use portolan_placement::{Demand, Health, Moves, PinOn, References, Role, Step, follow, is_legal, with_overrides};
+use portolan_placement::{
+    Admitted, Demand, Health, Moves, PinOn, References, Role, Step, follow, is_legal, with_overrides,
+};
 use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, Uid,
@@ -246,6 +248,7 @@ impl Inner {
             step,
             decision: None,
             placement: gathered.placement.as_ref(),
+            admitted: &Admitted::default(),
         };
         self.write(&change, None).await
     }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
-    Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Role, Step, Workload, check_grounds,
-    contribution, is_made_by_hand, place, transition, with_overrides,
+    Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Refusal, Role, Step, Workload,
+    check_grounds, contribution, is_made_by_hand, place, transition, with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -197,11 +197,11 @@ impl Inner {
         }
     }
 
-    /// Decides, takes the next step towards it, and reserves what it takes.
+    /// Decides, takes the next step towards it, and reserves what it takes. When its pods are refused, that is the decision.
     ///
     /// # Errors
     /// `Illegal` when the step is not legal; it is never taken then.
-    pub(crate) fn plan(&self, gathered: &Gathered) -> Result<Planned, SchedulerError> {
+    pub(crate) fn plan(&self, gathered: &Gathered, refusal: Option<Refusal>) -> Result<Planned, SchedulerError> {
         let (workload, record) = (&gathered.workload, &gathered.record);
         let mut facts = self.facts();
         let policies = facts.policies(&gathered.reach, &gathered.namespace);
@@ -221,6 +221,9 @@ impl Inner {
         if workload.role == Role::Explicit && !selected {
             decision = no_longer_selected(decision);
         }
+        if let Some(refusal) = refusal {
+            decision = decision.refused(refusal);
+        }
         let up = clusters.iter().filter(|c| c.info.is_ready()).map(|c| c.info.uid.clone()).collect();
         let health = Health { ready: &ready, up: &up, gone: &gathered.gone, epoch: gathered.revision.get() };
         let step = transition(workload, record, &decision, &health);
@@ -230,6 +233,8 @@ impl Inner {
             .map_err(|step| SchedulerError::Illegal { key: Box::new(gathered.key.clone()), step })?;
         if step.record.clusters != record.clusters {
             facts.usage.reserve(&gathered.key, &contribution(workload, record), &contribution(workload, &step.record));
+        } else {
+            facts.usage.release(&gathered.key);
         }
         Ok(Planned { decision, step })
     }

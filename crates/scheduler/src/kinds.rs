@@ -46,6 +46,43 @@ pub(crate) static PLACEABLE: [Placeable; 17] = [
     follows("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
 ];
 
+/// A resource by which pods may be refused, beside namespaces and accounts.
+pub(crate) struct Cause {
+    group: &'static str,
+    resource: &'static str,
+}
+
+impl Cause {
+    pub(crate) fn resource(&self) -> GroupResource {
+        GroupResource::new(self.group, self.resource)
+    }
+}
+
+const fn cause(group: &'static str, resource: &'static str) -> Cause {
+    Cause { group, resource }
+}
+
+const POLICIES: &str = "admissionregistration.k8s.io";
+
+/// All of them. What policies and webhooks look at besides is nowhere told: after a while they are asked again.
+pub(crate) static CAUSES: [Cause; 10] = [
+    cause("", "resourcequotas"),
+    cause("", "limitranges"),
+    cause("scheduling.k8s.io", "priorityclasses"),
+    cause("node.k8s.io", "runtimeclasses"),
+    cause(POLICIES, "validatingadmissionpolicies"),
+    cause(POLICIES, "validatingadmissionpolicybindings"),
+    cause(POLICIES, "mutatingadmissionpolicies"),
+    cause(POLICIES, "mutatingadmissionpolicybindings"),
+    cause(POLICIES, "validatingwebhookconfigurations"),
+    cause(POLICIES, "mutatingwebhookconfigurations"),
+];
+
+/// Whether pods may be refused by objects of a resource.
+pub(crate) fn is_cause(resource: &GroupResource) -> bool {
+    CAUSES.iter().any(|cause| cause.group == &*resource.group && cause.resource == &*resource.resource)
+}
+
 /// Whether objects of a resource go where others go.
 pub(crate) fn is_follower(resource: &GroupResource) -> bool {
     PLACEABLE.iter().any(|p| p.follows && p.group == &*resource.group && p.resource == &*resource.resource)
@@ -70,6 +107,10 @@ pub(crate) fn policies() -> [GroupResource; 2] {
 
 pub(crate) fn namespaces() -> GroupResource {
     GroupResource::new("", "namespaces")
+}
+
+pub(crate) fn accounts() -> GroupResource {
+    GroupResource::new("", "serviceaccounts")
 }
 
 /// Where the default decision of a namespace is kept, among Portolan's own bookkeeping.

@@ -2,11 +2,13 @@
 //! writes the record and the `Placement` that explains it in one transaction.
 //!
 //! The decisions are made in `portolan-placement`; this crate reads facts and writes answers. It knows no HTTP and no kind
-//! table: where logical clusters stand in the tree, who may use what, and the resources of custom kinds come in by traits.
+//! table: where logical clusters stand in the tree, who may use what, the resources of custom kinds, and whether pods are let
+//! in come in by traits.
 //!
 //! Level-based: the queue holds keys, objects are read when their turn comes. One task per watched resource and a fixed
 //! number of workers; nothing per logical cluster. In memory are policies, physical clusters and sums of what is placed.
 
+mod admission;
 mod advice;
 mod commit;
 mod events;
@@ -30,5 +32,8 @@ mod seams;
 mod tests;
 
 pub use physical::FINALIZER;
+pub use portolan_placement::{Refusal, has_template};
 pub use scheduler::{Parts, Scheduler, SchedulerError};
-pub use seams::{BuiltinKinds, ClusterTree, KindCatalog, UseRights};
+pub use seams::{
+    AdmittedPod, BuiltinKinds, Charge, Charged, ClusterTree, KindCatalog, NotAdmitted, PodGate, UseRights,
+};

@@ -8,8 +8,9 @@ use portolan_types::{ObjectKey, Record, object, placement::PlacementRecord};
 use serde_json::json;
 
 use crate::{
+    admission::Passed,
     commit::Change,
-    gather::{Gathered, Planned, placement_key},
+    gather::{Gathered, Planned},
     kinds,
     queue::Task,
     scheduler::{Inner, SchedulerError},
@@ -19,7 +20,8 @@ impl Inner {
     /// Looks at an object and takes the next step, if there is one.
     pub(crate) async fn place_object(&self, key: &ObjectKey) -> Result<(), SchedulerError> {
         let Some((object, revision)) = self.objects.get_value(key).await? else {
-            return self.forget(&placement_key(key)).await;
+            self.refused.remove(key);
+            return self.forget_placement(key).await;
         };
         let record = PlacementRecord::of(&object).unwrap_or_default();
         if record.is_projected() {
@@ -35,7 +37,12 @@ impl Inner {
             return Ok(());
         }
         let Some(gathered) = self.gather(key, object, revision).await? else { return Ok(()) };
-        let planned = self.plan(&gathered)?;
+        let planned = self.plan(&gathered, None)?;
+        let passed = self.pass_gate(&gathered, planned).await;
+        if passed.is_err() {
+            self.facts().usage.release(key);
+        }
+        let Passed { planned, admitted, charged } = passed?;
         if let Some(seconds) = planned.decision.recheck_in {
             self.queue.tasks.add_after(Task::Object(key.clone()), Duration::from_secs(seconds.unsigned_abs()));
         }
@@ -52,8 +59,12 @@ impl Inner {
             step: &planned.step,
             decision: Some(&planned.decision),
             placement: gathered.placement.as_ref(),
+            admitted: &admitted,
         };
-        let committed = self.write(&change, home.map(|uids| self.keep_home(&gathered, uids))).await;
+        let (charges, turn) = charged.map(|charged| (charged.writes, charged.turn)).unzip();
+        let home = home.map(|uids| self.keep_home(&gathered, uids));
+        let committed = self.write(&change, charges.into_iter().flatten().chain(home)).await;
+        drop(turn);
         if committed.is_err() {
             self.facts().usage.release(key);
         }

@@ -75,7 +75,12 @@ impl Inner {
             self.observe_namespace(event);
         } else if *resource == kinds::placements() {
             self.observe_placement(event);
+        } else if kinds::is_cause(resource) {
+            self.observe_cause(event);
         } else if kinds::is_follower(resource) {
+            if event.key.resource == kinds::accounts() {
+                self.observe_cause(event);
+            }
             self.observe_follower(event);
         } else {
             self.observe_object(event);
@@ -131,6 +136,9 @@ impl Inner {
 
     fn observe_namespace(&self, event: &Event) {
         let Ok(namespace) = event.key.name.parse() else { return };
+        if event.previous.as_ref().is_some_and(|previous| previous.header.labels != event.record.header.labels) {
+            self.ask_again(event.key.cluster, Some(&namespace));
+        }
         match (event.change, &event.previous) {
             (Change::Deleted, _) => self.queue.tasks.add(Task::Forget(self.decision_key(event.key.cluster, namespace))),
             (_, Some(previous)) if Peek::of(previous).pin != Peek::of(&event.record).pin => {

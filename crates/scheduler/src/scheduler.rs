@@ -10,17 +10,18 @@ use std::{
 };
 
 use portolan_store::{DynStore, Objects, StoreError};
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams, work::Outcome};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams, Status, work::Outcome};
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
+    admission::Waiting,
     facts::{Facts, Reach},
     kinds,
     queue::{Queue, Task},
     rescan::{Rescans, Scope},
-    seams::{ClusterTree, KindCatalog, UseRights},
+    seams::{ClusterTree, KindCatalog, PodGate, UseRights},
 };
 
 /// Tasks that work on the queue at once: enough to keep the store's batches filled.
@@ -40,6 +41,8 @@ pub struct Parts {
     pub rights: Arc<dyn UseRights>,
     /// Resources of kinds that policies name.
     pub kinds: Arc<dyn KindCatalog>,
+    /// Whether the pods of templates are let in. Where there is none, they are.
+    pub gate: Option<Arc<dyn PodGate>>,
 }
 
 /// Why the scheduler could not do something.
@@ -51,6 +54,9 @@ pub enum SchedulerError {
     /// An object names a physical cluster that exists and has not been seen yet. It is tried again.
     #[error("a physical cluster is not known yet")]
     Behind,
+    /// Nobody could be asked whether pods are let in. It is tried again.
+    #[error("admission: {0}")]
+    Admission(Status),
     /// A step was about to be taken that must not be.
     #[error("{key}: {step}")]
     Illegal {
@@ -73,6 +79,9 @@ pub(crate) struct Inner {
     pub(crate) tree: Arc<dyn ClusterTree>,
     pub(crate) rights: Arc<dyn UseRights>,
     pub(crate) kinds: Arc<dyn KindCatalog>,
+    pub(crate) gate: Option<Arc<dyn PodGate>>,
+    /// Objects whose pods are refused.
+    pub(crate) refused: Waiting,
     facts: Mutex<Facts>,
     pub(crate) queue: Queue,
     pub(crate) rescans: Rescans,
@@ -94,6 +103,8 @@ impl Scheduler {
             tree: parts.tree,
             rights: parts.rights,
             kinds: parts.kinds,
+            gate: parts.gate,
+            refused: Waiting::default(),
             facts: Mutex::default(),
             queue,
             rescans: Rescans::default(),
@@ -126,7 +137,8 @@ impl Scheduler {
         // Facts come first, so that the first decisions are made with all of them.
         let facts = [kinds::physical_clusters(), kinds::namespaces()].into_iter().chain(kinds::policies());
         let placeable = kinds::PLACEABLE.iter().map(kinds::Placeable::resource);
-        for resource in facts.chain(placeable).chain([kinds::placements()]) {
+        let causes = kinds::CAUSES.iter().filter(|_| inner.gate.is_some()).map(kinds::Cause::resource);
+        for resource in facts.chain(placeable).chain([kinds::placements()]).chain(causes) {
             self.start_feed(&mut tasks, resource).await;
         }
         for _ in 0..WORKERS {
@@ -160,7 +172,8 @@ impl Scheduler {
 
     async fn start_feed(&self, tasks: &mut JoinSet<()>, resource: GroupResource) {
         // Of these only changes matter.
-        let only_changes = resource == kinds::namespaces() || resource == kinds::placements();
+        let only_changes =
+            resource == kinds::namespaces() || resource == kinds::placements() || kinds::is_cause(&resource);
         let after = match only_changes {
             true => self.inner.objects.store().current(),
             false => self.inner.list_until_done(&resource).await,

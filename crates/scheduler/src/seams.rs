@@ -1,6 +1,11 @@
 //! What the scheduler has to be told about the world around the store.
 
-use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath};
+use portolan_placement::Refusal;
+use portolan_store::Write;
+use portolan_types::{
+    BoxFuture, GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Status, placement::ChargedPods,
+};
+use serde_json::Value;
 
 use crate::kinds;
 
@@ -25,6 +30,70 @@ pub trait UseRights: Send + Sync {
 pub trait KindCatalog: Send + Sync {
     /// The resource of a namespaced kind; `None` when there is no such kind.
     fn resource_of(&self, group: &str, kind: &str) -> Option<GroupResource>;
+}
+
+/// Whether pods of templates may be made, and what quotas are charged for them.
+pub trait PodGate: Send + Sync {
+    /// Asks whether `pod`, in the namespace of `owner`, would be let in if the controller that runs as `by` in `kube-system`
+    /// sent it now. Nothing is stored. The answer is one such pod as quotas count it.
+    ///
+    /// # Errors
+    /// What is said against it.
+    fn admit<'a>(
+        &'a self,
+        owner: &'a ObjectKey,
+        pod: &'a Value,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<AdmittedPod, NotAdmitted>>;
+
+    /// One such pod as quotas count it, without asking anybody.
+    fn measure(&self, pod: &Value) -> ChargedPods;
+
+    /// What is to be written with a placement for its pods to be charged to the quotas of the namespace. Others who charge
+    /// them wait until the answer is dropped, and the writes fail when the quotas have been written meanwhile.
+    ///
+    /// # Errors
+    /// What is said against it.
+    fn charge<'a>(&'a self, owner: &'a ObjectKey, charge: Charge<'a>) -> BoxFuture<'a, Result<Charged, NotAdmitted>>;
+}
+
+/// A pod as admission has left it.
+#[derive(Clone, Debug)]
+pub struct AdmittedPod {
+    /// The pod.
+    pub pod: Value,
+    /// One of it, as quotas count it.
+    pub one: ChargedPods,
+}
+
+/// A change of what is charged for the pods of one object.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// One of them, when it has just been admitted.
+    pub pod: Option<&'a Value>,
+    /// What was charged.
+    pub old: Option<&'a ChargedPods>,
+    /// What is to be.
+    pub new: Option<&'a ChargedPods>,
+    /// They run already, so they are charged whatever the limit.
+    pub forced: bool,
+}
+
+/// Quotas, charged.
+pub struct Charged {
+    /// To be committed with what is charged for: at most 64.
+    pub writes: Vec<Write>,
+    /// Kept until that is done.
+    pub turn: Box<dyn Send>,
+}
+
+/// Why pods were not let in.
+#[derive(Debug)]
+pub enum NotAdmitted {
+    /// They are refused: that is told.
+    Refused(Refusal),
+    /// Nobody could be asked now.
+    Failed(Status),
 }
 
 /// The kinds that are placed without a policy, and no custom ones.

@@ -108,6 +108,7 @@ impl World {
             tree: Arc::new(Tree),
             rights,
             kinds: Arc::new(Kinds),
+            gate: None,
         };
         let world = Self {
             objects: Objects::new(store.clone()),

@@ -21,12 +21,14 @@ mod rounds;
 mod services;
 mod webhooks;
 mod workspaces;
+mod would_be;
 
 pub(crate) use chain::Chain;
 pub(crate) use configured::Configured;
 pub(crate) use expressions::{Brief, Expressions};
 pub(crate) use lines::{Lines, Turn};
 pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
+pub use would_be::{PodCharges, PodsTurn};
 
 use parking_lot::Mutex;
 use portolan_machinery::{

@@ -83,7 +83,7 @@ pub fn charge(quotas: &[Value], ask: &Ask<'_>) -> Result<Vec<(usize, Value)>, Re
         if names.is_empty() || !scopes::matches(quota, ask.resource, ask.object) {
             continue;
         }
-        check_said(quota, ask, &names)?;
+        check_said(quota, ask.resource, ask.object, &names)?;
         check_known(quota, &names)?;
         matching.push((at, quota, hard));
     }
@@ -96,7 +96,7 @@ pub fn charge(quotas: &[Value], ask: &Ask<'_>) -> Result<Vec<(usize, Value)>, Re
     Ok(charged)
 }
 
-fn check_known(quota: &Value, names: &[&str]) -> Result<(), Refusal> {
+pub(super) fn check_known(quota: &Value, names: &[&str]) -> Result<(), Refusal> {
     let used = amounts(quota.pointer("/status/used"));
     match names.iter().all(|name| used.contains_key(*name)) {
         true => Ok(()),
@@ -117,28 +117,41 @@ fn fit(quota: &Value, hard: &Amounts, ask: &Ask<'_>) -> Result<Option<Amounts>, 
     if asked.is_empty() {
         return Ok(None);
     }
+    check_fits(quota, hard, &asked)?;
+    let mut after = amounts(quota.pointer("/status/used"));
+    add(&mut after, &asked);
+    Ok(Some(after))
+}
+
+/// Whether there is room for what is asked besides.
+pub(super) fn check_fits(quota: &Value, hard: &Amounts, asked: &Amounts) -> Result<(), Refusal> {
     let before = amounts(quota.pointer("/status/used"));
     let mut after = before.clone();
-    add(&mut after, &asked);
+    add(&mut after, asked);
     let exceeded: BTreeSet<&String> = asked.keys().filter(|name| after[*name] > hard[*name]).collect();
     if exceeded.is_empty() {
-        return Ok(Some(after));
+        return Ok(());
     }
     let only = |amounts: &Amounts| shown(amounts.iter().filter(|(name, _)| exceeded.contains(name)));
     Err(Refusal(format!(
         "exceeded quota: {}, requested: {}, used: {}, limited: {}",
         object::name(quota),
-        only(&asked),
+        only(asked),
         only(&before),
         only(hard)
     )))
 }
 
 /// Where CPU or memory are limited, every container must say what it needs.
-fn check_said(quota: &Value, ask: &Ask<'_>, names: &[&str]) -> Result<(), Refusal> {
+pub(super) fn check_said(
+    quota: &Value,
+    resource: &GroupResource,
+    object: &Value,
+    names: &[&str],
+) -> Result<(), Refusal> {
     let nothing = Value::Null;
-    let spec = ask.object.get("spec").unwrap_or(&nothing);
-    if !ask.resource.group.is_empty() || *ask.resource.resource != *"pods" || resources::says_as_a_whole(spec) {
+    let spec = object.get("spec").unwrap_or(&nothing);
+    if !resource.group.is_empty() || *resource.resource != *"pods" || resources::says_as_a_whole(spec) {
         return Ok(());
     }
     let mut needed: Vec<&str> = names.iter().copied().filter(|name| MUST_BE_SAID.contains(name)).collect();

@@ -1,6 +1,6 @@
 //! Which objects a quota with scopes counts.
 
-use portolan_types::GroupResource;
+use portolan_types::{GroupResource, placement::ChargedPods};
 use serde_json::{Value, json};
 
 use crate::lifecycle::qos_class;
@@ -8,7 +8,37 @@ use crate::lifecycle::qos_class;
 /// Whether all scopes of a quota hold for an object. Only pods and volume claims have scopes: a quota that names one counts
 /// nothing else.
 pub(super) fn matches(quota: &Value, resource: &GroupResource, object: &Value) -> bool {
+    if resource.group.is_empty() && *resource.resource == *"pods" {
+        let is_scoped = !selectors(quota).is_empty();
+        return !is_scoped || match_pods(quota, &seen_in(object));
+    }
     selectors(quota).iter().all(|selector| holds(selector, resource, object))
+}
+
+/// The same for pods that a template would make.
+pub(super) fn match_pods(quota: &Value, pods: &ChargedPods) -> bool {
+    let class = Some(pods.priority_class_name.as_str()).filter(|name| !name.is_empty());
+    selectors(quota).iter().all(|selector| match text(selector, "scopeName") {
+        "Terminating" => pods.terminating,
+        "NotTerminating" => !pods.terminating,
+        "BestEffort" => pods.best_effort,
+        "NotBestEffort" => !pods.best_effort,
+        "PriorityClass" => selects(selector, class.as_slice()),
+        "CrossNamespacePodAffinity" => pods.cross_namespace_affinity,
+        _ => false,
+    })
+}
+
+/// What scopes look at in a pod; neither how many there are nor what they use.
+pub(super) fn seen_in(pod: &Value) -> ChargedPods {
+    let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or_default();
+    ChargedPods {
+        priority_class_name: class.to_owned(),
+        terminating: is_terminating(pod),
+        best_effort: qos_class(pod) == "BestEffort",
+        cross_namespace_affinity: looks_across_namespaces(pod),
+        ..ChargedPods::default()
+    }
 }
 
 /// `spec.scopes` and `spec.scopeSelector` in one form.
@@ -25,7 +55,6 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 fn holds(selector: &Value, resource: &GroupResource, object: &Value) -> bool {
     let scope = text(selector, "scopeName");
     match (&*resource.group, &*resource.resource) {
-        ("", "pods") => of_pod(scope, selector, object),
         ("", "persistentvolumeclaims") if scope == "VolumeAttributesClass" => {
             let classes: Vec<&str> = ["/spec/volumeAttributesClassName", "/status/currentVolumeAttributesClassName"]
                 .iter()
@@ -35,21 +64,6 @@ fn holds(selector: &Value, resource: &GroupResource, object: &Value) -> bool {
                 .collect();
             selects(selector, &classes)
         }
-        _ => false,
-    }
-}
-
-fn of_pod(scope: &str, selector: &Value, pod: &Value) -> bool {
-    match scope {
-        "Terminating" => is_terminating(pod),
-        "NotTerminating" => !is_terminating(pod),
-        "BestEffort" => qos_class(pod) == "BestEffort",
-        "NotBestEffort" => qos_class(pod) != "BestEffort",
-        "PriorityClass" => {
-            let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).filter(|name| !name.is_empty());
-            selects(selector, class.as_slice())
-        }
-        "CrossNamespacePodAffinity" => looks_across_namespaces(pod),
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
 use jiff::Timestamp;
-use portolan_types::GroupResource;
+use portolan_types::{GroupResource, placement::ChargedPods};
 use serde_json::{Value, json};
 
 use super::*;
@@ -271,4 +271,41 @@ fn what_a_container_holds_while_it_is_resized_counts() {
         ("6".to_owned(), "1".to_owned()),
         "of init containers only those that go on"
     );
+}
+
+#[test]
+fn pods_of_a_template_are_charged_by_their_number() {
+    let asks = |cpu: &str| pod(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}));
+    let quota = |hard: Value, used: Value| json!({"metadata": {"name": "q"}, "spec": {"hard": hard}, "status": {"hard": hard, "used": used}});
+    let cpu = |used: &str| quota(json!({"requests.cpu": "1"}), json!({"requests.cpu": used}));
+    let of = |cpu: &str, count: i64| charged_pods(&asks(cpu), count, now());
+    let charge = |quota: &Value, old: Option<ChargedPods>, new: Option<ChargedPods>, forced: bool| {
+        let quotas = [quota.clone()];
+        let pod = asks("100m");
+        let ask = PodsAsk { pod: Some(&pod), old: old.as_ref(), new: new.as_ref(), forced };
+        charge_pods(&quotas, &ask).map(|charged| charged.into_iter().map(|(_, used)| used).next())
+    };
+    let used = |amount: &str| Ok(Some(json!({"requests.cpu": amount})));
+    assert_eq!(charge(&cpu("0"), None, Some(of("100m", 3)), false), used("300m"), "all of them");
+    assert_eq!(charge(&cpu("300m"), Some(of("100m", 3)), Some(of("100m", 5)), false), used("500m"), "what is more");
+    assert_eq!(charge(&cpu("1"), Some(of("100m", 5)), Some(of("100m", 2)), false), used("700m"), "less is given back");
+    assert_eq!(charge(&cpu("100m"), Some(of("100m", 5)), None, false), used("0"), "never less than nothing");
+    let refusal = "exceeded quota: q, requested: requests.cpu=300m, used: requests.cpu=800m, limited: requests.cpu=1";
+    assert_eq!(charge(&cpu("800m"), None, Some(of("100m", 3)), false), Err(Refusal(refusal.into())));
+    assert_eq!(charge(&cpu("800m"), None, Some(of("100m", 3)), true), used("1100m"), "what runs is counted");
+    let unknown = quota(json!({"requests.cpu": "1"}), json!({}));
+    let refusal = "status unknown for quota: q, resources: requests.cpu";
+    assert_eq!(charge(&unknown, None, Some(of("100m", 1)), false), Err(Refusal(refusal.into())));
+    let silent = quota(json!({"limits.cpu": "1"}), json!({"limits.cpu": "0"}));
+    let refusal = "failed quota: q: must specify limits.cpu for: a";
+    assert_eq!(charge(&silent, None, Some(of("100m", 1)), false), Err(Refusal(refusal.into())));
+    let mut scoped = quota(json!({"pods": "1"}), json!({"pods": "0"}));
+    scoped["spec"]["scopes"] = json!(["BestEffort"]);
+    assert_eq!(charge(&scoped, None, Some(of("100m", 5)), false), Ok(None), "out of scope");
+    scoped["spec"]["scopes"] = json!(["NotBestEffort", "NotTerminating"]);
+    assert!(charge(&scoped, None, Some(of("100m", 5)), false).is_err());
+    let mut tally = Tally::new(&scoped, |_| true, now());
+    tally.count_pods(&of("100m", 5));
+    tally.count_pods(&charged_pods(&pod(json!({"containers": []})), 5, now()));
+    assert_eq!(list(&tally.used()), json!({"pods": "5"}), "counted in the same scopes");
 }

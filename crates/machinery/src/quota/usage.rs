@@ -1,10 +1,10 @@
 //! What one object, or all objects of a namespace, use.
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_types::{GroupResource, object, quantity::Quantity};
+use portolan_types::{GroupResource, object, placement::ChargedPods, quantity::Quantity};
 use serde_json::Value;
 
-use super::{Amounts, add, amounts, held, resources, scopes};
+use super::{Amounts, add, amounts, held, resources, scopes, templates};
 
 /// Suffix of what is counted per storage class.
 const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
@@ -191,6 +191,14 @@ impl<'a> Tally<'a> {
         let own = usage(resource, object, self.now);
         let own = own.into_iter().filter(|(name, _)| self.sum.contains_key(name)).collect();
         add(&mut self.sum, &own);
+    }
+
+    /// The pods of a template that is placed.
+    pub fn count_pods(&mut self, pods: &ChargedPods) {
+        if scopes::match_pods(self.quota, pods) {
+            let own = templates::amounts_of(pods).into_iter().filter(|(name, _)| self.sum.contains_key(name)).collect();
+            add(&mut self.sum, &own);
+        }
     }
 
     /// `status.used`.

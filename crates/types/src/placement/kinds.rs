@@ -416,6 +416,36 @@ pub struct PlacementStatus {
     /// The last ten changes, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transitions: Vec<Transition>,
+    /// `metadata.generation` of the object whose pods were let in last: later ones do not go down. Absent where none are made
+    /// of a template, or nobody has looked yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admitted_generation: Option<i64>,
+    /// The pods that are charged to the quotas of the namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<ChargedPods>,
+}
+
+/// Pods of one template, as quotas count them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ChargedPods {
+    /// How many.
+    pub count: i64,
+    /// What each uses, by the names of quotas.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub each: Resources,
+    /// Their class.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub priority_class_name: String,
+    /// They end by themselves.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub terminating: bool,
+    /// They ask for nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub best_effort: bool,
+    /// They look for pods in other namespaces.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cross_namespace_affinity: bool,
 }
 
 /// A copy, as a `Placement` shows it.

@@ -1,0 +1,156 @@
+//! The pod that an object's template would make, and how many of them there are to be.
+
+use portolan_types::{
+    GroupKind, object,
+    placement::{Phase, PlacementRecord},
+};
+use serde_json::{Value, json};
+
+use crate::{decide::Decision, workload::Workload};
+
+/// A pod as the controller of an object would send it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WouldBePod {
+    /// The pod, by what its name would begin with.
+    pub pod: Value,
+    /// The account in `kube-system` that the controller runs as.
+    pub by: &'static str,
+}
+
+impl WouldBePod {
+    /// Of an object of a kind whose pods controllers below make of a template; `None` for others, bare Pods among them.
+    ///
+    /// Of several pods of a StatefulSet it is the first. A Deployment stands for its ReplicaSets, a CronJob for its Jobs.
+    pub fn of(kind: &GroupKind, owner: &Value) -> Option<Self> {
+        let (template, by) = match (&*kind.group, &*kind.kind) {
+            ("apps", "Deployment" | "ReplicaSet") => ("/spec/template", "replicaset-controller"),
+            ("apps", "StatefulSet") => ("/spec/template", "statefulset-controller"),
+            ("apps", "DaemonSet") => ("/spec/template", "daemon-set-controller"),
+            ("batch", "Job") => ("/spec/template", "job-controller"),
+            ("batch", "CronJob") => ("/spec/jobTemplate/spec/template", "job-controller"),
+            ("", "ReplicationController") => ("/spec/template", "replication-controller"),
+            _ => return None,
+        };
+        let template = owner.pointer(template)?;
+        let name = object::name(owner);
+        let mut metadata = json!({
+            "namespace": object::namespace(owner),
+            "generateName": format!("{name}-"),
+            "ownerReferences": [{
+                "apiVersion": owner["apiVersion"], "kind": &*kind.kind, "name": name, "uid": owner["metadata"]["uid"],
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        });
+        for key in ["labels", "annotations", "finalizers"] {
+            if let Some(value) = template.pointer(&format!("/metadata/{key}")).filter(|value| !value.is_null()) {
+                metadata[key] = value.clone();
+            }
+        }
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec").cloned(),
+        });
+        if &*kind.kind == "StatefulSet" {
+            give_identity(&mut pod, owner, name);
+        }
+        Some(Self { pod, by })
+    }
+}
+
+/// Whether pods of objects of a resource are made of a template, by controllers below.
+pub fn has_template(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+            | ("batch", "jobs" | "cronjobs")
+            | ("", "replicationcontrollers")
+    )
+}
+
+/// What the first pod of a StatefulSet has that others have not: its name, and volumes for the claims of the set.
+fn give_identity(pod: &mut Value, set: &Value, name: &str) {
+    let own = format!("{name}-0");
+    let claims = set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
+    let claims: Vec<&str> = claims.map(object::name).collect();
+    let others = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let others = others.filter(|volume| !volume["name"].as_str().is_some_and(|name| claims.contains(&name)));
+    let made = claims
+        .iter()
+        .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": format!("{claim}-{own}")}}));
+    let volumes: Vec<Value> = made.chain(others.cloned()).collect();
+    let service = set.pointer("/spec/serviceName").cloned();
+    if let Some(metadata) = pod["metadata"].as_object_mut() {
+        metadata.remove("generateName");
+        metadata.insert("name".into(), own.clone().into());
+        let labels = object::child_mut(metadata, "labels");
+        labels.insert("statefulset.kubernetes.io/pod-name".into(), own.clone().into());
+        labels.insert("apps.kubernetes.io/pod-index".into(), "0".into());
+    }
+    if let Some(spec) = pod["spec"].as_object_mut() {
+        spec.insert("volumes".into(), volumes.into());
+        spec.insert("hostname".into(), own.into());
+        spec.extend(service.map(|service| ("subdomain".to_owned(), service)));
+    }
+}
+
+/// How many pods an object is to have when a decision is carried out: of a move those at its end. What stays for lack of a
+/// better place counts as long as it is there; what has ended or is suspended has none.
+pub fn wanted_pods(workload: &Workload, object: &Value, decision: &Decision, record: &PlacementRecord) -> i64 {
+    let suspended = object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
+    if suspended || workload.finished {
+        return 0;
+    }
+    let all = |replicas: Option<i64>| replicas.unwrap_or(workload.pods);
+    match decision.chosen.is_empty() {
+        false => decision.chosen.iter().map(|chosen| all(chosen.replicas)).sum(),
+        true => {
+            let there = record.clusters.iter().filter(|copy| copy.phase != Phase::Projected);
+            there.map(|copy| all(copy.replicas)).sum()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(group: &str, kind: &str) -> GroupKind {
+        GroupKind { group: group.into(), kind: kind.into() }
+    }
+
+    #[test]
+    fn the_pod_is_that_of_the_controller() {
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a"}]}});
+        let owner = |spec: Value| json!({"apiVersion": "x/v1", "metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec});
+        let plain = owner(json!({"template": template}));
+        let cron = owner(json!({"jobTemplate": {"spec": {"template": template}}}));
+        for (group, name, object, by) in [
+            ("apps", "Deployment", &plain, "replicaset-controller"),
+            ("apps", "ReplicaSet", &plain, "replicaset-controller"),
+            ("apps", "DaemonSet", &plain, "daemon-set-controller"),
+            ("batch", "Job", &plain, "job-controller"),
+            ("batch", "CronJob", &cron, "job-controller"),
+            ("", "ReplicationController", &plain, "replication-controller"),
+        ] {
+            let made = WouldBePod::of(&kind(group, name), object).unwrap();
+            assert_eq!(made.by, by, "{name}");
+            assert_eq!(made.pod["metadata"]["generateName"], "web-", "{name}");
+            assert_eq!(made.pod["metadata"]["labels"], json!({"app": "web"}), "{name}");
+            assert_eq!(made.pod["metadata"]["ownerReferences"][0]["kind"], name, "{name}");
+            assert_eq!(made.pod["spec"], template["spec"], "{name}");
+        }
+        assert_eq!(WouldBePod::of(&kind("", "Pod"), &plain), None, "it is one itself");
+        assert_eq!(WouldBePod::of(&kind("db.io", "Cluster"), &plain), None, "who knows what becomes of it");
+    }
+
+    #[test]
+    fn the_first_pod_of_a_set_has_its_claims() {
+        let set = json!({"apiVersion": "apps/v1", "metadata": {"name": "db", "namespace": "shop", "uid": "u"}, "spec": {
+            "serviceName": "db", "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            "template": {"spec": {"volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]}}}});
+        let made = WouldBePod::of(&kind("apps", "StatefulSet"), &set).unwrap().pod;
+        assert_eq!((&made["metadata"]["name"], made["metadata"].get("generateName")), (&json!("db-0"), None));
+        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}, {"name": "tmp", "emptyDir": {}}]);
+        assert_eq!(made["spec"]["volumes"], volumes);
+        assert_eq!((&made["spec"]["hostname"], &made["spec"]["subdomain"]), (&json!("db-0"), &json!("db")));
+    }
+}

@@ -1,0 +1,131 @@
+//! The API server's admission, as the scheduler needs it: what a template's pods are let in by before anything is placed.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use portolan_apiserver::{ApiServer, User};
+use portolan_machinery::quota::PodsAsk;
+use portolan_scheduler::{AdmittedPod, Charge, Charged, NotAdmitted, PodGate, Refusal};
+use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, Reason, Status, placement::ChargedPods};
+use serde_json::Value;
+
+/// Pods of one logical cluster, and of all, that wait for webhooks at once: a slow one must not hold up who places for others.
+const WAITING_FOR_ONE: usize = 2;
+const WAITING: usize = 8;
+
+/// Admission and quotas of the API server.
+pub(crate) struct Gate {
+    api: Arc<ApiServer>,
+    /// How many pods of each logical cluster wait for webhooks.
+    waiting: Mutex<HashMap<LogicalClusterId, usize>>,
+}
+
+/// A place among those who wait for webhooks.
+struct Seat<'a>(&'a Gate, LogicalClusterId);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seats) = waiting.get_mut(&self.1) {
+            *seats -= 1;
+            if *seats == 0 {
+                waiting.remove(&self.1);
+            }
+        }
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(api: Arc<ApiServer>) -> Self {
+        Self { api, waiting: Mutex::default() }
+    }
+
+    fn seat(&self, cluster: LogicalClusterId) -> Option<Seat<'_>> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = waiting.values().sum();
+        let own = waiting.get(&cluster).copied().unwrap_or(0);
+        if own >= WAITING_FOR_ONE || all >= WAITING {
+            return None;
+        }
+        waiting.insert(cluster, own + 1);
+        Some(Seat(self, cluster))
+    }
+
+    async fn admitted(&self, owner: &ObjectKey, pod: &Value, by: &str) -> Result<AdmittedPod, NotAdmitted> {
+        let _seat = match self.api.calls_webhooks(owner.cluster).await.map_err(not_admitted)? {
+            false => None,
+            true => {
+                let busy = || Status::too_many_requests("too many pods wait for webhooks", 1);
+                Some(self.seat(owner.cluster).ok_or_else(|| NotAdmitted::Failed(busy()))?)
+            }
+        };
+        let namespace = owner.namespace().map_or("", |namespace| namespace.as_str());
+        let admitted = self.api.admit_pod(owner.cluster, namespace, pod.clone(), &controller(by)).await;
+        let pod = admitted.map_err(not_admitted)?;
+        Ok(AdmittedPod { one: self.measure(&pod), pod })
+    }
+
+    async fn charged(&self, owner: &ObjectKey, charge: Charge<'_>) -> Result<Charged, NotAdmitted> {
+        let namespace = owner.namespace().map_or("", |namespace| namespace.as_str());
+        let Charge { pod, old, new, forced } = charge;
+        let called = match &*owner.resource.resource {
+            "statefulsets" => format!("{}-0", owner.name),
+            _ => format!("{}-", owner.name),
+        };
+        let ask = PodsAsk { pod, old, new, forced };
+        let charges =
+            self.api.charge_pods(owner.cluster, namespace, &called, &ask).await.map_err(
+                |status| match not_admitted(status) {
+                    NotAdmitted::Refused(refusal) => {
+                        NotAdmitted::Refused(Refusal { reason: "QuotaExceeded", ..refusal })
+                    }
+                    failed @ NotAdmitted::Failed(_) => failed,
+                },
+            )?;
+        Ok(Charged { writes: charges.writes, turn: Box::new(charges.turn) })
+    }
+}
+
+/// The account of a controller of Kubernetes, which the pods of its kind are made by on any cluster.
+fn controller(name: &str) -> User {
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
+    User {
+        name: format!("system:serviceaccount:kube-system:{name}"),
+        groups: groups.map(str::to_owned).to_vec(),
+        ..User::default()
+    }
+}
+
+/// A failure of the server's own is none of the pod's.
+fn not_admitted(status: Status) -> NotAdmitted {
+    match status.reason() {
+        Reason::ServerTimeout | Reason::ServiceUnavailable | Reason::Timeout | Reason::TooManyRequests => {
+            NotAdmitted::Failed(status)
+        }
+        _ => NotAdmitted::Refused(Refusal { reason: "AdmissionRefused", message: status.message().to_owned() }),
+    }
+}
+
+impl PodGate for Gate {
+    fn admit<'a>(
+        &'a self,
+        owner: &'a ObjectKey,
+        pod: &'a Value,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<AdmittedPod, NotAdmitted>> {
+        Box::pin(self.admitted(owner, pod, by))
+    }
+
+    fn measure(&self, pod: &Value) -> ChargedPods {
+        self.api.measure_pods(pod, 1)
+    }
+
+    fn charge<'a>(&'a self, owner: &'a ObjectKey, charge: Charge<'a>) -> BoxFuture<'a, Result<Charged, NotAdmitted>> {
+        Box::pin(self.charged(owner, charge))
+    }
+}
+
+#[cfg(test)]
+mod tests;

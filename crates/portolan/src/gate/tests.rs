@@ -1,0 +1,341 @@
+//! Admission through placement: the API server, the scheduler and the loops on one memory store. Nobody is below.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use portolan_apiserver::{ApiServer, ApiServerConfig, User};
+use portolan_controllers::Plane;
+use portolan_machinery::kinds::KindTable;
+use portolan_store::{DynStore, Roles};
+use portolan_types::Seams;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::placements::Placing;
+
+const DEPLOYMENTS: &str = "apis/apps/v1/namespaces/shop/deployments";
+const PLACEMENTS: &str = "apis/portolan.dev/v1alpha1/namespaces/shop/placements";
+const CORE: &str = "api/v1/namespaces/shop";
+
+struct World {
+    api: Arc<ApiServer>,
+    store: DynStore,
+    stop: CancellationToken,
+    _tasks: JoinSet<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl World {
+    /// A namespace `shop` in root, and a physical cluster that says it is ready.
+    async fn new() -> Self {
+        let store = portolan_store::memory();
+        let folder = tempfile::tempdir().unwrap();
+        let config = ApiServerConfig::in_directory(folder.path().to_owned(), Seams::system());
+        let api = ApiServer::new(store.clone(), config).await.unwrap();
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        Placing::default().start(&api, &store, &Arc::new(Roles::alone()), &stop, &mut tasks);
+        let plane = Plane::new(store.clone(), KindTable::builtin(), Seams::system()).with_kinds(api.kinds());
+        tasks.spawn(portolan_controllers::common(&Arc::new(plane), &api.pki().ca).run(stop.clone()));
+        let world = Self { api, store, stop, _tasks: tasks, _folder: folder };
+        world.post("api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+        let east = json!({"apiVersion": "portolan.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": {"name": "east"},
+            "spec": {"connection": {"simulated": {}}}});
+        let clusters = "apis/portolan.dev/v1alpha1/physicalclusters";
+        world.post(clusters, east).await;
+        let ready = json!({"type": "Ready", "status": "True", "reason": "Reachable", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        world.merge(&format!("{clusters}/east/status"), json!({"status": {"conditions": [ready]}})).await;
+        world
+            .until("the account of the namespace", || async {
+                world.get(&format!("{CORE}/serviceaccounts/default")).await.is_some()
+            })
+            .await;
+        world
+    }
+
+    async fn send(&self, method: &str, path: &str, object: Value) -> (u16, Value) {
+        let admin = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request =
+            Request::builder().method(method).uri(format!("/clusters/root/{path}")).header("content-type", media);
+        let request = request.body(Full::new(Bytes::from(object.to_string()))).unwrap();
+        let answer = self.api.service_as(admin).oneshot(request).await.unwrap();
+        let code = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&bytes).unwrap())
+    }
+
+    async fn post(&self, path: &str, object: Value) -> Value {
+        let (code, answer) = self.send("POST", path, object).await;
+        assert_eq!(code, 201, "{path}: {answer}");
+        answer
+    }
+
+    async fn merge(&self, path: &str, patch: Value) {
+        let (code, answer) = self.send("PATCH", path, patch).await;
+        assert_eq!(code, 200, "{path}: {answer}");
+    }
+
+    async fn delete(&self, path: &str) {
+        let (code, answer) = self.send("DELETE", path, json!({})).await;
+        assert!(code < 300, "{path}: {answer}");
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let (code, answer) = self.send("GET", path, Value::Null).await;
+        (code == 200).then_some(answer)
+    }
+
+    /// The clock jumps ahead when nothing goes on, so a wait in vain ends soon.
+    async fn until<F: Future<Output = bool>>(&self, what: &str, holds: impl Fn() -> F) {
+        for _ in 0..5_000 {
+            if holds().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("it never comes: {what}");
+    }
+
+    async fn deploy(&self, name: &str, replicas: i64, pod: Value) {
+        let labels = json!({"app": name});
+        let template = json!({"metadata": {"labels": labels}, "spec": pod});
+        let spec = json!({"replicas": replicas, "selector": {"matchLabels": labels}, "template": template});
+        self.post(DEPLOYMENTS, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    /// Where it is, and reason and message of the condition `Placed`.
+    async fn placed(&self, name: &str) -> (String, String, String) {
+        let object = self.get(&format!("{DEPLOYMENTS}/{name}")).await.unwrap_or_default();
+        let placement = self.get(&format!("{PLACEMENTS}/deployments.apps-{name}")).await.unwrap_or_default();
+        let text =
+            |of: &Value, pointer: &str| of.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (
+            text(&object, "/metadata/annotations/portolan.dev~1clusters"),
+            text(&placement, "/status/conditions/0/reason"),
+            text(&placement, "/status/conditions/0/message"),
+        )
+    }
+
+    async fn until_placed(&self, name: &str) {
+        self.until(&format!("{name} is placed"), || async {
+            let (on, reason, _) = self.placed(name).await;
+            (on.as_str(), reason.as_str()) == ("east", "Placed")
+        })
+        .await;
+    }
+
+    async fn until_refused(&self, name: &str, why: &str) {
+        self.until(&format!("{name} is refused: {why}"), || async { self.placed(name).await.2.contains(why) }).await;
+    }
+
+    async fn used(&self, name: &str) -> String {
+        let quota = self.get(&format!("{CORE}/resourcequotas/q")).await.unwrap_or_default();
+        quota["status"]["used"][name].as_str().unwrap_or_default().to_owned()
+    }
+
+    async fn until_used(&self, name: &str, amount: &str) {
+        self.until(&format!("{name}={amount} is used"), || async { self.used(name).await == amount }).await;
+    }
+
+    async fn quota(&self, hard: Value) {
+        self.post(&format!("{CORE}/resourcequotas"), json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+        self.until("usage is known", || async {
+            let quota = self.get(&format!("{CORE}/resourcequotas/q")).await.unwrap();
+            quota["status"]["used"].is_object()
+        })
+        .await;
+    }
+
+    /// Deployments that are somewhere.
+    async fn on_clusters(&self) -> BTreeSet<String> {
+        let all = self.get(DEPLOYMENTS).await.unwrap();
+        let placed = all["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|object| object.pointer("/metadata/annotations/portolan.dev~1clusters").is_some());
+        placed.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn asking(cpu: &str) -> Value {
+    json!({"containers": [{"name": "a", "image": "a:1", "resources": {"requests": {"cpu": cpu}}}]})
+}
+
+fn plain() -> Value {
+    json!({"containers": [{"name": "a", "image": "a:1"}]})
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_placements_at_once_take_exactly_what_a_quota_allows() {
+    let world = World::new().await;
+    world.quota(json!({"requests.cpu": "1", "pods": "50"})).await;
+    let names: Vec<String> = (0..60).map(|n| format!("web-{n}")).collect();
+    join_all(names.iter().map(|name| world.deploy(name, 1, asking("100m")))).await;
+    let told = || async {
+        let all = world.get(PLACEMENTS).await.unwrap();
+        let reason = |placement: &Value| placement["status"]["conditions"][0]["reason"].as_str().map(str::to_owned);
+        let reasons: Vec<_> = all["items"].as_array().unwrap().iter().filter_map(reason).collect();
+        let count = |wanted: &str| reasons.iter().filter(|reason| *reason == wanted).count();
+        (count("Placed"), count("QuotaExceeded"))
+    };
+    world.until("all are told", || async { told().await == (10, 50) }).await;
+    assert_eq!(world.on_clusters().await.len(), 10);
+    assert_eq!((world.used("requests.cpu").await, world.used("pods").await), ("1".into(), "10".into()));
+    let placed = world.on_clusters().await;
+    let waiting = names.iter().find(|name| !placed.contains(*name)).unwrap();
+    let why = format!("pods \"{waiting}-\" is forbidden: exceeded quota: q, requested: requests.cpu=100m, used: ");
+    world.until_refused(waiting, &why).await;
+
+    // More is allowed, and what goes gives room.
+    world.merge(&format!("{CORE}/resourcequotas/q"), json!({"spec": {"hard": {"requests.cpu": "2"}}})).await;
+    world.until("twenty are placed", || async { told().await == (20, 40) }).await;
+    world.until_used("requests.cpu", "2").await;
+    let first: Vec<String> = world.on_clusters().await.into_iter().take(5).collect();
+    for name in &first {
+        // Nobody is below who could say that the copies are gone.
+        release(&world, name).await;
+    }
+    world.until("others take their room", || async { world.on_clusters().await.len() == 20 }).await;
+    world.until_used("requests.cpu", "2").await;
+    world.until_used("pods", "20").await;
+}
+
+/// Deletes a Deployment, and confirms the end of its copies.
+async fn release(world: &World, name: &str) {
+    use portolan_store::{Expect, Transaction};
+    use portolan_types::{GroupResource, LogicalClusterId, ObjectKey};
+    world.delete(&format!("{DEPLOYMENTS}/{name}")).await;
+    let resource = GroupResource::new("apps", "deployments");
+    let key = ObjectKey::namespaced(LogicalClusterId::ROOT, resource, "shop".parse().unwrap(), name.parse().unwrap());
+    let _ = world.store.commit(Transaction::one(key, Expect::Present, None)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_placed_keeps_its_charge_until_more_is_let_in() {
+    let world = World::new().await;
+    world.quota(json!({"requests.cpu": "1"})).await;
+    world.deploy("web", 2, asking("300m")).await;
+    world.until_placed("web").await;
+    world.until_used("requests.cpu", "600m").await;
+    let web = format!("{DEPLOYMENTS}/web");
+    let generation = || async {
+        let placement = world.get(&format!("{PLACEMENTS}/deployments.apps-web")).await.unwrap();
+        placement["status"]["admittedGeneration"].as_i64()
+    };
+    assert_eq!(generation().await, Some(1));
+    world.merge(&web, json!({"spec": {"replicas": 4}})).await;
+    let why = "pods \"web-\" is forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=600m, limited: requests.cpu=1; stays as it was on east";
+    world.until_refused("web", why).await;
+    assert_eq!((generation().await, world.used("requests.cpu").await), (Some(1), "600m".into()));
+    assert_eq!(world.placed("web").await.0, "east", "what runs, runs on");
+    world.merge(&web, json!({"spec": {"replicas": 3}})).await;
+    world.until_placed("web").await;
+    world.until_used("requests.cpu", "900m").await;
+    assert_eq!(generation().await, Some(3));
+    world.merge(&web, json!({"spec": {"replicas": 0}})).await;
+    world.until_used("requests.cpu", "0").await;
+    // Counted anew it is the same.
+    world.merge(&web, json!({"spec": {"replicas": 2}})).await;
+    world.until_used("requests.cpu", "600m").await;
+    world.merge(&format!("{CORE}/resourcequotas/q"), json!({"spec": {"hard": {"pods": "9", "count/pods": "9"}}})).await;
+    world.until_used("pods", "2").await;
+    world.until_used("requests.cpu", "600m").await;
+    release(&world, "web").await;
+    world.until_used("requests.cpu", "0").await;
+    world.until_used("count/pods", "0").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_told_and_ends_with_its_cause() {
+    let world = World::new().await;
+    let robot = json!({"serviceAccountName": "robot", "containers": [{"name": "a", "image": "a:1"}]});
+    world.deploy("account", 1, robot).await;
+    world
+        .until_refused("account", "error looking up service account shop/robot: serviceaccount \"robot\" not found")
+        .await;
+    let (on, reason, _) = world.placed("account").await;
+    assert_eq!((on.as_str(), reason.as_str()), ("", "AdmissionRefused"));
+    let event = world.get(&format!("{CORE}/events/account.placement-admissionrefused")).await.unwrap();
+    assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("AdmissionRefused")));
+    world.post(&format!("{CORE}/serviceaccounts"), json!({"metadata": {"name": "robot"}})).await;
+    world.until_placed("account").await;
+
+    let limits = json!({"limits": [{"type": "Container", "max": {"cpu": "100m"}}]});
+    world.post(&format!("{CORE}/limitranges"), json!({"metadata": {"name": "small"}, "spec": limits})).await;
+    world.deploy("large", 1, asking("200m")).await;
+    world.until_refused("large", "pods \"large-\" is forbidden: ").await;
+    world.delete(&format!("{CORE}/limitranges/small")).await;
+    world.until_placed("large").await;
+
+    let class = json!({"priorityClassName": "important", "containers": [{"name": "a", "image": "a:1"}]});
+    world.deploy("class", 1, class).await;
+    world.until_refused("class", "no PriorityClass with name important was found").await;
+    let classes = "apis/scheduling.k8s.io/v1/priorityclasses";
+    world.post(classes, json!({"metadata": {"name": "important"}, "value": 1000})).await;
+    world.until_placed("class").await;
+
+    let level = |level: Value| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
+    world.merge("api/v1/namespaces/shop", level(json!("restricted"))).await;
+    world.deploy("secure", 1, plain()).await;
+    world.until_refused("secure", "violates PodSecurity \"restricted:latest\"").await;
+    world
+        .merge(&format!("{DEPLOYMENTS}/large"), json!({"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}}))
+        .await;
+    world.until_refused("large", "stays as it was on east").await;
+    world.merge("api/v1/namespaces/shop", level(Value::Null)).await;
+    world.until_placed("secure").await;
+    world.until_placed("large").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_about_pods_hold_for_templates() {
+    let world = World::new().await;
+    let policies = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]);
+    let checks = json!([{"expression": "object.metadata.labels.app != 'bad'", "message": "no bad apps"}]);
+    let spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": checks});
+    world.post(policies, json!({"metadata": {"name": "good"}, "spec": spec})).await;
+    let binding = json!({"metadata": {"name": "good"}, "spec": {"policyName": "good", "validationActions": ["Deny"]}});
+    world.post("apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", binding).await;
+    world.deploy("fine", 1, plain()).await;
+    world.deploy("bad", 1, plain()).await;
+    world.until_placed("fine").await;
+    world
+        .until_refused("bad", "ValidatingAdmissionPolicy 'good' with binding 'good' denied request: no bad apps")
+        .await;
+    world.delete(&format!("{policies}/good")).await;
+    world.until_placed("bad").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_a_namespace_fill_in_what_quotas_need() {
+    let world = World::new().await;
+    world.quota(json!({"limits.memory": "1Gi"})).await;
+    world.deploy("web", 2, plain()).await;
+    world.until_refused("web", "pods \"web-\" is forbidden: failed quota: q: must specify limits.memory for: a").await;
+    let limits = json!({"limits": [{"type": "Container", "default": {"memory": "256Mi"}}]});
+    world.post(&format!("{CORE}/limitranges"), json!({"metadata": {"name": "l"}, "spec": limits})).await;
+    world.until_placed("web").await;
+    world.until_used("limits.memory", "512Mi").await;
+    let scoped = json!({"hard": {"pods": "5"}, "scopes": ["BestEffort"]});
+    world.post(&format!("{CORE}/resourcequotas"), json!({"metadata": {"name": "best"}, "spec": scoped})).await;
+    world
+        .until("the scope counts nothing", || async {
+            let quota = world.get(&format!("{CORE}/resourcequotas/best")).await.unwrap();
+            quota["status"]["used"]["pods"] == "0"
+        })
+        .await;
+}
