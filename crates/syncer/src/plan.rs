@@ -124,6 +124,8 @@ pub enum Decision {
     Nothing,
     /// The copy is as it should be.
     Keep,
+    /// What upstream says has yet to be let in there: the copy stays as it is, or away.
+    Wait,
     /// The physical cluster has its own of it.
     Local,
     /// Make the copy; it fails when something of the name is there.
@@ -234,6 +236,9 @@ fn plan_active(
         Below::Copy(copy, _) => Some(copy),
         Below::Nothing => None,
     };
+    if upstream.is_held {
+        return Decision::Wait;
+    }
     let scaled_to =
         below.filter(|_| keeps_its_scale(seen, upstream)).and_then(|copy| copy["spec"]["replicas"].as_i64());
     let context = CopyContext {

@@ -24,6 +24,8 @@ pub struct UpstreamObject {
     pub kind: GroupVersionKind,
     /// The whole object, server annotations included. The copy's own entry is in its `PlacementRecord`.
     pub object: Value,
+    /// What it says now has not been let in, or not yet: a copy stays as it is, and none is made.
+    pub is_held: bool,
 }
 
 /// Which objects are on one physical cluster: named only, since there may be more of them than fit into memory at once.

@@ -18,12 +18,13 @@ use std::{
 };
 
 use portolan_controllers::{Plane, PlaneError};
+use portolan_scheduler::has_template;
 use portolan_store::{
     EventStream, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, retried,
 };
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid,
-    placement::GROUP,
+    BoxFuture, GroupResource, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid, object,
+    placement::{GROUP, placement_name},
     upstream::{
         ChangeStream, Changes, ClusterReport, CopyReport, Debt, Projection, Snapshot, Upstream, UpstreamError,
         UpstreamObject,
@@ -83,7 +84,22 @@ impl StoreUpstream {
             None => GroupVersionKind::parse(text("apiVersion"), text("kind")).map_err(|error| failed(&error))?,
         };
         let (key, revision) = (stored.key.clone(), stored.revision);
-        Ok(UpstreamObject { key, revision, kind, object })
+        Ok(UpstreamObject { key, revision, kind, object, is_held: false })
+    }
+
+    /// Whether the pods of a template, as the object has it now, have yet to be let in. Of objects that were placed before
+    /// anybody asked, and where nobody asks, nothing is held.
+    async fn is_held(&self, of: &UpstreamObject) -> Result<bool, UpstreamError> {
+        if !has_template(&of.key.resource.group, &of.key.resource.resource) {
+            return Ok(false);
+        }
+        let name = placement_name(&of.key.resource, &of.key.name).parse().map_err(|error| failed(&error))?;
+        let key = ObjectKey { resource: GroupResource::new(GROUP, "placements"), name, ..of.key.clone() };
+        let Some((placement, _)) = self.read(&key).await? else { return Ok(false) };
+        let is_own =
+            placement.pointer("/spec/object/uid").and_then(Value::as_str) == Some(object::meta_text(&of.object, "uid"));
+        let admitted = placement.pointer("/status/admittedGeneration").and_then(Value::as_i64);
+        Ok(is_own && admitted.is_some_and(|admitted| admitted < object::generation(&of.object)))
     }
 
     async fn read(&self, key: &ObjectKey) -> Result<Option<(Value, ResourceVersion)>, UpstreamError> {
@@ -179,7 +195,10 @@ impl Upstream for StoreUpstream {
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<UpstreamObject>, UpstreamError>> {
         Box::pin(async move {
             let stored = self.plane.store().get(key).await.map_err(store_failed)?;
-            stored.map(|stored| self.upstream_object(&stored)).transpose()
+            let Some(stored) = stored else { return Ok(None) };
+            let mut upstream = self.upstream_object(&stored)?;
+            upstream.is_held = self.is_held(&upstream).await?;
+            Ok(Some(upstream))
         })
     }
 

@@ -282,6 +282,33 @@ async fn a_physical_cluster_tells_events_only_of_what_it_was_given() {
 }
 
 #[tokio::test]
+async fn a_generation_that_has_not_been_let_in_is_held() {
+    let world = World::new();
+    let web = key("deployments.apps", "web");
+    let object = |generation: i64| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "web", "generation": generation}, "spec": {}})
+    };
+    let placement = |uid: &str, status: Value| {
+        json!({"metadata": {"name": "deployments.apps-web"},
+        "spec": {"object": {"uid": uid}}, "status": status})
+    };
+    world.write(&web, &object(2)).await;
+    let held = || async { world.0.get(&web).await.unwrap().unwrap().is_held };
+    assert!(!held().await, "nobody asks");
+    let at = key("placements.portolan.dev", "deployments.apps-web");
+    for (case, uid, status, expected) in [
+        ("nobody has asked", "web", json!({}), false),
+        ("an earlier one has been let in", "web", json!({"admittedGeneration": 1}), true),
+        ("that was another object", "old", json!({"admittedGeneration": 1}), false),
+        ("this one has been let in", "web", json!({"admittedGeneration": 2}), false),
+    ] {
+        world.write(&at, &placement(uid, status)).await;
+        assert_eq!(held().await, expected, "{case}");
+    }
+}
+
+#[tokio::test]
 async fn what_would_hold_anyway_is_told_from_what_means_something() {
     let world = World::new();
     let spec = json!({"replicas": 1, "minReadySeconds": 5, "progressDeadlineSeconds": 600, "paused": true,
@@ -290,7 +317,7 @@ async fn what_would_hold_anyway_is_told_from_what_means_something() {
     let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec});
     let kind = GroupVersionKind::new("apps", "v1", "Deployment");
     let (key, revision) = (key("deployments.apps", "web"), portolan_types::ResourceVersion::FIRST);
-    let object = UpstreamObject { key, revision, kind, object };
+    let object = UpstreamObject { key, revision, kind, object, is_held: false };
     for (pointer, expected) in [
         ("/spec/replicas", true),
         ("/spec/progressDeadlineSeconds", true),

@@ -29,6 +29,7 @@ struct Case {
     syncer_epoch: u64,
     newest_syncer: u64,
     lacking: Lacking,
+    held: bool,
 }
 
 fn entry(phase: Phase, epoch: u64) -> PlacedCopy {
@@ -53,6 +54,7 @@ fn placed() -> Case {
         syncer_epoch: 5,
         newest_syncer: 5,
         lacking: Lacking::default(),
+        held: false,
     }
 }
 
@@ -79,7 +81,13 @@ impl Case {
                 self.other.then(|| PlacedCopy { uid: "west-uid".parse().unwrap(), ..entry(Phase::Active, 1) });
             let clusters = self.entry.iter().cloned().chain(elsewhere).collect();
             PlacementRecord { clusters, autoscaled: self.followed, ..PlacementRecord::default() }.write_to(&mut object);
-            UpstreamObject { key: key.clone(), revision: ResourceVersion::FIRST, kind: self.kind.clone(), object }
+            UpstreamObject {
+                key: key.clone(),
+                revision: ResourceVersion::FIRST,
+                kind: self.kind.clone(),
+                object,
+                is_held: self.held,
+            }
         });
         let rules = SyncRules::new(&[]);
         let above = upstream.as_ref().map_or(Above::Removed { seen: self.seen }, Above::Present);
@@ -168,6 +176,23 @@ fn copies_are_made_and_kept_up_to_date() {
     let Decision::Apply(applied) = placed().below(data("drifted")).decide() else { panic!("no apply") };
     let conditions = (&applied.body["metadata"]["uid"], &applied.body["metadata"]["resourceVersion"]);
     assert_eq!(conditions, (&json!("down-1"), &json!("77")), "a write is conditional on what was read");
+}
+
+#[test]
+fn what_has_not_been_let_in_neither_comes_nor_changes_but_goes() {
+    let held = |case: Case| case.with(|c| c.held = true);
+    let changed = || placed().below(|_| ()).with(meta("generation", json!(2)));
+    check(vec![
+        ("no copy is made", held(placed()), "Wait"),
+        ("the copy stays as it is", held(changed()), "Wait"),
+        ("it is deleted all the same", held(changed().with(meta("deletionTimestamp", json!("t")))), "Delete Deleting"),
+        (
+            "it leaves all the same",
+            held(changed().with(|c| c.entry = Some(entry(Phase::Leaving, 1)))),
+            "Delete Leaving",
+        ),
+        ("once let in, it goes down", changed(), "Apply"),
+    ]);
 }
 
 #[test]
@@ -378,7 +403,7 @@ fn departing(kind: &str, how: &str) -> UpstreamObject {
     PlacementRecord { clusters, ..PlacementRecord::default() }.write_to(&mut object);
     let (group, kind) = kind.split_once('/').unwrap_or(("", kind));
     let kind = GroupVersionKind::new(group, "v1", kind);
-    UpstreamObject { key: key("apps/things"), revision: ResourceVersion::FIRST, kind, object }
+    UpstreamObject { key: key("apps/things"), revision: ResourceVersion::FIRST, kind, object, is_held: false }
 }
 
 #[test]
@@ -438,6 +463,7 @@ fn a_pod_gets_its_own_time_to_stop_unless_a_user_gives_it_another() {
         revision: ResourceVersion::FIRST,
         kind: GroupVersionKind::new("", "v1", "Pod"),
         object: json!({"metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": seconds}, "spec": {"nodeName": node}}),
+        is_held: false,
     };
     for (case, pod, expected) in [
         ("a Pod made above has no node there", pod(0, ""), None),

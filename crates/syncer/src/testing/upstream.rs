@@ -114,7 +114,8 @@ impl MemoryUpstream {
         match object {
             Some(object) => {
                 let version = ResourceVersion::new(revision).unwrap_or(ResourceVersion::FIRST);
-                let stored = UpstreamObject { key: key.clone(), revision: version, kind: kind.clone(), object };
+                let stored =
+                    UpstreamObject { key: key.clone(), revision: version, kind: kind.clone(), object, is_held: false };
                 inner.objects.insert(key.clone(), stored);
             }
             None => {

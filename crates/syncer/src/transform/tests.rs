@@ -19,6 +19,7 @@ fn upstream(kind: &str, object: Value) -> UpstreamObject {
         revision: ResourceVersion::FIRST,
         kind: GroupVersionKind::parse(api_version, kind).unwrap(),
         object: whole,
+        is_held: false,
     }
 }
 

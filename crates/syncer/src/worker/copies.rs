@@ -31,6 +31,10 @@ const CONFLICT_CHECK: Duration = Duration::from_secs(30);
 /// How often the API server is asked whether a copy that ends is gone, should its tombstone be missed.
 const END_CHECK: Duration = Duration::from_secs(5);
 
+/// How often upstream is asked whether what an object says has been let in.
+const SHORTEST_WAIT: Duration = Duration::from_millis(4);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
 /// What one step led to.
 pub(super) enum Step {
     Finished(Outcome),
@@ -186,9 +190,11 @@ impl Worker {
     fn forget_troubles_of_others(&self, key: &ObjectKey, decision: &Decision) {
         let is_weak = matches!(decision, Decision::Delete(deletion) if !deletion.proof.is_firm());
         let is_ending = matches!(decision, Decision::AwaitEnd);
+        let is_waiting = matches!(decision, Decision::Wait);
         self.state().known_trouble(key, |trouble| {
             trouble.is_held &= is_weak;
             trouble.end_asked_at = trouble.end_asked_at.filter(|_| is_ending);
+            trouble.waits_since = trouble.waits_since.filter(|_| is_waiting);
         });
     }
 
@@ -204,6 +210,15 @@ impl Worker {
                     self.report_synced(view, upstream, &below.object).await?;
                 }
                 finished(Outcome::Done)
+            }
+            (Decision::Wait, Some(upstream)) => {
+                if let Some(below) = &view.below {
+                    self.report_synced(view, upstream, &below.object).await?;
+                }
+                let now = Instant::now();
+                let since = self.state().trouble(view.key, |trouble| *trouble.waits_since.get_or_insert(now));
+                // Nothing tells of its end. It lasts for a moment, or until somebody does something about it.
+                finished(Outcome::CheckAgainIn(since.elapsed().clamp(SHORTEST_WAIT, LONGEST_WAIT)))
             }
             (Decision::Local, Some(upstream)) => {
                 self.report_local(upstream).await?;

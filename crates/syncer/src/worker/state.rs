@@ -58,6 +58,8 @@ pub(super) struct Trouble {
     pub(super) end_asked_at: Option<Instant>,
     /// Its deletion is held back.
     pub(super) is_held: bool,
+    /// Since when what it should be has not been let in.
+    pub(super) waits_since: Option<Instant>,
     /// When it named a newer syncer, or a later stay, than there is.
     pub(super) forged_at: Option<Instant>,
 }
