@@ -26,8 +26,8 @@ use crate::control_plane::{self, Config, ControlPlane, HISTORY, Storage};
 
 /// The sample app.
 pub(super) const MANIFESTS: [&str; 5] = [
-    include_str!("../../../../manifests/demo/40-policy.yaml"),
     include_str!("../../../../manifests/demo/00-config.yaml"),
+    include_str!("../../../../manifests/demo/05-policy.yaml"),
     include_str!("../../../../manifests/demo/10-web.yaml"),
     include_str!("../../../../manifests/demo/20-db.yaml"),
     include_str!("../../../../manifests/demo/30-migrate.yaml"),

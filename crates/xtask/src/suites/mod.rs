@@ -7,6 +7,7 @@ mod clients;
 mod demo;
 mod downstream;
 mod etcd;
+mod gate;
 mod kill;
 mod kubectl;
 mod moving;
@@ -294,6 +295,7 @@ fn run_with_physical_clusters(
     }
     if options.wants(Suite::Admission) {
         type_checks::run(report, &scene);
+        gate::run(report, &scene);
     }
     if options.wants(Suite::Kill) {
         kill::run(report, &mut scene);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::app::SampleApp;
 use super::downstream::{self, count, name, namespace, placed_on};
+use super::gate;
 use super::moving;
 use super::scene::{self, Scene};
 use crate::harness::poll;
@@ -43,6 +44,7 @@ pub(super) fn run(report: &mut Report, scene: &Scene) {
     for (name, step) in steps {
         report.check(&format!("sync: {name}"), step);
     }
+    gate::run_below(report, scene);
     moving::run(report, scene);
 }
 
