@@ -32,7 +32,7 @@ pub use overrides::with_overrides;
 pub use policy::{LeveledPolicy, Policy};
 pub use reason::Reason;
 pub use references::References;
-pub use report::{About, Admitted, Report, copy_statuses, placement_object};
+pub use report::{About, Admitted, Report, copy_statuses, placed_condition, placement_object};
 pub use role::{Role, is_made_by_hand, is_workload_kind, role_of};
 pub use template::{WouldBePod, has_template, wanted_pods};
 pub use transition::{Demand, Health, Step, follow, transition};

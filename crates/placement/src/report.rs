@@ -64,6 +64,13 @@ impl Admitted {
     }
 }
 
+/// Reason and message of the condition `Placed` of a `Placement`.
+pub fn placed_condition(placement: &Value) -> Option<(&str, &str)> {
+    let conditions = placement.pointer("/status/conditions")?.as_array()?;
+    let placed = conditions.iter().find(|condition| condition["type"] == "Placed")?;
+    Some((placed["reason"].as_str()?, placed["message"].as_str()?))
+}
+
 /// The `Placement` after a step. `current` is the one that is there; one about an object of another uid starts anew.
 pub fn placement_object(current: Option<&Value>, about: &About, report: &Report) -> Value {
     let current = current.filter(|p| p.pointer("/spec/object/uid").and_then(Value::as_str) == Some(&about.object.uid));

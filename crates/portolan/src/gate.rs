@@ -63,7 +63,7 @@ impl Gate {
         };
         let namespace = owner.namespace().map_or("", |namespace| namespace.as_str());
         let admitted = self.api.admit_pod(owner.cluster, namespace, pod.clone(), &controller(by)).await;
-        let pod = admitted.map_err(not_admitted)?;
+        let pod = admitted.map_err(|status| without_made_up_name(not_admitted(status.clone()), &status, pod))?;
         Ok(AdmittedPod { one: self.measure(&pod), pod })
     }
 
@@ -105,6 +105,21 @@ fn not_admitted(status: Status) -> NotAdmitted {
             NotAdmitted::Failed(status)
         }
         _ => NotAdmitted::Refused(Refusal { reason: "AdmissionRefused", message: status.message().to_owned() }),
+    }
+}
+
+/// The same refusal, with what the pod's name would begin with for a name that was made up: asked again it is the same.
+fn without_made_up_name(error: NotAdmitted, status: &Status, pod: &Value) -> NotAdmitted {
+    let prefix = pod.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default();
+    let name = &*status.details().name;
+    match error {
+        NotAdmitted::Refused(refusal)
+            if !prefix.is_empty() && name.len() > prefix.len() && name.starts_with(prefix) =>
+        {
+            let message = refusal.message.replace(&format!("\"{name}\""), &format!("\"{prefix}\""));
+            NotAdmitted::Refused(Refusal { message, ..refusal })
+        }
+        error => error,
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use portolan_placement::{Admitted, Refusal, Role, WouldBePod, wanted_pods};
-use portolan_store::{Change as Operation, Event, Expect, StoreError, Transaction};
+use portolan_store::{Change as Operation, Event};
 use portolan_types::{
     LogicalClusterId, NamespaceName, ObjectKey, Record, object,
     placement::{ChargedPods, Resources},
@@ -186,14 +186,9 @@ impl Inner {
             _ => None,
         };
         let (charges, turn) = charged.map(|charged| (charged.writes, charged.turn)).unzip();
-        let mut txn = Transaction::one(key, Expect::At(revision), None);
-        txn.writes.extend(charges.into_iter().flatten());
-        let committed = self.objects.store().commit(txn).await;
+        let forgotten = self.forget_at(key, revision, charges.unwrap_or_default()).await;
         drop(turn);
-        match committed {
-            Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        forgotten
     }
 
     /// What pods may be refused by has changed: what waits is looked at again.

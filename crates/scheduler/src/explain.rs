@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_placement::{Explanation, Outcome, Question, Role, Workload, explain, place};
+use portolan_placement::{Explanation, Outcome, Question, Role, Workload, explain, place, placed_condition};
 use portolan_types::{GroupVersionKind, LogicalClusterId, ObjectKey, object, placement::PlacementRecord};
 use serde_json::{Value, json};
 
@@ -86,6 +86,13 @@ impl Inner {
                 .notes
                 .push("it also goes where what names it goes, or where its namespace has a workload".into());
         }
+        explanation.notes.extend(refusal(gathered));
         explanation.to_value()
     }
+}
+
+/// Why the pods of an object were not let in when that was last asked.
+fn refusal(gathered: &Gathered) -> Option<String> {
+    let (reason, message) = placed_condition(&gathered.placement.as_ref()?.0)?;
+    matches!(reason, "AdmissionRefused" | "QuotaExceeded").then(|| format!("its pods are not let in: {message}"))
 }

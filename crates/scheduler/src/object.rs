@@ -123,7 +123,18 @@ impl Inner {
     /// Removes a record of the scheduler's own, if it is there.
     pub(crate) async fn forget(&self, key: &ObjectKey) -> Result<(), SchedulerError> {
         let Some(stored) = self.objects.store().get(key).await? else { return Ok(()) };
-        let txn = Transaction::one(key.clone(), Expect::At(stored.revision), None);
+        self.forget_at(key.clone(), stored.revision, Vec::new()).await
+    }
+
+    /// Removes a record, together with other writes, unless it is gone already.
+    pub(crate) async fn forget_at(
+        &self,
+        key: ObjectKey,
+        revision: portolan_types::ResourceVersion,
+        others: Vec<Write>,
+    ) -> Result<(), SchedulerError> {
+        let mut txn = Transaction::one(key, Expect::At(revision), None);
+        txn.writes.extend(others);
         match self.objects.store().commit(txn).await {
             Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),

@@ -1,6 +1,6 @@
 //! From events to facts and tasks.
 
-use portolan_placement::{Workload, contribution};
+use portolan_placement::{Workload, contribution, placed_condition};
 use portolan_store::{Change, Event, StoredObject};
 use portolan_types::{GroupKind, GroupResource, GroupVersionKind, ObjectKey, Record, Uid, object};
 use serde_json::Value;
@@ -154,9 +154,7 @@ impl Inner {
             return;
         }
         let Some(placement) = tree(&event.record) else { return };
-        let conditions = placement.pointer("/status/conditions").and_then(Value::as_array);
-        let moving = |c: &Value| c.get("type") == Some(&"Placed".into()) && c.get("reason") == Some(&"Moving".into());
-        if !conditions.into_iter().flatten().any(moving) {
+        if placed_condition(&placement).is_none_or(|(reason, _)| reason != "Moving") {
             return;
         }
         let text = |path: &str| placement.pointer(path).and_then(Value::as_str).unwrap_or_default();

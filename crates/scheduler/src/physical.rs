@@ -5,6 +5,7 @@
 //! `Drained` says so; the syncer turns the latter into debts. Who takes the finalizer away by hand lets go of what is left:
 //! its entries are taken off the records, and nothing is deleted downstream.
 
+use portolan_placement::placed_condition;
 use portolan_store::{Expect, RangeRequest, RangeScope, StoredObject, Transaction};
 use portolan_types::{
     ObjectKey, Record, object,
@@ -110,10 +111,8 @@ impl Inner {
             .map_or_else(|| key.cluster.to_string(), |(_, path)| path.to_string());
         let namespace = key.namespace().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
         let placement = self.objects.get_value(&placement_key(key)).await?.map(|(placement, _)| placement);
-        let conditions = placement.as_ref().and_then(|p| p.pointer("/status/conditions")?.as_array());
-        let placed = conditions.into_iter().flatten().find(|condition| condition["type"] == "Placed");
-        let why = placed.and_then(|placed| placed["message"].as_str()).filter(|message| !message.is_empty());
-        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        let placed = placement.as_ref().and_then(placed_condition).filter(|(_, message)| !message.is_empty());
+        let why = placed.map(|(_, why)| format!(" ({why})")).unwrap_or_default();
         Ok(format!("{path}: {}/{}{namespace}{why}", key.resource.resource, key.name))
     }
 }

@@ -41,10 +41,12 @@ impl World {
     async fn new() -> Self {
         let store = portolan_store::memory();
         let folder = tempfile::tempdir().unwrap();
-        let config = ApiServerConfig::in_directory(folder.path().to_owned(), Seams::system());
+        let mut config = ApiServerConfig::in_directory(folder.path().join("server"), Seams::system());
+        let placing = Placing::default();
+        placing.hook_into(&mut config.hooks);
         let api = ApiServer::new(store.clone(), config).await.unwrap();
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-        Placing::default().start(&api, &store, &Arc::new(Roles::alone()), &stop, &mut tasks);
+        placing.start(&api, &store, &Arc::new(Roles::alone()), &stop, &mut tasks);
         let plane = Plane::new(store.clone(), KindTable::builtin(), Seams::system()).with_kinds(api.kinds());
         tasks.spawn(portolan_controllers::common(&Arc::new(plane), &api.pki().ca).run(stop.clone()));
         let world = Self { api, store, stop, _tasks: tasks, _folder: folder };
@@ -137,7 +139,13 @@ impl World {
     }
 
     async fn until_refused(&self, name: &str, why: &str) {
-        self.until(&format!("{name} is refused: {why}"), || async { self.placed(name).await.2.contains(why) }).await;
+        for _ in 0..5_000 {
+            if self.placed(name).await.2.contains(why) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{name} is never refused with `{why}`, but {:?}", self.placed(name).await);
     }
 
     async fn used(&self, name: &str) -> String {
@@ -270,13 +278,19 @@ async fn a_refusal_is_told_and_ends_with_its_cause() {
     assert_eq!((on.as_str(), reason.as_str()), ("", "AdmissionRefused"));
     let event = world.get(&format!("{CORE}/events/account.placement-admissionrefused")).await.unwrap();
     assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("AdmissionRefused")));
+    let about = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "account"});
+    let explanations = "apis/portolan.dev/v1alpha1/namespaces/shop/placementexplanations";
+    let explained = world.post(explanations, json!({"spec": {"object": about}})).await;
+    let note = explained["status"]["notes"][0].as_str().unwrap();
+    assert!(note.starts_with("its pods are not let in: pods \"account-\" is forbidden: "), "{explained}");
     world.post(&format!("{CORE}/serviceaccounts"), json!({"metadata": {"name": "robot"}})).await;
     world.until_placed("account").await;
 
     let limits = json!({"limits": [{"type": "Container", "max": {"cpu": "100m"}}]});
     world.post(&format!("{CORE}/limitranges"), json!({"metadata": {"name": "small"}, "spec": limits})).await;
     world.deploy("large", 1, asking("200m")).await;
-    world.until_refused("large", "pods \"large-\" is forbidden: ").await;
+    let why = "Pod \"large-\" is invalid: spec.containers[0].resources.requests: Invalid value: \"200m\": must be less than or equal to cpu limit of 100m";
+    world.until_refused("large", why).await;
     world.delete(&format!("{CORE}/limitranges/small")).await;
     world.until_placed("large").await;
 
