@@ -6,8 +6,8 @@ use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
 use tokio::sync::oneshot;
 
 use crate::{
-    Committed, Durable, EventStream, Hold, RangePage, RangeRequest, Store, StoreError, StoredObject, Transaction,
-    WatchScope,
+    Committed, Durable, EventStream, Hold, RangePage, RangeRequest, SLICE_BYTES, Store, StoreError, StoredObject,
+    Transaction, WatchScope,
     blocking::{Weight, run},
     committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
@@ -19,14 +19,26 @@ use crate::{
     read::{as_revision, backend, get, gone_clusters},
 };
 
-/// How many objects a range may look at in place, before it moves to a thread for blocking.
-const INLINE_OBJECTS: usize = 256;
+/// What a range may look at in place, before it moves to a thread for blocking.
+const INLINE: Budget = Budget { objects: 256, bytes: SLICE_BYTES };
+/// Objects and bytes that are read in place for one unit of what a task may do before others have their turn. Of units it has
+/// 128, which are a millisecond or two of reading then.
+const UNIT: (usize, usize) = (16, 16 << 10);
 
 /// A store on an embedded engine.
 pub(crate) struct EmbeddedStore {
     pub(crate) core: Arc<Core>,
     pub(crate) writer: Writer,
     pub(crate) commit_timeout: Duration,
+}
+
+/// A loop of reads that never wait must still let other tasks run: with a thread for each core, two that list all there is
+/// would keep everybody from being answered until they are done.
+async fn let_others_run(page: &RangePage) {
+    let bytes: usize = page.objects.iter().map(|object| object.record.body().len()).sum();
+    for _ in 0..=page.objects.len() / UNIT.0 + bytes / UNIT.1 {
+        tokio::task::coop::consume_budget().await;
+    }
 }
 
 /// Who commits.
@@ -87,15 +99,16 @@ impl Store for EmbeddedStore {
             let budget = match self.core.kv.is_in_memory() {
                 true => Some(Budget::UNLIMITED),
                 // What a selector takes may lie far apart, and what it leaves would be read again.
-                false => request.labels.is_everything().then_some(Budget(INLINE_OBJECTS)),
+                false => request.labels.is_everything().then_some(INLINE),
             };
             if let Some(budget) = budget
                 && let Some(page) = read(&self.core, &request, budget)?
             {
+                let_others_run(&page).await;
                 return Ok(page);
             }
-            run(&self.core, Weight::Heavy, move |core| read(core, &request, Budget::UNLIMITED)?.ok_or_else(closed))
-                .await
+            let whole = move |core: &Core| read(core, &request, Budget::UNLIMITED)?.ok_or_else(closed);
+            run(&self.core, Weight::Heavy, whole).await
         })
     }
 
@@ -161,6 +174,54 @@ impl Store for EmbeddedStore {
                 inline.close(&self.core);
                 Box::pin(std::future::ready(()))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use portolan_types::{GroupResource, Record, Seams};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Engine, Expect, RangeScope, StoreConfig, open};
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_lists_all_there_is_lets_others_run_in_between() {
+        let dir = tempfile::tempdir().unwrap();
+        for engine in [Engine::Redb, Engine::Memory] {
+            let store = open(StoreConfig::new(engine, Some(dir.path().into())), Seams::system()).unwrap();
+            let resource = GroupResource::new("", "configmaps");
+            let object = json!({"metadata": {}, "data": {"a": "x".repeat(64 << 10)}});
+            for name in 0..200 {
+                let name = format!("a{name}").parse().unwrap();
+                let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource.clone(), name);
+                store.commit(Transaction::one(key, Expect::Absent, Some(Record::of(&object)))).await.unwrap();
+            }
+            let read = Arc::new(AtomicUsize::new(0));
+            let reading = tokio::spawn({
+                let (store, read) = (store.clone(), read.clone());
+                async move {
+                    let mut request = RangeRequest::slices(RangeScope::Cluster(LogicalClusterId::ROOT, resource));
+                    loop {
+                        let page = store.range(request.clone()).await.unwrap();
+                        read.fetch_add(page.objects.len(), Ordering::Relaxed);
+                        let Some(next) = request.next(&page) else { return };
+                        request = next;
+                    }
+                }
+            });
+            let mut turns = 0;
+            while !reading.is_finished() {
+                tokio::task::yield_now().await;
+                turns += 1;
+            }
+            reading.await.unwrap();
+            assert_eq!(read.load(Ordering::Relaxed), 200, "{engine:?}");
+            assert!(turns >= 5, "others ran {turns} times while 12 MiB were read: {engine:?}");
+            store.close().await;
         }
     }
 }

@@ -18,12 +18,16 @@ use crate::{
 /// How far `remaining` is counted; beyond it, counting is not cheap.
 const MAX_COUNTED: usize = 20_000;
 
-/// How many objects a read may look at before it should rather run on a thread for blocking.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget(pub(crate) usize);
+/// What a read may look at before it should rather run on a thread for blocking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    pub(crate) objects: usize,
+    /// Bytes of objects that are taken, give or take one.
+    pub(crate) bytes: usize,
+}
 
 impl Budget {
-    pub(crate) const UNLIMITED: Self = Self(usize::MAX);
+    pub(crate) const UNLIMITED: Self = Self { objects: usize::MAX, bytes: usize::MAX };
 }
 
 /// Reads a page; `None` when the budget did not suffice.
@@ -41,7 +45,7 @@ pub(crate) fn range(
         request,
         marks,
         at,
-        budget: budget.0,
+        budget,
         objects: Vec::new(),
         bytes: 0,
         bodies: Bodies::default(),
@@ -91,7 +95,7 @@ struct Reader<'a> {
     request: &'a RangeRequest,
     marks: Marks,
     at: u64,
-    budget: usize,
+    budget: Budget,
     objects: Vec<StoredObject>,
     /// Bytes of `objects`.
     bytes: usize,
@@ -107,6 +111,10 @@ impl Reader<'_> {
 
     fn is_full(&self) -> bool {
         self.is_at_limit() || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && !self.objects.is_empty())
+    }
+
+    fn is_over_budget(&self) -> bool {
+        self.budget.objects == 0 || self.bytes >= self.budget.bytes
     }
 
     fn is_at_limit(&self) -> bool {
@@ -144,10 +152,10 @@ impl Reader<'_> {
                 drop(found);
                 return self.count_rest(merge);
             }
-            if self.budget == 0 {
+            if self.is_over_budget() {
                 return Ok(End::Budget);
             }
-            self.budget -= 1;
+            self.budget.objects -= 1;
             self.take(&found)?;
         }
         Ok(End::Reached)
@@ -158,7 +166,7 @@ impl Reader<'_> {
         let whole = self.is_at_limit()
             && !matches!(self.request.scope, RangeScope::All | RangeScope::AllClusters(_))
             && self.request.labels.is_everything();
-        let (bound, mut count) = (MAX_COUNTED.min(self.budget), 1);
+        let (bound, mut count) = (MAX_COUNTED.min(self.budget.objects), 1);
         while whole && count <= bound && merge.skip_one()? {
             count += 1;
         }
@@ -206,7 +214,7 @@ impl Reader<'_> {
     fn all_clusters(&mut self, resource: &GroupResource) -> Result<End, StoreError> {
         let Some(id) = self.resources.id(resource) else { return Ok(End::Reached) };
         if !self.resources.spread().is_whole() {
-            if self.budget < Budget::UNLIMITED.0 {
+            if self.budget != Budget::UNLIMITED {
                 return Ok(End::Budget);
             }
             self.resources.spread().read(self.view)?;
@@ -215,10 +223,10 @@ impl Reader<'_> {
         let mut next = Some(after);
         while let Some(cluster) = next {
             let Some(cluster) = self.next_cluster(cluster, id)? else { break };
-            if self.budget == 0 {
+            if self.is_over_budget() {
                 return Ok(End::Budget);
             }
-            self.budget -= 1;
+            self.budget.objects -= 1;
             let prefix = keys::resource_prefix(cluster, id, None);
             match self.segment(&prefix)? {
                 End::Reached if cluster.get() != after => self.look_whether_empty(cluster, id, &prefix)?,
@@ -297,10 +305,10 @@ impl Reader<'_> {
                 if self.is_full() {
                     return Ok(End::Limit { remaining: None });
                 }
-                if self.budget == 0 {
+                if self.is_over_budget() {
                     return Ok(End::Budget);
                 }
-                self.budget -= 1;
+                self.budget.objects -= 1;
                 let value = self.view.get(&suffix.object()).map_err(backend)?.ok_or(Damage::Key).map_err(damaged)?;
                 self.take(&Found::latest(suffix.as_bytes(), value))?;
             }
