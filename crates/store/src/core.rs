@@ -76,13 +76,14 @@ impl Core {
         let purpose = *purposes.iter().find(|purpose| self.room.check(**purpose).is_ok())?;
         // Whoever sees a key knows its resource.
         let recovered = self.kv.recover(&mut |view| {
-            self.resources.replace(load(view)?.resources);
+            let found = load(view)?;
+            self.resources.replace(found.resources, found.marks);
             Ok(())
         });
         let found = recovered.and_then(|()| self.view(load).and_then(|found| found.map_err(Into::into)));
         match found {
             Ok(found) => {
-                self.resources.replace(found.resources);
+                self.resources.replace(found.resources, found.marks);
                 self.hub.jump(found.marks);
                 self.gate.reopen(purpose);
                 Some(found.sweeps)
@@ -106,7 +107,7 @@ impl Core {
             self.resources.add(id, resource);
         }
         if !planned.retired.is_empty() {
-            self.resources.retire(planned.retired);
+            self.resources.retire(planned.retired, planned.marks);
         }
         self.hub.publish(planned.events, planned.marks, || self.kv.publish());
         portolan_types::failpoint!("store/commit-published");

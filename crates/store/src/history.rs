@@ -90,7 +90,7 @@ pub(crate) fn catch_up(
 ) -> Result<CaughtUp, StoreError> {
     let marks = marks(view)?;
     marks.check_kept(after)?;
-    let filter = Filter::new(resources, scope);
+    let filter = Filter::new(view, resources, scope)?;
     let mut caught = CaughtUp { events: Vec::new(), upto: after };
     let (mut read, mut bytes) = (0, 0);
     let mut cursor = view.scan(&keys::history(after + 1), &keys::history(marks.last + 1)).map_err(backend)?;
@@ -122,12 +122,12 @@ struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    fn new(resources: &'a Resources, scope: &'a WatchScope) -> Self {
+    fn new(view: &dyn View, resources: &'a Resources, scope: &'a WatchScope) -> Result<Self, StoreError> {
         let resource = match scope {
-            WatchScope::Resource(resource, _) => resources.id(resource),
+            WatchScope::Resource(resource, _) => resources.id_in(view, resource)?,
             WatchScope::PlacedOn(_) => None,
         };
-        Self { resources, scope, resource }
+        Ok(Self { resources, scope, resource })
     }
 
     fn event(&self, view: &dyn View, revision: u64, entry: &Entry<'_>) -> Result<Option<Event>, StoreError> {

@@ -127,23 +127,23 @@ impl Reader<'_> {
         resource: &GroupResource,
         namespace: Option<&NamespaceName>,
     ) -> Result<End, StoreError> {
-        match self.resources.id(resource) {
+        match self.resources.id_in(self.view, resource)? {
             Some(id) => self.segment(&keys::resource_prefix(cluster, id, namespace)),
             None => Ok(End::Reached),
         }
     }
 
     /// The key after which to start, without its letter.
-    fn after(&self) -> Option<Suffix> {
-        let after = self.request.after.as_ref()?;
-        let resource = self.resources.id(&after.resource)?;
-        Some(Suffix::new(after.cluster, resource, &after.scope, &after.name))
+    fn after(&self) -> Result<Option<Suffix>, StoreError> {
+        let Some(after) = self.request.after.as_ref() else { return Ok(None) };
+        let resource = self.resources.id_in(self.view, &after.resource)?;
+        Ok(resource.map(|resource| Suffix::new(after.cluster, resource, &after.scope, &after.name)))
     }
 
     /// Reads the objects whose keys begin with `prefix`.
     fn segment(&mut self, prefix: &[u8]) -> Result<End, StoreError> {
         let mut from = prefix.to_vec();
-        if let Some(after) = self.after() {
+        if let Some(after) = self.after()? {
             from = from.max(just_after(&after));
         }
         let mut merge = Merge::new(self.view, &from, &keys::end_of(prefix), self.at, self.is_latest())?;
@@ -212,7 +212,7 @@ impl Reader<'_> {
 
     /// Reads a resource cluster by cluster, leaping over what lies between.
     fn all_clusters(&mut self, resource: &GroupResource) -> Result<End, StoreError> {
-        let Some(id) = self.resources.id(resource) else { return Ok(End::Reached) };
+        let Some(id) = self.resources.id_in(self.view, resource)? else { return Ok(End::Reached) };
         if !self.resources.spread().is_whole() {
             if self.budget != Budget::UNLIMITED {
                 return Ok(End::Budget);
@@ -297,7 +297,7 @@ impl Reader<'_> {
         if !self.is_latest() {
             return Err(StoreError::Compacted { asked: revision(self.at)?, oldest: revision(self.marks.last)? });
         }
-        let after = self.after();
+        let after = self.after()?;
         let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
         while let Some(key) = cursor.key() {
             let suffix = suffix_of(key, &prefix).ok_or(Damage::Key).map_err(damaged)?;

@@ -43,7 +43,12 @@ impl Marks {
 
 /// The marks of a state.
 pub(crate) fn marks(view: &dyn View) -> Result<Marks, StoreError> {
-    Ok(Marks { last: number(view, meta::LAST)?, floor: number(view, meta::FLOOR)? })
+    Ok(Marks { last: last(view)?, floor: number(view, meta::FLOOR)? })
+}
+
+/// The last revision of a state.
+pub(crate) fn last(view: &dyn View) -> Result<u64, StoreError> {
+    number(view, meta::LAST)
 }
 
 fn number(view: &dyn View, key: &[u8]) -> Result<u64, StoreError> {
@@ -53,7 +58,7 @@ fn number(view: &dyn View, key: &[u8]) -> Result<u64, StoreError> {
 
 /// The latest state of an object.
 pub(crate) fn get(view: &dyn View, resources: &Resources, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
-    let Some(resource) = resources.id(&key.resource) else { return Ok(None) };
+    let Some(resource) = resources.id_in(view, &key.resource)? else { return Ok(None) };
     let suffix = Suffix::new(key.cluster, resource, &key.scope, &key.name);
     let Some(value) = view.get(&suffix.object()).map_err(backend)? else { return Ok(None) };
     let version = decode(suffix.as_bytes(), &value).map_err(damaged)?;

@@ -85,22 +85,27 @@ mod tests {
 
     use super::{Reclaim, SLICE};
     use crate::{
-        Expect, Transaction,
+        Expect, Opening, RangeRequest, RangeScope, Transaction,
         blocking::Readers,
         core::Core,
         gate::{Gate, Purpose, Room},
         holds::Holds,
         hub::{Hub, RingBudget},
-        kv::{MemoryKv, read},
+        kv::{MemoryKv, OrderedKv, RedbKv, View, read},
         load::load,
         metrics::Metrics,
         open::initialize,
         plan::PreparedTransaction,
+        range::{Budget, range},
+        read::get,
         upkeep::Progress,
     };
 
     fn core() -> Core {
-        let kv = MemoryKv::default();
+        core_on(MemoryKv::default())
+    }
+
+    fn core_on(kv: impl OrderedKv + 'static) -> Core {
         initialize(&kv, &Seams::system()).unwrap();
         let (found, metrics) = (read(&kv, load).unwrap().unwrap(), Metrics::new(None).unwrap());
         Core {
@@ -172,6 +177,47 @@ mod tests {
         assert_eq!(number(&core, "last"), before[3], "the highest number stays, so that none is given twice");
         write(&core, 1, "gone", true);
         assert!(number(&core, "gone") > before[3], "what comes again has a new number");
+    }
+
+    fn compact(core: &Core) {
+        let upto = core.hub.marks().last;
+        core.admit(Purpose::MakeRoom).unwrap().commit(|plan| (Vec::new(), plan.compact(upto))).unwrap().1.unwrap();
+    }
+
+    #[test]
+    fn who_reads_an_older_state_still_finds_what_had_a_number_there() {
+        for comes_again in [false, true] {
+            let disk = ::redb::backends::InMemoryBackend::new();
+            let core = core_on(RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap());
+            (1..=3).for_each(|cluster| write(&core, cluster, "gone", true));
+            write(&core, 1, "last", true);
+            let gone = GroupResource::new("example.org", "gone");
+            let all = RangeRequest::all(RangeScope::AllClusters(gone.clone()));
+            let key = ObjectKey::cluster_scoped(LogicalClusterId::new(2), gone.clone(), "a".parse().unwrap());
+            let found = |view: &dyn View| {
+                let page = range(view, &core.resources, &all, Budget::UNLIMITED).unwrap().unwrap();
+                let one = get(view, &core.resources, &key).unwrap();
+                (page.objects.len(), one.is_some())
+            };
+            assert_eq!(core.view(found).unwrap(), (3, true), "and where objects are is known from now on");
+            let older = core.view(|view| {
+                // A thread may have one view only.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        (1..=3).for_each(|cluster| write(&core, cluster, "gone", false));
+                        compact(&core);
+                        reclaim(&core);
+                        assert_eq!(number(&core, "gone"), None);
+                        if comes_again {
+                            write(&core, 9, "gone", true);
+                        }
+                    });
+                });
+                found(view)
+            });
+            assert_eq!(older.unwrap(), (3, true), "{comes_again}");
+            assert_eq!(core.view(found).unwrap(), (usize::from(comes_again), false), "{comes_again}");
+        }
     }
 
     #[test]

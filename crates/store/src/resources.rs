@@ -8,7 +8,14 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::RwLock;
 use portolan_types::GroupResource;
 
-use crate::spread::Spread;
+use crate::{
+    StoreError,
+    keys::{self, meta},
+    kv::View,
+    read::{Marks, backend, damaged, last},
+    spread::Spread,
+    value::Damage,
+};
 
 /// Most resources that a store knows.
 pub(crate) const MAX_RESOURCES: usize = 65_536;
@@ -27,6 +34,8 @@ struct Inner {
     names: HashMap<u32, GroupResource>,
     /// Numbers that were taken back the last time.
     retired: Vec<u32>,
+    /// As of which revision the last were taken back: states before it may still have them.
+    retired_at: Option<u64>,
     last: u32,
 }
 
@@ -40,6 +49,21 @@ impl Resources {
         self.known.read().ids.get(resource).copied()
     }
 
+    /// The number of a resource in a state. Numbers may have been taken back, or given again, after it: then it tells itself.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) fn id_in(&self, view: &dyn View, resource: &GroupResource) -> Result<Option<u32>, StoreError> {
+        let (id, retired_at) = {
+            let known = self.known.read();
+            (known.ids.get(resource).copied(), known.retired_at)
+        };
+        match retired_at {
+            Some(retired_at) if last(view)? < retired_at => number_in(view, resource),
+            Some(_) | None => Ok(id),
+        }
+    }
+
     pub(crate) fn name(&self, id: u32) -> Option<GroupResource> {
         self.known.read().names.get(&id).cloned()
     }
@@ -48,13 +72,13 @@ impl Resources {
         self.known.read().ids.len()
     }
 
-    /// Takes over what another reading of the disk found. Numbers that are not there any more are no longer used: what was
+    /// Takes over what another reading of the disk found, in a state. Numbers that are not there any more are no longer used: what was
     /// written under them would have no name after the next start.
-    pub(crate) fn replace(&self, found: Self) {
+    pub(crate) fn replace(&self, found: Self, at: Marks) {
         let found = found.known.into_inner().names;
         let gone: Vec<u32> = self.known.read().ids.values().copied().filter(|id| !found.contains_key(id)).collect();
         if !gone.is_empty() {
-            self.retire(gone);
+            self.retire(gone, at);
         }
         found.into_iter().for_each(|(id, resource)| self.add(id, resource));
     }
@@ -65,12 +89,13 @@ impl Resources {
         inner.ids.values().copied().filter(|id| *id != inner.last).collect()
     }
 
-    /// Called when numbers are no longer on disk. Their names stay until the next time: history has been forgotten in
+    /// Called when numbers are no longer on disk, before a state is shown that has them no more. Their names stay until the next time: history has been forgotten in
     /// between, and with it the states in which they stand.
-    pub(crate) fn retire(&self, gone: Vec<u32>) {
-        self.spread.forget(&gone);
+    pub(crate) fn retire(&self, gone: Vec<u32>, at: Marks) {
+        self.spread.forget(&gone, at);
         let mut inner = self.known.write();
-        let Inner { ids, names, retired, .. } = &mut *inner;
+        let Inner { ids, names, retired, retired_at, .. } = &mut *inner;
+        *retired_at = Some(at.last);
         for id in &gone {
             if let Some(name) = names.get(id)
                 && ids.get(name) == Some(id)
@@ -95,6 +120,20 @@ impl Resources {
         inner.ids.insert(resource.clone(), id);
         inner.names.insert(id, resource);
     }
+}
+
+/// Reads the number of a resource from a state.
+fn number_in(view: &dyn View, resource: &GroupResource) -> Result<Option<u32>, StoreError> {
+    let wanted = encode(resource);
+    let mut cursor = view.scan(meta::RESOURCES, &keys::end_of(meta::RESOURCES)).map_err(backend)?;
+    while let Some(key) = cursor.key() {
+        if cursor.value() == wanted {
+            let number = meta::number(key).ok_or(Damage::Key).map_err(damaged)?;
+            return Ok(Some(u32::from_be_bytes(number)));
+        }
+        cursor.advance().map_err(backend)?;
+    }
+    Ok(None)
 }
 
 /// A resource as it stands on disk: the group, a zero byte, the resource.
@@ -127,7 +166,7 @@ mod tests {
         known.add(1, pods.clone());
         known.add(2, jobs.clone());
         found.add(2, jobs.clone());
-        known.replace(found);
+        known.replace(found, Marks { last: 7, floor: 5 });
         assert_eq!((known.id(&pods), known.id(&jobs), known.next()), (None, Some(2), 3));
         assert_eq!(known.name(1), Some(pods), "states of before still name it");
     }

@@ -38,7 +38,7 @@ struct State {
     /// How many these are together.
     pairs: usize,
     is_whole: bool,
-    /// The latest state in which something was found to be empty: an older one may still have had something there.
+    /// The latest state that was read, or in which something was found to be empty: an older one may have had something there.
     emptied: Option<Marks>,
 }
 
@@ -89,19 +89,20 @@ impl Spread {
         if self.is_whole() {
             return Ok(());
         }
-        let revision = marks(view)?.last;
+        let at = marks(view)?;
         for letter in [b'o', b'v'] {
             let mut from = vec![letter];
             loop {
                 let cursor = view.scan(&from, &keys::end_of(&[letter])).map_err(backend)?;
                 let Some(key) = cursor.key() else { break };
                 let (cluster, resource) = beginning(key).ok_or(Damage::Key).map_err(damaged)?;
-                self.state.write().add(cluster, resource, revision);
+                self.state.write().add(cluster, resource, at.last);
                 from = keys::end_of(&keys::joined(letter, &[&keys::resource_prefix(cluster, resource, None)]));
             }
         }
         let mut state = self.state.write();
         state.is_whole = true;
+        state.empty_from(at);
         self.tell(&state);
         Ok(())
     }
@@ -118,19 +119,20 @@ impl Spread {
         Next::Known(next.map(|(cluster, _)| LogicalClusterId::new(*cluster)))
     }
 
-    /// Numbers of resources that are no longer on disk.
-    pub(crate) fn forget(&self, resources: &[u32]) {
+    /// Numbers of resources that are no longer on disk in a state. Called by who writes, between batches.
+    pub(crate) fn forget(&self, resources: &[u32], at: Marks) {
         let mut state = self.state.write();
         for resource in resources {
             state.pairs -= state.clusters.remove(resource).map_or(0, |clusters| clusters.len());
         }
+        state.empty_from(at);
         self.tell(&state);
     }
 
     /// In a state nothing was found of a resource in a logical cluster, superseded objects included.
     pub(crate) fn is_empty(&self, cluster: LogicalClusterId, resource: u32, at: Marks) {
         let mut state = self.state.write();
-        let State { clusters, pairs, emptied, .. } = &mut *state;
+        let State { clusters, pairs, .. } = &mut *state;
         let Some(of) = clusters.get_mut(&resource) else { return };
         // Otherwise it was written to since, or is about to be.
         if of.get(&cluster.get()).is_some_and(|written| *written <= at.last) {
@@ -139,14 +141,19 @@ impl Spread {
             if of.is_empty() {
                 clusters.remove(&resource);
             }
-            let before = emptied.unwrap_or(at);
-            *emptied = Some(Marks { last: before.last.max(at.last), floor: before.floor.max(at.floor) });
+            state.empty_from(at);
             self.tell(&state);
         }
     }
 }
 
 impl State {
+    /// What was taken out may have been there in states before this one.
+    fn empty_from(&mut self, at: Marks) {
+        let before = self.emptied.unwrap_or(at);
+        self.emptied = Some(Marks { last: before.last.max(at.last), floor: before.floor.max(at.floor) });
+    }
+
     fn add(&mut self, cluster: LogicalClusterId, resource: u32, revision: u64) {
         match self.clusters.entry(resource).or_default().entry(cluster.get()) {
             Entry::Occupied(mut known) => *known.get_mut() = revision.max(*known.get()),
@@ -214,7 +221,9 @@ mod tests {
         assert_eq!(pairs.get(), 0);
         spread.add(&batch(5, true), 15);
         spread.add(&batch(6, true), 16);
-        spread.forget(&[RESOURCE, 8]);
+        spread.forget(&[RESOURCE, 8], at(20));
         assert_eq!(pairs.get(), 0, "a resource is no longer on disk");
+        assert_eq!(spread.next(RESOURCE, 0, at(20)), Next::Known(None));
+        assert_eq!(spread.next(RESOURCE, 0, at(19)), Next::Unknown, "a state before that may have it");
     }
 }
