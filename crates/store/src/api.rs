@@ -119,6 +119,19 @@ pub enum RangeScope {
     OwnedBy(LogicalClusterId, String),
 }
 
+impl RangeScope {
+    /// The logical cluster that it stays in, if it is one.
+    pub(crate) fn cluster(&self) -> Option<LogicalClusterId> {
+        match self {
+            Self::All | Self::AllClusters(_) | Self::PlacedOn(_) => None,
+            Self::Cluster(cluster, _)
+            | Self::Namespace(cluster, _, _)
+            | Self::Everything(cluster)
+            | Self::OwnedBy(cluster, _) => Some(*cluster),
+        }
+    }
+}
+
 /// A read of many objects.
 #[derive(Clone, Debug)]
 pub struct RangeRequest {
@@ -178,6 +191,16 @@ pub enum WatchScope {
     Resource(GroupResource, Option<LogicalClusterId>),
     /// Objects whose placement record names this physical cluster, before or after the write: the syncer's index.
     PlacedOn(String),
+}
+
+impl WatchScope {
+    /// The logical cluster that it stays in, if it is one.
+    pub(crate) fn cluster(&self) -> Option<LogicalClusterId> {
+        match self {
+            Self::Resource(_, cluster) => *cluster,
+            Self::PlacedOn(_) => None,
+        }
+    }
 }
 
 /// What a write did.

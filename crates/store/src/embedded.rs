@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::{
     Committed, Durable, EventStream, Hold, RangePage, RangeRequest, SLICE_BYTES, Store, StoreError, StoredObject,
     Transaction, WatchScope,
-    blocking::{Weight, run},
+    blocking::{Party, Weight, run},
     committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
     gate::Purpose,
@@ -92,6 +92,7 @@ impl Store for EmbeddedStore {
     }
 
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
+        let party = Party::of(request.scope.cluster());
         Box::pin(async move {
             let read = |core: &Core, request: &RangeRequest, budget| {
                 core.view(|view| range(view, &core.resources, request, budget)).map_err(backend)?
@@ -108,7 +109,7 @@ impl Store for EmbeddedStore {
                 return Ok(page);
             }
             let whole = move |core: &Core| read(core, &request, Budget::UNLIMITED)?.ok_or_else(closed);
-            run(&self.core, Weight::Heavy, whole).await
+            run(&self.core, party, Weight::Heavy, whole).await
         })
     }
 
@@ -164,7 +165,7 @@ impl Store for EmbeddedStore {
     }
 
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
-        Box::pin(run(&self.core, Weight::Heavy, |core| core.view(gone_clusters).map_err(backend)?))
+        Box::pin(run(&self.core, Party::Everybody, Weight::Heavy, |core| core.view(gone_clusters).map_err(backend)?))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -14,6 +14,8 @@ pub(crate) struct Metrics {
     pub(crate) overloaded: IntCounter,
     /// Watches that are open.
     pub(crate) watchers: IntGauge,
+    /// Heavy reads that wait for a thread.
+    pub(crate) waiting_reads: IntGauge,
     /// Pairs of a resource and a logical cluster that are kept in memory.
     pub(crate) spread: IntGauge,
     writes: IntCounter,
@@ -30,6 +32,7 @@ impl Metrics {
             queued_bytes: IntGauge::new("portolan_store_queued_bytes", "Bytes of transactions that wait.")?,
             overloaded: IntCounter::new("portolan_store_overloaded_total", "Transactions refused by a full queue.")?,
             watchers: IntGauge::new("portolan_store_watchers", "Watches that are open.")?,
+            waiting_reads: IntGauge::new("portolan_store_waiting_reads", "Long reads that wait for a thread.")?,
             spread: IntGauge::new(
                 "portolan_store_spread_pairs",
                 "Pairs of a resource and a logical cluster with objects of it, which are kept in memory.",
@@ -44,11 +47,12 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) {
-        let collectors: [Box<dyn prometheus::core::Collector>; 7] = [
+        let collectors: [Box<dyn prometheus::core::Collector>; 8] = [
             Box::new(self.queued.clone()),
             Box::new(self.queued_bytes.clone()),
             Box::new(self.overloaded.clone()),
             Box::new(self.watchers.clone()),
+            Box::new(self.waiting_reads.clone()),
             Box::new(self.spread.clone()),
             Box::new(self.writes.clone()),
             Box::new(self.sync_seconds.clone()),

@@ -246,10 +246,10 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
     let core = Arc::new(Core {
         hub: Hub::new(found.marks, budget, metrics.watchers.clone()),
         resources: found.resources,
+        readers: Readers::new(metrics.waiting_reads.clone()),
         metrics,
         gate: Gate::open(),
         holds: Holds::default(),
-        readers: Readers::default(),
         room,
         kv,
     });

@@ -111,10 +111,10 @@ mod tests {
         Core {
             hub: Hub::new(found.marks, RingBudget { each: 0, all: 0 }, metrics.watchers.clone()),
             resources: found.resources,
+            readers: Readers::new(metrics.waiting_reads.clone()),
             metrics,
             gate: Gate::open(),
             holds: Holds::default(),
-            readers: Readers::default(),
             room: Room::unlimited(),
             kv: Box::new(kv),
         }

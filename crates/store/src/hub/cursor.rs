@@ -7,7 +7,7 @@ use portolan_types::{BoxFuture, ResourceVersion};
 use super::{Next, slots::SlotId};
 use crate::{
     EventBatch, EventStream, StoreError, WatchScope,
-    blocking::{Weight, run},
+    blocking::{Party, Weight, run},
     core::{Core, closed},
     history::{CaughtUp, catch_up},
     hub::Hub,
@@ -33,8 +33,9 @@ impl Past for Arc<Core> {
     fn catch_up<'a>(&'a self, scope: &'a WatchScope, after: u64) -> BoxFuture<'a, Result<CaughtUp, StoreError>> {
         let behind = self.hub.marks().last.saturating_sub(after);
         let weight = if behind > INLINE_REVISIONS { Weight::Heavy } else { Weight::Light };
+        let party = Party::of(scope.cluster());
         let scope = scope.clone();
-        Box::pin(run(self, weight, move |core| {
+        Box::pin(run(self, party, weight, move |core| {
             core.view(|view| catch_up(view, &core.resources, &scope, after)).map_err(backend)?
         }))
     }

@@ -209,14 +209,14 @@ fn core_on(disk: Recorder) -> Core {
         initialize(&kv, &Seams::system()).unwrap();
     }
     let found = read(&kv, load).unwrap().unwrap();
-    let budget = RingBudget { each: 0, all: 0 };
+    let (budget, metrics) = (RingBudget { each: 0, all: 0 }, Metrics::new(None).unwrap());
     Core {
         hub: Hub::new(found.marks, budget, IntGauge::new("watchers", "None.").unwrap()),
         resources: found.resources,
-        metrics: Metrics::new(None).unwrap(),
+        readers: Readers::new(metrics.waiting_reads.clone()),
+        metrics,
         gate: Gate::open(),
         holds: Holds::default(),
-        readers: Readers::default(),
         room: Room::unlimited(),
         kv: Box::new(kv),
     }

@@ -1,0 +1,136 @@
+//! Whom a flood of reads delays.
+
+use std::time::Duration;
+
+use portolan_types::{LogicalClusterId, Seams};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::{
+    Opening,
+    gate::{Gate, Room},
+    holds::Holds,
+    hub::{Hub, RingBudget},
+    kv::{RedbKv, read},
+    load::load,
+    metrics::Metrics,
+    open::initialize,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn core() -> Arc<Core> {
+    let kv = RedbKv::on(::redb::backends::InMemoryBackend::new(), 1 << 20, &Opening::default()).unwrap();
+    initialize(&kv, &Seams::system()).unwrap();
+    let (found, metrics) = (read(&kv, load).unwrap().unwrap(), Metrics::new(None).unwrap());
+    Arc::new(Core {
+        hub: Hub::new(found.marks, RingBudget { each: 0, all: 0 }, metrics.watchers.clone()),
+        resources: found.resources,
+        readers: Readers::new(metrics.waiting_reads.clone()),
+        metrics,
+        gate: Gate::open(),
+        holds: Holds::default(),
+        room: Room::unlimited(),
+        kv: Box::new(kv),
+    })
+}
+
+/// Reads that end only when they are told.
+struct Flood {
+    core: Arc<Core>,
+    go: crossbeam_channel::Sender<()>,
+    told: crossbeam_channel::Receiver<()>,
+    reads: JoinSet<()>,
+}
+
+impl Flood {
+    fn new() -> Self {
+        let (go, told) = crossbeam_channel::unbounded();
+        Self { core: core(), go, told, reads: JoinSet::new() }
+    }
+
+    fn begin(&mut self, party: Party, count: usize) {
+        for _ in 0..count {
+            let (core, told) = (self.core.clone(), self.told.clone());
+            self.reads.spawn(async move {
+                let waiting = move |_: &Core| told.recv().map_err(|_| StoreError::Unknown);
+                run(&core, party, Weight::Heavy, waiting).await.unwrap();
+            });
+        }
+    }
+
+    /// Waits until so many reads wait for a thread.
+    async fn until_waiting(&self, count: i64) {
+        let seen = async {
+            while self.core.metrics.waiting_reads.get() != count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, seen).await.expect("the threads are taken");
+    }
+}
+
+const A: Party = Party::Cluster(LogicalClusterId::ROOT);
+
+fn b() -> Party {
+    Party::Cluster(LogicalClusterId::new(7))
+}
+
+#[tokio::test]
+async fn one_read_waits_for_few_of_the_hundred_of_another_logical_cluster() {
+    let mut flood = Flood::new();
+    flood.begin(A, 100);
+    flood.until_waiting(97).await;
+    let read = run(&flood.core, b(), Weight::Heavy, |_| Ok("read"));
+    let read = tokio::time::timeout(PATIENCE, read).await.expect("it waits for none while a thread is free");
+    assert_eq!(read.unwrap(), "read");
+
+    flood.begin(Party::Everybody, 50);
+    flood.until_waiting(97 + 49).await;
+    let core = flood.core.clone();
+    let read = tokio::spawn(async move { run(&core, b(), Weight::Heavy, |_| Ok(())).await });
+    flood.until_waiting(97 + 49 + 1).await;
+    let mut ended = 0;
+    while !read.is_finished() {
+        flood.go.send(()).unwrap();
+        flood.reads.join_next().await.unwrap().unwrap();
+        ended += 1;
+        // The thread that has become free takes the next one, of whichever party.
+        let taken = async {
+            while flood.core.metrics.waiting_reads.get() > 97 + 49 + 1 - ended {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, taken).await.expect("the next one is taken");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    read.await.unwrap().unwrap();
+    assert!(ended <= 4, "it waited for {ended}");
+    (0..200).for_each(|_| flood.go.send(()).unwrap());
+    while let Some(ended) = flood.reads.join_next().await {
+        ended.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_wait_any_more_leaves_the_line() {
+    let mut flood = Flood::new();
+    flood.begin(A, 100);
+    flood.until_waiting(97).await;
+    flood.reads.abort_all();
+    while flood.reads.join_next().await.is_some() {}
+    flood.until_waiting(0).await;
+    assert_eq!(flood.core.readers.0.state.lock().turns.waiting(), 0);
+    (0..SHARE).for_each(|_| flood.go.send(()).unwrap());
+    run(&flood.core, A, Weight::Heavy, |_| Ok(())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_that_panics_fails_alone() {
+    let core = core();
+    for _ in 0..2 * READERS {
+        let failed = run::<()>(&core, A, Weight::Heavy, |_| panic!("a damaged file")).await;
+        assert!(matches!(failed, Err(StoreError::Backend(_))), "{failed:?}");
+    }
+    assert_eq!(run(&core, A, Weight::Heavy, |_| Ok(1)).await.unwrap(), 1);
+}

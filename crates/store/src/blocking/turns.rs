@@ -1,0 +1,167 @@
+//! Who waits for a thread, and whose turn it is.
+
+use std::collections::{BTreeMap, HashMap, VecDeque, btree_map};
+
+use portolan_types::LogicalClusterId;
+
+/// For whom something is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Party {
+    /// One logical cluster.
+    Cluster(LogicalClusterId),
+    /// Whoever reads all of them: the loops.
+    Everybody,
+}
+
+impl Party {
+    /// Whose reads are those within a logical cluster, or within none in particular.
+    pub(crate) fn of(cluster: Option<LogicalClusterId>) -> Self {
+        cluster.map_or(Self::Everybody, Self::Cluster)
+    }
+}
+
+/// A place among those who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(u64);
+
+/// Jobs that wait, by party. The parties take turns; within one, who came first is first. What one party alone waits with is
+/// its own.
+pub(super) struct Turns<J> {
+    lines: HashMap<Party, Line<J>>,
+    /// The parties that have a line, in the order of their turns.
+    order: VecDeque<Party>,
+    next: u64,
+    waiting: usize,
+    /// Most jobs of one party that are done at once.
+    share: usize,
+}
+
+struct Line<J> {
+    jobs: BTreeMap<Ticket, J>,
+    /// How many jobs are being done.
+    busy: usize,
+}
+
+impl<J> Turns<J> {
+    /// Where each party may have so many jobs done at once.
+    pub(super) fn new(share: usize) -> Self {
+        Self { lines: HashMap::new(), order: VecDeque::new(), next: 0, waiting: 0, share }
+    }
+
+    /// How many jobs wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Lets a job wait.
+    pub(super) fn push(&mut self, party: Party, job: J) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.waiting += 1;
+        let line = self.lines.entry(party).or_insert_with(|| {
+            self.order.push_back(party);
+            Line { jobs: BTreeMap::new(), busy: 0 }
+        });
+        line.jobs.insert(ticket, job);
+        ticket
+    }
+
+    /// Takes the job whose turn it is. It is being done until [`Turns::done`] says otherwise.
+    pub(super) fn take(&mut self) -> Option<(Party, J)> {
+        let is_next =
+            |party: &Party| self.lines.get(party).is_some_and(|line| line.busy < self.share && !line.jobs.is_empty());
+        let at = self.order.iter().position(is_next)?;
+        let party = self.order.remove(at)?;
+        self.order.push_back(party);
+        let line = self.lines.get_mut(&party)?;
+        let (_, job) = line.jobs.pop_first()?;
+        line.busy += 1;
+        self.waiting -= 1;
+        Some((party, job))
+    }
+
+    /// A job of a party was done.
+    pub(super) fn done(&mut self, party: Party) {
+        if let Some(line) = self.lines.get_mut(&party) {
+            line.busy -= 1;
+        }
+        self.leave_if_over(party);
+    }
+
+    /// Gives a job back that nobody waits for any more, unless it was taken.
+    pub(super) fn withdraw(&mut self, party: Party, ticket: Ticket) -> Option<J> {
+        let line = self.lines.get_mut(&party)?;
+        let btree_map::Entry::Occupied(job) = line.jobs.entry(ticket) else { return None };
+        let job = job.remove();
+        self.waiting -= 1;
+        self.leave_if_over(party);
+        Some(job)
+    }
+
+    fn leave_if_over(&mut self, party: Party) {
+        if self.lines.get(&party).is_some_and(|line| line.busy == 0 && line.jobs.is_empty()) {
+            self.lines.remove(&party);
+            self.order.retain(|other| *other != party);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Party = Party::Cluster(LogicalClusterId::ROOT);
+    const ALL: Party = Party::Everybody;
+
+    fn b() -> Party {
+        Party::Cluster(LogicalClusterId::new(7))
+    }
+
+    fn taken(turns: &mut Turns<&'static str>) -> Vec<&'static str> {
+        std::iter::from_fn(|| turns.take().map(|(_, job)| job)).collect()
+    }
+
+    #[test]
+    fn parties_take_turns_whoever_came_first() {
+        let mut turns = Turns::new(usize::MAX);
+        for (party, job) in [(A, "a1"), (A, "a2"), (A, "a3"), (b(), "b1"), (ALL, "all1"), (b(), "b2")] {
+            turns.push(party, job);
+        }
+        assert_eq!(turns.waiting(), 6);
+        assert_eq!(taken(&mut turns), ["a1", "b1", "all1", "a2", "b2", "a3"]);
+        assert_eq!(turns.waiting(), 0);
+    }
+
+    #[test]
+    fn no_party_has_more_than_its_share() {
+        let mut turns = Turns::new(2);
+        for job in ["a1", "a2", "a3", "a4"] {
+            turns.push(A, job);
+        }
+        assert_eq!(taken(&mut turns), ["a1", "a2"]);
+        turns.push(b(), "b1");
+        assert_eq!(taken(&mut turns), ["b1"]);
+        turns.done(A);
+        turns.push(b(), "b2");
+        assert_eq!(taken(&mut turns), ["a3", "b2"]);
+        turns.done(A);
+        turns.done(A);
+        assert_eq!(taken(&mut turns), ["a4"]);
+    }
+
+    #[test]
+    fn who_waits_no_longer_leaves_nothing_behind() {
+        let mut turns = Turns::new(1);
+        let ticket = turns.push(A, "a1");
+        turns.push(A, "a2");
+        assert_eq!(turns.withdraw(A, ticket), Some("a1"));
+        assert_eq!(turns.withdraw(A, ticket), None, "twice");
+        assert_eq!(taken(&mut turns), ["a2"]);
+        turns.done(A);
+        for _ in 0..100 {
+            let ticket = turns.push(b(), "b");
+            assert_eq!(turns.withdraw(b(), ticket), Some("b"));
+        }
+        assert!(turns.lines.is_empty() && turns.order.is_empty() && turns.waiting() == 0);
+    }
+}
