@@ -1,6 +1,10 @@
 //! Who waits for which upkeep, slice by slice.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
 
 use portolan_types::LogicalClusterId;
 use tokio::sync::oneshot;
@@ -9,12 +13,33 @@ use crate::{
     StoreError,
     core::{Answer, Core},
     gate::Purpose,
+    kv::failed,
     plan::Plan,
+    read::backend,
     reclaim::Reclaim,
     upkeep::Progress,
 };
 
 type Reply = oneshot::Sender<Result<(), StoreError>>;
+
+/// After how long a deletion that failed is tried again, at first and at most; each time after twice as long.
+const AGAIN: (Duration, Duration) = match cfg!(test) {
+    true => (Duration::from_millis(1), Duration::from_millis(10)),
+    false => (Duration::from_secs(1), Duration::from_secs(300)),
+};
+
+/// A logical cluster whose objects are being removed.
+struct Sweep {
+    cluster: LogicalClusterId,
+    /// How long it is put aside for should it fail.
+    patience: Duration,
+}
+
+impl Sweep {
+    fn of(cluster: LogicalClusterId) -> Self {
+        Self { cluster, patience: AGAIN.0 }
+    }
+}
 
 /// Work that is done in slices between or beside other writes.
 #[derive(Default)]
@@ -23,23 +48,26 @@ pub(crate) struct Chores {
     waiting: Vec<Reply>,
     /// Follows a compaction.
     reclaim: Option<Reclaim>,
-    sweeps: VecDeque<LogicalClusterId>,
+    sweeps: VecDeque<Sweep>,
+    /// Those that failed, and until when they wait.
+    aside: Vec<(Instant, Sweep)>,
 }
 
 impl Chores {
     /// With the logical clusters whose deletion was not finished when the store was last open.
     pub(crate) fn resume(sweeps: Vec<LogicalClusterId>) -> Self {
-        Self { sweeps: sweeps.into(), ..Self::default() }
+        Self { sweeps: sweeps.into_iter().map(Sweep::of).collect(), ..Self::default() }
     }
 
     /// Goes on with the deletions that another reading of the disk found.
     pub(crate) fn sweep_only(&mut self, sweeps: Vec<LogicalClusterId>) {
-        self.sweeps = sweeps.into();
+        self.sweeps = sweeps.into_iter().map(Sweep::of).collect();
+        self.aside.clear();
     }
 
     /// Adds a logical cluster whose objects are still to be removed.
     pub(crate) fn sweep(&mut self, cluster: LogicalClusterId) {
-        self.sweeps.push_back(cluster);
+        self.sweeps.push_back(Sweep::of(cluster));
     }
 
     /// Adds a compaction, which answers when it is over.
@@ -48,8 +76,18 @@ impl Chores {
         self.waiting.push(reply);
     }
 
+    /// Whether nothing is to be done now.
     pub(crate) fn is_idle(&self) -> bool {
-        self.compaction.is_none() && self.reclaim.is_none() && self.sweeps.is_empty()
+        self.compaction.is_none()
+            && self.reclaim.is_none()
+            && self.sweeps.is_empty()
+            && self.rest().is_none_or(|rest| !rest.is_zero())
+    }
+
+    /// How long it takes until something that was put aside is to be tried again, if anything is.
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        let first = self.aside.iter().map(|(until, _)| *until).min()?;
+        Some(first.saturating_duration_since(Instant::now()))
     }
 
     /// Adds a slice to a batch, after all that it writes.
@@ -71,17 +109,21 @@ impl Chores {
         Ok(())
     }
 
-    /// A deletion that meets damage is put aside until the next start, and holds up nothing else.
+    /// A deletion that fails is put aside for a while, and holds up nothing else.
     fn sweep_slice(&mut self, core: &Core, plan: &mut Plan<'_>) {
-        let Some(cluster) = self.sweeps.front().copied() else { return };
-        match plan.sweep(&core.resources, cluster) {
-            Ok(Progress::More) => return,
+        let now = Instant::now();
+        self.sweeps.extend(self.aside.extract_if(.., |(until, _)| *until <= now).map(|(_, sweep)| sweep));
+        let Some(mut sweep) = self.sweeps.pop_front() else { return };
+        match swept(core, plan, sweep.cluster) {
+            Ok(Progress::More) => self.sweeps.push_front(Sweep::of(sweep.cluster)),
             Ok(Progress::Done) => {}
             Err(error) => {
-                tracing::error!(%cluster, %error, "objects of a deleted logical cluster cannot be removed before the next start");
+                let (cluster, again) = (sweep.cluster, sweep.patience);
+                tracing::error!(%cluster, %error, ?again, "objects of a deleted logical cluster cannot be removed now");
+                sweep.patience = (again * 2).min(AGAIN.1);
+                self.aside.push((now + again, sweep));
             }
         }
-        self.sweeps.pop_front();
     }
 
     /// Answers those who wait for a compaction, when it is over.
@@ -95,6 +137,13 @@ impl Chores {
             }
         }
     }
+}
+
+/// Removes a slice of the objects of a logical cluster. An engine that panics on a damaged file has failed: nothing is planned
+/// before all of the slice has been read.
+fn swept(core: &Core, plan: &mut Plan<'_>, cluster: LogicalClusterId) -> Result<Progress, StoreError> {
+    catch_unwind(AssertUnwindSafe(|| plan.sweep(&core.resources, cluster)))
+        .unwrap_or_else(|_| Err(backend(failed("reading the store: the file is damaged"))))
 }
 
 /// Marks a logical cluster as gone, in a batch of its own, and tells whether objects of it are left.

@@ -223,20 +223,18 @@ impl Worker {
             };
         }
         if self.core.gate.is_short_of_room() {
-            return match self.requests.recv_timeout(LOOK) {
-                Ok(request) => Taken::Request(request),
-                Err(RecvTimeoutError::Timeout) => Taken::Full,
-                Err(RecvTimeoutError::Disconnected) => Taken::Over,
-            };
+            return received(self.requests.recv_timeout(LOOK), Taken::Full);
         }
         if self.untidy {
             match self.requests.recv_timeout(IDLE) {
-                Ok(request) => return Taken::Request(request),
-                Err(RecvTimeoutError::Disconnected) => return Taken::Over,
                 Err(RecvTimeoutError::Timeout) => self.tidy(),
+                other => return received(other, Taken::Nothing),
             }
         }
-        self.requests.recv().map_or(Taken::Over, Taken::Request)
+        match self.chores.rest().filter(|_| self.core.check_open(Purpose::MakeRoom).is_ok()) {
+            Some(rest) => received(self.requests.recv_timeout(rest), Taken::Nothing),
+            None => self.requests.recv().map_or(Taken::Over, Taken::Request),
+        }
     }
 
     fn tidy(&mut self) {
@@ -369,6 +367,15 @@ impl Worker {
             return;
         }
         self.chores.compact(upto.get(), reply);
+    }
+}
+
+/// What a queue had, or what is to be done when it had nothing for so long.
+fn received(received: Result<Request, RecvTimeoutError>, otherwise: Taken) -> Taken {
+    match received {
+        Ok(request) => Taken::Request(request),
+        Err(RecvTimeoutError::Timeout) => otherwise,
+        Err(RecvTimeoutError::Disconnected) => Taken::Over,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Removing in slices what is no longer wanted: history that was compacted, and the objects of deleted logical clusters.
 //! A slice rides in a batch with other writes, so that neither delays them for long.
 
+use bytes::Bytes;
 use portolan_types::{LogicalClusterId, ObjectKey};
 
 use crate::{
@@ -22,6 +23,14 @@ const COMPACTION_SLICE: usize = 2048;
 const SWEEP_OBJECTS: usize = 512;
 /// Bytes of objects that one slice removes, give or take an object.
 const SWEEP_BYTES: usize = 2 << 20;
+
+/// Some objects of a logical cluster.
+struct Slice {
+    objects: Vec<Stored>,
+    progress: Progress,
+    /// Of an object that is not among them, because it cannot be read.
+    damage: Option<StoreError>,
+}
 
 /// Whether there is more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +86,7 @@ impl Plan<'_> {
             let (first, last) = two_numbers(&value)?;
             return Ok((Committed { first: revision(first)?, last: revision(last)? }, Progress::Done));
         }
-        let (objects, progress) = self.slice(resources, cluster)?;
+        let Slice { objects, progress, .. } = self.slice(resources, cluster)?;
         let first = self.now.last + 1;
         let boundary = first + objects.len() as u64;
         self.record_cluster_gone(cluster, Place { revision: first, boundary });
@@ -89,10 +98,15 @@ impl Plan<'_> {
         Ok((Committed { first: revision(first)?, last: revision(boundary)? }, progress))
     }
 
-    /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch. One with a damaged
-    /// object is left as it is.
+    /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch. Damaged ones are left as
+    /// they are, and are an error once nothing else is left.
     pub(crate) fn sweep(&mut self, resources: &Resources, cluster: LogicalClusterId) -> Result<Progress, StoreError> {
-        let (objects, progress) = self.slice(resources, cluster)?;
+        let Slice { objects, progress, damage } = self.slice(resources, cluster)?;
+        if let Some(damage) = damage
+            && objects.is_empty()
+        {
+            return Err(damage);
+        }
         let boundary = self.now.last + objects.len() as u64;
         self.delete_all(objects, boundary)?;
         if progress == Progress::Done {
@@ -101,21 +115,25 @@ impl Plan<'_> {
         Ok(progress)
     }
 
-    fn slice(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<(Vec<Stored>, Progress), StoreError> {
+    fn slice(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<Slice, StoreError> {
         let prefix = keys::joined(b'o', &[&keys::cluster_prefix(cluster)]);
         let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
-        let (mut objects, mut bytes) = (Vec::new(), 0);
+        let (mut objects, mut bytes, mut damage) = (Vec::new(), 0, None);
         while let Some(key) = cursor.key() {
             if objects.len() >= SWEEP_OBJECTS || bytes >= SWEEP_BYTES {
-                return Ok((objects, Progress::More));
+                return Ok(Slice { objects, progress: Progress::More, damage });
             }
-            let state = State::decode(&key[1..], cursor.value_bytes())?;
-            bytes += state.bytes();
-            let parts = keys::parts(&key[1..]).ok_or(Damage::Key).map_err(damaged)?;
-            objects.push((object_key(resources, parts)?, Suffix::from_bytes(&key[1..]), state));
+            match stored(resources, &key[1..], cursor.value_bytes()) {
+                Ok(object) => {
+                    bytes += object.2.bytes();
+                    objects.push(object);
+                }
+                Err(error) => damage = Some(error),
+            }
             cursor.advance().map_err(backend)?;
         }
-        Ok((objects, Progress::Done))
+        let progress = if damage.is_none() { Progress::Done } else { Progress::More };
+        Ok(Slice { objects, progress, damage })
     }
 
     /// Deletes objects as the last writes of the transaction that ends at `boundary`.
@@ -127,4 +145,10 @@ impl Plan<'_> {
         self.now.last = boundary;
         Ok(())
     }
+}
+
+fn stored(resources: &Resources, suffix: &[u8], value: Bytes) -> Result<Stored, StoreError> {
+    let state = State::decode(suffix, value)?;
+    let parts = keys::parts(suffix).ok_or(Damage::Key).map_err(damaged)?;
+    Ok((object_key(resources, parts)?, Suffix::from_bytes(suffix), state))
 }

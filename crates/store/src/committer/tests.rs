@@ -1,5 +1,7 @@
 //! What becomes of those who wait when the engine fails.
 
+mod sweeps;
+
 use std::{
     io,
     sync::{
@@ -9,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
@@ -18,8 +21,7 @@ use super::{BATCH_BYTES, BATCH_TRANSACTIONS, QUEUE_BYTES, QUEUE_TRANSACTIONS};
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
     gate::Room,
-    keys::{self, meta},
-    kv::{Batch, Before, KvResult, MemoryKv, OrderedKv, View},
+    kv::{Batch, Before, Cursor, KvResult, MemoryKv, OrderedKv, View},
     open::{Base, initialize, start},
 };
 
@@ -41,15 +43,44 @@ enum Next {
 /// An engine that fails as it is told.
 #[derive(Default)]
 struct Scripted {
-    kv: MemoryKv,
+    kv: Arc<MemoryKv>,
     next: Arc<Mutex<Next>>,
     /// How often it has had nothing to do.
     tidied: Arc<AtomicUsize>,
+    /// Who reads a scan that begins with these bytes fails.
+    unreadable: Arc<Mutex<Vec<Unreadable>>>,
+}
+
+/// What cannot be read, and how that ends.
+struct Unreadable {
+    from: Vec<u8>,
+    panics: bool,
+}
+
+/// A state parts of which cannot be read.
+struct Partly<'a> {
+    view: &'a dyn View,
+    unreadable: &'a [Unreadable],
+}
+
+impl View for Partly<'_> {
+    fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        self.view.get(key)
+    }
+
+    fn scan<'v>(&'v self, from: &[u8], to: &[u8]) -> KvResult<Box<dyn Cursor + 'v>> {
+        match self.unreadable.iter().find(|unreadable| unreadable.from == from) {
+            Some(unreadable) if unreadable.panics => panic!("scripted"),
+            Some(_) => Err(BackendError { context: "EIO".into(), source: None }),
+            None => self.view.scan(from, to),
+        }
+    }
 }
 
 impl OrderedKv for Scripted {
     fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
-        self.kv.view(read)
+        let unreadable = self.unreadable.lock();
+        self.kv.view(&mut |view| read(&Partly { view, unreadable: &unreadable }))
     }
 
     fn commit(&self, batch: Batch) -> KvResult<()> {
@@ -314,25 +345,4 @@ async fn a_write_that_outlives_its_time_is_unknown_and_may_happen_later() {
     while !scene.is_there("late").await {
         tokio::task::yield_now().await;
     }
-}
-
-#[tokio::test]
-async fn a_deletion_that_meets_damage_holds_up_nothing_else() {
-    let (kv, gone) = (Scripted::default(), LogicalClusterId::new(7));
-    initialize(&kv, &Seams::system()).unwrap();
-    let damaged = keys::joined(b'o', &[&keys::cluster_prefix(gone), b"damaged"]);
-    let unfinished = [(meta::sweep(gone), Some(bytes::Bytes::new())), (damaged, Some("?".into()))];
-    kv.kv.commit(Batch::from(unfinished)).unwrap();
-    kv.kv.publish();
-    let tidied = kv.tidied.clone();
-    let scene = Scene::on(kv, Duration::from_secs(30)).await;
-    let last = scene.put("after").await.unwrap();
-    soon(scene.store.compact(last)).await.unwrap();
-    assert_eq!(scene.store.oldest(), last);
-    let idle = async {
-        while tidied.load(Ordering::Relaxed) == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon(Box::pin(idle)).await;
 }

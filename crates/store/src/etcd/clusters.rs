@@ -89,7 +89,10 @@ impl Inner {
             }
             let request = TxnRequest { success: nested(request.compare.len(), request.success), ..request };
             let written = self.client.write(request, self.patience).await.map_err(|fault| self.write_fault(fault))?;
-            if written.succeeded && slice.is_empty() {
+            if !written.succeeded {
+                // Something was written in between; in another store it would never succeed.
+                self.check_same_store(self.at(self.layout.meta(), 0).await?.as_ref())?;
+            } else if slice.is_empty() {
                 return Ok(());
             }
         }
