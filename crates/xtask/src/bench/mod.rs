@@ -16,6 +16,7 @@ mod protobuf;
 mod subject;
 mod watchers;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -25,7 +26,7 @@ use crate::harness::{cargo::cargo, portolan, tools::Tools, workdir::WorkDir};
 use figures::{Figure, Table};
 use parts::{Limits, Part};
 use proc::Memory;
-use subject::{Lab, Which};
+use subject::{Lab, Subject, Which};
 
 /// What `cargo xtask bench` can be told.
 #[derive(clap::Args)]
@@ -69,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut work = WorkDir::new("bench")?;
     let outcome = Lab::new(&tools, &program, work.path()).and_then(|lab| measure(options, &lab));
     if outcome.is_err() {
+        parts::leave_nothing_stored(work.path());
         work.keep();
     }
     outcome
@@ -124,15 +126,23 @@ fn chosen<T: ValueEnum>(asked: &[T]) -> &[T] {
     if asked.is_empty() { T::value_variants() } else { asked }
 }
 
-/// A part on a server that is started for it and gone afterwards, with its data.
+/// A part on a server that is started for it and gone afterwards, with its data. Of one that fails the logs stay.
 fn measure_one(part: Part, which: Which, lab: &Lab, limits: &Limits) -> Result<Vec<Figure>> {
     eprintln!("{}: {}", which.name(), part.name());
     let dir = lab.dir().join(format!("{}-{}", part.name(), which.id()));
-    let mut subject = lab.start(which, &dir, &part.recipe())?;
+    let measured = measure_in(&dir, part, which, lab, limits);
+    let left = if measured.is_ok() { vec![dir] } else { Subject::stored_in(&dir).to_vec() };
+    for folder in left.iter().filter(|folder| folder.exists()) {
+        std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    measured
+}
+
+fn measure_in(dir: &Path, part: Part, which: Which, lab: &Lab, limits: &Limits) -> Result<Vec<Figure>> {
+    let mut subject = lab.start(which, dir, &part.recipe())?;
     let mut figures = part.measure(&mut subject, lab, limits)?;
     let name = format!("{}: resident memory afterwards", part.name());
     figures.extend(Memory::of(&subject.pids())?.figures(&name));
     subject.stop()?;
-    std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     Ok(figures)
 }

@@ -264,6 +264,11 @@ impl Subject {
         self.dir.join("data")
     }
 
+    /// Where the servers of a folder keep what is stored.
+    pub(super) fn stored_in(dir: &Path) -> [PathBuf; 2] {
+        [dir.join("data/store"), dir.join("etcd")]
+    }
+
     /// The etcd below, past the server.
     pub(super) fn gateway(&self) -> Option<Gateway> {
         match &self.server {

@@ -205,9 +205,12 @@ impl Stand {
         let root = PathBuf::from(format!("/proc/{}/root", self.servers[0].pid()));
         let filler = root.join(self.store.strip_prefix("/")?).join("filler");
         let file = fs::File::create(&filler).with_context(|| format!("cannot make {}", filler.display()))?;
-        fill(file)?;
-        std::thread::sleep(Duration::from_secs(2));
+        let filled = fill(file);
+        if filled.is_ok() {
+            std::thread::sleep(Duration::from_secs(2));
+        }
         fs::remove_file(filler).context("cannot make room again")?;
+        filled?;
         std::thread::sleep(Duration::from_secs(2));
         Ok(())
     }

@@ -23,6 +23,8 @@ const SIZE: Size = Size(100);
 /// etcd takes 128 writes in one transaction.
 const BATCH: usize = 100;
 const WRITERS: usize = 4;
+/// What all servers but kube-apiserver are filled from, made once in a run.
+pub(super) const SNAPSHOT: &str = "many.snapshot";
 
 pub(super) fn measure(subject: &mut Subject, lab: &Lab, limits: &Limits) -> Result<Vec<Figure>> {
     let (namespaces, begun) = (limits.many / EACH, Instant::now());
@@ -108,11 +110,19 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 
 /// A snapshot with that many namespaces full of objects; made by a server once in a run.
 fn snapshot(lab: &Lab, namespaces: usize) -> Result<PathBuf> {
-    let (file, dir) = (lab.dir().join("many.snapshot"), lab.dir().join("many"));
+    let (file, dir) = (lab.dir().join(SNAPSHOT), lab.dir().join("many"));
     if file.exists() {
         return Ok(file);
     }
-    let subject = lab.start(Which::Redb, &dir, &Recipe::default())?;
+    let made = make_snapshot(lab, namespaces, &dir, &file);
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
+    made.map(|()| file)
+}
+
+fn make_snapshot(lab: &Lab, namespaces: usize, dir: &Path, file: &Path) -> Result<()> {
+    let subject = lab.start(Which::Redb, dir, &Recipe::default())?;
     let bench = subject.bench();
     super::runtime()?.block_on(async {
         for number in 0..namespaces {
@@ -121,9 +131,7 @@ fn snapshot(lab: &Lab, namespaces: usize) -> Result<PathBuf> {
         bench.create_in(namespaces, EACH, SIZE, namespace).await
     })?;
     subject.stop()?;
-    lab.save(&subject.data(), &file)?;
-    fs::remove_dir_all(&dir)?;
-    Ok(file)
+    lab.save(&subject.data(), file)
 }
 
 /// Puts what a snapshot holds in the place of what a server has stored.

@@ -151,3 +151,9 @@ impl Part {
 fn runtime() -> Result<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
+
+/// Removes what parts that failed share with others; logs stay.
+pub(super) fn leave_nothing_stored(dir: &std::path::Path) {
+    // It may not be there.
+    let _ = std::fs::remove_file(dir.join(many::SNAPSHOT));
+}
