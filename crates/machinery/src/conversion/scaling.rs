@@ -20,13 +20,19 @@ fn cpu(percent: Value) -> Value {
     }})
 }
 
+/// Of a metric that is wanted or measured.
+fn is_cpu(metric: &Value) -> bool {
+    let is = |pointer, text| metric.pointer(pointer).and_then(Value::as_str) == Some(text);
+    is("/type", "Resource") && is("/resource/name", "cpu")
+}
+
 fn cpu_percent(metric: &Value) -> Option<&Value> {
-    let is_cpu = metric.pointer("/resource/name").and_then(Value::as_str) == Some("cpu");
-    metric.pointer("/resource/target/averageUtilization").filter(|_| is_cpu)
+    metric.pointer("/resource/target/averageUtilization").filter(|_| is_cpu(metric))
 }
 
 pub(super) fn to_v2(fields: &mut Fields) {
-    let mut all = list_of(fields, METRICS, "MetricSpec", |metrics| metrics::read(metrics, Side::Wanted));
+    let all = list_of(fields, METRICS, "MetricSpec", |metrics| metrics::read(metrics, Side::Wanted));
+    let mut all = all.unwrap_or_default();
     let spec = child_mut(fields, "spec");
     if let Some(percent) = spec.remove("targetCPUUtilizationPercentage") {
         all.push(cpu(percent));
@@ -37,22 +43,25 @@ pub(super) fn to_v2(fields: &mut Fields) {
     spec.insert("metrics".into(), all.into());
     let measured = list_of(fields, STATUSES, "MetricStatus", |metrics| metrics::read(metrics, Side::Measured));
     let conditions = list_of(fields, CONDITIONS, "HorizontalPodAutoscalerCondition", |conditions| conditions);
+    // One that says nothing is none.
     if let Some(behavior @ Value::Object(_)) = take_annotation(fields, BEHAVIOR)
         && let Some(behavior) = fitted("HorizontalPodAutoscalerBehavior", renamed(&behavior))
+        && behavior.as_object().is_some_and(|behavior| !behavior.is_empty())
     {
         child_mut(fields, "spec").insert("behavior".into(), behavior);
     }
-    status_to_v2(child_mut(fields, "status"), measured, conditions);
+    status_to_v2(child_mut(fields, "status"), measured, conditions.unwrap_or_default());
 }
 
 /// autoscaling/v2 leaves out that there are no replicas, and always tells of metrics.
-fn status_to_v2(status: &mut Fields, measured: Vec<Value>, conditions: Vec<Value>) {
+fn status_to_v2(status: &mut Fields, measured: Option<Vec<Value>>, conditions: Vec<Value>) {
     let percent = status.remove("currentCPUUtilizationPercentage");
     let cpu = percent.map(
         |percent| json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": percent}}}),
     );
-    let metrics = if measured.is_empty() { cpu.into_iter().collect() } else { measured };
-    status.insert("currentMetrics".into(), if metrics.is_empty() { Value::Null } else { metrics.into() });
+    // An annotation counts more than the field, also one that tells of no metrics.
+    let metrics = measured.or_else(|| cpu.map(|cpu| vec![cpu]));
+    status.insert("currentMetrics".into(), metrics.map_or(Value::Null, Value::from));
     if !conditions.is_empty() {
         status.insert("conditions".into(), conditions.into());
     }
@@ -62,9 +71,18 @@ fn status_to_v2(status: &mut Fields, measured: Vec<Value>, conditions: Vec<Value
 }
 
 /// A list that travels in an annotation, of elements of a type of autoscaling/v2: all of it or, as upstream, nothing.
-fn list_of(fields: &mut Fields, key: &str, name: &str, read: impl FnOnce(Vec<Value>) -> Vec<Value>) -> Vec<Value> {
-    let Some(Value::Array(list)) = take_annotation(fields, key) else { return Vec::new() };
-    read(list).into_iter().map(|item| fitted(name, item)).collect::<Option<_>>().unwrap_or_default()
+fn list_of(
+    fields: &mut Fields,
+    key: &str,
+    name: &str,
+    read: impl FnOnce(Vec<Value>) -> Vec<Value>,
+) -> Option<Vec<Value>> {
+    match take_annotation(fields, key)? {
+        Value::Array(list) => read(list).into_iter().map(|item| fitted(name, item)).collect(),
+        // Go reads nothing into a list without elements.
+        Value::Null => Some(Vec::new()),
+        _ => None,
+    }
 }
 
 /// A value as a type of autoscaling/v2 has it; nothing when it is none.
@@ -150,9 +168,9 @@ pub(super) fn from_v2(fields: &mut Fields) {
     };
     let (current, conditions) = (status("currentMetrics"), status("conditions"));
     if let Some(current) = current {
-        let percent = current.iter().find_map(|metric| {
-            let is_cpu = metric.pointer("/resource/name").and_then(Value::as_str) == Some("cpu");
-            metric.pointer("/resource/current/averageUtilization").filter(|_| is_cpu).cloned()
+        // Upstream lets the last one win.
+        let percent = current.iter().rev().find_map(|metric| {
+            metric.pointer("/resource/current/averageUtilization").filter(|_| is_cpu(metric)).cloned()
         });
         if let Some(percent) = percent {
             child_mut(fields, "status").insert("currentCPUUtilizationPercentage".into(), percent);

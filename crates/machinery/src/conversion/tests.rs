@@ -94,6 +94,30 @@ fn annotations_that_do_not_fit_are_dropped() {
 }
 
 #[test]
+fn what_says_nothing_is_as_upstream_has_it() {
+    let none = r#"{"ScaleUp":null,"ScaleDown":null}"#;
+    for text in [none, "{}", "null"] {
+        let stored = to_storage(scaler(), with_annotation("behavior", text));
+        assert_eq!(stored["spec"].get("behavior"), None, "{text}");
+    }
+    let mut stored = to_storage(scaler(), with_annotation("behavior", r#"{"ScaleUp":{}}"#));
+    assert!(stored["spec"]["behavior"]["scaleUp"].is_object());
+    stored["spec"]["behavior"] = json!({});
+    let served = from_storage(scaler(), stored);
+    assert_eq!(served["metadata"]["annotations"][format!("{ANNOTATIONS}/behavior")], none);
+    for text in ["[]", "null"] {
+        let mut object = with_annotation("current-metrics", text);
+        object["status"]["currentCPUUtilizationPercentage"] = 7.into();
+        assert_eq!(to_storage(scaler(), object)["status"]["currentMetrics"], json!([]), "{text}");
+    }
+    let of =
+        |kind, percent| json!({"type": kind, "resource": {"name": "cpu", "current": {"averageUtilization": percent}}});
+    let mut stored = to_storage(scaler(), with_annotation("other", ""));
+    stored["status"]["currentMetrics"] = json!([of("Resource", 0), of("Resource", 9), of("Pods", 5)]);
+    assert_eq!(from_storage(scaler(), stored)["status"]["currentCPUUtilizationPercentage"], 9);
+}
+
+#[test]
 fn behavior_is_read_in_any_letters() {
     let text = r#"{"scaleup":{"SELECTPOLICY":"Max"},"more":1}"#;
     let stored = to_storage(scaler(), with_annotation("behavior", text));
