@@ -147,8 +147,8 @@ fn labels_of(kind: &Kind) -> Option<Labels> {
 pub(super) fn lookup(kind: &Kind, field: &str) -> Result<Label, UnknownField> {
     match field {
         "metadata.name" => return Ok(Label::Name),
-        // Upstream says of each kind with fields of its own whether it has this one, too.
-        "metadata.namespace" if kind.namespaced || kind.content.is_some() || labels_of(kind).is_none() => {
+        // Upstream says of each kind with fields of its own whether it has this one, too; of custom ones those in namespaces.
+        "metadata.namespace" if kind.namespaced || (kind.content.is_none() && labels_of(kind).is_none()) => {
             return Ok(Label::Namespace);
         }
         _ => {}
