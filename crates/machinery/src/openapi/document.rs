@@ -36,11 +36,19 @@ pub fn document(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &d
     // Of a version that definitions make nothing is told but its kinds.
     let is_own = kinds.is_empty() || kinds.iter().any(|(_, kind)| kind.is_typed());
     let mut paths = if is_own { paths::of_version(version) } else { Map::new() };
+    // All kinds that come with the program share a table; what each type stands for is gathered once for it.
+    let mut gathered: Vec<(&KindTable, bool, GroupKinds)> = Vec::new();
     for (table, kind) in &kinds {
         paths::add(&mut paths, table, kind);
-        let named = GroupKinds::new(table, version, kind.is_typed());
+        let same = |(of, is_typed, _): &(&KindTable, bool, GroupKinds)| {
+            std::ptr::eq(*of, *table) && *is_typed == kind.is_typed()
+        };
+        let at = gathered.iter().position(same).unwrap_or_else(|| {
+            gathered.push((*table, kind.is_typed(), GroupKinds::new(table, version, kind.is_typed())));
+            gathered.len() - 1
+        });
         for root in roots(table, kind) {
-            add_schemas(&mut schemas, table, root, &named, texts);
+            add_schemas(&mut schemas, table, root, &gathered[at].2, texts);
         }
     }
     paths.values_mut().for_each(paths::share_parameters);
