@@ -172,11 +172,14 @@ impl Operation<'_> {
                 Place::find(doc, self.path?)?.add(moved)
             }
             "copy" => {
-                let copy = Place::find(doc, self.from?)?.get()?.clone();
-                *copied += json_len(&copy);
+                let place = Place::find(doc, self.from?)?;
+                let original = place.get()?;
+                // Counted before it is made: what is too much is never there.
+                *copied += json_len(original);
                 if *copied > MAX_COPIED {
                     return None;
                 }
+                let copy = original.clone();
                 Place::find(doc, self.path?)?.add(copy)
             }
             "test" if self.path?.is_empty() => (doc == self.value).then_some(()),

@@ -54,6 +54,8 @@ enum Failure {
     RetainKeys,
     #[error("invalid patch format of setElementOrder list")]
     ElementOrder,
+    #[error("expected a []interface {{}}, but received a {}", go_type_of(.0))]
+    NoList(Value),
     #[error("unknown patch type: {} in map: {}", go_print_text(.0), go_print(.1))]
     Directive(Value, Value),
     #[error("merging lists cannot yet be specified in the patch")]
@@ -77,13 +79,27 @@ impl From<Failure> for Status {
                 Status::bad_request(failure.to_string())
             }
             Failure::ListOfLists => unprocessable(),
-            Failure::Directive(..)
+            Failure::NoList(_)
+            | Failure::Directive(..)
             | Failure::MergeDirective
             | Failure::MixedElements(_)
             | Failure::Keyless(_)
             | Failure::NoMergeKey(..)
             | Failure::Order(..) => Status::new(Reason::Unknown, failure.to_string()),
         }
+    }
+}
+
+/// The type that Go's reader of JSON gives a value.
+fn go_type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
     }
 }
 
@@ -134,13 +150,16 @@ fn merge_ordered_lists(live: &mut Object, patch: &mut Object, shape: Shape<'_>) 
     let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ELEMENT_ORDER)).cloned().collect();
     for directive in ordered {
         let order = patch.remove(&directive).unwrap_or_default();
+        let order = match order {
+            Value::Array(order) => order,
+            other => return Err(Failure::NoList(other)),
+        };
         let key = directive_target(&directive, ELEMENT_ORDER).unwrap_or(Err(Failure::ElementOrder))?;
-        let Value::Array(order) = order else { return Err(Failure::ElementOrder) };
         let field = shape.field(key);
         let array = |value: Option<Value>| match value {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items)),
-            Some(_) => Err(Failure::ElementOrder),
+            Some(other) => Err(Failure::NoList(other)),
         };
         if patch.get(key).is_some_and(Value::is_null) {
             continue;
