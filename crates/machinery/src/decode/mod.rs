@@ -13,6 +13,7 @@ mod stored;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod time;
 mod tree;
 mod walk;
 
@@ -247,7 +248,7 @@ pub fn repeated_keys(body: &[u8]) -> Vec<String> {
 /// What is said of fields of the operations of a JSON patch that are unknown or stand more than once.
 pub fn unclear_operations(body: &[u8]) -> Vec<String> {
     let walk = Walk::new(KindTable::builtin());
-    drop(read_json(body, |json| Operations(&walk).deserialize(json)));
+    drop(read_json(body, |json| Operations::of(&walk).deserialize(json)));
     walk.notes().iter().map(ToString::to_string).collect()
 }
 

@@ -2,19 +2,36 @@
 
 use std::{collections::HashSet, fmt};
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 
 use super::{
     tree::Tree,
     walk::{Step, Walk},
 };
 
+/// Where in a patch a value stands.
+#[derive(Clone, Copy)]
+enum Place {
+    Patch,
+    Operation,
+}
+
 /// The fields of an operation (`jsonPatchOp` in `k8s.io/apiserver/pkg/endpoints/handlers`).
 const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
 
 /// Reads a list of operations and notes fields that are unknown or stand twice. What is none is left to who applies them.
 #[derive(Clone, Copy)]
-pub(super) struct Operations<'w, 't>(pub(super) &'w Walk<'t>);
+pub(super) struct Operations<'w, 't> {
+    walk: &'w Walk<'t>,
+    place: Place,
+}
+
+impl<'w, 't> Operations<'w, 't> {
+    /// Reads a whole patch.
+    pub(super) fn of(walk: &'w Walk<'t>) -> Self {
+        Self { walk, place: Place::Patch }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Operations<'_, '_> {
     type Value = ();
@@ -28,7 +45,10 @@ impl<'de> Visitor<'de> for Operations<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("operations")
+        f.write_str(match self.place {
+            Place::Patch => "operations",
+            Place::Operation => "an operation",
+        })
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
@@ -36,52 +56,36 @@ impl<'de> Visitor<'de> for Operations<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        if matches!(self.place, Place::Operation) {
+            return Err(A::Error::invalid_type(Unexpected::Seq, &self));
+        }
         for at in 0.. {
-            let mark = self.0.mark();
-            if items.next_element_seed(Operation(self.0))?.is_none() {
+            let mark = self.walk.mark();
+            if items.next_element_seed(Self { place: Place::Operation, ..self })?.is_none() {
                 break;
             }
-            self.0.prefix(mark, || Step::Index(at));
+            self.walk.prefix(mark, || Step::Index(at));
         }
-        Ok(())
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Operation<'w, 't>(&'w Walk<'t>);
-
-impl<'de> DeserializeSeed<'de> for Operation<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Operation<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an operation")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        if matches!(self.place, Place::Patch) {
+            return Err(A::Error::invalid_type(Unexpected::Map, &self));
+        }
+        let start = self.walk.mark();
         let mut seen = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
             let Some(field) = FIELDS.iter().find(|field| **field == key) else {
                 entries.next_value::<IgnoredAny>()?;
-                self.0.unknown(&key);
+                self.walk.unknown(start, &key);
                 continue;
             };
-            let mark = self.0.mark();
-            entries.next_value_seed(Tree::of(self.0))?;
-            self.0.prefix(mark, || Step::Name(key.clone()));
+            let mark = self.walk.mark();
+            entries.next_value_seed(Tree::of(self.walk))?;
+            self.walk.prefix(mark, || Step::Name(key.clone()));
             if !seen.insert(field) {
-                self.0.duplicate(&key);
+                self.walk.duplicate(start, &key);
             }
         }
         Ok(())
@@ -105,6 +109,8 @@ mod tests {
                 vec![r#"duplicate field "[0].op""#, r#"unknown field "[1].a""#],
             ),
             (r#"[{"a": 1}, 5]"#, vec![r#"unknown field "[0].a""#]),
+            (r#"[[{"a": 1}]]"#, vec![]),
+            (r#"{"op": "add", "op": "add", "a": 1}"#, vec![]),
             ("null", vec![]),
             ("5", vec![]),
         ] {

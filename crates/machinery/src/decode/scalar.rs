@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use portolan_types::{quantity::Quantity, seams};
 use serde_json::Value;
 
+use super::time;
 use crate::kinds::{Scalar, Special};
 
 /// A value that is neither list nor object, as it was read.
@@ -87,7 +88,7 @@ impl Token {
     pub(super) fn special(self, special: Special) -> Result<Option<Value>, Misfit> {
         match (special, self) {
             (Special::Quantity, token) => quantity(token).map(Some),
-            (Special::Time, Token::Text(text)) => time(&text, RFC3339, seams::seconds_text),
+            (Special::Time, Token::Text(text)) => time(&text, time::SECONDS, seams::seconds_text),
             (Special::MicroTime, Token::Text(text)) => micro_time(&text),
             (Special::IntOrString, Token::Text(text)) => Ok(Some(text.into())),
             (Special::IntOrString, token) => token.integer_within(i32::MIN.into(), i32::MAX.into()).map(Some),
@@ -137,27 +138,21 @@ fn quantity(token: Token) -> Result<Value, Misfit> {
     Ok(parsed.to_string().into())
 }
 
-const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
-/// `metav1.RFC3339Micro`.
-const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 /// Bytes of a time before its fraction.
 const SECONDS: usize = "2006-01-02T15:04:05".len();
 
 /// A time of which Go wants six digits behind the seconds, no more and no fewer.
 fn micro_time(text: &str) -> Result<Option<Value>, Misfit> {
-    let plain = time(text, MICROS, seams::micros_text)?;
+    let plain = time(text, time::MICROS, seams::micros_text)?;
     let (fraction, zone) = match text.get(SECONDS..) {
         Some(rest) => rest.split_at_checked(".000000".len()).unwrap_or((rest, "")),
         None => return Ok(plain),
     };
     let digits = fraction.strip_prefix('.').filter(|digits| digits.len() == 6);
-    let misfit = |what: &str, wanted: &str| {
-        Err(Misfit::Text(format!("parsing time {text:?} as {MICROS:?}: cannot parse {what:?} as {wanted:?}")))
-    };
-    match digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())) {
-        false => misfit(&text[SECONDS..], ".000000"),
-        true if !zone.starts_with(['Z', '+', '-']) => misfit(zone, "Z07:00"),
+    let is_exact = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    match is_exact && zone.starts_with(['Z', '+', '-']) {
         true => Ok(plain),
+        false => Err(Misfit::Text(time::error(text, time::MICROS))),
     }
 }
 
@@ -172,6 +167,6 @@ fn time(text: &str, layout: &str, render: impl Fn(Timestamp) -> String) -> Resul
     match parsed {
         Some(at) if text.starts_with("0001-01-01T00:00:00") && at.as_second() == -62_135_596_800 => Ok(None),
         Some(at) => Ok(Some(render(at).into())),
-        None => Err(Misfit::Text(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))),
+        None => Err(Misfit::Text(time::error(text, layout))),
     }
 }

@@ -228,6 +228,10 @@ pub(super) fn yaml_error(body: &[u8], error: &serde_saphyr::Error) -> String {
     match said {
         "unclosed bracket '['" => format!("yaml: line {opened}: did not find expected ',' or ']'"),
         "unclosed bracket '{'" => format!("yaml: line {opened}: did not find expected ',' or '}}'"),
+        // Only aliases make more of a text than it is.
+        said if said.starts_with("alias replay limit") || said.starts_with("budget breached: ScalarBytes") => {
+            "yaml: document contains excessive aliasing".into()
+        }
         said => format!("yaml: line {line}: {said}"),
     }
 }

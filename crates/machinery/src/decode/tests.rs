@@ -461,6 +461,10 @@ fn yaml_means_what_it_means_to_go() {
         ("1: a", json!({"1": "a"})),
         ("010: a", json!({"8": "a"})),
         ("1.5: a", json!({"1.5": "a"})),
+        (
+            "{1.0: a, 100000.5: b, 1000000.5: c, 1e21: d, 0.1: e, 1e-5: f}",
+            json!({"1": "a", "100000.5": "b", "1.0000005e+06": "c", "1e+21": "d", "0.1": "e", "1e-05": "f"}),
+        ),
         ("a: 0755", json!({"a": 493})),
         ("a: 0o14", json!({"a": 12})),
         ("a: 0x1f", json!({"a": 31})),
@@ -482,4 +486,15 @@ fn yaml_means_what_it_means_to_go() {
         repeated_in_yaml(b"a: 1\ny: 1\na: 2\ny: 2"),
         [r#"line 3: key "a" already set in map"#, "line 4: key true already set in map",]
     );
+}
+
+#[test]
+fn a_key_that_is_repeated_without_end_hides_nothing_that_follows() {
+    let many = r#""x":1,"y":1,"#.repeat(200);
+    let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap",{many}"data":{{"a":"1","a":"2"}},"z":1}}"#);
+    let decoded =
+        decode(KindTable::builtin(), kind("", "ConfigMap"), MediaType::Json, body.as_bytes(), FieldValidation::Warn);
+    let expected =
+        [r#"unknown field "x""#, r#"unknown field "y""#, r#"duplicate field "data.a""#, r#"unknown field "z""#];
+    assert_eq!(decoded.unwrap().warnings, expected);
 }

@@ -47,6 +47,19 @@ pub(super) fn whole(number: f64) -> Option<i64> {
     is_whole.then_some(number as i64)
 }
 
+/// A float as Go's converter from YAML writes it as a key: `%g` of its 32 bits.
+fn float_key(key: f64) -> String {
+    let key = key as f32;
+    let shortest = format!("{key:e}");
+    match shortest.split_once('e').map(|(mantissa, exponent)| (mantissa, exponent.parse::<i32>())) {
+        Some((mantissa, Ok(exponent))) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", exponent.abs())
+        }
+        _ => key.to_string(),
+    }
+}
+
 /// Reads the key of a map. Going from YAML to JSON makes texts of truths and numbers.
 pub(super) struct Key;
 
@@ -78,7 +91,7 @@ impl Visitor<'_> for Key {
     }
 
     fn visit_f64<E>(self, key: f64) -> Result<String, E> {
-        Ok(key.to_string())
+        Ok(float_key(key))
     }
 
     fn visit_str<E>(self, key: &str) -> Result<String, E> {
@@ -176,13 +189,14 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let start = self.mark();
         let mut map = Map::new();
         while let Some(key) = entries.next_key_seed(Key)? {
             let mark = self.mark();
             let value = entries.next_value_seed(self)?;
             self.prefix(mark, || Step::Name(key.clone()));
             if let Some(walk) = self.walk.filter(|_| map.contains_key(&key)) {
-                walk.duplicate(&key);
+                walk.duplicate(start, &key);
             }
             map.insert(key, value);
         }

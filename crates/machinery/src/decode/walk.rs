@@ -115,20 +115,22 @@ impl<'t> Walk<'t> {
         self.noted.get()
     }
 
-    /// Notes that a key stands twice.
-    pub(super) fn duplicate(&self, name: &str) {
-        self.note(DUPLICATE, name);
+    /// Notes that a key stands twice in the object that the walk came to at the mark `start`.
+    pub(super) fn duplicate(&self, start: usize, name: &str) {
+        self.note(start, DUPLICATE, name);
     }
 
-    /// Notes that there is no such field.
-    pub(super) fn unknown(&self, name: &str) {
-        self.note(UNKNOWN, name);
+    /// Notes that the object that the walk came to at the mark `start` has no such field.
+    pub(super) fn unknown(&self, start: usize, name: &str) {
+        self.note(start, UNKNOWN, name);
     }
 
-    fn note(&self, word: &'static str, name: &str) {
+    /// As Go, which counts only what it has not told yet: a key that is repeated without end hides nothing that follows.
+    fn note(&self, start: usize, word: &'static str, name: &str) {
         let mut notes = self.notes.borrow_mut();
-        if notes.len() < MAX_NOTES {
-            notes.push(Note { word, path: shown(name).to_owned() });
+        let name = shown(name);
+        if notes.len() < MAX_NOTES && !notes[start..].iter().any(|note| note.word == word && note.path == name) {
+            notes.push(Note { word, path: name.to_owned() });
             self.noted.set(notes.len());
         }
     }
@@ -232,7 +234,7 @@ impl<'w> Node<'w, '_> {
     fn list<'de, A: SeqAccess<'de>>(self, element: &'w FieldKind, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let mark = self.walk.noted.get();
+            let mark = self.walk.mark();
             let Some(item) = items.next_element_seed(self.of(element))? else { return Ok(Value::Array(list)) };
             self.walk.prefix(mark, || Step::Index(list.len()));
             list.push(item.unwrap_or_else(|| zero(self.walk.table, element)));
@@ -240,14 +242,15 @@ impl<'w> Node<'w, '_> {
     }
 
     fn map<'de, A: MapAccess<'de>>(self, element: &'w FieldKind, mut entries: A) -> Result<Value, A::Error> {
+        let start = self.walk.mark();
         let mut map = Map::new();
         while let Some(key) = entries.next_key_seed(Key)? {
-            let mark = self.walk.noted.get();
+            let mark = self.walk.mark();
             let value = entries.next_value_seed(self.of(element))?;
             self.walk.prefix(mark, || Step::Name(key.clone()));
             let value = value.unwrap_or_else(|| zero(self.walk.table, element));
             if map.contains_key(&key) {
-                self.walk.note(DUPLICATE, &key);
+                self.walk.duplicate(start, &key);
             }
             map.insert(key, value);
         }
@@ -256,12 +259,13 @@ impl<'w> Node<'w, '_> {
 
     fn message<'de, A: MapAccess<'de>>(self, id: TypeId, mut entries: A) -> Result<Value, A::Error> {
         let schema = self.walk.table.get(id);
+        let start = self.walk.mark();
         let mut map = Map::new();
         while let Some(name) = entries.next_key_seed(Name(schema))? {
             match name {
                 FieldName::Known(field) => {
                     // Also fields whose value is left out count as seen; they are put down as null and taken off below.
-                    let mark = self.walk.noted.get();
+                    let mark = self.walk.mark();
                     // The schema outlives the walk, whose lifetime the node's kind has.
                     let value = entries
                         .next_value_seed(Node { walk: self.walk, kind: &field.kind })
@@ -269,21 +273,21 @@ impl<'w> Node<'w, '_> {
                     self.walk.prefix(mark, || Step::Name(field.name.to_string()));
                     let value = value.filter(|value| keeps(schema, field, value)).unwrap_or(Value::Null);
                     if map.insert((*field.name).to_owned(), value).is_some() {
-                        self.walk.note(DUPLICATE, &field.name);
+                        self.walk.duplicate(start, &field.name);
                     }
                 }
                 FieldName::Unknown(name) if schema.preserve_unknown => {
-                    let mark = self.walk.noted.get();
+                    let mark = self.walk.mark();
                     let value = entries.next_value_seed(Tree::of(self.walk))?;
                     self.walk.prefix(mark, || Step::Name(name.clone()));
                     if map.contains_key(&name) {
-                        self.walk.note(DUPLICATE, &name);
+                        self.walk.duplicate(start, &name);
                     }
                     map.insert(name, value);
                 }
                 FieldName::Unknown(name) => {
                     entries.next_value::<IgnoredAny>()?;
-                    self.walk.note(UNKNOWN, &name);
+                    self.walk.unknown(start, &name);
                 }
             }
         }
