@@ -1,6 +1,8 @@
 //! Numbers for `/metrics`, under the names, labels and buckets of kube-apiserver, so that its dashboards work. No label names a
 //! logical cluster.
 
+mod admission;
+
 use std::sync::Arc;
 
 use portolan_machinery::kinds::Kind;
@@ -10,6 +12,7 @@ use prometheus::{
     TextEncoder, core::Collector,
 };
 
+pub(crate) use self::admission::{AdmissionMetrics, Called, Step};
 use crate::{attributes::Attributes, pipeline::Counted, process::Process};
 
 /// Buckets of the duration of requests, in seconds.
@@ -20,8 +23,6 @@ const DURATIONS: [f64; 23] = [
 /// Buckets of the duration of first states of watches, in seconds.
 const WATCH_LISTS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
-/// Buckets of the duration of steps of admission, in seconds.
-const ADMISSION: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 /// The one way in which requests are sorted: by logical cluster and user.
 const FLOW_SCHEMA: &str = "logical-clusters";
 const COMPONENT: &str = "apiserver";
@@ -46,7 +47,8 @@ pub(crate) struct Metrics {
     watch_lists: HistogramVec,
     authentications: IntCounterVec,
     authorizations: IntCounterVec,
-    admission: HistogramVec,
+    /// What admission took.
+    pub(crate) admission: AdmissionMetrics,
     waiting: IntGaugeVec,
     rejected: IntCounterVec,
     compiled: IntCounter,
@@ -196,12 +198,7 @@ impl Metrics {
             ),
             authentications: make.counter("authentication_attempts", "Looked at credentials.", &["result"]),
             authorizations: make.counter("authorization_attempts_total", "Decided requests.", &["result"]),
-            admission: make.histogram(
-                "apiserver_admission_step_admission_duration_seconds",
-                "Time of the steps of admission.",
-                &["type", "operation", "rejected"],
-                &ADMISSION,
-            ),
+            admission: AdmissionMetrics::new(&make),
             waiting: make.gauge(
                 "apiserver_flowcontrol_current_inqueue_requests",
                 "Requests that wait for their turn.",
@@ -286,12 +283,6 @@ impl Metrics {
     /// It has been decided whether a request may go on.
     pub(crate) fn authorized(&self, allowed: bool) {
         self.authorizations.with_label_values(&[if allowed { "allowed" } else { "denied" }]).inc();
-    }
-
-    /// A step of admission is done.
-    pub(crate) fn admitted(&self, step: &str, operation: &str, rejected: bool, seconds: f64) {
-        let rejected = if rejected { "true" } else { "false" };
-        self.admission.with_label_values(&[step, operation, rejected]).observe(seconds);
     }
 
     /// Where others may add theirs.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     ApiServer,
+    metrics::Step,
     objects::{Commit, CommitError},
 };
 
@@ -46,7 +47,7 @@ impl Chain {
     ) -> Result<(), Status> {
         let started = Instant::now();
         let outcome = self.mutated(api, request, object, old).await;
-        api.metrics.admitted("admit", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        api.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
@@ -61,15 +62,15 @@ impl Chain {
         let (mut by_policies, mut by_webhooks) = (policies::Rounds::default(), webhooks::Rounds::default());
         self.steps(api, request, object, old).await?;
         if request.subresource != "binding" {
-            policies::mutate(api, request, object, old, &mut by_policies).await?;
-            webhooks::mutate(api, request, Some(object), old, &mut by_webhooks).await?;
+            changed_by_policies(api, request, object, old, &mut by_policies).await?;
+            changed_by_webhooks(api, request, Some(object), old, &mut by_webhooks).await?;
         }
         if by_policies.changed() || by_webhooks.changed() {
             self.steps(api, request, object, old).await?;
             by_policies.begin_second(object);
-            policies::mutate(api, request, object, old, &mut by_policies).await?;
+            changed_by_policies(api, request, object, old, &mut by_policies).await?;
             by_webhooks.begin_second(object);
-            webhooks::mutate(api, request, Some(object), old, &mut by_webhooks).await?;
+            changed_by_webhooks(api, request, Some(object), old, &mut by_webhooks).await?;
         }
         if let Some(old) = old.filter(|_| request.is("tenancy.kcp.io", "workspaces")) {
             workspaces::keep(object, old);
@@ -98,7 +99,7 @@ impl Chain {
         request: &Request<'_>,
         old: &Value,
     ) -> Result<(), Status> {
-        webhooks::mutate(api, request, None, Some(old), &mut webhooks::Rounds::default()).await?;
+        changed_by_webhooks(api, request, None, Some(old), &mut webhooks::Rounds::default()).await?;
         self.validate(api, request, None, Some(old)).await
     }
 
@@ -122,11 +123,11 @@ impl Chain {
     ) -> Result<(), Status> {
         let started = Instant::now();
         let admitted = async {
-            policies::mutate(api, request, object, None, &mut policies::Rounds::default()).await?;
-            webhooks::mutate(api, request, Some(object), None, &mut webhooks::Rounds::default()).await
+            changed_by_policies(api, request, object, None, &mut policies::Rounds::default()).await?;
+            changed_by_webhooks(api, request, Some(object), None, &mut webhooks::Rounds::default()).await
         };
         let outcome = admitted.await;
-        api.metrics.admitted("admit", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        api.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
@@ -139,7 +140,7 @@ impl Chain {
     ) -> Result<(), Status> {
         let started = Instant::now();
         let outcome = by_configuration(api, request, Some(object), None).await;
-        api.metrics.admitted("validate", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        api.metrics.admission.step("validate", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
@@ -152,7 +153,7 @@ impl Chain {
     ) -> Result<(), Status> {
         let started = Instant::now();
         let outcome = self.validated(api, request, object, old).await;
-        api.metrics.admitted("validate", request.operation.word(), outcome.is_err(), started.elapsed().as_secs_f64());
+        api.metrics.admission.step("validate", request.operation.word(), outcome.is_err(), started.elapsed());
         outcome
     }
 
@@ -237,6 +238,31 @@ async fn by_configuration(
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    policies::validate(api, request, object, old).await?;
-    webhooks::validate(api, request, object, old).await
+    let step = |name| Step { name, kind: "validate", operation: request.operation.word() };
+    let by_policies = policies::validate(api, request, object, old);
+    api.metrics.admission.controller(step("ValidatingAdmissionPolicy"), by_policies).await?;
+    let by_webhooks = webhooks::validate(api, request, object, old);
+    api.metrics.admission.controller(step("ValidatingAdmissionWebhook"), by_webhooks).await
+}
+
+async fn changed_by_policies(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &mut Value,
+    old: Option<&Value>,
+    rounds: &mut policies::Rounds,
+) -> Result<(), Status> {
+    let step = Step { name: "MutatingAdmissionPolicy", kind: "admit", operation: request.operation.word() };
+    api.metrics.admission.controller(step, policies::mutate(api, request, object, old, rounds)).await
+}
+
+async fn changed_by_webhooks(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: Option<&mut Value>,
+    old: Option<&Value>,
+    rounds: &mut webhooks::Rounds,
+) -> Result<(), Status> {
+    let step = Step { name: "MutatingAdmissionWebhook", kind: "admit", operation: request.operation.word() };
+    api.metrics.admission.controller(step, webhooks::mutate(api, request, object, old, rounds)).await
 }

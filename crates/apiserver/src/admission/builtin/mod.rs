@@ -12,7 +12,7 @@ use portolan_types::{Status, object::child_mut};
 use serde_json::{Value, json};
 
 use super::{Operation, Request, pod_security};
-use crate::ApiServer;
+use crate::{ApiServer, metrics::Step};
 
 /// Fills in what Kubernetes fills in.
 pub(super) async fn mutate(
@@ -24,7 +24,9 @@ pub(super) async fn mutate(
     let creates = request.operation == Operation::Create;
     match (&*request.kind.gvk.group, &*request.kind.resource, request.subresource) {
         ("", "pods", "") => pod(api, request, object, old).await,
-        ("", "pods", "resize") => limits::mutate(api, request, object).await,
+        ("", "pods", "resize") => {
+            timed(api, request, ("LimitRanger", ADMIT), limits::mutate(api, request, object)).await
+        }
         ("", "nodes", "") if creates => {
             taint(object);
             Ok(())
@@ -50,15 +52,28 @@ pub(super) async fn mutate(
 async fn pod(api: &ApiServer, request: &Request<'_>, pod: &mut Value, old: Option<&Value>) -> Result<(), Status> {
     let creates = request.operation == Operation::Create;
     if creates {
-        limits::mutate(api, request, pod).await?;
-        service_accounts::mutate(api, request, pod).await?;
+        timed(api, request, ("LimitRanger", ADMIT), limits::mutate(api, request, pod)).await?;
+        timed(api, request, ("ServiceAccount", ADMIT), service_accounts::mutate(api, request, pod)).await?;
     }
-    priority::mutate(api, request, pod, old).await?;
+    timed(api, request, ("Priority", ADMIT), priority::mutate(api, request, pod, old)).await?;
     tolerate(pod);
     if creates {
-        runtime_class::mutate(api, request, pod).await?;
+        timed(api, request, ("RuntimeClass", ADMIT), runtime_class::mutate(api, request, pod)).await?;
     }
     Ok(())
+}
+
+const ADMIT: &str = "admit";
+const VALIDATE: &str = "validate";
+
+/// Measures a step under the name that it has in kube-apiserver.
+async fn timed(
+    api: &ApiServer,
+    request: &Request<'_>,
+    (name, kind): (&'static str, &'static str),
+    work: impl Future<Output = Result<(), Status>>,
+) -> Result<(), Status> {
+    api.metrics.admission.controller(Step { name, kind, operation: request.operation.word() }, work).await
 }
 
 /// Looks at the object as it would be stored.
@@ -72,22 +87,32 @@ pub(super) async fn validate(
     let of = (&*request.kind.gvk.group, &*request.kind.resource, request.subresource);
     match of {
         ("", "pods", "") if creates => {
-            limits::validate(api, request, object, old).await?;
-            service_accounts::validate(api, request, object).await?;
+            limited(api, request, object, old).await?;
+            with_account(api, request, object).await?;
         }
-        ("", "pods", "resize") => limits::validate(api, request, object, old).await?,
-        ("", "pods", "ephemeralcontainers") => service_accounts::validate(api, request, object).await?,
-        ("", "persistentvolumeclaims", "") => limits::validate(api, request, object, old).await?,
+        ("", "pods", "resize") | ("", "persistentvolumeclaims", "") => limited(api, request, object, old).await?,
+        ("", "pods", "ephemeralcontainers") => with_account(api, request, object).await?,
         _ => {}
     }
-    pod_security::validate(api, request, object, old).await?;
+    let secure = pod_security::validate(api, request, object, old);
+    timed(api, request, ("PodSecurity", VALIDATE), secure).await?;
     match of {
-        ("", "pods", "") if creates => runtime_class::validate(api, request, object).await,
+        ("", "pods", "") if creates => {
+            timed(api, request, ("RuntimeClass", VALIDATE), runtime_class::validate(api, request, object)).await
+        }
         ("scheduling.k8s.io", "priorityclasses", "") => priority::validate(api, request, object).await,
         ("", "persistentvolumeclaims", "") => storage::check_growth(api, request, object, old).await,
         ("certificates.k8s.io", ..) => certificates::validate(api, request, object, old).await,
         _ => Ok(()),
     }
+}
+
+async fn limited(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    timed(api, request, ("LimitRanger", VALIDATE), limits::validate(api, request, object, old)).await
+}
+
+async fn with_account(api: &ApiServer, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+    timed(api, request, ("ServiceAccount", VALIDATE), service_accounts::validate(api, request, object)).await
 }
 
 /// A new node is not ready until its controller has looked at it.

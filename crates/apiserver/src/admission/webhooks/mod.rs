@@ -15,7 +15,7 @@ use portolan_machinery::{
 };
 use portolan_types::{GroupVersionKind, Status, object};
 use serde_json::Value;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 pub(super) use config::{Webhook, webhooks_of};
 
@@ -31,6 +31,7 @@ use super::{
 use crate::{
     ApiServer,
     limits::{Place, Whose},
+    metrics::{Called, Step},
 };
 
 /// Kinds that no webhook is asked about: one that refuses everything could never be removed.
@@ -55,15 +56,26 @@ fn is_exempt(request: &Request<'_>) -> bool {
 enum Trouble {
     /// The webhook was not reached, or did not answer as it should.
     Calling(String),
-    /// It refused, or what it wants cannot be done.
+    /// It refused.
+    Denied(Status),
+    /// It cannot be asked, or what it wants cannot be done.
     Refused(Status),
 }
 
 impl Trouble {
+    /// As it is counted.
+    fn called(&self, webhook: &Webhook) -> Called {
+        match self {
+            Self::Calling(_) => Called::Failed { ignored: webhook.fails_open },
+            Self::Denied(status) => Called::Denied(status.code()),
+            Self::Refused(_) => Called::Broken,
+        }
+    }
+
     /// What becomes of the request; nothing where the webhook's failure is to be ignored.
     fn outcome(self, request: &Request<'_>, webhook: &Webhook) -> Result<(), Status> {
         match self {
-            Self::Refused(status) => Err(status),
+            Self::Denied(status) | Self::Refused(status) => Err(status),
             Self::Calling(why) if webhook.fails_open => {
                 let (cluster, configuration, webhook) = (request.cluster.id, &webhook.configuration, &webhook.name);
                 tracing::warn!(%cluster, configuration, webhook, why, "failed calling webhook, going on");
@@ -98,6 +110,7 @@ pub(super) async fn mutate(
             continue;
         }
         take_place(api, request, &mut place)?;
+        let started = Instant::now();
         let verdict = match asked.states(&invocation).await {
             Ok(states) => matching.ask(webhook, &invocation, &Texts::of(&states), true).await,
             Err(unfit) => Err(Trouble::Refused(unfit)),
@@ -106,6 +119,7 @@ pub(super) async fn mutate(
             Ok(verdict) => changed(api, request, webhook, &invocation, object.as_deref_mut(), &verdict.patch).await,
             Err(trouble) => Err(trouble),
         };
+        count(api, request, (webhook, "admit"), started, called.as_ref().err());
         let changed = called.or_else(|trouble| trouble.outcome(request, webhook).map(|()| false))?;
         if changed {
             versions.object_changed();
@@ -151,7 +165,9 @@ pub(super) async fn validate(
     let mut calls: Vec<BoxFuture<'_, _>> = Vec::with_capacity(relevant.len());
     for (index, (webhook, invocation, at)) in relevant.iter().enumerate() {
         calls.push(Box::pin(async move {
+            let started = Instant::now();
             let verdict = matching.ask(webhook, invocation, &texts[*at].1, false).await;
+            count(api, request, (*webhook, "validating"), started, verdict.as_ref().err());
             (index, verdict.map(drop).or_else(|trouble| trouble.outcome(request, webhook)))
         }));
     }
@@ -164,6 +180,19 @@ pub(super) async fn validate(
         }
     }
     first.map_or(Ok(()), |(_, refused)| Err(refused))
+}
+
+/// Counts a call under upstream's word for its sort.
+fn count(
+    api: &ApiServer,
+    request: &Request<'_>,
+    (webhook, kind): (&Webhook, &'static str),
+    started: Instant,
+    trouble: Option<&Trouble>,
+) {
+    let step = Step { name: &webhook.name, kind, operation: request.operation.word() };
+    let called = trouble.map_or(Called::Allowed, |trouble| trouble.called(webhook));
+    api.metrics.admission.webhook(step, called, started.elapsed());
 }
 
 /// A request, while webhooks are asked about it.
@@ -322,7 +351,7 @@ impl Matching<'_> {
         verdict.warnings.iter().for_each(|warning| request.warn(warning.clone()));
         match verdict.allowed {
             true => Ok(verdict),
-            false => Err(Trouble::Refused(answer::refusal(&webhook.name, &verdict.result))),
+            false => Err(Trouble::Denied(answer::refusal(&webhook.name, &verdict.result))),
         }
     }
 }

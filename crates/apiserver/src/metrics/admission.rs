@@ -1,0 +1,176 @@
+//! What admission took and whom it refused.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use parking_lot::Mutex;
+use portolan_types::Status;
+use prometheus::{HistogramVec, IntCounterVec};
+use tokio::time::Instant;
+
+use super::Maker;
+
+/// Buckets of the duration of steps of admission, in seconds.
+const STEPS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+/// Of calls of webhooks.
+const CALLS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+/// Names of webhooks that are told apart. Tenants give them; the names of all others are [`OTHER`].
+const MAX_NAMES: usize = 100;
+const OTHER: &str = "other";
+/// Codes that are told apart end here, as upstream's.
+const MAX_CODE: u16 = 600;
+
+/// What is counted of admission.
+pub(crate) struct AdmissionMetrics {
+    steps: HistogramVec,
+    controllers: HistogramVec,
+    webhooks: HistogramVec,
+    rejections: IntCounterVec,
+    names: Mutex<BTreeSet<String>>,
+}
+
+/// Who looks at a request: its name, whether it may change the object (`admit`) or not, and the operation it is asked about.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kind: &'static str,
+    pub(crate) operation: &'static str,
+}
+
+/// What came of the call of a webhook.
+#[derive(Clone, Copy)]
+pub(crate) enum Called {
+    Allowed,
+    /// It was not reached or did not answer as it should, and whether the request goes on all the same.
+    Failed {
+        ignored: bool,
+    },
+    /// It refused with this code.
+    Denied(u16),
+    /// What it wants cannot be done.
+    Broken,
+}
+
+impl AdmissionMetrics {
+    pub(super) fn new(make: &Maker) -> Self {
+        let labels = ["name", "type", "operation", "rejected"];
+        Self {
+            steps: make.histogram(
+                "apiserver_admission_step_admission_duration_seconds",
+                "Time of the steps of admission.",
+                &labels[1..],
+                &STEPS,
+            ),
+            controllers: make.histogram(
+                "apiserver_admission_controller_admission_duration_seconds",
+                "Time of what Kubernetes itself admits by.",
+                &labels,
+                &STEPS,
+            ),
+            webhooks: make.histogram(
+                "apiserver_admission_webhook_admission_duration_seconds",
+                "Time of calls of webhooks.",
+                &labels,
+                &CALLS,
+            ),
+            rejections: make.counter(
+                "apiserver_admission_webhook_rejection_count",
+                "Requests that webhooks refused, or that were refused because calling them failed.",
+                &["name", "type", "operation", "error_type", "rejection_code"],
+            ),
+            names: Mutex::default(),
+        }
+    }
+
+    /// All of a step is done.
+    pub(crate) fn step(&self, kind: &str, operation: &str, rejected: bool, took: Duration) {
+        self.steps.with_label_values(&[kind, operation, text(rejected)]).observe(took.as_secs_f64());
+    }
+
+    /// Measures what one of Kubernetes' own does.
+    pub(crate) async fn controller(
+        &self,
+        step: Step<'static>,
+        work: impl Future<Output = Result<(), Status>>,
+    ) -> Result<(), Status> {
+        let started = Instant::now();
+        let outcome = work.await;
+        let labels = [step.name, step.kind, step.operation, text(outcome.is_err())];
+        self.controllers.with_label_values(&labels).observe(started.elapsed().as_secs_f64());
+        outcome
+    }
+
+    /// A webhook has been called.
+    pub(crate) fn webhook(&self, step: Step<'_>, called: Called, took: Duration) {
+        let name = if self.tells(step.name) { step.name } else { OTHER };
+        let refused = match called {
+            Called::Allowed | Called::Failed { ignored: true } => None,
+            // Upstream's for what it cannot call.
+            Called::Failed { ignored: false } => Some(("calling_webhook_error", 503)),
+            Called::Denied(code) => Some(("no_error", code.min(MAX_CODE))),
+            Called::Broken => Some(("apiserver_internal_error", 0)),
+        };
+        let labels = [name, step.kind, step.operation, text(refused.is_some())];
+        self.webhooks.with_label_values(&labels).observe(took.as_secs_f64());
+        if let Some((error, code)) = refused {
+            let labels = [name, step.kind, step.operation, error, &code.to_string()];
+            self.rejections.with_label_values(&labels).inc();
+        }
+    }
+
+    fn tells(&self, name: &str) -> bool {
+        let mut names = self.names.lock();
+        names.contains(name) || (names.len() < MAX_NAMES && names.insert(name.to_owned()))
+    }
+}
+
+fn text(rejected: bool) -> &'static str {
+    if rejected { "true" } else { "false" }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{Registry, TextEncoder};
+
+    use super::*;
+
+    #[test]
+    fn names_that_tenants_give_make_a_bounded_number_of_series() {
+        let registry = Registry::new();
+        let metrics = AdmissionMetrics::new(&Maker(registry.clone()));
+        for n in 0..1000 {
+            let name = format!("w{n}.example.com");
+            let step = Step { name: &name, kind: "validating", operation: "CREATE" };
+            metrics.webhook(step, Called::Denied(403), Duration::ZERO);
+        }
+        let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        let series = || text.lines().filter(|line| line.starts_with("apiserver_admission_webhook_rejection_count{"));
+        assert_eq!(series().count(), MAX_NAMES + 1);
+        assert!(series().any(|line| line.contains("name=\"other\"") && line.ends_with(" 900")), "{text}");
+    }
+
+    #[test]
+    fn what_came_of_a_call_is_told_as_upstream_does() {
+        let registry = Registry::new();
+        let metrics = AdmissionMetrics::new(&Maker(registry.clone()));
+        let step = Step { name: "w", kind: "admit", operation: "UPDATE" };
+        for called in [
+            Called::Allowed,
+            Called::Failed { ignored: true },
+            Called::Failed { ignored: false },
+            Called::Denied(999),
+            Called::Broken,
+        ] {
+            metrics.webhook(step, called, Duration::ZERO);
+        }
+        let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        for line in [
+            r#"apiserver_admission_webhook_admission_duration_seconds_count{name="w",operation="UPDATE",rejected="false",type="admit"} 2"#,
+            r#"apiserver_admission_webhook_admission_duration_seconds_count{name="w",operation="UPDATE",rejected="true",type="admit"} 3"#,
+            r#"apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="w",operation="UPDATE",rejection_code="503",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_rejection_count{error_type="no_error",name="w",operation="UPDATE",rejection_code="600",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_rejection_count{error_type="apiserver_internal_error",name="w",operation="UPDATE",rejection_code="0",type="admit"} 1"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}
