@@ -1,19 +1,19 @@
 //! The server under attack: a tenant with a workspace, and another whose requests must go on.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::Request;
+use http::{HeaderMap, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use portolan_apiserver::{ApiServer, ApiServerConfig, User, serve::answer_connection};
 use portolan_types::Seams;
 use serde_json::{Value, json};
 
-use crate::row::Step;
+use crate::{neighbour::Neighbour, row::Step};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub struct Plane {
     api: Arc<ApiServer>,
@@ -23,10 +23,16 @@ pub struct Plane {
 pub struct Answer {
     pub code: u16,
     pub text: String,
+    headers: HeaderMap,
     json: Value,
 }
 
 impl Answer {
+    /// A header's value; empty for none.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
     /// The text at a JSON pointer; `null` for nothing.
     pub fn at(&self, pointer: &str) -> String {
         match self.json.pointer(pointer).unwrap_or(&Value::Null) {
@@ -36,9 +42,20 @@ impl Answer {
     }
 }
 
-fn user(name: &str, groups: &[&str]) -> Arc<User> {
+pub fn user(name: &str, groups: &[&str]) -> Arc<User> {
     let groups = groups.iter().chain(&["system:authenticated"]).map(|group| (*group).to_owned()).collect();
     Arc::new(User { name: name.into(), groups, ..User::default() })
+}
+
+type Sent = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// The whole answer.
+pub async fn ask(api: &Arc<ApiServer>, who: Option<Arc<User>>, request: Request<Sent>) -> Answer {
+    let (parts, body) = answer_connection(api.clone(), who, request).await.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    let json = serde_json::from_slice(&bytes).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Answer { code: parts.status.as_u16(), text, headers: parts.headers, json }
 }
 
 impl Plane {
@@ -75,15 +92,13 @@ impl Plane {
         assert_eq!(answer.code, 201, "{}", answer.text);
     }
 
-    async fn ask(
-        &self,
-        who: Option<Arc<User>>,
-        request: Request<UnsyncBoxBody<Bytes, std::convert::Infallible>>,
-    ) -> Answer {
-        let (parts, body) = answer_connection(self.api.clone(), who, request).await.into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        let json = serde_json::from_slice(&bytes).unwrap_or_default();
-        Answer { code: parts.status.as_u16(), text: String::from_utf8_lossy(&bytes).into_owned(), json }
+    async fn ask(&self, who: Option<Arc<User>>, request: Request<Sent>) -> Answer {
+        ask(&self.api, who, request).await
+    }
+
+    /// Another tenant, who asks from now on.
+    pub fn neighbour(&self) -> Neighbour {
+        Neighbour::of(self.api.clone())
     }
 
     pub async fn send(&self, step: &Step, body: Bytes) -> Answer {
@@ -93,7 +108,7 @@ impl Plane {
         }
         let mut request = Request::builder().method(method).uri(self.filled(target));
         for (name, value) in &step.headers {
-            request = request.header(name, self.filled(value));
+            request = request.header(name, self.filled(&value.to_string()));
         }
         let who = match step.who.as_str() {
             "admin" => Some(user("admin", &["system:masters"])),
@@ -133,18 +148,6 @@ impl Plane {
     pub fn keep(&mut self, step: &Step, answer: &Answer) {
         for (name, pointer) in &step.keep {
             self.kept.insert(name.clone(), answer.at(pointer));
-        }
-    }
-
-    /// The other tenant is answered as ever.
-    pub async fn probe(&self) -> Result<(), String> {
-        let request =
-            Request::get(format!("/clusters/root:v{MAPS}/there")).body(Full::default().boxed_unsync()).unwrap();
-        let answer = tokio::time::timeout(Duration::from_secs(5), self.ask(Some(user("victim", &[])), request)).await;
-        let answer = answer.map_err(|_| "another tenant waits".to_owned())?;
-        match (answer.code, answer.at("/data/k").as_str()) {
-            (200, "v") => Ok(()),
-            _ => Err(format!("another tenant is hurt: {} {}", answer.code, answer.text)),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The format of a row.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, io::Write as _};
 
 use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
 use serde::Deserialize;
 
 /// An attack of the threat model.
@@ -15,7 +16,32 @@ pub struct Row {
     #[serde(default)]
     pub given: Vec<Step>,
     /// The attack, in its variants.
+    #[serde(default)]
     pub requests: Vec<Step>,
+    /// What takes more than requests to show: the tests that do.
+    #[serde(default)]
+    pub held_by: Vec<Held>,
+}
+
+/// A test elsewhere.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// What of the attack it shows.
+    pub case: String,
+    /// Its file, from the root of the repository.
+    pub file: String,
+    pub test: String,
+}
+
+impl Held {
+    /// What is wrong with the reference.
+    pub fn complaint(&self) -> Option<String> {
+        let file = format!("{}/../../{}", env!("CARGO_MANIFEST_DIR"), self.file);
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let there = text.contains(&format!("fn {}(", self.test));
+        (!there).then(|| format!("{}: no test {} in {}", self.case, self.test, self.file))
+    }
 }
 
 /// One request and its answer.
@@ -30,42 +56,86 @@ pub struct Step {
     /// Method and target; `${name}` stands for what an earlier step kept.
     pub send: String,
     #[serde(default)]
-    pub headers: BTreeMap<String, String>,
-    /// Parts of the body, each as often as it says; `#` in a part that is repeated is its number.
+    pub headers: BTreeMap<String, Header>,
     #[serde(default)]
-    pub body: Vec<Part>,
+    pub body: Text,
+    /// Whether the body is sent compressed.
+    #[serde(default)]
+    pub gzip: bool,
     /// Whether the body comes without its length.
     #[serde(default)]
     pub chunked: bool,
-    /// One code, or several where upstream leaves the choice.
-    pub code: Codes,
+    pub code: u16,
     pub reason: Option<String>,
     /// Part of the answer.
     pub says: Option<String>,
+    /// What must not be in the answer.
+    #[serde(default)]
+    pub says_not: Vec<String>,
     /// JSON pointers into the answer.
     #[serde(default)]
     pub is: BTreeMap<String, String>,
     #[serde(default)]
     pub is_not: BTreeMap<String, String>,
+    /// Headers of the answer.
+    #[serde(default)]
+    pub answered: BTreeMap<String, String>,
     /// What later steps may use: name and JSON pointer.
     #[serde(default)]
     pub keep: BTreeMap<String, String>,
     /// Milliseconds of CPU in a release build.
     cpu_ms: Option<u64>,
+    /// The bound on memory, where it cannot be eight times the body.
+    pub memory: Option<Memory>,
+}
+
+/// Memory that a request takes whose body is no measure of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    pub mib: usize,
+    pub why: String,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub enum Codes {
-    One(u16),
-    Several(Vec<u16>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub enum Part {
+enum Part {
     Once(String),
     Often { times: usize, text: String },
+}
+
+/// Parts, each as often as it says; `#` in a part that is repeated is its number.
+#[derive(Deserialize, Default)]
+#[serde(transparent)]
+pub struct Text(Vec<Part>);
+
+/// The value of a header, in one piece or in parts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Header {
+    Whole(String),
+    Parts(Text),
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(text) => f.write_str(text),
+            Self::Parts(text) => text.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|part| match part {
+            Part::Once(text) => f.write_str(text),
+            Part::Often { times, text } if text.contains('#') => {
+                (0..*times).try_for_each(|n| f.write_str(&text.replace('#', &n.to_string())))
+            }
+            Part::Often { times, text } => f.write_str(&text.repeat(*times)),
+        })
+    }
 }
 
 fn tenant() -> String {
@@ -73,28 +143,19 @@ fn tenant() -> String {
 }
 
 impl Step {
-    pub fn codes(&self) -> Vec<u16> {
-        match &self.code {
-            Codes::One(code) => vec![*code],
-            Codes::Several(codes) => codes.clone(),
-        }
-    }
-
     pub fn cpu_ms(&self) -> u64 {
         self.cpu_ms.unwrap_or(250)
     }
 
     pub fn body(&self) -> Bytes {
-        let mut out = String::new();
-        for part in &self.body {
-            match part {
-                Part::Once(text) => out.push_str(text),
-                Part::Often { times, text } if text.contains('#') => {
-                    (0..*times).for_each(|n| out.push_str(&text.replace('#', &n.to_string())));
-                }
-                Part::Often { times, text } => out.push_str(&text.repeat(*times)),
+        let text = self.body.to_string();
+        match self.gzip {
+            false => text.into(),
+            true => {
+                let mut out = GzEncoder::new(Vec::new(), Compression::best());
+                out.write_all(text.as_bytes()).unwrap();
+                out.finish().unwrap().into()
             }
         }
-        out.into()
     }
 }
