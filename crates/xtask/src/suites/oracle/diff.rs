@@ -15,8 +15,8 @@ pub(super) struct Difference {
     pub(super) portolan: Option<Value>,
 }
 
-/// At most so many are kept of one answer.
-const KEPT: usize = 40;
+/// At most so many are kept of one answer. Documents of OpenAPI differ in the most places; what comes after these is not seen.
+const KEPT: usize = 4_000;
 
 /// Which uid and revision of one server is which of the other's, learnt in the order of the answers. One that moves on
 /// one side only is a difference, once: from then on the new pair holds.

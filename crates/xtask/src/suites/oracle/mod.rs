@@ -14,6 +14,7 @@ mod mutation;
 mod normal;
 pub(crate) mod record;
 mod replay;
+mod rule;
 mod settled;
 mod step;
 mod tally;
@@ -59,6 +60,9 @@ pub(crate) struct Options {
     /// Write every place that differs as a line of JSON.
     #[arg(long)]
     places: Option<PathBuf>,
+    /// Write every place that a reason of the list explains as a line of JSON.
+    #[arg(long)]
+    explained: Option<PathBuf>,
     /// Write both answers to every request as a line of JSON.
     #[arg(long)]
     answers: Option<PathBuf>,
@@ -170,6 +174,9 @@ fn report(options: &Options, outcomes: &[Outcome]) -> Result<bool> {
     if let Some(file) = &options.places {
         write(file, tally::places(&open))?;
     }
+    if let Some(file) = &options.explained {
+        write(file, tally::explained(&listed, outcomes))?;
+    }
     if let Some(file) = &options.answers {
         write(file, tally::answers(outcomes))?;
     }
@@ -183,11 +190,13 @@ fn judge(options: &Options, listed: &Listed, outcomes: &[Outcome]) -> Result<boo
         println!("not listed: {step}: {}", places.join(", "));
     }
     verdict.unused.iter().for_each(|reason| println!("explains nothing: {reason}"));
+    verdict.loose.iter().for_each(|reason| println!("explains more than listed: {reason}"));
+    verdict.tight.iter().for_each(|reason| println!("better than listed: {reason}"));
     let (all, open, explained) = (outcomes.len(), verdict.open_now(), verdict.explained);
     println!("{all} requests: {} equal, {explained} explained, {open} open", all - open - explained);
-    println!("{} not listed, {} better than listed", verdict.fresh.len(), verdict.better);
+    println!("{} not listed, {} better than listed", verdict.fresh.len(), verdict.better + verdict.tight.len());
     if options.list {
         std::fs::write(Listed::file(), listed.updated(&verdict, whole)?).context("cannot write the list")?;
     }
-    Ok(verdict.fresh.is_empty() && verdict.unused.is_empty())
+    Ok(verdict.fresh.is_empty() && verdict.unused.is_empty() && verdict.loose.is_empty())
 }

@@ -80,7 +80,7 @@ async fn run(servers: &Servers, script: Script) -> Result<Vec<Outcome>> {
         let (left, right) = tokio::join!(servers.kube.ask(&requests.0), servers.portolan.ask(&requests.1));
         remember(&mut kube, step, &requests.0, &left);
         remember(&mut portolan, step, &requests.1, &right);
-        settled::wait(&servers.portolan, &requests.1, &mut portolan).await?;
+        settled::wait(&servers.portolan, &requests.1, &right, &mut portolan).await?;
         let (left, right) = (normal::answer(&left), normal::answer(&right));
         outcomes.push(Outcome {
             script: script.name.clone(),

@@ -18,7 +18,7 @@ pub(super) struct Open<'o> {
 impl<'o> Open<'o> {
     /// `None` when a reason explains everything.
     pub(super) fn of(listed: &Listed, outcome: &'o Outcome) -> Option<Self> {
-        let open = |difference: &&Difference| listed.is_open(outcome, difference);
+        let open = |difference: &&Difference| listed.explanation(outcome, difference).is_none();
         let differences: Vec<&Difference> = outcome.differences.iter().filter(open).collect();
         (!differences.is_empty()).then_some(Self { outcome, differences })
     }
@@ -72,6 +72,24 @@ pub(super) fn places(open: &[Open<'_>]) -> String {
             let line = json!({
                 "script": outcome.script, "step": outcome.step, "request": outcome.request,
                 "at": difference.at, "shape": shape(difference), "kube": kube, "portolan": portolan,
+            });
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text
+}
+
+/// Every place that a reason explains as a line: the reason, where, and what was said.
+pub(super) fn explained(listed: &Listed, outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    for outcome in outcomes {
+        for difference in &outcome.differences {
+            let Some(reason) = listed.explanation(outcome, difference) else { continue };
+            let (Outcome { script, step, .. }, [kube, portolan]) = (outcome, words(outcome, difference));
+            let shape = shape(difference);
+            let line = json!({
+                "reason": reason, "script": script, "step": step, "at": difference.at, "shape": shape,
+                "kube": kube, "portolan": portolan,
             });
             let _ = writeln!(text, "{line}");
         }

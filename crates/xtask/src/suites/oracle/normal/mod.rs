@@ -3,6 +3,7 @@
 //! Uids and revisions stay as they are: the comparison pairs them, so that one that changes on one side only is seen.
 
 mod gnostic;
+mod openapi;
 mod protobuf;
 mod text;
 mod tree;
@@ -67,7 +68,8 @@ fn read(media: &str, body: &[u8]) -> Value {
         gnostic::document(body)
     } else if is("vnd.kubernetes.protobuf") {
         protobuf::object(body)
-    } else if is("json") || is("yaml") {
+    } else if is("json") || is("yaml") || is("text/plain") && body.starts_with(b"{\"paths\":") {
+        // The index of OpenAPI calls itself plain text.
         documents(body, is("yaml"))
     } else {
         Value::String(String::from_utf8_lossy(body).into_owned())

@@ -15,7 +15,7 @@ pub(super) fn settle(value: &mut Value) {
     without_placement_column(value);
     settle_generated(value);
     if value.get("openapi").is_some() || value.get("swagger").is_some() {
-        without_texts(value);
+        super::openapi::settle(value);
     }
     walk(value, "");
     if let Value::Array(events) = value {
@@ -28,19 +28,6 @@ pub(super) fn settle(value: &mut Value) {
 
 fn is_collection(value: &Value) -> bool {
     value["kind"].as_str().is_some_and(|kind| kind.ends_with("List") || kind == "Table" || kind == "Status")
-}
-
-/// Texts of OpenAPI documents come from elsewhere, and not all of them are there.
-fn without_texts(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(without_texts),
-        Value::Object(map) => {
-            map.retain(|key, value| !(key == "description" && value.is_string()));
-            map.retain(|key, _| !["dev.portolan.", "io.kcp."].iter().any(|own| key.starts_with(own)));
-            map.values_mut().for_each(without_texts);
-        }
-        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 /// A generated name stands in labels and elsewhere as well.

@@ -1,0 +1,60 @@
+//! Documents of OpenAPI without what is written in one of several ways.
+
+use serde_json::{Map, Value};
+
+/// Leaves out the texts, which come from elsewhere, and writes parameters where they are used: kube-apiserver shares them.
+pub(super) fn settle(document: &mut Value) {
+    without_texts(document);
+    if document.get("swagger").is_some()
+        && let Some(Value::Object(shared)) = document.as_object_mut().and_then(|document| document.remove("parameters"))
+    {
+        with_parameters(document, &shared);
+    }
+}
+
+fn without_texts(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(without_texts),
+        Value::Object(map) => {
+            map.retain(|key, value| !(key == "description" && value.is_string()));
+            map.retain(|key, _| !["dev.portolan.", "io.kcp."].iter().any(|own| key.starts_with(own)));
+            map.values_mut().for_each(without_texts);
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn with_parameters(value: &mut Value, shared: &Map<String, Value>) {
+    let name = value.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix("#/parameters/"));
+    if let Some(parameter) = name.and_then(|name| shared.get(name)) {
+        *value = parameter.clone();
+        return;
+    }
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| with_parameters(item, shared)),
+        Value::Object(map) => map.values_mut().for_each(|item| with_parameters(item, shared)),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn shared_parameters_stand_where_they_are_used() {
+        let mut shared = json!({
+            "swagger": "2.0", "parameters": {"limit": {"name": "limit", "description": "How many."}},
+            "paths": {"/api": {"get": {"description": "A text.", "parameters": [{"$ref": "#/parameters/limit"}]}}},
+            "definitions": {"io.kcp.Tree": {}, "A": {"$ref": "#/definitions/B"}},
+        });
+        settle(&mut shared);
+        let own = json!({
+            "swagger": "2.0", "paths": {"/api": {"get": {"parameters": [{"name": "limit"}]}}},
+            "definitions": {"A": {"$ref": "#/definitions/B"}},
+        });
+        assert_eq!(shared, own);
+    }
+}
