@@ -4,7 +4,6 @@
 // its scheme's defaulting functions run on probe objects. No text is copied, only structure.
 //
 //	go run ./kindtable -out ../crates/machinery/data/kinds.json
-//	go run ./kindtable -check ../crates/machinery/data/kinds.json
 //	go run ./kindtable -samples ../crates/machinery/testdata/protobuf.jsonl
 //	go run ./kindtable -internal ../crates/machinery/data/internal.json
 //	go run ./kindtable -bases ../crates/machinery/testdata/bases.jsonl -verdicts ../crates/machinery/testdata/verdicts.txt
@@ -16,7 +15,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -24,7 +22,6 @@ import (
 
 func main() {
 	out := flag.String("out", "", "write the table to this file")
-	check := flag.String("check", "", "fail unless this file holds exactly the table")
 	samples := flag.String("samples", "", "write protobuf samples to this file")
 	discovery := flag.String("discovery", "", "write the expected discovery documents to this file")
 	openapi := flag.String("openapi", "", "write the expected OpenAPI schemas to this file")
@@ -54,7 +51,7 @@ func main() {
 	} else if *rows != "" {
 		err = writeRecords(*bases, *rows, row)
 	} else {
-		err = run(files{*out, *check, *samples, *discovery, *openapi}, *report)
+		err = run(files{*out, *samples, *discovery, *openapi}, *report)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kindtable:", err)
@@ -63,7 +60,7 @@ func main() {
 }
 
 // files are the files to write; those without a name are not written.
-type files struct{ table, check, samples, discovery, openapi string }
+type files struct{ table, samples, discovery, openapi string }
 
 func run(to files, report bool) error {
 	table, err := build(report)
@@ -79,7 +76,6 @@ func run(to files, report bool) error {
 		do   func(path string) error
 	}{
 		{to.table, func(path string) error { return os.WriteFile(path, text, 0o644) }},
-		{to.check, func(path string) error { return compare(path, text) }},
 		{to.samples, func(path string) error { return writeSamples(path, table) }},
 		{to.discovery, func(path string) error { return writeDiscovery(path, table) }},
 		{to.openapi, writeOpenAPI},
@@ -90,17 +86,6 @@ func run(to files, report bool) error {
 		if err := step.do(step.path); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func compare(path string, text []byte) error {
-	had, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(had, text) {
-		return fmt.Errorf("%s differs from what the Go types say; write it again with -out", path)
 	}
 	return nil
 }

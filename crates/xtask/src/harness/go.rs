@@ -18,6 +18,11 @@ pub(crate) fn build(package: &str, program: &Path) -> Result<()> {
     run(&folder(), &["build", "-o", text(program)?, &format!("./{package}")]).map(drop)
 }
 
+/// Runs the tests of a package of the module `e2e`. Vet would look at all of Kubernetes first.
+pub(crate) fn test(package: &str) -> Result<()> {
+    run(&folder(), &["test", "-vet=off", "-count=1", &format!("./{package}")]).map(drop)
+}
+
 /// Where Go keeps a module, which it fetches if it has to.
 pub(crate) fn fetched(module: &str) -> Result<PathBuf> {
     let answer: Value = serde_json::from_str(&run(&folder(), &["mod", "download", "-json", module])?)?;

@@ -15,6 +15,7 @@ pub(crate) mod oracle;
 mod scene;
 mod sync;
 mod syncer;
+mod tables;
 mod torture;
 mod type_checks;
 mod workspaces;
@@ -80,6 +81,8 @@ enum Suite {
     Cel,
     /// Server-side apply beside the real field manager, over histories made up from seeds. Needs no server.
     Apply,
+    /// Tables and golden files that are made from Kubernetes' Go packages: the same bytes again. Needs no server.
+    Tables,
     /// `portolan demo`: its steps, the commands it says to try, and Ctrl-C.
     Demo,
     /// client-go: typed, dynamic and metadata clients, informers, watches, apply, leader election, events.
@@ -138,6 +141,7 @@ impl Suite {
             | Self::Oracle
             | Self::Cel
             | Self::Apply
+            | Self::Tables
             | Self::Demo => None,
         }
     }
@@ -177,10 +181,11 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
         Suite::Torture,
         Suite::Cel,
         Suite::Apply,
+        Suite::Tables,
     ];
     ensure!(
         !ours.into_iter().any(|suite| options.suites.contains(&suite)),
-        "the suites syncer, sync, admission, demo, oracle, etcd, torture, cel and apply do not run against kube"
+        "the suites syncer, sync, admission, demo, oracle, etcd, torture, cel, apply and tables do not run against kube"
     );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
@@ -223,7 +228,10 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     if options.wants(Suite::Apply) {
         apply::run(&mut report, &options.apply, work.path());
     }
-    let needs_server = |suite: &Suite| !matches!(suite, Suite::Cel | Suite::Apply);
+    if options.wants(Suite::Tables) {
+        tables::run(&mut report, work.path());
+    }
+    let needs_server = |suite: &Suite| !matches!(suite, Suite::Cel | Suite::Apply | Suite::Tables);
     if !options.suites.is_empty() && !options.suites.iter().any(needs_server) {
         return Ok(report.finish());
     }
