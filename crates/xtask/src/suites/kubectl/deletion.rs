@@ -21,23 +21,20 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn dry_run(context: &Context) -> Result<()> {
     context.apply(&config_map("spared", "v"))?;
-    let said = ["configmap \"spared\" deleted", "(server dry run)"];
-    context.says("delete cm/spared --dry-run=server", &said)?;
+    let said = "configmap \"spared\" deleted from verbs namespace (server dry run)\n";
+    context.prints("delete cm/spared --dry-run=server", said)?;
     context.kubectl.run("get cm/spared").map(drop)
 }
 
 fn ways(context: &Context) -> Result<()> {
-    context.says("delete cm spared", &["configmap \"spared\" deleted"])?;
-    context.says("delete cm -l set=s", &["\"sel-a\" deleted", "\"sel-b\" deleted", "\"sel-c\" deleted"])?;
+    let deleted = |name: &str| format!("configmap \"{name}\" deleted from verbs namespace\n");
+    context.prints("delete cm spared", &deleted("spared"))?;
+    context.prints("delete cm -l set=s", &["sel-a", "sel-b", "sel-c"].map(deleted).concat())?;
     let two = config_map("filed-1", "v") + &config_map("filed-2", "v");
     context.kubectl.run_with("create -f -", &two)?;
-    contains(
-        "delete",
-        &context.kubectl.run_with("delete -f -", &two)?,
-        &["\"filed-1\" deleted", "\"filed-2\" deleted"],
-    )?;
+    context.prints_for("delete -f -", &two, &["filed-1", "filed-2"].map(deleted).concat())?;
     context.kubectl.run("create secret generic one --from-literal=a=b")?;
-    context.says("delete secrets --all", &["secret \"one\" deleted"])?;
+    context.says("delete secrets --all", &["secret \"one\" deleted from verbs namespace\n"])?;
     ensure!(context.kubectl.run("get secrets -o name")?.is_empty(), "secrets are left");
     Ok(())
 }

@@ -3,8 +3,11 @@
 
 mod access;
 mod basics;
+mod certificates;
 mod deletion;
 mod errors;
+mod golden;
+mod nodes;
 mod objects;
 mod printing;
 mod workloads;
@@ -40,6 +43,8 @@ pub(super) fn run(report: &mut Report, anywhere: &Kubectl) {
         ("printing", printing::CHECKS),
         ("errors", errors::CHECKS),
         ("access", access::CHECKS),
+        ("certificates", certificates::CHECKS),
+        ("nodes", nodes::CHECKS),
         ("workloads", workloads::CHECKS),
         ("deletion", deletion::CHECKS),
     ];
@@ -56,6 +61,18 @@ impl Context {
         let out = self.kubectl.run(args)?;
         contains(args, &out, texts)?;
         Ok(out)
+    }
+
+    /// Runs kubectl in the namespace, and wants exit code 0 and exactly this in stdout, as [`golden::settled`] leaves it.
+    fn prints(&self, args: &str, expected: &str) -> Result<()> {
+        self.prints_for(args, "", expected)
+    }
+
+    /// As [`Context::prints`], with stdin.
+    fn prints_for(&self, args: &str, stdin: &str, expected: &str) -> Result<()> {
+        let found = golden::settled(&self.kubectl.run_with(args, stdin)?);
+        ensure!(found == expected, "{args} prints\n{found}expected\n{expected}");
+        Ok(())
     }
 
     /// Runs kubectl in the namespace, wants exit code 1 and all of `texts` in stderr.

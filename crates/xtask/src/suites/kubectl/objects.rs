@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn create_config_map(context: &Context) -> Result<()> {
     let args = "create configmap plain --from-literal=color=blue --from-literal=size=9";
-    context.says(args, &["configmap/plain created"])?;
+    context.prints(args, "configmap/plain created\n")?;
     context.path_is("cm/plain", "{.data.color}/{.data.size}", "blue/9")?;
     for path in ["{.metadata.uid}", "{.metadata.resourceVersion}", "{.metadata.creationTimestamp}"] {
         ensure!(!context.path("cm/plain", path)?.is_empty(), "{path} is empty");
@@ -42,15 +42,15 @@ fn create_config_map(context: &Context) -> Result<()> {
 }
 
 fn create_secret(context: &Context) -> Result<()> {
-    context.says("create secret generic hush --from-literal=password=s3cret", &["secret/hush created"])?;
+    context.prints("create secret generic hush --from-literal=password=s3cret", "secret/hush created\n")?;
     context.path_is("secret/hush", "{.data.password} {.type}", "czNjcmV0 Opaque")?;
-    context.says("get secret/hush --no-headers", &["Opaque"]).map(drop)
+    context.prints("get secret/hush", "NAME TYPE DATA AGE\nhush Opaque 1 <age>\n")
 }
 
 fn create_documents(context: &Context) -> Result<()> {
     let service = "{apiVersion: v1, kind: Service, metadata: {name: two}, spec: {ports: [{port: 80}]}}";
     let out = context.kubectl.run_with("create -f -", &format!("{}{service}", config_map("one", "1")))?;
-    contains("create", &out, &["configmap/one created", "service/two created"])?;
+    ensure!(out == "configmap/one created\nservice/two created\n", "{out}");
     // What the server adds by itself.
     context.path_is("svc/two", "{.spec.type} {.spec.ports[0].protocol}", "ClusterIP TCP")?;
     context.path_is("svc/two", "{.spec.ports[0].targetPort} {.spec.sessionAffinity}", "80 None")?;
@@ -67,7 +67,7 @@ fn generate_name(context: &Context) -> Result<()> {
 
 fn create_dry_run(context: &Context) -> Result<()> {
     let args = "create configmap ghost --from-literal=a=b --dry-run=server";
-    context.says(args, &["configmap/ghost created (server dry run)"])?;
+    context.prints(args, "configmap/ghost created (server dry run)\n")?;
     context.says(&format!("{args} -o yaml"), &["uid:", "creationTimestamp:"])?;
     context.refuses("get cm/ghost", "", &["(NotFound)"])
 }
@@ -85,7 +85,8 @@ fn generators(context: &Context) -> Result<()> {
         let args: Vec<String> = args.split(' ').map(|arg| arg.replace("0_0_1_1_*", "0 0 1 1 *")).collect();
         let mut all = vec!["create"];
         all.extend(args.iter().map(String::as_str));
-        contains(&args.join(" "), &context.kubectl.run_args(&all)?, &[created])?;
+        let out = context.kubectl.run_args(&all)?;
+        ensure!(out == format!("{created}\n"), "{args:?} prints {out:?}");
     }
     context.kubectl.run("delete role/reader quota/cap pdb/keep ingress/web cronjob/tick service/plain").map(drop)
 }
@@ -93,7 +94,7 @@ fn generators(context: &Context) -> Result<()> {
 fn apply(context: &Context) -> Result<()> {
     for (value, said) in [("x", "created"), ("x", "unchanged"), ("new", "configured")] {
         let out = context.apply(&config_map("applied", value))?;
-        contains("apply", &out, &[&format!("configmap/applied {said}")])?;
+        ensure!(out == format!("configmap/applied {said}\n"), "{out}");
     }
     context.path_is("cm/applied", "{.data.k}", "new")
 }
@@ -109,7 +110,7 @@ fn apply_prunes_fields(context: &Context) -> Result<()> {
 
 fn apply_dry_run(context: &Context) -> Result<()> {
     let out = context.kubectl.run_with("apply --dry-run=server -f -", &config_map("applied", "z"))?;
-    contains("apply", &out, &["configmap/applied configured (server dry run)"])?;
+    ensure!(out == "configmap/applied configured (server dry run)\n", "{out}");
     context.path_is("cm/applied", "{.data.k}", "new")
 }
 
@@ -119,7 +120,7 @@ fn server_side_apply(context: &Context) -> Result<()> {
         context.kubectl.call(&args, &config_map("owned", value))
     };
     let out = as_manager("first", "a", "")?;
-    contains("apply", &out.stdout, &["configmap/owned serverside-applied"])?;
+    ensure!(out.stdout == "configmap/owned serverside-applied\n", "{out}");
     refused(&as_manager("second", "b", "")?, &["conflict with \"first\"", ".data.k"])?;
     context.path_is("cm/owned", "{.data.k}", "a")?;
     as_manager("second", "b", "--force-conflicts")?;
@@ -143,10 +144,10 @@ fn patch(context: &Context) -> Result<()> {
         ("strategic", r#"{"data":{"size":"8"}}"#, r#"{"color":"red","size":"8"}"#),
     ] {
         let out = context.kubectl.run_args(&["patch", "cm/plain", "--type", kind, "-p", body])?;
-        contains(kind, &out, &["configmap/plain patched"])?;
+        ensure!(out == "configmap/plain patched\n", "{kind}: {out}");
         context.path_is("cm/plain", "{.data}", data)?;
     }
-    context.says("patch cm/plain --type=merge -p {}", &["configmap/plain patched (no change)"])?;
+    context.prints("patch cm/plain --type=merge -p {}", "configmap/plain patched (no change)\n")?;
     strategic_lists(context)
 }
 
@@ -192,20 +193,20 @@ fn edit(context: &Context) -> Result<()> {
     let editor = [("KUBE_EDITOR", "sed -i s/red/green/")];
     let output = context.kubectl.call_with(&["edit", "cm/plain"], "", &editor)?;
     ensure!(output.code == Some(0), "{output}");
-    contains("edit", &output.stdout, &["configmap/plain edited"])?;
+    ensure!(output.stdout == "configmap/plain edited\n", "{output}");
     context.path_is("cm/plain", "{.data.color}", "green")
 }
 
 fn edit_nothing(context: &Context) -> Result<()> {
     let before = context.path("cm/plain", "{.metadata.resourceVersion}")?;
     let output = context.kubectl.call_with(&["edit", "cm/plain"], "", &[("KUBE_EDITOR", "true")])?;
-    contains("edit", &output.stderr, &["Edit cancelled, no changes made"])?;
+    ensure!(output.stderr == "Edit cancelled, no changes made.\n", "{output}");
     context.path_is("cm/plain", "{.metadata.resourceVersion}", &before)
 }
 
 fn replace(context: &Context) -> Result<()> {
     let out = context.kubectl.run_with("replace -f -", &config_map("plain", "only"))?;
-    contains("replace", &out, &["configmap/plain replaced"])?;
+    ensure!(out == "configmap/plain replaced\n", "{out}");
     context.path_is("cm/plain", "{.data}", r#"{"k":"only"}"#)
 }
 
@@ -224,25 +225,26 @@ fn replace_force(context: &Context) -> Result<()> {
 }
 
 fn label(context: &Context) -> Result<()> {
-    context.says("label cm/plain tier=web team=a", &["configmap/plain labeled"])?;
+    context.prints("label cm/plain tier=web team=a", "configmap/plain labeled\n")?;
     context.refuses("label cm/plain tier=db", "", &["already has a value (web), and --overwrite is false"])?;
-    context.says("label cm/plain tier=db --overwrite", &["configmap/plain labeled"])?;
-    context.says("label cm/plain team-", &["configmap/plain unlabeled"])?;
+    context.prints("label cm/plain tier=db --overwrite", "configmap/plain labeled\n")?;
+    context.prints("label cm/plain team-", "configmap/plain unlabeled\n")?;
     context.path_is("cm/plain", "{.metadata.labels}", r#"{"tier":"db"}"#)
 }
 
 fn annotate(context: &Context) -> Result<()> {
-    context.says("annotate cm/plain note=hello", &["configmap/plain annotated"])?;
+    context.prints("annotate cm/plain note=hello", "configmap/plain annotated\n")?;
     context.path_is("cm/plain", "{.metadata.annotations.note}", "hello")?;
-    context.says("annotate cm/plain note-", &["configmap/plain annotated"])?;
+    context.prints("annotate cm/plain note-", "configmap/plain annotated\n")?;
     context.path_is("cm/plain", "{.metadata.annotations.note}", "")
 }
 
 fn set(context: &Context) -> Result<()> {
     context.kubectl.run("create deployment settings --image=one:1 --replicas=0")?;
-    context.says("set env deploy/settings MODE=fast", &["deployment.apps/settings env updated"])?;
-    context.says("set resources deploy/settings --requests=cpu=100m", &["resource requirements updated"])?;
-    context.says("set serviceaccount deploy/settings robot", &["serviceaccount updated"])?;
+    context.prints("set env deploy/settings MODE=fast", "deployment.apps/settings env updated\n")?;
+    let updated = "deployment.apps/settings resource requirements updated\n";
+    context.prints("set resources deploy/settings --requests=cpu=100m", updated)?;
+    context.prints("set serviceaccount deploy/settings robot", "deployment.apps/settings serviceaccount updated\n")?;
     let container = "{.spec.template.spec.containers[0]";
     context.path_is("deploy/settings", &format!("{container}.env[0].value}}"), "fast")?;
     context.path_is("deploy/settings", &format!("{container}.resources.requests.cpu}}"), "100m")?;

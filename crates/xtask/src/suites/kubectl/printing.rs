@@ -103,8 +103,14 @@ fn label_selectors(context: &Context) -> Result<()> {
 }
 
 fn label_columns(context: &Context) -> Result<()> {
-    context.says("get cm -l set=s -L tier", &["TIER", "web", "db"])?;
-    context.says("get cm -l set=s --show-labels", &["LABELS", "set=s,tier=web"]).map(drop)
+    context.prints(
+        "get cm -l set=s -L tier",
+        "NAME DATA AGE TIER\nsel-a 0 <age> web\nsel-b 0 <age> db\nsel-c 0 <age>\n",
+    )?;
+    context.prints(
+        "get cm -l set=s --show-labels",
+        "NAME DATA AGE LABELS\nsel-a 0 <age> set=s,tier=web\nsel-b 0 <age> set=s,tier=db\nsel-c 0 <age> set=s\n",
+    )
 }
 
 fn field_selectors(context: &Context) -> Result<()> {
@@ -180,9 +186,36 @@ fn ignore_not_found(context: &Context) -> Result<()> {
     Ok(())
 }
 
+const DESCRIBED_CONFIG_MAP: &str = "Name: sel-a
+Namespace: verbs
+Labels: set=s
+              tier=web
+Annotations: <none>
+
+Data
+====
+
+BinaryData
+====
+
+Events: <none>
+";
+
+const DESCRIBED_SECRET: &str = "Name: hush
+Namespace: verbs
+Labels: <none>
+Annotations: <none>
+
+Type: Opaque
+
+Data
+====
+password: 6 bytes
+";
+
 fn describe(context: &Context) -> Result<()> {
-    context.says("describe cm/sel-a", &["Name:         sel-a", "Namespace:    verbs", "tier=web", "BinaryData"])?;
-    context.says("describe secret/hush", &["Type:  Opaque", "password:  6 bytes"])?;
+    context.prints("describe cm/sel-a", DESCRIBED_CONFIG_MAP)?;
+    context.prints("describe secret/hush", DESCRIBED_SECRET)?;
     context.kubectl.run("create service clusterip told --tcp=80:8080")?;
     context.says("describe service/told", &["Selector:", "app=told", "Port:", "80/TCP", "TargetPort:", "8080/TCP"])?;
     context.kubectl.run("delete service/told")?;
@@ -199,7 +232,8 @@ fn events(context: &Context) -> Result<()> {
     );
     context.kubectl.run_with("create -f -", &event)?;
     context.says("get events", &["LAST SEEN", "Told", "configmap/sel-a", "by hand"])?;
+    let told = "LAST SEEN TYPE REASON OBJECT MESSAGE\n<age> Normal Told configmap/sel-a by hand\n";
+    context.prints("get events --field-selector involvedObject.name=sel-a,reason=Told", told)?;
     context.says("events --for cm/sel-a", &["Told", "ConfigMap/sel-a"])?;
-    context.says("get events --field-selector involvedObject.name=sel-a,reason=Told", &["by hand"])?;
     context.says("describe cm/sel-a", &["Told", "by hand"]).map(drop)
 }

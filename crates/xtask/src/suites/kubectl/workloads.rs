@@ -28,7 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn deployment(context: &Context) -> Result<()> {
-    context.says("create deployment web --image=web:1 --replicas=2 --port=8080", &["deployment.apps/web created"])?;
+    context.prints("create deployment web --image=web:1 --replicas=2 --port=8080", "deployment.apps/web created\n")?;
     context.rolled_out("deploy/web")?;
     context.wait("deploy/web --for=condition=Available")?;
     context.wait("deploy/web --for=jsonpath={.status.readyReplicas}=2")?;
@@ -36,9 +36,8 @@ fn deployment(context: &Context) -> Result<()> {
 }
 
 fn ready_columns(context: &Context) -> Result<()> {
-    let out = context.kubectl.run("get deploy/web --no-headers")?;
-    let row: Vec<&str> = out.split_whitespace().take(4).collect();
-    ensure!(row == ["web", "2/2", "2", "2"], "{row:?}");
+    context.prints("get deploy/web", "NAME READY UP-TO-DATE AVAILABLE AGE\nweb 2/2 2 2 <age>\n")?;
+    // Portolan shows one more column: where the object is placed.
     context.says("get deploy/web -o wide", &["CONTAINERS", "IMAGES", "SELECTOR", "web:1", "app=web"])?;
     context.wait("pods -l app=web --for=condition=Ready")?;
     let out = context.kubectl.run("get pods -l app=web --no-headers")?;
@@ -57,24 +56,24 @@ fn describe(context: &Context) -> Result<()> {
 }
 
 fn scale(context: &Context) -> Result<()> {
-    context.says("scale deploy/web --replicas=4", &["deployment.apps/web scaled"])?;
+    context.prints("scale deploy/web --replicas=4", "deployment.apps/web scaled\n")?;
     context.wait("deploy/web --for=jsonpath={.status.readyReplicas}=4")?;
     let wrong = "scale deploy/web --replicas=9 --current-replicas=1";
     context.refuses(wrong, "", &["Expected replicas to be 1, was 4"])?;
-    context.says("scale deploy/web --replicas=2 --current-replicas=4", &["scaled"])?;
+    context.prints("scale deploy/web --replicas=2 --current-replicas=4", "deployment.apps/web scaled\n")?;
     context.path_becomes("deploy/web", "{.status.replicas}", "2")?;
     context.rolled_out("deploy/web")
 }
 
 fn scale_subresource(context: &Context) -> Result<()> {
-    context.says("get deploy/web --subresource=scale", &["NAME", "DESIRED", "AVAILABLE", "web", "2"])?;
+    context.prints("get deploy/web --subresource=scale", "NAME DESIRED AVAILABLE AGE\nweb 2 2 <age>\n")?;
     let out = context.kubectl.run("get deploy/web --subresource=scale -o jsonpath={.kind}/{.status.selector}")?;
     ensure!(out == "Scale/app=web", "{out}");
     Ok(())
 }
 
 fn set_image(context: &Context) -> Result<()> {
-    context.says("set image deploy/web web=web:2", &["deployment.apps/web image updated"])?;
+    context.prints("set image deploy/web web=web:2", "deployment.apps/web image updated\n")?;
     context.rolled_out("deploy/web")?;
     context.path_is(
         "deploy/web",
@@ -94,9 +93,10 @@ fn generation(context: &Context) -> Result<String> {
 }
 
 fn history(context: &Context) -> Result<()> {
-    context.says("rollout history deploy/web", &["REVISION", "1", "2"])?;
+    let both = "deployment.apps/web\nREVISION CHANGE-CAUSE\n1 <none>\n2 <none>\n\n";
+    context.prints("rollout history deploy/web", both)?;
     context.says("rollout history deploy/web --revision=1", &["web:1"])?;
-    context.says("rollout undo deploy/web", &["deployment.apps/web rolled back"])?;
+    context.prints("rollout undo deploy/web", "deployment.apps/web rolled back\n")?;
     context.rolled_out("deploy/web")?;
     context.path_is("deploy/web", "{.spec.template.spec.containers[0].image}", "web:1")
 }
@@ -113,13 +113,14 @@ fn revisions(context: &Context) -> Result<()> {
         context.apply(&manifest)?;
         context.rolled_out(resource)?;
         let written = context.path(resource, "{.spec.template}")?;
-        context.says(&format!("set image {resource} c=turns:2"), &["image updated"])?;
+        let full = resource.replace("sts/", "statefulset.apps/").replace("ds/", "daemonset.apps/");
+        context.prints(&format!("set image {resource} c=turns:2"), &format!("{full} image updated\n"))?;
         context.rolled_out(resource)?;
         super::poll::until("both revisions are there", std::time::Duration::from_secs(60), || {
             context.says(&format!("rollout history {resource}"), &["REVISION", "1 ", "2 "]).map(drop)
         })?;
         context.says(&format!("rollout history {resource} --revision=1"), &["turns:1"])?;
-        context.says(&format!("rollout undo {resource}"), &["rolled back"])?;
+        context.prints(&format!("rollout undo {resource}"), &format!("{full} rolled back\n"))?;
         context.rolled_out(resource)?;
         context.path_is(resource, "{.spec.template}", &written)?;
         context.says(&format!("delete {resource}"), &["deleted"])?;
@@ -128,11 +129,11 @@ fn revisions(context: &Context) -> Result<()> {
 }
 
 fn restart(context: &Context) -> Result<()> {
-    context.says("rollout restart deploy/web", &["deployment.apps/web restarted"])?;
+    context.prints("rollout restart deploy/web", "deployment.apps/web restarted\n")?;
     context.rolled_out("deploy/web")?;
-    context.says("rollout pause deploy/web", &["deployment.apps/web paused"])?;
+    context.prints("rollout pause deploy/web", "deployment.apps/web paused\n")?;
     context.path_is("deploy/web", "{.spec.paused}", "true")?;
-    context.says("rollout resume deploy/web", &["deployment.apps/web resumed"])?;
+    context.prints("rollout resume deploy/web", "deployment.apps/web resumed\n")?;
     context.rolled_out("deploy/web")
 }
 
@@ -149,17 +150,18 @@ fn replica_sets(context: &Context) -> Result<()> {
 }
 
 fn expose(context: &Context) -> Result<()> {
-    context.says("expose deploy/web --port=80 --target-port=8080", &["service/web exposed"])?;
+    context.prints("expose deploy/web --port=80 --target-port=8080", "service/web exposed\n")?;
     context.path_is("svc/web", "{.spec.selector} {.spec.ports[0].targetPort}", "{\"app\":\"web\"} 8080")?;
     let address = context.path("svc/web", "{.spec.clusterIP}")?;
     ensure!(address.parse::<std::net::IpAddr>().is_ok(), "clusterIP {address:?}");
-    context.says("get svc/web", &["ClusterIP", &address, "80/TCP"]).map(drop)
+    let row = format!("web ClusterIP {address} <none> 80/TCP <age>\n");
+    context.prints("get svc/web", &format!("NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE\n{row}"))
 }
 
 fn autoscale(context: &Context) -> Result<()> {
-    context.says(
+    context.prints(
         "autoscale deploy/web --min=1 --max=3 --cpu=50%",
-        &["horizontalpodautoscaler.autoscaling/web autoscaled"],
+        "horizontalpodautoscaler.autoscaling/web autoscaled\n",
     )?;
     context.says("get hpa/web", &["REFERENCE", "Deployment/web", "MINPODS", "MAXPODS"])?;
     context.path_is("hpa/web", "{.spec.metrics[0].resource.target.averageUtilization}", "50")?;
@@ -167,9 +169,9 @@ fn autoscale(context: &Context) -> Result<()> {
 }
 
 fn run_pod(context: &Context) -> Result<()> {
-    context.says("run box --image=box:1 --labels=run=box", &["pod/box created"])?;
+    context.prints("run box --image=box:1 --labels=run=box", "pod/box created\n")?;
     context.wait("pod/box --for=condition=Ready")?;
-    context.says("get pod/box", &["1/1", "Running"])?;
+    context.prints("get pod/box", "NAME READY STATUS RESTARTS AGE\nbox 1/1 Running 0 <age>\n")?;
     let node = context.path("pod/box", "{.spec.nodeName}")?;
     ensure!(!node.is_empty(), "the pod has no node");
     context.says("get pod/box -o wide", &["NODE", &node]).map(drop)
@@ -208,7 +210,7 @@ fn stateful_set(context: &Context) -> Result<()> {
     context.apply(STATEFUL_SET)?;
     context.rolled_out("sts/db")?;
     context.wait("pod/db-0 pod/db-1 --for=condition=Ready")?;
-    context.says("get sts/db --no-headers", &["2/2"])?;
+    context.prints("get sts/db", "NAME READY AGE\ndb 2/2 <age>\n")?;
     context.path_is("svc/db", "{.spec.clusterIP}", "None")?;
     for claim in ["pvc/data-db-0", "pvc/data-db-1"] {
         context.path_becomes(claim, "{.status.phase}", "Bound")?;
@@ -229,16 +231,16 @@ fn daemon_set(context: &Context) -> Result<()> {
 }
 
 fn job(context: &Context) -> Result<()> {
-    context.says("create job once --image=once:1 -- true", &["job.batch/once created"])?;
+    context.prints("create job once --image=once:1 -- true", "job.batch/once created\n")?;
     context.wait("job/once --for=condition=Complete")?;
-    context.says("get job/once --no-headers", &["Complete", "1/1"])?;
+    context.prints("get job/once", "NAME STATUS COMPLETIONS DURATION AGE\nonce Complete 1/1 <age> <age>\n")?;
     context.says("describe job/once", &["1 Succeeded"]).map(drop)
 }
 
 fn cron_job(context: &Context) -> Result<()> {
     context.kubectl.run_args(&["create", "cronjob", "nightly", "--image=n:1", "--schedule=0 3 1 1 *"])?;
     context.says("get cronjob/nightly", &["SCHEDULE", "0 3 1 1 *", "False"])?;
-    context.says("create job now --from=cronjob/nightly", &["job.batch/now created"])?;
+    context.prints("create job now --from=cronjob/nightly", "job.batch/now created\n")?;
     context.wait("job/now --for=condition=Complete")?;
     context.path_is("job/now", "{.metadata.ownerReferences[0].kind}", "CronJob")?;
     context.kubectl.run("delete cronjob/nightly job/once").map(drop)
@@ -246,8 +248,9 @@ fn cron_job(context: &Context) -> Result<()> {
 
 fn ingress(context: &Context) -> Result<()> {
     let args = "create ingress shop --class=nginx --rule=shop.example/*=web:80,tls=shop-cert";
-    context.says(args, &["ingress.networking.k8s.io/shop created"])?;
-    context.says("get ingress/shop", &["nginx", "shop.example", "80, 443"])?;
+    context.prints(args, "ingress.networking.k8s.io/shop created\n")?;
+    let row = "NAME CLASS HOSTS ADDRESS PORTS AGE\nshop nginx shop.example 80, 443 <age>\n";
+    context.prints("get ingress/shop", row)?;
     context.says("describe ingress/shop", &["web:80", "shop-cert terminates shop.example"])?;
     context.kubectl.run("delete ingress/shop").map(drop)
 }
