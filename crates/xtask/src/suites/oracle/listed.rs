@@ -45,6 +45,8 @@ pub(super) struct Verdict {
     pub(super) tight: Vec<String>,
     /// Reasons, and patterns of reasons, that explain nothing, when everything was asked.
     pub(super) unused: Vec<String>,
+    /// Scripts with answers that are not listed, or that a reason explains beyond its number.
+    pub(super) doubtful: BTreeSet<String>,
     /// How many requests each reason explains, when everything was asked.
     counts: Option<Vec<usize>>,
 }
@@ -53,6 +55,7 @@ pub(super) struct Verdict {
 #[derive(Clone, Default)]
 struct Use {
     requests: BTreeSet<String>,
+    scripts: BTreeSet<String>,
     fits: Vec<Fit>,
 }
 
@@ -98,6 +101,7 @@ impl Listed {
             verdict.better += usize::from(known.is_some_and(|known| known.difference(&found).next().is_some()));
             verdict.explained += usize::from(found.is_empty() && !outcome.differences.is_empty());
             if !fresh.is_empty() {
+                verdict.doubtful.insert(outcome.script.clone());
                 verdict.fresh.insert(id(outcome), fresh);
             }
             if !found.is_empty() {
@@ -115,6 +119,7 @@ impl Listed {
             let found = used.requests.len();
             if found > *listed {
                 verdict.loose.push(format!("{found} requests, listed {listed}: {reason}"));
+                verdict.doubtful.extend(used.scripts.iter().cloned());
             }
             if !whole || rule.varies.is_some() {
                 continue;
@@ -139,6 +144,7 @@ impl Listed {
             match explained.and_then(|(index, fit)| uses.get_mut(index).zip(Some(fit))) {
                 Some((used, fit)) => {
                     used.requests.insert(id.clone());
+                    used.scripts.insert(outcome.script.clone());
                     used.fits.push(fit);
                 }
                 None => drop(rest.insert(shape)),
@@ -234,7 +240,9 @@ mod tests {
         assert_eq!((verdict.explained, verdict.open_now()), (1, 2));
         let fresh: Vec<(&String, &Vec<String>)> = verdict.fresh.iter().collect();
         assert_eq!(fresh, [(&"core/pod: half explained".to_owned(), &vec!["/body/y missing".to_owned()])]);
-        assert!(listed().judge(&outcomes[..3], true).fresh.is_empty());
+        assert_eq!(verdict.doubtful, ["core/pod".to_owned()].into());
+        let listed_only = listed().judge(&outcomes[..3], true);
+        assert!(listed_only.fresh.is_empty() && listed_only.doubtful.is_empty());
     }
 
     #[test]
@@ -267,6 +275,7 @@ mod tests {
         ] {
             let verdict = listed().judge(&nodes(steps), true);
             assert_eq!((verdict.loose.len(), verdict.tight.len()), (loose, tight), "{case}");
+            assert_eq!(verdict.doubtful.len(), loose, "{case}");
         }
         let some = listed().judge(&nodes(&["a"]), false);
         assert_eq!((some.loose.len(), some.tight.len()), (0, 0), "not all was asked");

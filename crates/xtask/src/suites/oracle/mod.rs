@@ -20,6 +20,7 @@ mod step;
 mod tally;
 mod values;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,12 +86,15 @@ const FLAGS: [&str; 2] = ["--enable-priority-and-fairness=false", SERVICES];
 /// Portolan's range of addresses for services.
 const SERVICES: &str = "--service-cluster-ip-range=10.96.0.0/12";
 
+/// Where more scripts than these differ, it is not because of one another.
+const ALONE: usize = 6;
+
 /// Runs the corpus; `false` when there are differences that are not listed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let tools = Tools::build()?;
     let program = options.portolan.clone().map_or_else(portolan::build, Ok)?;
     let mut work = WorkDir::new("oracle")?;
-    let outcome = compare(options, &tools, &program, &work);
+    let outcome = compare(options, &tools, &program, &work.path().join("oracle"));
     if options.keep || outcome.is_err() {
         work.keep();
     }
@@ -101,17 +105,36 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 /// The whole corpus as one check of the end-to-end suites.
 pub(super) fn check(report: &mut Report, program: &Path, tools: &Tools, work: &WorkDir) {
     report.check("oracle: no answer differs from kube-apiserver's that is not listed", || {
-        let options = Options::default();
-        let passed = judge(&options, &Listed::read(&Listed::file())?, &compare(&options, tools, program, work)?)?;
-        ensure!(passed, "`cargo xtask oracle --show` shows the differences");
+        let listed = Listed::read(&Listed::file())?;
+        let mut outcomes = compare(&Options::default(), tools, program, &work.path().join("oracle"))?;
+        let doubtful = listed.judge(&outcomes, true).doubtful;
+        if (1..=ALONE).contains(&doubtful.len()) {
+            let again = alone(&doubtful, tools, program, &work.path().join("oracle-alone"))?;
+            outcomes.retain(|outcome| !doubtful.contains(&outcome.script));
+            outcomes.extend(again);
+        }
+        ensure!(judge(&Options::default(), &listed, &outcomes)?, "`cargo xtask oracle --show` shows the differences");
         Ok(())
     });
 }
 
-fn compare(options: &Options, tools: &Tools, program: &Path, work: &WorkDir) -> Result<Vec<Outcome>> {
-    let kube = work.path().join("oracle/kube");
-    let kube = ControlPlane::start_as(ADMIN, tools, &kube, Durability::Unsynced, &FLAGS)?;
-    let portolan = Portolan::start(program, tools, &work.path().join("oracle/portolan"))?;
+/// What scripts are answered that differ beside others, when they run without them. All scripts share what lies in no
+/// namespace, and what one of them makes there may show in an answer to another on one of the two servers a moment earlier
+/// than on the other: a difference counts when nobody else can have made it.
+fn alone(doubtful: &BTreeSet<String>, tools: &Tools, program: &Path, folder: &Path) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for (number, script) in doubtful.iter().enumerate() {
+        println!("once more without the others: {script}");
+        let options = Options { only: vec![script.clone()], ..Options::default() };
+        let answers = compare(&options, tools, program, &folder.join(number.to_string()))?;
+        outcomes.extend(answers.into_iter().filter(|outcome| outcome.script == *script));
+    }
+    Ok(outcomes)
+}
+
+fn compare(options: &Options, tools: &Tools, program: &Path, folder: &Path) -> Result<Vec<Outcome>> {
+    let kube = ControlPlane::start_as(ADMIN, tools, &folder.join("kube"), Durability::Unsynced, &FLAGS)?;
+    let portolan = Portolan::start(program, tools, &folder.join("portolan"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcomes = runtime.block_on(async {
         let servers = Servers {
