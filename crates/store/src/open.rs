@@ -3,7 +3,7 @@
 mod directory;
 mod witness;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use portolan_types::Seams;
@@ -40,6 +40,16 @@ pub enum Engine {
     Sled,
     /// Nothing survives; for tests and simulated clusters.
     Memory,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redb => "redb",
+            Self::Sled => "sled",
+            Self::Memory => "memory",
+        })
+    }
 }
 
 /// How to open a store.
@@ -88,7 +98,7 @@ impl StoreConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The engine needs a data directory.
-    #[error("the {0:?} engine needs a data directory")]
+    #[error("the {0} engine needs a data directory")]
     NoDirectory(Engine),
     /// Another process has it open.
     #[error("the data directory {0} is in use by another process")]
@@ -97,7 +107,7 @@ pub enum OpenError {
     #[error("there is no store in {0}")]
     NoStore(PathBuf),
     /// The directory holds the store of another engine.
-    #[error("the data directory {dir} holds a store of the {found:?} engine")]
+    #[error("the data directory {dir} holds a store of the {found} engine: --store {found}")]
     OtherEngine {
         /// The data directory.
         dir: PathBuf,

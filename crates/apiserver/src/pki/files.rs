@@ -47,6 +47,20 @@ impl Folder {
         Ok(pair.map(|(certificate, key)| CertifiedKey { certificate, key }))
     }
 
+    /// Refuses a certificate whose key is gone: who made another pair would lock out all who trust it.
+    pub(super) fn refuse_without_key(&self, name: &str) -> Result<(), ConfigError> {
+        let (certificate, key) = (format!("{name}.crt"), format!("{name}.key"));
+        match self.bytes(&certificate)? {
+            Some(_) if self.bytes(&key)?.is_none() => Err(ConfigError::Content {
+                path: self.path(&key).unwrap_or_default(),
+                what: format!(
+                    "is missing; put it back, or remove {certificate} too, and no kubeconfig of before holds any more"
+                ),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     pub(super) fn write_pair(&self, name: &str, pair: &CertifiedKey) -> Result<(), ConfigError> {
         self.write(&format!("{name}.key"), pair.key.as_bytes())?;
         self.write(&format!("{name}.crt"), pair.certificate.as_bytes())

@@ -43,6 +43,7 @@ impl Pki {
         let authority = match folder.pair("pki/ca")? {
             Some(pair) => Authority::load(pair)?,
             None => {
+                folder.refuse_without_key("pki/ca")?;
                 let authority = Authority::create(&config.seams)?;
                 folder.write_pair("pki/ca", &authority.pair)?;
                 authority
@@ -60,6 +61,9 @@ impl Pki {
         let service_accounts = match folder.text("pki/service-accounts.key")? {
             Some(text) => text,
             None => {
+                if folder.bytes("pki/continue.key")?.is_some() {
+                    tracing::warn!("pki/service-accounts.key is gone and made anew: no token of before holds any more");
+                }
                 let key = certificates::signing_key()?;
                 folder.write("pki/service-accounts.key", key.as_bytes())?;
                 key
@@ -75,7 +79,11 @@ impl Pki {
         };
         let ca = authority.pair.certificate.clone();
         let pki = Self { ca, authority, server, admin, service_accounts, continue_key };
-        folder.write("admin.kubeconfig", pki.admin_kubeconfig(config.bind_address).as_bytes())?;
+        let admin = pki.admin_kubeconfig(config.bind_address);
+        // Where nothing is to be written, a start needs no room on the disk.
+        if folder.text("admin.kubeconfig")?.as_ref() != Some(&admin) {
+            folder.write("admin.kubeconfig", admin.as_bytes())?;
+        }
         Ok(pki)
     }
 
@@ -162,6 +170,34 @@ mod tests {
         let key = dir.path().join("data/pki/ca.key");
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(Pki::open(&config), Err(ConfigError::TooOpen { path, .. }) if path == key));
+    }
+
+    #[test]
+    fn an_authority_without_its_key_stops_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
+        let first = Pki::open(&config).unwrap();
+        let key = dir.path().join("data/pki/ca.key");
+        let kept = std::fs::read(&key).unwrap();
+        std::fs::remove_file(&key).unwrap();
+        assert!(matches!(Pki::open(&config), Err(ConfigError::Content { path, .. }) if path == key));
+        Folder::open(config.data_dir.as_deref()).unwrap().write("pki/ca.key", &kept).unwrap();
+        assert_eq!(Pki::open(&config).unwrap().ca, first.ca);
+        // The key is written first, so a crash may leave it alone.
+        std::fs::remove_file(dir.path().join("data/pki/ca.crt")).unwrap();
+        assert_ne!(Pki::open(&config).unwrap().ca, first.ca);
+    }
+
+    #[test]
+    fn what_has_not_changed_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
+        Pki::open(&config).unwrap();
+        // Whatever is written anew is put in place by a file beside it.
+        std::fs::create_dir(dir.path().join("data/admin.new")).unwrap();
+        Pki::open(&config).expect("nothing is to be written");
+        let moved = ApiServerConfig { bind_address: "127.0.0.1:7443".parse().unwrap(), ..config };
+        assert!(matches!(Pki::open(&moved), Err(ConfigError::File { .. })));
     }
 
     #[test]

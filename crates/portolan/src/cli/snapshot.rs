@@ -10,11 +10,14 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use portolan_store::{Snapshot as Summary, StoreConfig};
+use portolan_store::{Engine, Snapshot as Summary, StoreConfig};
 use portolan_types::Seams;
 
 pub(super) use self::save::Save;
 use super::{etcd::EtcdFlags, output, server::ServerStore};
+
+/// What a snapshot does not hold.
+const KEYS: &str = "keys and certificates are not part of a snapshot, they are in the data directory's folder pki";
 
 /// Back up the store of a server, restore it, or look at a backup.
 #[derive(Args)]
@@ -36,7 +39,7 @@ enum Command {
 #[derive(Args)]
 struct Restore {
     /// Data directory of the server to be; none for etcd.
-    #[arg(long, required_unless_present = "etcd_endpoints")]
+    #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Storage engine.
     #[arg(long, value_enum, default_value_t = ServerStore::Redb)]
@@ -72,16 +75,16 @@ impl Restore {
             let restored = portolan_store::restore_etcd(&etcd, &seams, input, Some(&ids));
             let summary = super::runtime()?.block_on(restored)?;
             eprintln!("{} in etcd: {}", etcd.prefix, describe(&summary));
+            eprintln!("  hint: {KEYS}; copy it into each server's data directory before its first start");
             return Ok(());
         };
         self.etcd.refuse_for(self.store)?;
-        let data_dir = self.data_dir.context("--data-dir is missing")?;
+        ensure!(engine != Engine::Memory, "--store memory keeps nothing: restore into redb, sled or etcd");
+        let data_dir = self.data_dir.with_context(|| format!("--store {engine} needs --data-dir"))?;
         let config = StoreConfig::new(engine, Some(data_dir.join("store")));
         let summary = portolan_store::restore(&config, &seams, input, Some(&ids))?;
         eprintln!("{}: {}", data_dir.display(), describe(&summary));
-        eprintln!(
-            "  hint: keys and certificates are not part of a snapshot, they are in the data directory's folder pki"
-        );
+        eprintln!("  hint: {KEYS}");
         Ok(())
     }
 }
@@ -148,9 +151,17 @@ mod tests {
         {
             assert!(refused.unwrap_err().to_string().contains("there is"), "one is there, the other is not");
         }
-        let both =
-            Restore { data_dir: Some(new), store: ServerStore::Etcd, etcd: EtcdFlags::default(), file: file.clone() };
-        assert!(both.run().unwrap_err().to_string().contains("--data-dir is not for --store etcd"));
+        for (data_dir, store, why) in [
+            (Some(new.clone()), ServerStore::Etcd, "--data-dir is not for --store etcd"),
+            (None, ServerStore::Etcd, "--store etcd needs --etcd-endpoints"),
+            (None, ServerStore::Sled, "--store sled needs --data-dir"),
+            (Some(new.clone()), ServerStore::Memory, "--store memory keeps nothing"),
+            (Some(new), ServerStore::Redb, "holds a store of the sled engine: --store sled"),
+        ] {
+            let wrong = Restore { data_dir, store, etcd: EtcdFlags::default(), file: file.clone() };
+            let refused = wrong.run().unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 3, "nothing half is left: {left:?}");
     }
