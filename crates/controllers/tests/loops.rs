@@ -477,12 +477,18 @@ async fn what_is_placed_counts_by_its_template_and_not_by_its_pods() {
     f.until("the template counts", &quota, used("3", "600m")).await;
     let pod = |name: &str, owner: &str| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop",
-            "labels": {"portolan.dev/cluster": "east"},
             "ownerReferences": [{"apiVersion": "x/v1", "kind": owner, "name": "o", "uid": "o", "controller": true}]},
             "spec": {"containers": [{"name": "a", "image": "a"}]}})
     };
-    f.create(pod("of-the-template", "ReplicaSet")).await;
-    f.create(pod("of-an-operator", "Database")).await;
+    for shown in [pod("of-the-template", "ReplicaSet"), pod("of-an-operator", "Database")] {
+        let shown = f.create(shown).await;
+        // As the syncer shows it: no request may write this label.
+        let mark = |pod: &mut Value| {
+            object::set_label(pod, portolan_types::annotations::PROJECTED_FROM, Some("east".into()));
+            true
+        };
+        f.plane.force(&shown, mark).await.unwrap();
+    }
     f.until("what an operator below made counts by itself", &quota, used("4", "600m")).await;
     f.delete(&placement, Propagation::Background).await;
     f.until("what is placed no more does not", &quota, used("1", "0")).await;
