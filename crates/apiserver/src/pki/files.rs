@@ -47,18 +47,23 @@ impl Folder {
         Ok(pair.map(|(certificate, key)| CertifiedKey { certificate, key }))
     }
 
-    /// Refuses a certificate whose key is gone: who made another pair would lock out all who trust it.
-    pub(super) fn refuse_without_key(&self, name: &str) -> Result<(), ConfigError> {
+    /// Refuses half a pair where something is there that was made with both: who made another pair would lock out all who
+    /// trust this one.
+    pub(super) fn refuse_half(&self, name: &str, made_with_it: &[&str]) -> Result<(), ConfigError> {
+        let is_there = |file: &str| self.path(file).is_some_and(|path| path.exists());
         let (certificate, key) = (format!("{name}.crt"), format!("{name}.key"));
-        match self.bytes(&certificate)? {
-            Some(_) if self.bytes(&key)?.is_none() => Err(ConfigError::Content {
-                path: self.path(&key).unwrap_or_default(),
-                what: format!(
-                    "is missing; put it back, or remove {certificate} too, and no kubeconfig of before holds any more"
-                ),
-            }),
-            Some(_) | None => Ok(()),
+        let (missing, other) = match (is_there(&certificate), is_there(&key)) {
+            (true, false) => (key, certificate),
+            (false, true) => (certificate, key),
+            (true, true) | (false, false) => return Ok(()),
+        };
+        if !made_with_it.iter().any(|file| is_there(file)) {
+            return Ok(());
         }
+        let what = format!(
+            "is missing; put it back, or remove {other} too: then no kubeconfig and no token of before holds any more"
+        );
+        Err(ConfigError::Content { path: self.path(&missing).unwrap_or_default(), what })
     }
 
     pub(super) fn write_pair(&self, name: &str, pair: &CertifiedKey) -> Result<(), ConfigError> {

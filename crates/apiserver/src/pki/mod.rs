@@ -43,7 +43,7 @@ impl Pki {
         let authority = match folder.pair("pki/ca")? {
             Some(pair) => Authority::load(pair)?,
             None => {
-                folder.refuse_without_key("pki/ca")?;
+                folder.refuse_half("pki/ca", &["pki/server.crt", "pki/admin.crt", "pki/service-accounts.key"])?;
                 let authority = Authority::create(&config.seams)?;
                 folder.write_pair("pki/ca", &authority.pair)?;
                 authority
@@ -80,8 +80,8 @@ impl Pki {
         let ca = authority.pair.certificate.clone();
         let pki = Self { ca, authority, server, admin, service_accounts, continue_key };
         let admin = pki.admin_kubeconfig(config.bind_address);
-        // Where nothing is to be written, a start needs no room on the disk.
-        if folder.text("admin.kubeconfig")?.as_ref() != Some(&admin) {
+        // Where nothing is to be written, a start needs no room on the disk; what others can read is replaced.
+        if folder.text("admin.kubeconfig").ok().flatten().as_ref() != Some(&admin) {
             folder.write("admin.kubeconfig", admin.as_bytes())?;
         }
         Ok(pki)
@@ -173,19 +173,23 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_without_its_key_stops_the_start() {
+    fn half_an_authority_stops_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
         let first = Pki::open(&config).unwrap();
-        let key = dir.path().join("data/pki/ca.key");
-        let kept = std::fs::read(&key).unwrap();
-        std::fs::remove_file(&key).unwrap();
-        assert!(matches!(Pki::open(&config), Err(ConfigError::Content { path, .. }) if path == key));
-        Folder::open(config.data_dir.as_deref()).unwrap().write("pki/ca.key", &kept).unwrap();
-        assert_eq!(Pki::open(&config).unwrap().ca, first.ca);
-        // The key is written first, so a crash may leave it alone.
-        std::fs::remove_file(dir.path().join("data/pki/ca.crt")).unwrap();
-        assert_ne!(Pki::open(&config).unwrap().ca, first.ca);
+        let folder = Folder::open(config.data_dir.as_deref()).unwrap();
+        for half in ["pki/ca.key", "pki/ca.crt"] {
+            let path = dir.path().join("data").join(half);
+            let kept = std::fs::read(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            assert!(matches!(Pki::open(&config), Err(ConfigError::Content { path: missing, .. }) if missing == path));
+            folder.write(half, &kept).unwrap();
+            assert_eq!(Pki::open(&config).unwrap().ca, first.ca);
+        }
+        let crashed = ApiServerConfig::in_directory(dir.path().join("crashed"), Seams::system());
+        let folder = Folder::open(crashed.data_dir.as_deref()).unwrap();
+        folder.write("pki/ca.key", b"what a crash of the first start leaves").unwrap();
+        Pki::open(&crashed).expect("nobody has anything of it");
     }
 
     #[test]
@@ -196,6 +200,12 @@ mod tests {
         // Whatever is written anew is put in place by a file beside it.
         std::fs::create_dir(dir.path().join("data/admin.new")).unwrap();
         Pki::open(&config).expect("nothing is to be written");
+        let kubeconfig = dir.path().join("data/admin.kubeconfig");
+        std::fs::remove_dir(dir.path().join("data/admin.new")).unwrap();
+        std::fs::set_permissions(&kubeconfig, std::fs::Permissions::from_mode(0o644)).unwrap();
+        Pki::open(&config).expect("what others can read is replaced");
+        assert_eq!(std::fs::metadata(&kubeconfig).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::create_dir(dir.path().join("data/admin.new")).unwrap();
         let moved = ApiServerConfig { bind_address: "127.0.0.1:7443".parse().unwrap(), ..config };
         assert!(matches!(Pki::open(&moved), Err(ConfigError::File { .. })));
     }
