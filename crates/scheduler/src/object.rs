@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use portolan_placement::{Outcome, PinOn, Role};
 use portolan_store::{Expect, StoreError, Transaction, Write};
-use portolan_types::{ObjectKey, Record, object, placement::PlacementRecord};
+use portolan_types::{ObjectKey, Record, ResourceVersion, object, placement::PlacementRecord};
 use serde_json::json;
 
 use crate::{
@@ -91,7 +91,7 @@ impl Inner {
         &self,
         key: &ObjectKey,
         mut object: serde_json::Value,
-        revision: portolan_types::ResourceVersion,
+        revision: ResourceVersion,
         mut record: PlacementRecord,
     ) -> Result<(), SchedulerError> {
         let gone = self.gone(&record).await?;
@@ -111,7 +111,7 @@ impl Inner {
         &self,
         key: &ObjectKey,
         record: &PlacementRecord,
-        revision: portolan_types::ResourceVersion,
+        revision: ResourceVersion,
     ) -> Result<(), SchedulerError> {
         let gone = self.gone(record).await?;
         if !gone.is_empty() && record.clusters.iter().all(|c| gone.contains(&c.uid)) {
@@ -130,13 +130,14 @@ impl Inner {
     pub(crate) async fn forget_at(
         &self,
         key: ObjectKey,
-        revision: portolan_types::ResourceVersion,
+        revision: ResourceVersion,
         others: Vec<Write>,
     ) -> Result<(), SchedulerError> {
-        let mut txn = Transaction::one(key, Expect::At(revision), None);
+        let mut txn = Transaction::one(key.clone(), Expect::At(revision), None);
         txn.writes.extend(others);
         match self.objects.store().commit(txn).await {
-            Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Ok(_) => Ok(()),
+            Err(StoreError::NotFound { key: gone }) if gone == key => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
