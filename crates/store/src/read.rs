@@ -22,6 +22,11 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    /// Whether a state may have what another has no more: it is older, or more of its history is kept.
+    pub(crate) fn is_before(self, other: Self) -> bool {
+        self.last < other.last || self.floor < other.floor
+    }
+
     /// # Errors
     /// `Compacted` when events after `after` are gone.
     pub(crate) fn check_kept(self, after: u64) -> Result<(), StoreError> {

@@ -185,6 +185,27 @@ mod tests {
     }
 
     #[test]
+    fn a_state_of_the_same_revision_that_has_more_history_keeps_its_numbers() {
+        let disk = ::redb::backends::InMemoryBackend::new();
+        let core = core_on(RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap());
+        for (resource, is_there) in [("gone", true), ("last", true), ("gone", false)] {
+            write(&core, 1, resource, is_there);
+        }
+        let (gone, before) = (GroupResource::new("example.org", "gone"), number(&core, "gone"));
+        let seen = core.view(|view| {
+            // A thread may have one view only.
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    compact(&core);
+                    reclaim(&core);
+                });
+            });
+            core.resources.id_in(view, &gone).unwrap()
+        });
+        assert_eq!((number(&core, "gone"), seen.unwrap()), (None, before), "its history is there in that state");
+    }
+
+    #[test]
     fn who_reads_an_older_state_still_finds_what_had_a_number_there() {
         for comes_again in [false, true] {
             let disk = ::redb::backends::InMemoryBackend::new();

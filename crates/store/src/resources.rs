@@ -12,7 +12,7 @@ use crate::{
     StoreError,
     keys::{self, meta},
     kv::View,
-    read::{Marks, backend, damaged, last},
+    read::{Marks, backend, damaged, marks},
     spread::Spread,
     value::Damage,
 };
@@ -34,8 +34,8 @@ struct Inner {
     names: HashMap<u32, GroupResource>,
     /// Numbers that were taken back the last time.
     retired: Vec<u32>,
-    /// As of which revision the last were taken back: states before it may still have them.
-    retired_at: Option<u64>,
+    /// Where the last were taken back: states before it may still have them.
+    retired_at: Option<Marks>,
     last: u32,
 }
 
@@ -59,7 +59,7 @@ impl Resources {
             (known.ids.get(resource).copied(), known.retired_at)
         };
         match retired_at {
-            Some(retired_at) if last(view)? < retired_at => number_in(view, resource),
+            Some(retired_at) if marks(view)?.is_before(retired_at) => number_in(view, resource),
             Some(_) | None => Ok(id),
         }
     }
@@ -89,13 +89,13 @@ impl Resources {
         inner.ids.values().copied().filter(|id| *id != inner.last).collect()
     }
 
-    /// Called when numbers are no longer on disk, before a state is shown that has them no more. Their names stay until the next time: history has been forgotten in
-    /// between, and with it the states in which they stand.
+    /// Called when numbers are no longer on disk, before a state is shown that has them no more. Their names stay until the next
+    /// time: history has been forgotten in between, and with it the states in which they stand.
     pub(crate) fn retire(&self, gone: Vec<u32>, at: Marks) {
         self.spread.forget(&gone, at);
         let mut inner = self.known.write();
         let Inner { ids, names, retired, retired_at, .. } = &mut *inner;
-        *retired_at = Some(at.last);
+        *retired_at = Some(at);
         for id in &gone {
             if let Some(name) = names.get(id)
                 && ids.get(name) == Some(id)

@@ -110,8 +110,7 @@ impl Spread {
     /// The first logical cluster from `from` on that may have objects of a resource, in a state or before it.
     pub(crate) fn next(&self, resource: u32, from: u64, at: Marks) -> Next {
         let state = self.state.read();
-        let is_older = |emptied: Marks| at.last < emptied.last || at.floor < emptied.floor;
-        if !state.is_whole || state.emptied.is_some_and(is_older) {
+        if !state.is_whole || state.emptied.is_some_and(|emptied| at.is_before(emptied)) {
             return Next::Unknown;
         }
         let clusters = state.clusters.get(&resource);

