@@ -16,8 +16,10 @@ const CALLS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 /// Names of webhooks that are told apart. Tenants give them; the names of all others are [`OTHER`].
 const MAX_NAMES: usize = 100;
 const OTHER: &str = "other";
-/// Codes that are told apart end here, as upstream's.
-const MAX_CODE: u16 = 600;
+/// Codes that are told apart: webhooks choose theirs, and each of a hundred may choose them all.
+const CODES: [u16; 15] = [400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504];
+/// What others are counted as; upstream's for those above it.
+const OTHER_CODE: u16 = 600;
 
 /// What is counted of admission.
 pub(crate) struct AdmissionMetrics {
@@ -106,7 +108,7 @@ impl AdmissionMetrics {
             Called::Allowed | Called::Failed { ignored: true } => None,
             // Upstream's for what it cannot call.
             Called::Failed { ignored: false } => Some(("calling_webhook_error", 503)),
-            Called::Denied(code) => Some(("no_error", code.min(MAX_CODE))),
+            Called::Denied(code) => Some(("no_error", if CODES.contains(&code) { code } else { OTHER_CODE })),
             Called::Broken => Some(("apiserver_internal_error", 0)),
         };
         let labels = [name, step.kind, step.operation, text(refused.is_some())];
