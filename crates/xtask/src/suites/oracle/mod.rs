@@ -39,7 +39,7 @@ use crate::harness::workdir::WorkDir;
 use crate::report::Report;
 use catalog::Catalog;
 use exchange::Server;
-use listed::Listed;
+use listed::{Listed, Verdict};
 use replay::{Outcome, Servers};
 use tally::Open;
 
@@ -107,8 +107,10 @@ pub(super) fn check(report: &mut Report, program: &Path, tools: &Tools, work: &W
     report.check("oracle: no answer differs from kube-apiserver's that is not listed", || {
         let listed = Listed::read(&Listed::file())?;
         let mut outcomes = compare(&Options::default(), tools, program, &work.path().join("oracle"))?;
-        let doubtful = listed.judge(&outcomes, true).doubtful;
+        let Verdict { doubtful, fresh, loose, .. } = listed.judge(&outcomes, true);
         if (1..=ALONE).contains(&doubtful.len()) {
+            fresh.iter().for_each(|(step, places)| println!("differs beside others: {step}: {}", places.join(", ")));
+            loose.iter().for_each(|reason| println!("explains more beside others: {reason}"));
             let again = alone(&doubtful, tools, program, &work.path().join("oracle-alone"))?;
             outcomes.retain(|outcome| !doubtful.contains(&outcome.script));
             outcomes.extend(again);
