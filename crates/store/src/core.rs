@@ -33,6 +33,26 @@ pub(crate) struct Core {
 pub(crate) type Answer = Result<Durable<Committed>, StoreError>;
 
 impl Core {
+    /// Of a store without a committer, for tests: on an engine that is made a store if it is none, with rings of no room.
+    #[cfg(test)]
+    pub(crate) fn on(kv: impl OrderedKv + 'static) -> Self {
+        if read(&kv, load).unwrap().is_err() {
+            crate::open::initialize(&kv, &portolan_types::Seams::system()).unwrap();
+        }
+        let (found, metrics) = (read(&kv, load).unwrap().unwrap(), Metrics::new(None).unwrap());
+        let budget = crate::hub::RingBudget { each: 0, all: 0 };
+        Self {
+            hub: Hub::new(found.marks, budget, metrics.watchers.clone()),
+            resources: found.resources,
+            readers: Readers::new(metrics.waiting_reads.clone()),
+            metrics,
+            gate: Gate::open(),
+            holds: Holds::default(),
+            room: Room::unlimited(),
+            kv: Box::new(kv),
+        }
+    }
+
     /// Reads one state. Views of one thread must not be nested.
     pub(crate) fn view<T>(&self, reader: impl FnOnce(&dyn View) -> T) -> KvResult<T> {
         read(&*self.kv, reader)

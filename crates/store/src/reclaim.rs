@@ -80,21 +80,16 @@ fn is_of_object(key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
+    use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
     use serde_json::json;
 
     use super::{Reclaim, SLICE};
     use crate::{
         Expect, Opening, RangeRequest, RangeScope, Transaction,
-        blocking::Readers,
         core::Core,
-        gate::{Gate, Purpose, Room},
-        holds::Holds,
-        hub::{Hub, RingBudget},
-        kv::{MemoryKv, OrderedKv, RedbKv, View, read},
+        gate::Purpose,
+        kv::{MemoryKv, RedbKv, View},
         load::load,
-        metrics::Metrics,
-        open::initialize,
         plan::PreparedTransaction,
         range::{Budget, range},
         read::get,
@@ -102,22 +97,7 @@ mod tests {
     };
 
     fn core() -> Core {
-        core_on(MemoryKv::default())
-    }
-
-    fn core_on(kv: impl OrderedKv + 'static) -> Core {
-        initialize(&kv, &Seams::system()).unwrap();
-        let (found, metrics) = (read(&kv, load).unwrap().unwrap(), Metrics::new(None).unwrap());
-        Core {
-            hub: Hub::new(found.marks, RingBudget { each: 0, all: 0 }, metrics.watchers.clone()),
-            resources: found.resources,
-            readers: Readers::new(metrics.waiting_reads.clone()),
-            metrics,
-            gate: Gate::open(),
-            holds: Holds::default(),
-            room: Room::unlimited(),
-            kv: Box::new(kv),
-        }
+        Core::on(MemoryKv::default())
     }
 
     fn write(core: &Core, cluster: u64, resource: &str, is_there: bool) {
@@ -187,7 +167,7 @@ mod tests {
     #[test]
     fn a_state_of_the_same_revision_that_has_more_history_keeps_its_numbers() {
         let disk = ::redb::backends::InMemoryBackend::new();
-        let core = core_on(RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap());
+        let core = Core::on(RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap());
         for (resource, is_there) in [("gone", true), ("last", true), ("gone", false)] {
             write(&core, 1, resource, is_there);
         }
@@ -209,7 +189,7 @@ mod tests {
     fn who_reads_an_older_state_still_finds_what_had_a_number_there() {
         for comes_again in [false, true] {
             let disk = ::redb::backends::InMemoryBackend::new();
-            let core = core_on(RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap());
+            let core = Core::on(RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap());
             (1..=3).for_each(|cluster| write(&core, cluster, "gone", true));
             write(&core, 1, "last", true);
             let gone = GroupResource::new("example.org", "gone");

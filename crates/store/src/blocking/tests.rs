@@ -2,37 +2,17 @@
 
 use std::time::Duration;
 
-use portolan_types::{LogicalClusterId, Seams};
+use portolan_types::LogicalClusterId;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::{
-    Opening,
-    gate::{Gate, Room},
-    holds::Holds,
-    hub::{Hub, RingBudget},
-    kv::{RedbKv, read},
-    load::load,
-    metrics::Metrics,
-    open::initialize,
-};
+use crate::{Opening, kv::RedbKv};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn core() -> Arc<Core> {
     let kv = RedbKv::on(::redb::backends::InMemoryBackend::new(), 1 << 20, &Opening::default()).unwrap();
-    initialize(&kv, &Seams::system()).unwrap();
-    let (found, metrics) = (read(&kv, load).unwrap().unwrap(), Metrics::new(None).unwrap());
-    Arc::new(Core {
-        hub: Hub::new(found.marks, RingBudget { each: 0, all: 0 }, metrics.watchers.clone()),
-        resources: found.resources,
-        readers: Readers::new(metrics.waiting_reads.clone()),
-        metrics,
-        gate: Gate::open(),
-        holds: Holds::default(),
-        room: Room::unlimited(),
-        kv: Box::new(kv),
-    })
+    Arc::new(Core::on(kv))
 }
 
 /// Reads that end only when they are told.

@@ -9,20 +9,12 @@ use serde_json::json;
 use super::*;
 use crate::{
     DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoredObject, Transaction, WatchScope,
-    blocking::Readers,
     chores::delete_cluster,
     core::Core,
     embedded::{EmbeddedStore, Writer},
-    gate::{Gate, Room},
-    holds::Holds,
-    hub::{Hub, RingBudget},
     inline::Inline,
-    kv::{MemoryKv, read},
-    load::load,
-    memory,
-    metrics::Metrics,
-    open,
-    open::initialize,
+    kv::MemoryKv,
+    memory, open,
     upkeep::Progress,
 };
 
@@ -182,20 +174,7 @@ async fn a_counter_that_cannot_be_raised_leaves_no_store() {
 
 /// A store in memory, and its inside, with which a deletion can be stopped between two slices.
 fn with_core() -> (DynStore, Arc<Core>) {
-    let kv = MemoryKv::default();
-    initialize(&kv, &Seams::system()).unwrap();
-    let found = read(&kv, load).unwrap().unwrap();
-    let metrics = Metrics::new(None).unwrap();
-    let core = Arc::new(Core {
-        hub: Hub::new(found.marks, RingBudget { each: 0, all: 0 }, metrics.watchers.clone()),
-        resources: found.resources,
-        readers: Readers::new(metrics.waiting_reads.clone()),
-        metrics,
-        gate: Gate::open(),
-        holds: Holds::default(),
-        room: Room::unlimited(),
-        kv: Box::new(kv),
-    });
+    let core = Arc::new(Core::on(MemoryKv::default()));
     let writer = Writer::Inline(Inline::default());
     (Arc::new(EmbeddedStore { core: core.clone(), writer, commit_timeout: Duration::from_secs(30) }), core)
 }

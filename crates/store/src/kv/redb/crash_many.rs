@@ -13,24 +13,17 @@ use std::{
 
 use ::redb::StorageBackend;
 use parking_lot::Mutex;
-use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
-use prometheus::IntGauge;
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
 use serde_json::json;
 
 use super::RedbKv;
 use crate::{
     Expect, Transaction,
     audit::audit,
-    blocking::Readers,
     chores::delete_cluster,
     core::Core,
-    gate::{Gate, Purpose, Room},
-    holds::Holds,
-    hub::{Hub, RingBudget},
+    gate::Purpose,
     kv::{View, read},
-    load::load,
-    metrics::Metrics,
-    open::initialize,
     opening::Opening,
     plan::PreparedTransaction,
 };
@@ -204,22 +197,7 @@ fn crash(
 
 /// A store without a thread of its own, so that it does the same in every run.
 fn core_on(disk: Recorder) -> Core {
-    let kv = RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap();
-    if read(&kv, load).unwrap().is_err() {
-        initialize(&kv, &Seams::system()).unwrap();
-    }
-    let found = read(&kv, load).unwrap().unwrap();
-    let (budget, metrics) = (RingBudget { each: 0, all: 0 }, Metrics::new(None).unwrap());
-    Core {
-        hub: Hub::new(found.marks, budget, IntGauge::new("watchers", "None.").unwrap()),
-        resources: found.resources,
-        readers: Readers::new(metrics.waiting_reads.clone()),
-        metrics,
-        gate: Gate::open(),
-        holds: Holds::default(),
-        room: Room::unlimited(),
-        kv: Box::new(kv),
-    }
+    Core::on(RedbKv::on(disk, 1 << 20, &Opening::default()).unwrap())
 }
 
 /// All latest objects in one number.
