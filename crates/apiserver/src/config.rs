@@ -68,11 +68,11 @@ pub struct Limits {
     pub waiting: usize,
     /// How long a request waits for its turn.
     pub patience: Duration,
-    /// Watches at once, in all.
+    /// Watches at once, in all; one tenant may have three quarters of them.
     pub watches: usize,
     /// Watches at once in one logical cluster; a user may have half of them.
     pub watches_per_cluster: usize,
-    /// Logs and streams in and out of pods at once, in all.
+    /// Logs and streams in and out of pods at once, in all; one tenant may have three quarters of them.
     pub streams: usize,
     /// Logs and streams at once in one logical cluster; a user may have half of them.
     pub streams_per_cluster: usize,

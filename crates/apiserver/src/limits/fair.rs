@@ -17,7 +17,7 @@ use portolan_types::LogicalClusterId;
 use tokio::sync::oneshot;
 
 /// Seats that one logical cluster may hold, per seat that is free.
-const SHARE: usize = 3;
+pub(super) const SHARE: usize = 3;
 
 /// How much there is of it.
 #[derive(Clone, Copy, Debug)]

@@ -101,23 +101,23 @@ impl Admittance {
     }
 
     /// A place for a watch.
-    pub(crate) fn watch(&self, cluster: LogicalClusterId, user: &User) -> Result<Place, Status> {
-        self.watches.take(flow(cluster, user)).ok_or_else(too_many)
+    pub(crate) fn watch(&self, whose: &Whose<'_>) -> Result<Place, Status> {
+        self.watches.take(whose.tenant, whose.inside()).ok_or_else(too_many)
     }
 
     /// A place for a log, or for a stream in and out of a pod.
-    pub(crate) fn stream(&self, cluster: LogicalClusterId, user: &User) -> Result<Place, Status> {
-        self.streams.take(flow(cluster, user)).ok_or_else(too_many)
+    pub(crate) fn stream(&self, whose: &Whose<'_>) -> Result<Place, Status> {
+        self.streams.take(whose.tenant, whose.inside()).ok_or_else(too_many)
     }
 
     /// A place for a write that waits for webhooks: of those of a tenant, a user may have half in one workspace.
     pub(crate) fn webhook(&self, whose: &Whose<'_>) -> Result<Place, Status> {
-        self.webhooks.take(whose.flow()).ok_or_else(too_many)
+        self.webhooks.take(whose.tenant, whose.flow()).ok_or_else(too_many)
     }
 
     /// A place for a call that converts objects: of those of a tenant, one logical cluster may have half.
     pub(crate) fn conversion(&self, tenant: LogicalClusterId, cluster: LogicalClusterId) -> Result<Place, Status> {
-        self.conversions.take(Flow { cluster: tenant, user: cluster.get() }).ok_or_else(too_many)
+        self.conversions.take(tenant, Flow { cluster: tenant, user: cluster.get() }).ok_or_else(too_many)
     }
 }
 
@@ -146,17 +146,22 @@ pub(crate) struct Whose<'a> {
 }
 
 impl Whose<'_> {
+    /// What counts for the tenant as a whole.
     fn flow(&self) -> Flow {
+        Flow { cluster: self.tenant, user: self.line() }
+    }
+
+    /// What counts for its logical cluster.
+    fn inside(&self) -> Flow {
+        Flow { cluster: self.cluster, user: self.line() }
+    }
+
+    /// A user's line in a workspace.
+    fn line(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.cluster, &self.user.name).hash(&mut hasher);
-        Flow { cluster: self.tenant, user: hasher.finish() }
+        hasher.finish()
     }
-}
-
-fn flow(cluster: LogicalClusterId, user: &User) -> Flow {
-    let mut hasher = DefaultHasher::new();
-    user.name.hash(&mut hasher);
-    Flow { cluster, user: hasher.finish() }
 }
 
 fn too_many() -> Status {
@@ -192,18 +197,39 @@ mod tests {
         drop(first);
         assert!(enter(false).await.is_ok());
 
-        let held = [places.watch(one, ann).unwrap(), places.watch(one, ann).unwrap()];
-        assert!(places.watch(one, ann).is_err(), "one user cannot take all of a logical cluster");
-        let bobs = [places.watch(one, bob).unwrap(), places.watch(one, bob).unwrap()];
-        assert!(places.watch(one, &User::default()).is_err(), "one logical cluster cannot take all");
-        assert!(places.watch(two, ann).is_ok());
-        let stream = places.stream(one, ann).unwrap();
-        assert_eq!(
-            places.stream(two, ann).err().map(|s| s.code()),
-            Some(429),
-            "streams are bounded apart from watches"
-        );
+        let nobody = User::default();
+        let [anns, bobs, nobodys] = [ann, bob, &nobody].map(|user| Whose { tenant: one, cluster: one, user });
+        let others = Whose { tenant: two, cluster: two, user: ann };
+        let held = [places.watch(&anns).unwrap(), places.watch(&anns).unwrap()];
+        assert!(places.watch(&anns).is_err(), "one user cannot take all of a logical cluster");
+        let bobs = [places.watch(&bobs).unwrap(), places.watch(&bobs).unwrap()];
+        assert!(places.watch(&nobodys).is_err(), "one logical cluster cannot take all");
+        assert!(places.watch(&others).is_ok());
+        let stream = places.stream(&anns).unwrap();
+        assert_eq!(places.stream(&others).err().map(|s| s.code()), Some(429), "streams are bounded apart from watches");
         drop((held, bobs, stream));
+        assert!(places.watches.is_empty() && places.streams.is_empty());
+    }
+
+    #[test]
+    fn a_tenant_leaves_places_to_others_however_many_workspaces_it_has() {
+        let limits =
+            Limits { watches: 16, watches_per_cluster: 4, streams: 16, streams_per_cluster: 4, ..Limits::default() };
+        let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
+        let places = Admittance::new(&limits, &metrics);
+        let users = ["ann", "bob"].map(|name| User { name: name.into(), ..User::default() });
+        let id = LogicalClusterId::new;
+        for take in [Admittance::watch, Admittance::stream] {
+            let fill = |tenant| {
+                let asked = (0..20).flat_map(|inside| users.iter().cycle().take(4).map(move |user| (inside, user)));
+                let taken = asked.filter_map(|(inside, user)| {
+                    take(&places, &Whose { tenant: id(tenant), cluster: id(tenant * 100 + inside), user }).ok()
+                });
+                taken.collect::<Vec<_>>()
+            };
+            let held = [5, 6, 7].map(fill);
+            assert_eq!(held.map(|held| held.len()), [12, 3, 1], "three quarters of what is free");
+        }
         assert!(places.watches.is_empty() && places.streams.is_empty());
     }
 

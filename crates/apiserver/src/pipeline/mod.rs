@@ -112,10 +112,9 @@ struct Room {
 }
 
 async fn room(api: &ApiServer, admitted: &Admitted, whose: &Whose<'_>, patience: Duration) -> Result<Room, Status> {
-    let (cluster, user) = (admitted.cluster.id, admitted.user());
     Ok(match (admitted.is_long_running(), admitted.is_watch()) {
-        (true, true) => Room { place: Some(api.admittance.watch(cluster, user)?), short: None },
-        (true, false) => Room { place: Some(api.admittance.stream(cluster, user)?), short: None },
+        (true, true) => Room { place: Some(api.admittance.watch(whose)?), short: None },
+        (true, false) => Room { place: Some(api.admittance.stream(whose)?), short: None },
         (false, _) if admitted.is_health() => Room { place: None, short: None },
         (false, _) => {
             let seat = api.admittance.enter(whose, admitted.is_write(), patience).await?;
