@@ -235,7 +235,7 @@ impl Plane {
             let deletion = lifecycle::prepare_delete(&self.context(), kind, object, options)?;
             goes_now = matches!(deletion, Deletion::MarkAndRemove(_));
             Ok(match deletion {
-                Deletion::Already(_) => store::Step::Keep,
+                Deletion::Already(_) | Deletion::Pending(_) => store::Step::Keep,
                 Deletion::Remove(_) => store::Step::Delete,
                 Deletion::Mark(marked) | Deletion::MarkAndRemove(marked) => {
                     *object = marked;

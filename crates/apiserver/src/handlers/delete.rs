@@ -162,13 +162,13 @@ async fn delete_once(
     let context = WriteContext { table: &target.table, seams: &api.seams };
     let request = call.asks(target, Operation::Delete, (&key.name, ""), options.dry_run);
     let request = Request { sent: Sent::Delete(options), ..request };
-    if admission == Admission::Asked {
+    let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
+    if admission == Admission::Asked && !matches!(deletion, Deletion::Pending(_)) {
         api.admission.admit_removal(api, &request, &old).await?;
     }
-    let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
     let mut commit = Commit::new(key.clone(), found.expect, None);
     match deletion {
-        Deletion::Already(object) => Ok(Deleted::Marked(object)),
+        Deletion::Already(object) | Deletion::Pending(object) => Ok(Deleted::Marked(object)),
         Deletion::Mark(object) if options.dry_run => Ok(Deleted::Marked(object)),
         Deletion::Remove(last) | Deletion::MarkAndRemove(last) if options.dry_run => Ok(Deleted::Gone(last, None)),
         Deletion::Mark(object) => {

@@ -533,6 +533,31 @@ async fn evictions_ask_no_webhook_for_deletions() {
 }
 
 #[tokio::test]
+async fn deletions_that_cannot_be_or_are_under_way_ask_nobody() {
+    let server = WebhookServer::start(|_, _| Reply::Response(json!({"allowed": false}))).await;
+    let admin = plane().await.admin();
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+    admin.post(PODS, json!({"metadata": {"name": "p"}, "spec": spec})).await.expect(201);
+    admin.delete(&format!("{PODS}/p")).await.expect(200);
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
+        "resources": ["pods", "configmaps", "namespaces"]}]);
+    for path in [MUTATING, VALIDATING] {
+        configure(&admin, path, "w", vec![webhook("w", server.client("/"), json!({"rules": rules}))]).await;
+    }
+    let other = json!({"preconditions": {"uid": "other"}}).to_string();
+    for path in [format!("{MAPS}/a"), format!("{PODS}/p")] {
+        admin.send("DELETE", &path, &[], other.clone()).await.expect(409);
+    }
+    admin.delete("/api/v1/namespaces/default").await.expect(403);
+    admin.delete(&format!("{PODS}/p")).await.expect(200);
+    assert_eq!(server.asked.lock().len(), 0);
+    let sooner = json!({"gracePeriodSeconds": 1}).to_string();
+    admin.send("DELETE", &format!("{PODS}/p"), &[], sooner).await.expect(400);
+    assert_eq!(server.asked.lock().len(), 1, "less time is a change");
+}
+
+#[tokio::test]
 async fn slow_webhooks_leave_places_for_writes_to_others() {
     let server = WebhookServer::start(|_, _| Reply::Silence).await;
     let plane = Plane::with(|config| {

@@ -121,6 +121,9 @@ pub enum Deletion {
     Mark(Value),
     /// It is already on its way as asked: nothing is to be written. Its present state.
     Already(Value),
+    /// As [`Self::Already`], and nobody is to be asked about it: a pod that stops already and would not be given less time, or a
+    /// namespace that is being emptied.
+    Pending(Value),
 }
 
 /// What deleting `old`, which has its resourceVersion, comes to.
@@ -148,7 +151,10 @@ pub fn prepare_delete(
     let now = ctx.seams.clock.now();
     let is_pod = is("", "Pod");
     if is_pod && !give_grace(&mut new, options, now) {
-        return Ok(Deletion::Already(new));
+        return Ok(Deletion::Pending(new));
+    }
+    if is_namespace && object::is_deleting(old) && is_being_emptied(old) {
+        return Ok(Deletion::Pending(new));
     }
     set_finalizers(kind, &mut new, options.propagation);
     if !object::is_deleting(&new) {
@@ -172,6 +178,11 @@ pub fn prepare_delete(
         (false, true) => Deletion::Already(new),
         (false, false) => Deletion::Mark(new),
     })
+}
+
+/// Whether there may be objects in a namespace yet.
+fn is_being_emptied(namespace: &Value) -> bool {
+    namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|held| !held.is_empty())
 }
 
 /// Namespaces have a registry of their own, with words of its own.

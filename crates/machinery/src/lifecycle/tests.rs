@@ -362,7 +362,7 @@ fn propagation_leaves_a_finalizer() {
         let got = match delete("apps", "Deployment", &object(before), options(propagation)).unwrap() {
             Deletion::Mark(object) => Some(object["metadata"]["finalizers"].clone()),
             Deletion::Remove(_) => None,
-            Deletion::MarkAndRemove(_) | Deletion::Already(_) => panic!("{case}"),
+            Deletion::MarkAndRemove(_) | Deletion::Already(_) | Deletion::Pending(_) => panic!("{case}"),
         };
         assert_eq!(got, expected, "{case}");
     }
@@ -389,7 +389,7 @@ fn pods_have_time_to_stop() {
     assert_eq!(going["metadata"]["deletionTimestamp"], "2026-01-02T03:04:35Z");
     assert_eq!((&going["metadata"]["deletionGracePeriodSeconds"], object::generation(&going)), (&json!(30), 2));
     let options = |grace| DeleteOptions { grace_period_seconds: Some(grace), ..DeleteOptions::default() };
-    assert_eq!(delete("", "Pod", &going, options(60)), Ok(Deletion::Already(going.clone())), "never longer");
+    assert_eq!(delete("", "Pod", &going, options(60)), Ok(Deletion::Pending(going.clone())), "never longer");
     let Ok(Deletion::Mark(sooner)) = delete("", "Pod", &going, options(10)) else { panic!() };
     assert_eq!(sooner["metadata"]["deletionTimestamp"], "2026-01-02T03:04:15Z");
     let Ok(Deletion::MarkAndRemove(last)) = delete("", "Pod", &sooner, options(0)) else { panic!() };
@@ -402,6 +402,12 @@ fn namespaces_end_in_two_steps() {
     let old = stored(create("", "Namespace", json!({"metadata": {"name": "n"}})).unwrap());
     let Ok(Deletion::Mark(going)) = delete("", "Namespace", &old, DeleteOptions::default()) else { panic!() };
     assert_eq!(going["status"]["phase"], "Terminating");
+    let foreground = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
+    assert_eq!(
+        delete("", "Namespace", &going, foreground),
+        Ok(Deletion::Pending(going.clone())),
+        "asking again changes nothing"
+    );
     let mut new = going.clone();
     new["spec"]["finalizers"] = json!([]);
     assert_eq!(
