@@ -1,6 +1,6 @@
 //! AdmissionReviews: what webhooks are asked, and what they answer.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{DecodeError, Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use portolan_types::Status;
 use serde_json::{Map, Value};
@@ -83,18 +83,108 @@ pub(super) fn question(
     vec![head.into(), texts.object.clone(), Bytes::from_static(br#","oldObject":"#), texts.old.clone(), "}}".into()]
 }
 
+/// An answer of which every field has the type that it has in Go.
+#[derive(Clone, Copy)]
+pub(super) struct Typed<'a>(&'a Value);
+
+impl<'a> Typed<'a> {
+    /// # Errors
+    /// What Go's decoder says of the first field that has another type: the webhook has given no answer then.
+    pub(super) fn of(review: &'a Value) -> Result<Self, String> {
+        if !review.is_object() {
+            return Err(format!("json: cannot unmarshal {} into Go value of type v1.AdmissionReview", type_of(review)));
+        }
+        let Some(response) = review.get("response").filter(|response| !response.is_null()) else {
+            return Ok(Self(review));
+        };
+        let Some(fields) = response.as_object() else {
+            return Err(mistyped(response, "AdmissionReview.response", "v1.AdmissionResponse"));
+        };
+        fields.iter().try_for_each(|(name, value)| check_field(name, value))?;
+        Ok(Self(review))
+    }
+}
+
+/// One field of a response. Null stands for nothing everywhere.
+fn check_field(name: &str, value: &Value) -> Result<(), String> {
+    let at = |field: &str| format!("AdmissionResponse.response.{field}");
+    let (fits, go_type) = match name {
+        "uid" => (value.is_string(), "types.UID"),
+        "allowed" => (value.is_boolean(), "bool"),
+        "patch" => match value.as_str() {
+            Some(encoded) => return decoded(encoded).map(drop),
+            None => (false, "[]uint8"),
+        },
+        "patchType" => (value.is_string(), "v1.PatchType"),
+        "warnings" | "auditAnnotations" => {
+            let (texts, go_type): (Option<Vec<&Value>>, _) = match name {
+                "warnings" => (value.as_array().map(|list| list.iter().collect()), "[]string"),
+                _ => (value.as_object().map(|map| map.values().collect()), "map[string]string"),
+            };
+            match texts.iter().flatten().find(|text| !text.is_string() && !text.is_null()) {
+                Some(other) => return Err(mistyped(other, &at(name), "string")),
+                None => (texts.is_some(), go_type),
+            }
+        }
+        "status" => match value.as_object() {
+            Some(status) => return status.iter().try_for_each(|(name, value)| check_status(name, value)),
+            None => (false, "v1.Status"),
+        },
+        _ => return Ok(()),
+    };
+    if fits || value.is_null() { Ok(()) } else { Err(mistyped(value, &at(name), go_type)) }
+}
+
+fn check_status(name: &str, value: &Value) -> Result<(), String> {
+    let (fits, go_type) = match name {
+        "status" | "message" => (value.is_string(), "string"),
+        "reason" => (value.is_string(), "v1.StatusReason"),
+        "code" => (value.as_i64().is_some_and(|code| i32::try_from(code).is_ok()), "int32"),
+        "details" => (value.is_object(), "v1.StatusDetails"),
+        _ => return Ok(()),
+    };
+    let at = format!("Status.response.status.{name}");
+    if fits || value.is_null() { Ok(()) } else { Err(mistyped(value, &at, go_type)) }
+}
+
+fn mistyped(value: &Value, at: &str, go_type: &str) -> String {
+    let shown = match value {
+        Value::Number(number) => format!("number {number}"),
+        other => type_of(other).to_owned(),
+    };
+    format!("json: cannot unmarshal {shown} into Go struct field {at} of type {go_type}")
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn decoded(encoded: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(encoded).map_err(|why| {
+        let at = match why {
+            DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+            _ => encoded.len(),
+        };
+        format!("illegal base64 data at input byte {at}")
+    })
+}
+
 /// The answer, its form checked.
 ///
 /// # Errors
 /// What is wrong with it, in upstream's words.
-pub(super) fn verdict(version: Version, uid: &str, mutates: bool, review: &Value) -> Result<Verdict, String> {
+pub(super) fn verdict(version: Version, uid: &str, mutates: bool, Typed(review): Typed<'_>) -> Result<Verdict, String> {
     let response = review.get("response").filter(|response| response.is_object());
     let response = response.ok_or("webhook response was absent")?;
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let patch = match response.get("patch").and_then(Value::as_str) {
-        None => Vec::new(),
-        Some(encoded) => STANDARD.decode(encoded).map_err(|e| format!("response.patch is not base64: {e}"))?,
-    };
+    let patch = response.get("patch").and_then(Value::as_str).map(decoded).transpose()?.unwrap_or_default();
     if version == Version::V1 {
         check_v1(uid, review, response, (mutates, &patch), text)?;
     }
@@ -203,11 +293,61 @@ mod tests {
                 Ok(true),
             ),
         ] {
-            let verdict = verdict(Version::V1, "u", mutates, &review).map(|verdict| verdict.allowed);
+            let review = Typed::of(&review).unwrap();
+            let verdict = verdict(Version::V1, "u", mutates, review).map(|verdict| verdict.allowed);
             assert_eq!(verdict, expected.map_err(str::to_owned), "{case}");
         }
         let old = json!({"response": {"allowed": true, "patch": patch}});
-        assert!(verdict(Version::V1Beta1, "u", true, &old).unwrap().allowed, "v1beta1 is not held to much");
+        assert!(
+            verdict(Version::V1Beta1, "u", true, Typed::of(&old).unwrap()).unwrap().allowed,
+            "v1beta1 is not held to much"
+        );
+    }
+
+    #[test]
+    fn fields_have_the_types_that_they_have_in_go() {
+        for (response, expected) in [
+            (json!(null), Ok(())),
+            (json!({"allowed": null, "warnings": null, "unknown": 5}), Ok(())),
+            (json!({"status": {"code": 403, "details": {}}, "warnings": ["a", null]}), Ok(())),
+            (json!("yes"), Err("string into Go struct field AdmissionReview.response of type v1.AdmissionResponse")),
+            (
+                json!({"allowed": "yes"}),
+                Err("string into Go struct field AdmissionResponse.response.allowed of type bool"),
+            ),
+            (
+                json!({"allowed": 1}),
+                Err("number 1 into Go struct field AdmissionResponse.response.allowed of type bool"),
+            ),
+            (json!({"uid": {}}), Err("object into Go struct field AdmissionResponse.response.uid of type types.UID")),
+            (json!({"patch": [1]}), Err("array into Go struct field AdmissionResponse.response.patch of type []uint8")),
+            (
+                json!({"warnings": "w"}),
+                Err("string into Go struct field AdmissionResponse.response.warnings of type []string"),
+            ),
+            (
+                json!({"warnings": [true]}),
+                Err("bool into Go struct field AdmissionResponse.response.warnings of type string"),
+            ),
+            (
+                json!({"auditAnnotations": {"a": 1.5}}),
+                Err("number 1.5 into Go struct field AdmissionResponse.response.auditAnnotations of type string"),
+            ),
+            (
+                json!({"status": "no"}),
+                Err("string into Go struct field AdmissionResponse.response.status of type v1.Status"),
+            ),
+            (
+                json!({"status": {"code": "403"}}),
+                Err("string into Go struct field Status.response.status.code of type int32"),
+            ),
+        ] {
+            let review = json!({"response": response});
+            let got = Typed::of(&review).map(drop);
+            assert_eq!(got, expected.map_err(|why| format!("json: cannot unmarshal {why}")), "{review}");
+        }
+        let patch = json!({"response": {"patch": "W1*="}});
+        assert_eq!(Typed::of(&patch).map(drop), Err("illegal base64 data at input byte 2".to_owned()));
     }
 
     #[test]

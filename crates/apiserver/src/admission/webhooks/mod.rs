@@ -19,7 +19,7 @@ use tokio::{sync::OnceCell, time::Instant};
 
 pub(super) use config::{Webhook, webhooks_of};
 
-use self::answer::{Texts, Verdict, Version};
+use self::answer::{Texts, Typed, Verdict, Version};
 use super::{
     Request,
     expressions::{Rights, Seen, Subject},
@@ -342,8 +342,9 @@ impl Matching<'_> {
         let question = answer::question(version, &uid, request, (invocation, object.or(old)), texts);
         let sent = (question, "AdmissionReview");
         let answer = webhook.endpoint.ask(api, request.cluster.id, webhook.timeout, sent).await;
-        let answer = answer.map_err(|why| Trouble::Calling(format!("failed to call webhook: {why}")))?;
-        let verdict = answer::verdict(version, &uid, mutates, &answer)
+        let typed = answer.as_ref().map_err(String::clone).and_then(Typed::of);
+        let typed = typed.map_err(|why| Trouble::Calling(format!("failed to call webhook: {why}")))?;
+        let verdict = answer::verdict(version, &uid, mutates, typed)
             .map_err(|why| Trouble::Calling(format!("received invalid webhook response: {why}")))?;
         for (key, text) in &verdict.audit_annotations {
             request.annotate(&format!("{}/{key}", webhook.name), text.as_str().unwrap_or_default());
