@@ -533,6 +533,38 @@ async fn evictions_ask_no_webhook_for_deletions() {
 }
 
 #[tokio::test]
+async fn a_scale_has_no_labels_to_be_selected_by_and_options_of_streams_are_never_selected() {
+    let server = WebhookServer::start(|_, _| Reply::Response(json!({"allowed": false}))).await;
+    let admin = plane().await.admin();
+    let labels = json!({"a": "b"});
+    let pods = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let deployment = json!({"metadata": {"name": "d", "labels": labels}, "spec": {"selector": {"matchLabels": labels}, "template": pods}});
+    admin.post(DEPLOYMENTS, deployment).await.expect(201);
+    let mut pod = pods.clone();
+    pod["metadata"]["name"] = "p".into();
+    admin.post(PODS, pod).await.expect(201);
+    let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE", "CONNECT"],
+        "resources": ["deployments/*", "pods/*"]}]);
+    let labelled = json!({"matchLabels": labels});
+    let unlabelled = json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]});
+    for (selector, [status, scale, exec]) in [(labelled, [true, false, false]), (unlabelled, [false, true, false])] {
+        let more = json!({"rules": rules, "objectSelector": selector.clone()});
+        configure(&admin, VALIDATING, "w", vec![webhook("w", server.client("/"), more)]).await;
+        let before = server.count("/");
+        let asked = |before| server.count("/") > before;
+        admin.merge(&format!("{DEPLOYMENTS}/d/status"), json!({"status": {"replicas": 1}})).await;
+        assert_eq!(asked(before), status, "status, {selector}");
+        let before = server.count("/");
+        admin.merge(&format!("{DEPLOYMENTS}/d/scale"), json!({"spec": {"replicas": 3}})).await;
+        assert_eq!(asked(before), scale, "scale, {selector}");
+        let before = server.count("/");
+        admin.send("POST", &format!("{PODS}/p/exec?command=ls&container=a"), &[], "").await;
+        assert_eq!(asked(before), exec, "exec, {selector}");
+        admin.delete(&format!("{VALIDATING}/w")).await.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn deletions_that_cannot_be_or_are_under_way_ask_nobody() {
     let server = WebhookServer::start(|_, _| Reply::Response(json!({"allowed": false}))).await;
     let admin = plane().await.admin();

@@ -179,8 +179,17 @@ impl Matching<'_> {
 
     fn selects_object(&self, criteria: &Criteria) -> Result<bool, Status> {
         let selector = criteria.objects.as_ref().map_err(Status::internal)?;
+        if selector.is_everything() {
+            return Ok(true);
+        }
         let mut states = self.object.into_iter().chain(self.old);
-        Ok(selector.is_everything() || states.any(|state| labels_match(selector, state)))
+        Ok(match (self.request.operation, self.request.subresource) {
+            // Options of streams have no metadata.
+            (Operation::Connect, _) => false,
+            // A Scale has no labels, whatever those of the scaled object are.
+            (_, "scale") => selector.matches(|_| None),
+            _ => states.any(|state| labels_match(selector, state)),
+        })
     }
 }
 
