@@ -14,6 +14,7 @@ use crate::{
     attributes::Attributes,
     authn::Identity,
     directory::LogicalCluster,
+    limits::Charge,
     metrics::Labels,
     query::Query,
     routes::{Captures, Endpoint},
@@ -34,6 +35,8 @@ pub(crate) struct Call {
     pub(crate) extensions: Mutex<http::Extensions>,
     pub(crate) uri: http::Uri,
     pub(crate) body: Bytes,
+    /// What is held of it and of its answer.
+    pub(crate) charge: Charge,
     pub(crate) identity: Identity,
     pub(crate) cluster: Arc<LogicalCluster>,
     pub(crate) attributes: Arc<Attributes>,

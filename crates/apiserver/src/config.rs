@@ -80,6 +80,9 @@ pub struct Limits {
     pub webhooks: usize,
     /// Writes at once that wait for webhooks of one tenant, a workspace below `root` and all in it; and as many conversions.
     pub webhooks_per_tenant: usize,
+    /// Bytes of bodies and answers that are held at once, in all, but for those of 64 KiB and less. One tenant may have three quarters
+    /// of them, a user half. An object is held as a tree as well, of several times its bytes, while a request is looked at.
+    pub bytes: usize,
     /// Time for a webhook that converts custom resources.
     pub conversion: Duration,
     /// Definitions of custom resources in one logical cluster.
@@ -120,6 +123,7 @@ impl Default for Limits {
             streams_per_cluster: 400,
             webhooks: 150,
             webhooks_per_tenant: 50,
+            bytes: 128 * 1024 * 1024,
             conversion: Duration::from_secs(30),
             definitions: 1024,
             definition_bytes: 64 * 1024 * 1024,

@@ -16,6 +16,8 @@ use prometheus::Histogram;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::limits::{Charge, SMALL};
+
 /// Why a body ends before its end. The connection, or its stream, is cut off then, so that nobody takes a part for the whole.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -60,6 +62,39 @@ pub(crate) fn held(
         }))
     });
     Held { kept, _timer: timer, sent: 0, size: size() }.boxed_unsync()
+}
+
+/// Keeps `charge` until a body that is there as a whole has been sent.
+pub(crate) fn kept(body: Body, charge: Charge) -> Body {
+    match body.size_hint().exact().is_some_and(|bytes| bytes <= SMALL as u64) {
+        true => body,
+        false => Charged { body, _charge: charge }.boxed_unsync(),
+    }
+}
+
+struct Charged {
+    body: Body,
+    _charge: Charge,
+}
+
+impl http_body::Body for Charged {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// A body and its guard; nothing after the deadline.

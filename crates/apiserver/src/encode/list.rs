@@ -11,7 +11,7 @@ use portolan_store::StoredObject;
 use portolan_types::{ResourceVersion, Status};
 use serde_json::{Value, json};
 
-use crate::{call::Target, objects::Slices};
+use crate::{call::Target, limits::Charge, objects::Slices};
 
 use super::{
     Body, Form, Media, MetaVersion, Shape,
@@ -53,9 +53,9 @@ impl Listing {
 }
 
 /// A list as an answer.
-pub(crate) async fn list(shape: Shape, listing: Listing) -> Result<Response<Body>, Status> {
+pub(crate) async fn list(shape: Shape, listing: Listing, charge: &Charge) -> Result<Response<Body>, Status> {
     if shape.accepted.media == Media::Protobuf {
-        return in_protobuf(shape, listing).await;
+        return in_protobuf(shape, listing, charge).await;
     }
     let (content_type, may_gzip) = (shape.content_type(), shape.gzip);
     let mut writer = {
@@ -88,10 +88,10 @@ async fn next_piece(
     Ok(Some((out.into(), Some((writer, rest)))))
 }
 
-/// The length of a message stands before it, so the items are encoded before the first byte is sent. As far as they are few they
-/// are kept; of more only the length is, and they are read and encoded once more while they are sent.
-async fn in_protobuf(shape: Shape, mut listing: Listing) -> Result<Response<Body>, Status> {
-    let mut items = Items::default();
+/// The length of a message stands before it, so the items are encoded before the first byte is sent. As far as they are few, and there
+/// is room for them, they are kept; of more only the length is, and they are read and encoded once more while they are sent.
+async fn in_protobuf(shape: Shape, mut listing: Listing, charge: &Charge) -> Result<Response<Body>, Status> {
+    let mut items = Items { kept: Some(Vec::new()), length: 0, charge };
     items.add(&shape, &listing.objects)?;
     while let Some(rest) = &mut listing.rest
         && let Some(objects) = rest.next().await?
@@ -110,29 +110,30 @@ async fn in_protobuf(shape: Shape, mut listing: Listing) -> Result<Response<Body
             let again = stream::try_unfold((shape, rest.again().await?), next_items);
             Ok(sent(response, gzip, framed(head, again, tail)))
         }
-        (None, None) => Err(Status::internal("a page is larger than its bound")),
+        (None, None) => {
+            charge.cover(items.length)?;
+            Err(Status::internal("a page is larger than its bound"))
+        }
     }
 }
 
 /// Encoded items, or only how long they are.
-struct Items {
+struct Items<'a> {
     kept: Option<Vec<Bytes>>,
     length: usize,
+    charge: &'a Charge,
 }
 
-impl Default for Items {
-    fn default() -> Self {
-        Self { kept: Some(Vec::new()), length: 0 }
-    }
-}
-
-impl Items {
+impl Items<'_> {
     fn add(&mut self, shape: &Shape, objects: &[StoredObject]) -> Result<(), Status> {
         let piece = encoded(shape, objects)?;
         self.length += piece.len();
         match &mut self.kept {
-            Some(kept) if self.length <= MAX_KEPT => kept.push(piece),
-            _ => self.kept = None,
+            Some(kept) if self.length <= MAX_KEPT && self.charge.cover(self.length).is_ok() => kept.push(piece),
+            _ => {
+                self.kept = None;
+                self.charge.shrink(0);
+            }
         }
         Ok(())
     }
@@ -203,6 +204,7 @@ fn sent(
 pub(crate) struct Deletions {
     out: Vec<u8>,
     written: Written,
+    charge: Charge,
 }
 
 enum Written {
@@ -211,16 +213,19 @@ enum Written {
 }
 
 impl Deletions {
-    pub(crate) fn new(shape: Shape, listing: &Listing) -> Result<Self, Status> {
+    pub(crate) fn new(shape: Shape, listing: &Listing, charge: Charge) -> Result<Self, Status> {
         let metadata = listing.metadata(&shape.target);
         if shape.accepted.media == Media::Protobuf {
-            return Ok(Self { out: Vec::new(), written: Written::Protobuf(shape, metadata) });
+            return Ok(Self { out: Vec::new(), written: Written::Protobuf(shape, metadata), charge });
         }
         let mut writer = ListWriter::new(shape, metadata);
-        Ok(Self { out: writer.head()?, written: Written::Text(writer) })
+        Ok(Self { out: writer.head()?, written: Written::Text(writer), charge })
     }
 
+    /// # Errors
+    /// 429 when there is no room for more: who asks again has the rest deleted.
     pub(crate) fn add(&mut self, object: Value) -> Result<(), Status> {
+        self.charge.cover(self.out.len())?;
         match &mut self.written {
             Written::Text(writer) => writer.trees(vec![object], &mut self.out),
             Written::Protobuf(shape, _) => {

@@ -9,7 +9,7 @@ mod object;
 mod response;
 
 pub use body::{Body, BodyError, full};
-pub(crate) use body::{empty, held, stream};
+pub(crate) use body::{empty, held, kept, stream};
 pub(crate) use compress::wants_gzip;
 pub(crate) use list::{Deletions, Listing, list, packed};
 pub(crate) use negotiate::{

@@ -233,7 +233,7 @@ pub(super) async fn collection(
     }
     let mut listing = read_list(api, call, target, &list).await?;
     // Of what is gone only the bytes of the answer are kept.
-    let mut writer = Deletions::new(shape, &listing)?;
+    let mut writer = Deletions::new(shape, &listing, call.charge.clone())?;
     let mut next = Some(std::mem::take(&mut listing.objects));
     while let Some(objects) = next {
         let deleting = objects.into_iter().map(|stored| delete_listed(api, call, target, stored, &options));

@@ -34,5 +34,5 @@ pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
 pub(super) async fn list(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = ListOptions::of(target, &call.query)?;
-    encode::list(shape, read_list(api, call, target, &options).await?).await
+    encode::list(shape, read_list(api, call, target, &options).await?, &call.charge).await
 }

@@ -1,5 +1,6 @@
 //! How much may be under way at once, and whose it is.
 
+mod charge;
 mod fair;
 mod places;
 
@@ -20,6 +21,7 @@ use crate::{
 use fair::{Bounds, Fair, Flow, NoSeat};
 use places::Places;
 
+pub(crate) use charge::{Charge, SMALL};
 pub(crate) use fair::Seat;
 pub(crate) use places::Place;
 
@@ -33,6 +35,7 @@ pub(crate) struct Admittance {
     streams: Places,
     webhooks: Places,
     conversions: Places,
+    bytes: Places,
 }
 
 /// What is done one after the other, as it would take too much of the machine at once. Tenants take turns, and so do the users of each.
@@ -80,6 +83,7 @@ impl Admittance {
             streams: places(limits.streams, limits.streams_per_cluster),
             webhooks: places(limits.webhooks, limits.webhooks_per_tenant),
             conversions: places(limits.webhooks, limits.webhooks_per_tenant),
+            bytes: places(limits.bytes, limits.bytes),
         }
     }
 
@@ -118,6 +122,11 @@ impl Admittance {
     /// A place for a call that converts objects: of those of a tenant, one logical cluster may have half.
     pub(crate) fn conversion(&self, tenant: LogicalClusterId, cluster: LogicalClusterId) -> Result<Place, Status> {
         self.conversions.take(tenant, Flow { cluster: tenant, user: cluster.get() }).ok_or_else(too_many)
+    }
+
+    /// What a request holds is counted by this; it has nothing yet.
+    pub(crate) fn charge(&self, whose: &Whose<'_>) -> Charge {
+        Charge::new(self.bytes.open(whose.tenant, whose.flow()))
     }
 }
 
@@ -231,6 +240,31 @@ mod tests {
             assert_eq!(held.map(|held| held.len()), [12, 3, 1], "three quarters of what is free");
         }
         assert!(places.watches.is_empty() && places.streams.is_empty());
+    }
+
+    #[test]
+    fn bytes_are_shared_out_between_tenants_and_few_are_not_counted() {
+        let limits = Limits { bytes: 1024 * 1024, ..Limits::default() };
+        let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
+        let places = Admittance::new(&limits, &metrics);
+        let users = ["ann", "bob", "eve"].map(|name| User { name: name.into(), ..User::default() });
+        let id = LogicalClusterId::new;
+        let charge =
+            |tenant, user| places.charge(&Whose { tenant: id(tenant), cluster: id(tenant), user: &users[user] });
+        let anns = charge(5, 0);
+        assert_eq!(anns.cover(600 * 1024).map_err(|status| status.code()), Err(429), "one user has half");
+        anns.cover(400 * 1024).unwrap();
+        anns.cover(300 * 1024).unwrap();
+        let more = charge(5, 0);
+        assert!(more.cover(200 * 1024).is_err() && more.cover(SMALL).is_ok());
+        let bobs = charge(5, 1);
+        bobs.cover(400 * 1024).unwrap();
+        assert!(charge(5, 2).cover(SMALL + 1).is_err(), "a tenant leaves a quarter");
+        charge(6, 0).cover(128 * 1024).unwrap();
+        bobs.shrink(SMALL);
+        charge(5, 2).cover(SMALL + 1).unwrap();
+        drop((anns, more, bobs));
+        assert!(places.bytes.is_empty());
     }
 
     #[test]

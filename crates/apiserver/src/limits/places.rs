@@ -1,6 +1,6 @@
-//! Places for what may last.
+//! Places for what may last, and bytes for what is held.
 //!
-//! Nobody who has one gives it back for others. So a tenant may hold [`SHARE`] times as many as are free: one alone leaves a quarter,
+//! Nobody who has some gives it back for others. So a tenant may hold [`SHARE`] times as much as is free: one alone leaves a quarter,
 //! however many workspaces it makes; two leave a sixteenth.
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
@@ -11,8 +11,10 @@ use portolan_types::LogicalClusterId;
 use super::fair::{Flow, SHARE};
 
 /// Places in all, of one tenant, in one logical cluster, and for one user in it.
-pub(super) struct Places {
-    counts: Arc<Mutex<Counts>>,
+pub(super) struct Places(Arc<Shared>);
+
+struct Shared {
+    counts: Mutex<Counts>,
     bounds: Bounds,
 }
 
@@ -32,60 +34,91 @@ struct Counts {
     users: HashMap<Flow, usize>,
 }
 
-/// A place among what may last, given back when dropped.
+/// A place among what may last, or several, given back when dropped.
 pub(crate) struct Place {
+    shared: Arc<Shared>,
     tenant: LogicalClusterId,
     flow: Flow,
-    counts: Arc<Mutex<Counts>>,
+    size: usize,
 }
 
 impl Places {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { counts: Arc::default(), bounds }
+        Self(Arc::new(Shared { counts: Mutex::default(), bounds }))
     }
 
     /// A place for this tenant, unless there is none.
     pub(super) fn take(&self, tenant: LogicalClusterId, flow: Flow) -> Option<Place> {
-        let mut counts = self.counts.lock();
-        counts.has_room(tenant, flow, self.bounds).then(|| {
-            counts.total += 1;
-            *counts.tenants.entry(tenant).or_default() += 1;
-            *counts.clusters.entry(flow.cluster).or_default() += 1;
-            *counts.users.entry(flow).or_default() += 1;
-            Place { tenant, flow, counts: self.counts.clone() }
-        })
+        let mut place = self.open(tenant, flow);
+        place.grow(1).then_some(place)
+    }
+
+    /// What may become a place.
+    pub(super) fn open(&self, tenant: LogicalClusterId, flow: Flow) -> Place {
+        Place { shared: self.0.clone(), tenant, flow, size: 0 }
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let counts = self.counts.lock();
+        let counts = self.0.counts.lock();
         counts.total == 0 && counts.tenants.is_empty() && counts.clusters.is_empty() && counts.users.is_empty()
     }
 }
 
+impl Place {
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Takes so much more, all of it or nothing. `false` where that would leave others too little.
+    pub(super) fn grow(&mut self, more: usize) -> bool {
+        let mut counts = self.shared.counts.lock();
+        let has_room = counts.has_room(self.tenant, self.flow, self.shared.bounds, more);
+        if has_room && more > 0 {
+            counts.total += more;
+            *counts.tenants.entry(self.tenant).or_default() += more;
+            *counts.clusters.entry(self.flow.cluster).or_default() += more;
+            *counts.users.entry(self.flow).or_default() += more;
+            self.size += more;
+        }
+        has_room
+    }
+
+    /// Gives all back but so much.
+    pub(super) fn shrink(&mut self, left: usize) {
+        let less = self.size.saturating_sub(left);
+        if less == 0 {
+            return;
+        }
+        let mut counts = self.shared.counts.lock();
+        counts.total -= less;
+        give_back(&mut counts.tenants, &self.tenant, less);
+        give_back(&mut counts.clusters, &self.flow.cluster, less);
+        give_back(&mut counts.users, &self.flow, less);
+        self.size -= less;
+    }
+}
+
 impl Counts {
-    fn has_room(&self, tenant: LogicalClusterId, flow: Flow, bounds: Bounds) -> bool {
+    fn has_room(&self, tenant: LogicalClusterId, flow: Flow, bounds: Bounds, more: usize) -> bool {
         let of = |count: Option<&usize>| count.copied().unwrap_or(0);
         let free = bounds.total - self.total;
-        of(self.tenants.get(&tenant)) < SHARE * free
-            && of(self.clusters.get(&flow.cluster)) < bounds.each_cluster
-            && of(self.users.get(&flow)) < bounds.each_user
+        more <= free
+            && of(self.tenants.get(&tenant)) < SHARE * free
+            && of(self.clusters.get(&flow.cluster)) + more <= bounds.each_cluster
+            && of(self.users.get(&flow)) + more <= bounds.each_user
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.counts.lock();
-        counts.total -= 1;
-        give_back(&mut counts.tenants, &self.tenant);
-        give_back(&mut counts.clusters, &self.flow.cluster);
-        give_back(&mut counts.users, &self.flow);
+        self.shrink(0);
     }
 }
 
-fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K, less: usize) {
     if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
+        *count -= less;
         if *count == 0 {
             counts.remove(key);
         }

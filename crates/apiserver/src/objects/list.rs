@@ -13,6 +13,7 @@ use crate::{
     continue_token::{self, ListIdentity, Place},
     encode::Listing,
     errors::status_for,
+    limits::Charge,
     options::{ListOptions, Selection},
 };
 
@@ -101,7 +102,7 @@ pub(crate) async fn read_list(
         let counted = limit.filter(|_| known.is_none());
         let mut slices = open(api, call, target, &options.selection, (at, after, counted)).await?;
         match limit {
-            Some(limit) => page(slices, limit, known).await,
+            Some(limit) => page(slices, limit, (known, &call.charge)).await,
             None => {
                 let objects = slices.next().await?.unwrap_or_default();
                 let (revision, is_over) = (slices.revision(), slices.is_over());
@@ -142,9 +143,10 @@ struct Page {
 }
 
 /// The first `limit` objects, or fewer when they are large. `known` is how many there are.
-async fn page(mut slices: Slices, limit: usize, known: Option<u64>) -> Result<Page, Status> {
+async fn page(mut slices: Slices, limit: usize, (known, charge): (Option<u64>, &Charge)) -> Result<Page, Status> {
     let (mut objects, mut bytes) = (Vec::new(), 0);
     while let Some(slice) = slices.next().await? {
+        charge.cover(bytes)?;
         let mut slice = slice.into_iter();
         while objects.len() < limit && bytes < MAX_PAGE {
             let Some(object) = slice.next() else { break };

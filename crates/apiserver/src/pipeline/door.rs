@@ -16,7 +16,7 @@ use crate::{
     authz::{Authorizer as _, Verdict},
     call::{Call, method_not_allowed},
     directory::LogicalCluster,
-    limits::Whose,
+    limits::{Charge, Whose},
     metrics::Labels,
     path::{MAX_TARGET, Named, Target},
     query::Query,
@@ -256,7 +256,7 @@ impl Admitted {
         Whose { tenant: api.directory.tenant(&self.cluster), cluster: self.cluster.id, user: self.user() }
     }
 
-    pub(super) fn into_call(self, parts: Parts, body: Bytes, labels: Labels) -> Call {
+    pub(super) fn into_call(self, parts: Parts, body: Bytes, charge: Charge, labels: Labels) -> Call {
         let Entry { path, query, method, captures, attributes, .. } = self.entry;
         Call {
             method,
@@ -268,6 +268,7 @@ impl Admitted {
             extensions: Mutex::new(parts.extensions),
             uri: parts.uri,
             body,
+            charge,
             identity: self.identity,
             cluster: self.cluster,
             attributes,

@@ -13,6 +13,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{Method, Request, Response, request::Parts};
+use http_body::Body as _;
 use portolan_types::{Reason, Status};
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ use crate::{
     authn::{Peer, strip_proxy_headers},
     call::Call,
     encode, handlers,
-    limits::{Place, Seat, Whose},
+    limits::{Charge, Place, Seat, Whose},
 };
 
 pub(crate) use door::is_long_running;
@@ -73,34 +74,48 @@ where
     let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;
     let whose = admitted.whose(api);
-    let body = sent(api, &parts, body, &whose, limit).await?;
+    let (charge, writes) = (api.admittance.charge(&whose), admitted.is_write());
+    let body = sent(api, &parts, body, (&whose, &charge), limit).await?;
     let Room { place, short } = room(api, &admitted, &whose, limit / WAITING_PART).await?;
     // A backup takes as long as it takes; all else that is sent must be read in time.
     let read_by = (!admitted.is_backup()).then_some(deadline);
-    let call = admitted.into_call(parts, body, outcome.labels().clone());
-    let long = call.is_long_running();
+    let call = admitted.into_call(parts, body, charge.clone(), outcome.labels().clone());
+    let (long, is_resource) = (call.is_long_running(), call.attributes.is_resource());
     let handled = act(api, call, place, outcome);
     if long {
         return handled.await;
     }
     let answered = tokio::time::timeout_at(deadline, handled).await.map_err(|_| timed_out())??;
-    // What is still to be read from the store while it is sent is part of the request.
-    let size = || api.metrics.size(outcome.labels());
-    Ok(answered.map(|body| encode::held(body, short, read_by, size)))
+    let Some(bytes) = answered.body().size_hint().exact() else {
+        // What is still to be read from the store while it is sent is part of the request.
+        let size = || api.metrics.size(outcome.labels());
+        return Ok(answered.map(|body| encode::held(body, (short, charge), read_by, size)));
+    };
+    // Documents are kept anyhow, for all who ask; and what has been done is told.
+    if is_resource && !writes {
+        charge.cover(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+    }
+    Ok(answered.map(|body| encode::kept(body, charge)))
 }
 
 /// The body, which must be sent before the request takes a seat: who sends it slowly would hold one for nothing.
-async fn sent<B>(api: &ApiServer, parts: &Parts, body: B, whose: &Whose<'_>, limit: Duration) -> Result<Bytes, Status>
+async fn sent<B>(
+    api: &ApiServer,
+    parts: &Parts,
+    body: B,
+    (whose, charge): (&Whose<'_>, &Charge),
+    limit: Duration,
+) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     if body.is_end_stream() {
-        return read::body(&parts.headers, body).await;
+        return read::body(&parts.headers, body, charge).await;
     }
     let _seat = api.admittance.send(whose, limit / WAITING_PART).await?;
     let limit = limit.min(api.config.limits.body_timeout);
-    tokio::time::timeout(limit, read::body(&parts.headers, body)).await.map_err(|_| timed_out())?
+    tokio::time::timeout(limit, read::body(&parts.headers, body, charge)).await.map_err(|_| timed_out())?
 }
 
 /// What a request takes up while it is under way.

@@ -10,17 +10,19 @@ use http::{
 use http_body_util::{BodyExt as _, Limited};
 use portolan_types::{Reason, Status};
 
+use crate::limits::Charge;
+
 /// Largest body, in bytes.
 pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// What is read beyond that, in bytes: a client that still writes when the connection ends would not see why.
 const SLACK: usize = 256 * 1024;
 
-/// The whole body.
+/// The whole body. It is counted before it is read, as large as it may be where its length is not announced.
 ///
 /// # Errors
-/// 413 when it is too large, 415 when it is compressed, 400 when it ends early.
-pub(super) async fn body<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Status>
+/// 413 when it is too large, 415 when it is compressed, 400 when it ends early, 429 when there is no room for it.
+pub(super) async fn body<B>(headers: &HeaderMap, body: B, charge: &Charge) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -36,8 +38,16 @@ where
         }
         return Err(too_large());
     }
+    if !body.is_end_stream() {
+        let exact = || body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        charge.cover(announced.or_else(exact).unwrap_or(MAX_BODY))?;
+    }
     match Limited::new(body.as_mut(), MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
+        Ok(collected) => {
+            let body = collected.to_bytes();
+            charge.shrink(body.len());
+            Ok(body)
+        }
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             pass_over(body, SLACK).await;
             Err(too_large())

@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
-use http_body_util::StreamBody;
+use http_body_util::{Full, StreamBody};
 use portolan_apiserver::{ApiServerConfig, Body};
 use portolan_types::Seams;
 use serde_json::json;
@@ -132,4 +132,49 @@ async fn who_writes_to_a_store_whose_queue_is_full_is_told_to_come_back() {
     admin.get(&format!("{MAPS}/m")).await.expect(404);
     store.overload(false);
     admin.post(MAPS, config_map("m", json!({}))).await.expect(201);
+}
+
+#[tokio::test]
+async fn answers_that_are_not_read_and_large_bodies_take_no_more_bytes_than_a_tenants_share() {
+    const MIB: usize = 1024 * 1024;
+    let plane = Plane::with(|config| config.limits.bytes = 4 * MIB).await;
+    let admin = plane.admin();
+    for name in ["flood", "calm"] {
+        admin.post("/apis/tenancy.kcp.io/v1alpha1/workspaces", json!({"metadata": {"name": name}})).await.expect(201);
+    }
+    let (noisy, calm) = (admin.at("root:flood"), admin.at("root:calm"));
+    let large = |name: &str| {
+        let mut object = config_map(name, json!({}));
+        object["data"] = json!({"k": "v".repeat(MIB * 3 / 5)});
+        object
+    };
+    for client in [&noisy, &calm] {
+        client.post(MAPS, large("a")).await.expect(201);
+    }
+    let get = |client: &Client, query: &str| {
+        let (client, uri) = (client.clone(), format!("{}{MAPS}{query}", client.base));
+        async move { client.raw(Request::get(uri).body(Full::default()).unwrap()).await }
+    };
+    // Half of all is what one user may have.
+    let mut unread = Vec::new();
+    for query in ["/a", "?limit=1", "/a"] {
+        let answer = get(&noisy, query).await;
+        assert_eq!(answer.status().as_u16(), 200);
+        unread.push(answer);
+    }
+    for query in ["/a", "?limit=1"] {
+        let refused = get(&noisy, query).await;
+        assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &http::HeaderValue::from(1)));
+    }
+    noisy.post(MAPS, large("b")).await.expect(429);
+    noisy.post(MAPS, config_map("small", json!({}))).await.expect(201);
+    noisy.get(&format!("{MAPS}/small")).await.expect(200);
+    calm.post(MAPS, large("b")).await.expect(201);
+    calm.get(&format!("{MAPS}/b")).await.expect(200);
+    drop(unread);
+    noisy.post(MAPS, large("b")).await.expect(201);
+    assert_eq!(
+        noisy.get(&format!("{MAPS}?limit=1")).await.expect(200).json()["items"].as_array().map(Vec::len),
+        Some(1)
+    );
 }
