@@ -3,6 +3,7 @@
 mod crash;
 mod custom;
 mod definitions;
+mod flood;
 mod large;
 mod lists;
 mod many;
@@ -63,6 +64,8 @@ pub(super) enum Part {
     Sweeps,
     /// Creates that a quota counts and refuses.
     Quotas,
+    /// What a tenant notices of the flood of another.
+    Flood,
 }
 
 /// How much is measured.
@@ -96,6 +99,7 @@ impl Part {
             Self::Custom => "custom",
             Self::Sweeps => "sweeps",
             Self::Quotas => "quotas",
+            Self::Flood => "flood",
         }
     }
 
@@ -111,7 +115,8 @@ impl Part {
             | Self::Resume
             | Self::Custom
             | Self::Sweeps
-            | Self::Quotas => true,
+            | Self::Quotas
+            | Self::Flood => true,
             Self::SlowWrites | Self::Crash | Self::Overwrites | Self::Large | Self::Many | Self::Definitions => {
                 which != Which::Memory
             }
@@ -143,6 +148,7 @@ impl Part {
             Self::Custom => custom::measure(subject, limits),
             Self::Sweeps => sweeps::measure(subject, limits),
             Self::Quotas => quotas::measure(subject, limits),
+            Self::Flood => flood::measure(subject, limits),
         }
     }
 }
