@@ -130,7 +130,7 @@ impl Workload {
             requests,
             moves: moves(&kind, object),
             single: &*kind.kind == "CronJob" && &*kind.group == "batch",
-            finished: is_finished(&kind, object),
+            finished: object::has_ended(&kind.group, &kind.kind, object),
             siblings: Vec::new(),
             kind,
             resource,
@@ -183,24 +183,6 @@ fn pods(kind: &GroupKind, object: &Value, replicas: Option<i64>) -> i64 {
         ("batch", "Job") => parallel("/spec"),
         ("batch", "CronJob") => parallel("/spec/jobTemplate/spec"),
         _ => replicas.unwrap_or(1),
-    }
-}
-
-/// Whether an object is something that ends, and has.
-fn is_finished(kind: &GroupKind, object: &Value) -> bool {
-    match (&*kind.group, &*kind.kind) {
-        ("batch", "Job") => {
-            let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-            conditions.into_iter().flatten().any(|c| {
-                let text = |key: &str| c.get(key).and_then(Value::as_str).unwrap_or_default();
-                matches!(text("type"), "Complete" | "Failed") && text("status") == "True"
-            })
-        }
-        ("", "Pod") => {
-            let phase = object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-            matches!(phase, "Succeeded" | "Failed")
-        }
-        _ => false,
     }
 }
 

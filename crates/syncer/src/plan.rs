@@ -221,7 +221,10 @@ fn plan_active(
     }
     match below {
         Below::Copy(copy, _) if object::is_deleting(copy) => return Decision::AwaitEnd,
-        Below::Nothing | Below::Foreign if object::is_deleting(&upstream.object) => return Decision::Nothing,
+        // What has ended is not run again when its copy goes.
+        Below::Nothing | Below::Foreign if object::is_deleting(&upstream.object) || has_ended(upstream) => {
+            return Decision::Nothing;
+        }
         Below::Copy(..) | Below::Nothing | Below::Foreign => {}
     }
     if let Some(refusal) = refusal(target, seen, upstream) {
@@ -255,6 +258,10 @@ fn plan_active(
         (Ok(body), None) => Decision::Create(body),
         (Ok(body), Some(copy)) => update(target, body, copy, seen.settled),
     }
+}
+
+fn has_ended(upstream: &UpstreamObject) -> bool {
+    object::has_ended(&upstream.kind.group, &upstream.kind.kind, &upstream.object)
 }
 
 /// Whether the number of replicas is the autoscaler's: it is, until somebody upstream sets another one than it has settled on.

@@ -117,6 +117,26 @@ pub fn controller_of(object: &Value) -> Option<&Value> {
     owner_references(object).iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }
 
+/// The condition that says that a Job has ended, well or not.
+pub fn end_of_job(job: &Value) -> Option<&Value> {
+    let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().find(|condition| {
+        let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
+        matches!(text("type"), "Complete" | "Failed") && text("status") == "True"
+    })
+}
+
+/// Whether an object of a kind is something that ends, a Job or a Pod, and has.
+pub fn has_ended(group: &str, kind: &str, object: &Value) -> bool {
+    match (group, kind) {
+        ("batch", "Job") => end_of_job(object).is_some(),
+        ("", "Pod") => {
+            matches!(object.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"))
+        }
+        _ => false,
+    }
+}
+
 fn list<'a>(object: &'a Value, key: &str) -> &'a [Value] {
     metadata(object).get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

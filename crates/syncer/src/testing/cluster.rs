@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::connector::{ConnectError, Connector};
 
 /// (root, plural, kind, namespaced)
-const RESOURCES: [(&str, &str, &str, bool); 12] = [
+const RESOURCES: [(&str, &str, &str, bool); 13] = [
     ("api/v1", "namespaces", "Namespace", false),
     ("api/v1", "nodes", "Node", false),
     ("api/v1", "configmaps", "ConfigMap", true),
@@ -30,6 +30,7 @@ const RESOURCES: [(&str, &str, &str, bool); 12] = [
     ("apis/discovery.k8s.io/v1", "endpointslices", "EndpointSlice", true),
     ("apis/apps/v1", "deployments", "Deployment", true),
     ("apis/apps/v1", "replicasets", "ReplicaSet", true),
+    ("apis/batch/v1", "jobs", "Job", true),
     ("apis/autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true),
 ];
 
@@ -339,6 +340,7 @@ fn discovery(path: &str) -> Option<Value> {
         "apis" => Some(json!({"groups": [
             {"name": "apps", "preferredVersion": {"version": "v1"}},
             {"name": "autoscaling", "preferredVersion": {"version": "v2"}},
+            {"name": "batch", "preferredVersion": {"version": "v1"}},
             {"name": "discovery.k8s.io", "preferredVersion": {"version": "v1"}},
         ]})),
         _ => {

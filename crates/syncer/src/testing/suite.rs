@@ -120,12 +120,11 @@ impl Stage {
         self.switch.tries.load(Ordering::Relaxed)
     }
 
-    /// The address of a ConfigMap or Deployment upstream.
+    /// The address of an object upstream.
     pub fn key(&self, resource: &str, name: &str) -> ObjectKey {
-        let group = if resource == "deployments" || resource == "replicasets" { "apps" } else { "" };
         ObjectKey {
             cluster: self.cluster,
-            resource: GroupResource::new(group, resource),
+            resource: GroupResource::new(kind_of(resource).group, resource),
             scope: "shop".parse().ok().into(),
             name: name.parse().unwrap_or_else(|_| unreachable!("names in this suite are plain")),
         }
@@ -208,6 +207,7 @@ fn kind_of(resource: &str) -> GroupVersionKind {
     match resource {
         "deployments" => GroupVersionKind::new("apps", "v1", "Deployment"),
         "replicasets" => GroupVersionKind::new("apps", "v1", "ReplicaSet"),
+        "jobs" => GroupVersionKind::new("batch", "v1", "Job"),
         "pods" => GroupVersionKind::new("", "v1", "Pod"),
         "services" => GroupVersionKind::new("", "v1", "Service"),
         _ => GroupVersionKind::new("", "v1", "ConfigMap"),

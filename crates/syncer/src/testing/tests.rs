@@ -294,6 +294,37 @@ async fn the_status_comes_up_with_the_upstream_generation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_has_ended_is_not_run_again_when_its_copy_goes() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let complete = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    for (resource, kind, spec, ended) in [
+        ("jobs", "Job", json!({"ttlSecondsAfterFinished": 5, "template": template}), complete),
+        ("pods", "Pod", template["spec"].clone(), json!({"phase": "Failed"})),
+    ] {
+        let cluster = FakeCluster::default();
+        let stage = stage(&cluster).await;
+        let key = stage.place(resource, "once", json!({"metadata": {}, "spec": spec}), Phase::Active);
+        stage.until("the copy is there", async |_| cluster.all(resource).len() == 1).await.expect(resource);
+        let mut copy = cluster.all(resource).remove(0);
+        copy["status"] = ended;
+        let copy = cluster.put(resource, copy);
+        let has_ended = |object: &Value| object::has_ended(&key.resource.group, kind, object);
+        let told = async |s: &Stage| s.upstream.object(&key).is_some_and(|object| has_ended(&object));
+        stage.until("its end is told above", told).await.expect(resource);
+        // As the pod garbage collector does below, or a drain of its node.
+        cluster.remove(resource, &copy);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let stage = stage.restarted().await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(cluster.all(resource).len(), 0, "{resource}: it has run");
+        assert!(told(&stage).await, "{resource}: what became of it stays");
+        stage.upstream.delete(&key);
+        stage.until("it can be deleted", async |s| s.upstream.object(&key).is_none()).await.expect(resource);
+        stage.handle.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_must_not_go_down_is_told() {
     let cluster = FakeCluster::default();
     let stage = stage(&cluster).await;

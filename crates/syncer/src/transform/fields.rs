@@ -35,7 +35,11 @@ pub(super) fn strip(kind: &GroupVersionKind, copy: &mut Value) {
     match (&*kind.group, &*kind.kind) {
         ("", "Service") => strip_service(spec),
         ("", "PersistentVolumeClaim") => drop(spec.remove("volumeName")),
-        ("batch", "Job") => strip_job(spec),
+        ("batch", "Job") => {
+            // Upstream ends the Job when its time is over, and its copy with it. Below the copy alone would go.
+            spec.remove("ttlSecondsAfterFinished");
+            strip_job(spec);
+        }
         ("batch", "CronJob") => {
             if let Some(job) =
                 spec.get_mut("jobTemplate").and_then(|t| t.get_mut("spec")).and_then(Value::as_object_mut)

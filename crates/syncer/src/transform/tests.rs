@@ -135,6 +135,20 @@ fn fields_that_the_physical_cluster_gives_stay_out() {
             "/spec/selector",
             Some(json!({"a": 1})),
         ),
+        (
+            "the time after which an ended Job goes",
+            "batch/v1/Job",
+            json!({"spec": {"ttlSecondsAfterFinished": 0}}),
+            "/spec/ttlSecondsAfterFinished",
+            None,
+        ),
+        (
+            "that of the Jobs which a CronJob makes below",
+            "batch/v1/CronJob",
+            json!({"spec": {"jobTemplate": {"spec": {"ttlSecondsAfterFinished": 0}}}}),
+            "/spec/jobTemplate/spec/ttlSecondsAfterFinished",
+            Some(json!(0)),
+        ),
         ("a node", "v1/Pod", pod(json!({"nodeName": "n"})), "/spec/nodeName", None),
         (
             "an API token volume",
