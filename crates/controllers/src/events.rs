@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use portolan_machinery::{kinds::Kind, lifecycle::DeleteOptions};
+use portolan_machinery::kinds::Kind;
 use portolan_store::{Change, Event};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey};
 use serde_json::Value;
@@ -32,8 +32,7 @@ impl EventExpiry {
 
     /// One that comes again meanwhile begins another hour.
     async fn end(&self, found: &Found) -> Result<(), PlaneError> {
-        let as_found = DeleteOptions { resource_version: Some(found.revision.to_string()), ..DeleteOptions::default() };
-        self.plane.delete(self.kind, &found.key, &as_found).await
+        self.plane.delete(self.kind, &found.key, &found.as_it_is()).await
     }
 }
 

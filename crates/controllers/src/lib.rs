@@ -1,11 +1,14 @@
 //! The loops that every logical cluster needs, each one for all logical clusters: namespaces, garbage collection, service
-//! accounts and their tokens, quotas, workspaces, aggregated roles, definitions of custom resources, type checks of policies.
+//! accounts and their tokens, quotas, workspaces, aggregated roles, definitions of custom resources, type checks of policies, and
+//! what goes when its time is over.
 //!
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
 mod at_once;
+pub mod certificate_requests;
 pub mod definitions;
 mod emptying;
+pub mod ended_jobs;
 pub mod events;
 pub mod garbage;
 pub mod namespaces;
@@ -35,6 +38,8 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(service_accounts::ServiceAccounts::new(plane.clone(), root_ca))
         .with(roles::AggregatedRoles::new(plane.clone()))
         .with(events::EventExpiry::new(plane.clone()))
+        .with(ended_jobs::EndedJobs::new(plane.clone()))
+        .with(certificate_requests::CertificateRequests::new(plane.clone()))
         .with(quotas::Quotas::new(plane.clone()))
         .with(protection::Protection::new(plane.clone()))
         .with(type_checks::TypeChecks::new(plane.clone()))

@@ -37,6 +37,17 @@ pub struct Found {
     pub object: Value,
 }
 
+impl Found {
+    /// A deletion of this object in this state.
+    pub fn as_it_is(&self) -> DeleteOptions {
+        DeleteOptions {
+            uid: Some(portolan_types::object::meta_text(&self.object, "uid").to_owned()),
+            resource_version: Some(self.revision.to_string()),
+            ..DeleteOptions::default()
+        }
+    }
+}
+
 /// What [`Plane::change`] should do with what it read.
 pub enum Step {
     /// Leave it.

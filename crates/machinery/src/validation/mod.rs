@@ -37,7 +37,7 @@ use portolan_types::StatusCause;
 use serde_json::Value;
 
 pub(crate) use certificates::pair_fault;
-pub use certificates::requested_organizations;
+pub use certificates::{certificate_ends, requested_organizations};
 pub(crate) use error::escaped;
 pub use error::{Errors, FieldError, Path};
 pub(crate) use metadata::{annotations_at, labels as labels_at};

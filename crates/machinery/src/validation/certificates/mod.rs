@@ -5,7 +5,7 @@ mod pem;
 mod x509;
 
 pub(crate) use pair::pair_fault;
-pub use x509::requested_organizations;
+pub use x509::{certificate_ends, requested_organizations};
 
 use std::collections::HashSet;
 

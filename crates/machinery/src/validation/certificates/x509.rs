@@ -1,6 +1,7 @@
 //! Certificates, and requests for them.
 
 use base64::Engine as _;
+use jiff::Timestamp;
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use x509_parser::{
     certification_request::X509CertificationRequest,
@@ -106,6 +107,13 @@ pub(super) fn check_certificates(encoded: &str) -> Result<(), String> {
         true => Err("must contain at least one CERTIFICATE PEM block".to_owned()),
         false => Ok(()),
     }
+}
+
+/// When the first of the certificates in `encoded`, PEM behind base64, is valid no more. `None` for what is none.
+pub fn certificate_ends(encoded: &str) -> Option<Timestamp> {
+    let blocks = pem::blocks(&text(encoded));
+    let (_, certificate) = X509Certificate::from_der(&blocks.first()?.data).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
 fn text(encoded: &str) -> String {

@@ -1,0 +1,152 @@
+//! CertificateSigningRequests go an hour after they were granted, denied or failed, a day after nobody decided or signed, and
+//! when their certificate ends, as with kube-controller-manager.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use portolan_machinery::{kinds::Kind, validation::certificate_ends};
+use portolan_store::Event;
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object};
+use serde_json::Value;
+
+use crate::{
+    plane::{Plane, PlaneError},
+    runtime::{Controller, Outcome},
+};
+
+/// What is settled stays so long.
+const SETTLED: SignedDuration = SignedDuration::from_hours(1);
+/// What waits for somebody stays so long.
+const PENDING: SignedDuration = SignedDuration::from_hours(24);
+
+/// The loop over requests for certificates.
+pub struct CertificateRequests {
+    plane: Arc<Plane>,
+    kind: &'static Kind,
+}
+
+impl CertificateRequests {
+    /// On the objects of `plane`.
+    pub fn new(plane: Arc<Plane>) -> Self {
+        let gvk = GroupVersionKind::new("certificates.k8s.io", "v1", "CertificateSigningRequest");
+        let kind = plane.table().kind(&gvk).expect("the table has certificates.k8s.io");
+        Self { plane, kind }
+    }
+}
+
+/// When a request is to go; `None` for one that says nothing of its time.
+fn goes_at(request: &Value) -> Option<Timestamp> {
+    let conditions = request.pointer("/status/conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if conditions.is_empty() {
+        return after(object::metadata(request).get("creationTimestamp"), PENDING);
+    }
+    let issued = request.pointer("/status/certificate").and_then(Value::as_str).filter(|text| !text.is_empty());
+    let ends = |condition: &Value| {
+        let decided = condition.get("lastUpdateTime");
+        match (condition.get("type").and_then(Value::as_str), issued) {
+            (Some("Approved"), Some(issued)) => {
+                after(decided, SETTLED).into_iter().chain(certificate_ends(issued)).min()
+            }
+            (Some("Approved"), None) => after(decided, PENDING),
+            (Some("Denied" | "Failed"), _) => after(decided, SETTLED),
+            _ => None,
+        }
+    };
+    conditions.iter().filter_map(ends).min()
+}
+
+fn after(time: Option<&Value>, passed: SignedDuration) -> Option<Timestamp> {
+    time?.as_str()?.parse::<Timestamp>().ok()?.saturating_add(passed).ok()
+}
+
+impl Controller for CertificateRequests {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "certificate-requests"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![self.kind.storage.group_resource()]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        vec![event.key.clone()]
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async move {
+            let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
+            let Some(at) = goes_at(&found.object) else { return Ok(Outcome::Done) };
+            let rest = Duration::try_from(at.duration_since(self.plane.seams().clock.now())).unwrap_or_default();
+            if !rest.is_zero() {
+                return Ok(Outcome::CheckAgainIn(rest));
+            }
+            self.plane.delete(self.kind, key, &found.as_it_is()).await?;
+            Ok(Outcome::Done)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use portolan_machinery::kinds::KindTable;
+    use portolan_store::{Expect, Transaction};
+    use portolan_types::{LogicalClusterId, Record, Seams};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A certificate that ended on 1 January, in PEM behind base64.
+    fn ended() -> String {
+        let mut params = rcgen::CertificateParams::new(["node".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2025, 1, 1), rcgen::date_time_ymd(2026, 1, 1));
+        let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        base64::engine::general_purpose::STANDARD.encode(certificate.pem())
+    }
+
+    fn request(conditions: &Value, certificate: &str) -> Value {
+        json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": {"name": "r", "creationTimestamp": "2026-01-01T10:00:00Z"},
+            "status": {"conditions": conditions, "certificate": certificate}})
+    }
+
+    fn decided(kind: &str) -> Value {
+        json!([{"type": kind, "status": "True", "lastUpdateTime": "2026-01-01T12:00:00Z"}])
+    }
+
+    #[test]
+    fn a_request_goes_when_nobody_needs_it() {
+        for (case, request, expected) in [
+            ("nobody decided", request(&json!([]), ""), Some("2026-01-02T10:00:00Z")),
+            ("nobody signed", request(&decided("Approved"), ""), Some("2026-01-02T12:00:00Z")),
+            ("signed", request(&decided("Approved"), "bm9uZQ=="), Some("2026-01-01T13:00:00Z")),
+            ("signed for less", request(&decided("Approved"), &ended()), Some("2026-01-01T00:00:00Z")),
+            ("denied", request(&decided("Denied"), ""), Some("2026-01-01T13:00:00Z")),
+            ("failed", request(&decided("Failed"), ""), Some("2026-01-01T13:00:00Z")),
+            ("denied at no time", request(&json!([{"type": "Denied", "status": "True"}]), ""), None),
+            ("something else was said", request(&decided("Checked"), ""), None),
+        ] {
+            assert_eq!(goes_at(&request), expected.map(|at| at.parse().unwrap()), "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_nobody_decided_is_gone_after_a_day() {
+        let store = portolan_store::memory();
+        let requests = |now: &str| {
+            let seams = Seams::seeded(1, now.parse().unwrap());
+            CertificateRequests::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)))
+        };
+        let (early, late) = (requests("2026-01-01T10:00:00Z"), requests("2026-01-02T10:00:00Z"));
+        let resource = early.kind.storage.group_resource();
+        let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, "r".parse().unwrap());
+        let pending = Record::of(&request(&json!([]), ""));
+        store.commit(Transaction::one(key.clone(), Expect::Anything, Some(pending))).await.unwrap();
+        assert_eq!(early.reconcile(&key).await.unwrap(), Outcome::CheckAgainIn(Duration::from_secs(24 * 3600)));
+        assert!(early.plane.get(&key).await.unwrap().is_some());
+        assert_eq!(late.reconcile(&key).await.unwrap(), Outcome::Done);
+        assert!(late.plane.get(&key).await.unwrap().is_none());
+    }
+}

@@ -1,0 +1,130 @@
+//! Jobs that have ended go when their `ttlSecondsAfterFinished` is over, as with kube-controller-manager. Here and not on physical
+//! clusters, whose copies are without it: their own would end the copy alone.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use portolan_machinery::{
+    kinds::Kind,
+    lifecycle::{DeleteOptions, Propagation},
+};
+use portolan_store::Event;
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object};
+use serde_json::Value;
+
+use crate::{
+    plane::{Plane, PlaneError},
+    runtime::{Controller, Outcome},
+};
+
+/// The loop over Jobs.
+pub struct EndedJobs {
+    plane: Arc<Plane>,
+    kind: &'static Kind,
+}
+
+impl EndedJobs {
+    /// On the objects of `plane`.
+    pub fn new(plane: Arc<Plane>) -> Self {
+        let kind = plane.table().kind(&GroupVersionKind::new("batch", "v1", "Job")).expect("the table has batch/v1");
+        Self { plane, kind }
+    }
+}
+
+/// When a Job is to go. `None` while it runs, and for one that stays or is going already.
+fn goes_at(job: &Value) -> Option<Timestamp> {
+    if object::is_deleting(job) {
+        return None;
+    }
+    let stays = job.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()?;
+    let ended: Timestamp = object::end_of_job(job)?.get("lastTransitionTime")?.as_str()?.parse().ok()?;
+    ended.saturating_add(SignedDuration::from_secs(stays)).ok()
+}
+
+impl Controller for EndedJobs {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "ended-jobs"
+    }
+
+    fn resources(&self) -> Vec<GroupResource> {
+        vec![self.kind.storage.group_resource()]
+    }
+
+    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
+        vec![event.key.clone()]
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
+        Box::pin(async move {
+            let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
+            let Some(at) = goes_at(&found.object) else { return Ok(Outcome::Done) };
+            let rest = Duration::try_from(at.duration_since(self.plane.seams().clock.now())).unwrap_or_default();
+            if !rest.is_zero() {
+                return Ok(Outcome::CheckAgainIn(rest));
+            }
+            // One that gets more time meanwhile has it.
+            let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..found.as_it_is() };
+            self.plane.delete(self.kind, key, &options).await?;
+            Ok(Outcome::Done)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_machinery::kinds::KindTable;
+    use portolan_types::{LogicalClusterId, Seams};
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(stays: Value, conditions: &Value) -> Value {
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once", "namespace": "default"},
+            "spec": {"ttlSecondsAfterFinished": stays, "template": {"spec": {
+                "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+            "status": {"conditions": conditions}})
+    }
+
+    fn condition(kind: &str, status: &str) -> Value {
+        json!([{"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-01-01T11:00:00Z"},
+            {"type": kind, "status": status, "lastTransitionTime": "2026-01-01T12:00:00Z"}])
+    }
+
+    #[test]
+    fn a_job_goes_some_time_after_its_end() {
+        let mut going = job(json!(0), &condition("Complete", "True"));
+        object::metadata_mut(&mut going).insert("deletionTimestamp".into(), json!("2026-01-01T12:00:00Z"));
+        for (case, job, expected) in [
+            ("one that is complete", job(json!(90), &condition("Complete", "True")), Some("2026-01-01T12:01:30Z")),
+            ("one that failed, at once", job(json!(0), &condition("Failed", "True")), Some("2026-01-01T12:00:00Z")),
+            ("one that stays for good", job(Value::Null, &condition("Complete", "True")), None),
+            ("one that is about to end", job(json!(0), &condition("FailureTarget", "True")), None),
+            ("one that has not ended", job(json!(0), &condition("Complete", "False")), None),
+            ("one that runs", job(json!(0), &json!([])), None),
+            ("one that is going", going, None),
+        ] {
+            assert_eq!(goes_at(&job), expected.map(|at| at.parse().unwrap()), "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_ended_job_goes_in_the_foreground_when_its_time_is_over() {
+        let store = portolan_store::memory();
+        let jobs = |now: &str| {
+            let seams = Seams::seeded(1, now.parse().unwrap());
+            EndedJobs::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)))
+        };
+        let (early, late) = (jobs("2026-01-01T12:00:30Z"), jobs("2026-01-01T12:01:30Z"));
+        let ended = job(json!(90), &condition("Complete", "True"));
+        let key = early.plane.create(early.kind, LogicalClusterId::ROOT, ended).await.unwrap().unwrap().key;
+        assert_eq!(early.reconcile(&key).await.unwrap(), Outcome::CheckAgainIn(Duration::from_secs(60)));
+        assert!(!object::is_deleting(&early.plane.get(&key).await.unwrap().unwrap().object));
+        assert_eq!(late.reconcile(&key).await.unwrap(), Outcome::Done);
+        let going = late.plane.get(&key).await.unwrap().unwrap().object;
+        assert!(object::is_deleting(&going));
+        assert_eq!(object::finalizers(&going).collect::<Vec<_>>(), ["foregroundDeletion"]);
+        assert_eq!(late.reconcile(&key).await.unwrap(), Outcome::Done, "once");
+    }
+}
