@@ -230,19 +230,42 @@ impl Plane {
     /// # Errors
     /// When the rules refuse it, also by its preconditions, or the store fails.
     pub async fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<(), PlaneError> {
+        self.delete_if(kind, key, options, |_| true).await
+    }
+
+    /// As [`Plane::delete`], but an object that is not, or not any more, one that `goes` stays as it is.
+    ///
+    /// # Errors
+    /// Those of [`Plane::delete`].
+    pub async fn delete_if(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+        goes: impl Fn(&Value) -> bool + Send + Sync,
+    ) -> Result<(), PlaneError> {
         let _changing = self.changing(key);
-        if self.delete_once(kind, key, options).await? {
+        if self.delete_once(kind, key, options, goes).await? {
             // It is marked, and may have been changed by others since.
             let options = DeleteOptions { resource_version: None, ..options.clone() };
-            self.delete_once(kind, key, &options).await?;
+            self.delete_once(kind, key, &options, |_| true).await?;
         }
         Ok(())
     }
 
     /// Whether the object has been marked only, and has to go now.
-    async fn delete_once(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<bool, PlaneError> {
+    async fn delete_once(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+        goes: impl Fn(&Value) -> bool + Send + Sync,
+    ) -> Result<bool, PlaneError> {
         let mut goes_now = false;
         let modify = |object: &mut Value| -> Result<_, PlaneError> {
+            if !goes(object) {
+                return Ok(store::Step::Keep);
+            }
             let deletion = lifecycle::prepare_delete(&self.context(), kind, object, options)?;
             goes_now = matches!(deletion, Deletion::MarkAndRemove(_));
             Ok(match deletion {

@@ -386,6 +386,32 @@ async fn orphans_stay_without_their_owner() {
 }
 
 #[tokio::test]
+async fn what_goes_with_its_owner_takes_its_dependents_as_its_finalizers_say() {
+    for (asked, stays) in [("orphan", true), ("foregroundDeletion", false)] {
+        let f = Fixture::start();
+        f.create(namespace("shop")).await;
+        let owner = f.create(config_map("owner", None)).await;
+        let mut middle = config_map("middle", f.get(&owner).await.as_ref());
+        middle["metadata"]["finalizers"] = json!([asked]);
+        let middle = f.create(middle).await;
+        let mut last = config_map("last", f.get(&middle).await.as_ref());
+        last["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        let last = f.create(last).await;
+        f.delete(&owner, Propagation::Background).await;
+        if stays {
+            f.until("it goes with its owner", &middle, |found| found.is_none()).await;
+            let left = f.get(&last).await.unwrap();
+            assert!(!object::is_deleting(&left) && object::owner_references(&left).is_empty(), "{asked}: {left}");
+        } else {
+            f.until("its dependent is asked to go", &last, |found| found.is_some_and(object::is_deleting)).await;
+            assert!(f.get(&middle).await.is_some(), "{asked}: it waits");
+            f.release(&last).await;
+            f.until("it goes with its owner", &middle, |found| found.is_none()).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_object_whose_owner_never_was_goes() {
     let f = Fixture::start();
     f.create(namespace("shop")).await;

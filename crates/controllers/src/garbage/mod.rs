@@ -148,9 +148,11 @@ impl GarbageCollector {
             let gone = |reference: &OwnerRef| going.contains(&reference.uid);
             return if going.is_empty() { Ok(()) } else { self.drop_references(found, gone).await };
         }
-        let propagation = match waiting {
-            true => self.propagation_below_waiting(found).await?,
-            false => Propagation::Background,
+        let grounds = Grounds::of(&found.object);
+        let goes_first = waiting && self.has_dependents_to_go_first(found).await?;
+        let propagation = match goes_first {
+            true => Propagation::Foreground,
+            false => grounds.asked.unwrap_or(Propagation::Background),
         };
         let options = DeleteOptions {
             propagation: Some(propagation),
@@ -158,12 +160,13 @@ impl GarbageCollector {
             ..DeleteOptions::default()
         };
         portolan_types::failpoint!("controllers/garbage-found");
-        self.plane.delete(kind, &found.key, &options).await
+        // One that has been adopted since is looked at again: it was written.
+        self.plane.delete_if(kind, &found.key, &options, |now| Grounds::of(now) == grounds).await
     }
 
-    /// How an object goes whose owner waits for it: its own dependents first. One of them that waits for this object in turn
-    /// would close a circle, so this object then blocks its owners no more.
-    async fn propagation_below_waiting(&self, found: &Found) -> Result<Propagation, PlaneError> {
+    /// Whether an object whose owner waits for it has dependents of its own, which go before it. One of them that waits for this
+    /// object in turn would close a circle, so this object then blocks its owners no more.
+    async fn has_dependents_to_go_first(&self, found: &Found) -> Result<bool, PlaneError> {
         let dependents = self.dependents(found.key.cluster, object::meta_text(&found.object, "uid")).await?;
         let waits = |dependent: &Found| {
             object::is_deleting(&dependent.object)
@@ -172,7 +175,7 @@ impl GarbageCollector {
         if dependents.iter().any(waits) {
             self.unblock(found).await?;
         }
-        Ok(if dependents.is_empty() { Propagation::Background } else { Propagation::Foreground })
+        Ok(!dependents.is_empty())
     }
 
     async fn unblock(&self, found: &Found) -> Result<(), PlaneError> {
@@ -290,6 +293,29 @@ impl Controller for GarbageCollector {
     }
 }
 
+/// What an object goes by, and how, when none of its owners keeps it.
+#[derive(PartialEq, Eq)]
+struct Grounds {
+    /// Whether they are blocked makes no difference.
+    owners: Vec<OwnerRef>,
+    /// What its finalizers already say about its dependents.
+    asked: Option<Propagation>,
+}
+
+impl Grounds {
+    fn of(object: &Value) -> Self {
+        let has = |name| object::finalizers(object).any(|finalizer| finalizer == name);
+        Self {
+            owners: OwnerRef::all(object).into_iter().map(OwnerRef::whether_blocked_or_not).collect(),
+            asked: match (has(ORPHAN_FINALIZER), has(FOREGROUND_FINALIZER)) {
+                (true, _) => Some(Propagation::Orphan),
+                (false, true) => Some(Propagation::Foreground),
+                (false, false) => None,
+            },
+        }
+    }
+}
+
 /// Why an object is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
@@ -298,3 +324,6 @@ enum Why {
     /// A dependent of it has gone or changed. The others have been seen to, or are being.
     Dependent,
 }
+
+#[cfg(test)]
+mod tests;

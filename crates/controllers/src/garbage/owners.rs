@@ -65,6 +65,11 @@ impl OwnerRef {
         }
     }
 
+    /// The same, blocking nothing.
+    pub(super) fn whether_blocked_or_not(self) -> Self {
+        Self { blocks: false, ..self }
+    }
+
     pub(super) fn all(object: &Value) -> Vec<Self> {
         object::owner_references(object).iter().map(Self::of).collect()
     }
@@ -133,6 +138,6 @@ pub(super) fn owners_of(event: &Event) -> impl Iterator<Item = OwnerKey> {
     references.into_iter().map(|reference| OwnerKey {
         cluster: event.key.cluster,
         scope: event.key.scope.clone(),
-        reference: OwnerRef { blocks: false, ..reference },
+        reference: reference.whether_blocked_or_not(),
     })
 }
