@@ -3,16 +3,24 @@
 
 mod owners;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-pub use owners::OwnerRef;
+pub use owners::{Gone, OwnerRef};
 use owners::{OwnerKey, OwnerState};
 use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
 };
-use portolan_store::{Change, Event, RangeScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Uid, object, work::WorkKey};
+use portolan_store::{Change, Event, Expect, RangeScope, Transaction};
+use portolan_types::{
+    BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, note::Note, object, work::WorkKey,
+};
 use serde_json::Value;
 
 use crate::{
@@ -28,6 +36,9 @@ const LINGER: Duration = Duration::from_millis(20);
 /// How long an owner waits at most to see that a dependent has let go of it.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// When an object is looked at again of which an owner is of a kind that is not served.
+const UNSERVED: Duration = Duration::from_secs(300);
+
 /// The garbage loop.
 pub struct GarbageCollector {
     plane: Arc<Plane>,
@@ -41,7 +52,7 @@ pub enum Key {
     /// An owner of which a dependent has gone or changed: one for all of its dependents.
     Owner(OwnerKey),
     /// The dependents of an owner that is gone.
-    DependentsOf(LogicalClusterId, Uid),
+    DependentsOf(Gone),
 }
 
 impl WorkKey for Key {
@@ -51,7 +62,7 @@ impl WorkKey for Key {
         match self {
             Self::Object(key) => key.cluster,
             Self::Owner(owner) => owner.cluster,
-            Self::DependentsOf(cluster, _) => *cluster,
+            Self::DependentsOf(gone) => gone.key.cluster,
         }
     }
 }
@@ -76,11 +87,11 @@ impl GarbageCollector {
         }
         if object::is_deleting(&found.object) && waits_for(FOREGROUND_FINALIZER) {
             if why == Why::Itself {
-                self.attempt_dependents(key.cluster, object::meta_text(&found.object, "uid")).await?;
+                self.attempt_dependents(key.cluster, object::meta_text(&found.object, "uid"), None).await?;
             }
             return self.release(kind, &found).await;
         }
-        self.attempt(kind, &found).await.map(|()| Outcome::Done)
+        self.attempt(kind, &found, None).await
     }
 
     /// Takes the owner off its dependents, then lets it go.
@@ -114,39 +125,58 @@ impl GarbageCollector {
         }
     }
 
-    async fn attempt_dependents(&self, cluster: LogicalClusterId, owner: &str) -> Result<(), PlaneError> {
-        let dependents = self.dependents(cluster, owner).await?;
-        at_once(dependents, |dependent| async move { self.attempt_dependent(&dependent).await }).await
+    async fn attempt_dependents(
+        &self,
+        cluster: LogicalClusterId,
+        owner: &str,
+        gone: Option<&Gone>,
+    ) -> Result<Outcome, PlaneError> {
+        let (dependents, again) = (self.dependents(cluster, owner).await?, AtomicBool::new(false));
+        at_once(dependents, |dependent| {
+            let again = &again;
+            async move {
+                let kind = self.plane.kind_of(cluster, &dependent.key.resource).await?;
+                let Some(kind) = kind else { return Ok(()) };
+                if self.attempt(&kind, &dependent, gone).await? != Outcome::Done {
+                    again.store(true, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+        })
+        .await?;
+        Ok(if again.into_inner() { Outcome::CheckAgainIn(UNSERVED) } else { Outcome::Done })
     }
 
-    async fn attempt_dependent(&self, dependent: &Found) -> Result<(), PlaneError> {
-        match self.plane.kind_of(dependent.key.cluster, &dependent.key.resource).await? {
-            Some(kind) => self.attempt(&kind, dependent).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Deletes an object that has owners and none that keeps it.
-    async fn attempt(&self, kind: &Kind, found: &Found) -> Result<(), PlaneError> {
+    /// Deletes an object that has owners and none that keeps it. `gone` is one of them that has just gone.
+    async fn attempt(&self, kind: &Kind, found: &Found, gone: Option<&Gone>) -> Result<Outcome, PlaneError> {
         let references = OwnerRef::all(&found.object);
         if references.is_empty() || object::is_deleting(&found.object) {
-            return Ok(());
+            return Ok(Outcome::Done);
         }
         let (mut solid, mut going, mut waiting) = (false, Vec::new(), false);
         for reference in &references {
-            match owners::state(&self.plane, &found.key, reference).await? {
-                OwnerState::Solid | OwnerState::Unknown => solid = true,
+            let state = owners::state(&self.plane, &found.key, reference, gone).await?;
+            if gone.is_none() && matches!(state, OwnerState::Absent | OwnerState::Misplaced) {
+                self.tell_if_elsewhere(found, reference).await?;
+            }
+            match state {
+                OwnerState::Solid => solid = true,
                 OwnerState::Waiting => {
                     waiting = true;
                     going.push(reference.uid.clone());
                 }
                 OwnerState::Absent => going.push(reference.uid.clone()),
+                // As long as one is not known nothing is touched, whatever the others are.
+                OwnerState::Unknown => return Ok(Outcome::CheckAgainIn(UNSERVED)),
+                OwnerState::Misplaced => return Ok(Outcome::Done),
             }
         }
         if solid {
             // Also owners that wait for this object, which stays: they would wait for ever.
-            let gone = |reference: &OwnerRef| going.contains(&reference.uid);
-            return if going.is_empty() { Ok(()) } else { self.drop_references(found, gone).await };
+            if !going.is_empty() {
+                self.drop_references(found, |reference| going.contains(&reference.uid)).await?;
+            }
+            return Ok(Outcome::Done);
         }
         let grounds = Grounds::of(&found.object);
         let goes_first = waiting && self.has_dependents_to_go_first(found).await?;
@@ -161,7 +191,28 @@ impl GarbageCollector {
         };
         portolan_types::failpoint!("controllers/garbage-found");
         // One that has been adopted since is looked at again: it was written.
-        self.plane.delete_if(kind, &found.key, &options, |now| Grounds::of(now) == grounds).await
+        self.plane.delete_if(kind, &found.key, &options, |now| Grounds::of(now) == grounds).await?;
+        Ok(Outcome::Done)
+    }
+
+    /// Writes an Event about an object whose owner is in another namespace. It outlives the object.
+    async fn tell_if_elsewhere(&self, found: &Found, reference: &OwnerRef) -> Result<(), PlaneError> {
+        if !owners::is_elsewhere(&self.plane, &found.key, reference).await? {
+            return Ok(());
+        }
+        let namespace = found.key.namespace().map_or("", |namespace| namespace.as_str());
+        let message = format!("ownerRef {} does not exist in namespace {namespace:?}", reference.told_in(namespace));
+        let note = Note {
+            component: "garbage-collector-controller",
+            name: "owner-ref-invalid-namespace",
+            is_warning: true,
+            reason: "OwnerRefInvalidNamespace",
+            message: &message,
+        };
+        let Some((key, mut event)) = note.about(self.plane.seams(), &found.key, &found.object) else { return Ok(()) };
+        object::metadata_mut(&mut event).remove("ownerReferences");
+        self.plane.store().commit(Transaction::one(key, Expect::Anything, Some(Record::of(&event)))).await?;
+        Ok(())
     }
 
     /// Whether an object whose owner waits for it has dependents of its own, which go before it. One of them that waits for this
@@ -260,10 +311,9 @@ impl Controller for GarbageCollector {
 
     fn keys(&self, event: &Event) -> Vec<Key> {
         let header = &event.record.header;
-        let cluster = event.key.cluster;
         let mut keys = Vec::new();
         if event.change == Change::Deleted {
-            keys.extend(header.uid().map(|uid| Key::DependentsOf(cluster, uid)));
+            keys.extend(header.uid().map(|uid| Key::DependentsOf(Gone { key: event.key.clone(), uid })));
             keys.extend(owners::owners_of(event).map(Key::Owner));
         } else if !header.owners.is_empty() || (header.is_deleting && header.has_finalizers) {
             keys.push(Key::Object(event.key.clone()));
@@ -287,7 +337,9 @@ impl Controller for GarbageCollector {
                     Some(key) => self.look_at(&key, Why::Dependent).await,
                     None => Ok(Outcome::Done),
                 },
-                Key::DependentsOf(cluster, uid) => self.attempt_dependents(*cluster, uid).await.map(|()| Outcome::Done),
+                Key::DependentsOf(gone) => {
+                    self.attempt_dependents(gone.key.cluster, gone.uid.as_str(), Some(gone)).await
+                }
             }
         })
     }

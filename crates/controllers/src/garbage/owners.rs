@@ -6,8 +6,10 @@ use portolan_machinery::{
     kinds::{Kind, Surface},
     lifecycle::FOREGROUND_FINALIZER,
 };
-use portolan_store::Event;
-use portolan_types::{GroupVersion, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Scope, object};
+use portolan_store::{Event, RangeScope};
+use portolan_types::{
+    GroupResource, GroupVersion, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Scope, Uid, object,
+};
 use serde_json::Value;
 
 use crate::plane::{Plane, PlaneError};
@@ -36,7 +38,8 @@ pub struct OwnerKey {
 impl OwnerKey {
     /// Where the owner is; `None` when its kind is not served or it cannot be anywhere.
     pub(super) async fn find(&self, plane: &Plane) -> Result<Option<ObjectKey>, PlaneError> {
-        key_of(plane, self.cluster, &self.scope, &self.reference).await
+        let kind = self.reference.kind(plane, self.cluster).await?;
+        Ok(kind.and_then(|kind| self.reference.key(&kind, self.cluster, &self.scope)))
     }
 }
 
@@ -51,6 +54,24 @@ pub(super) enum OwnerState {
     Absent,
     /// Its kind is not served: nothing is proven.
     Unknown,
+    /// It would be in a namespace, and its dependent is in none: it is nowhere to be looked for.
+    Misplaced,
+}
+
+/// An owner that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Gone {
+    /// Where it was.
+    pub(super) key: ObjectKey,
+    pub(super) uid: Uid,
+}
+
+impl Gone {
+    /// Whether it is what an object at `dependent` names.
+    fn is(&self, dependent: &ObjectKey, reference: &OwnerRef) -> bool {
+        let is_in_reach = matches!(self.key.scope, Scope::Cluster) || self.key.scope == dependent.scope;
+        is_in_reach && *self.uid.as_str() == *reference.uid && *self.key.name.as_str() == *reference.name
+    }
 }
 
 impl OwnerRef {
@@ -72,6 +93,12 @@ impl OwnerRef {
 
     pub(super) fn all(object: &Value) -> Vec<Self> {
         object::owner_references(object).iter().map(Self::of).collect()
+    }
+
+    /// As upstream tells of it, by an object in `namespace`.
+    pub(super) fn told_in(&self, namespace: &str) -> String {
+        let Self { api_version, kind, name, uid, .. } = self;
+        format!("[{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}]")
     }
 
     /// The kind by group and kind: an owner may be named in a version that is not served any more.
@@ -99,26 +126,22 @@ impl OwnerRef {
     }
 }
 
-/// Where the owner is that an object in `dependent` names; `None` when its kind is not served or it cannot be anywhere.
-async fn key_of(
-    plane: &Plane,
-    cluster: LogicalClusterId,
-    dependent: &Scope,
-    reference: &OwnerRef,
-) -> Result<Option<ObjectKey>, PlaneError> {
-    let kind = reference.kind(plane, cluster).await?;
-    Ok(kind.and_then(|kind| reference.key(&kind, cluster, dependent)))
-}
-
-/// Whether the owner that `reference` names is there, by name and uid, read from the store itself.
+/// Whether the owner that `reference` names is there, by name and uid, read from the store itself. `gone` is known to be gone:
+/// the definition of its kind may be, too.
 pub(super) async fn state(
     plane: &Plane,
     dependent: &ObjectKey,
     reference: &OwnerRef,
+    gone: Option<&Gone>,
 ) -> Result<OwnerState, PlaneError> {
-    let Some(key) = key_of(plane, dependent.cluster, &dependent.scope, reference).await? else {
-        return Ok(OwnerState::Unknown);
+    let Some(kind) = reference.kind(plane, dependent.cluster).await? else {
+        let is_gone = gone.is_some_and(|gone| gone.is(dependent, reference));
+        return Ok(if is_gone { OwnerState::Absent } else { OwnerState::Unknown });
     };
+    if kind.namespaced && dependent.namespace().is_none() {
+        return Ok(OwnerState::Misplaced);
+    }
+    let Some(key) = reference.key(&kind, dependent.cluster, &dependent.scope) else { return Ok(OwnerState::Unknown) };
     let Some(owner) = plane.get(&key).await? else { return Ok(OwnerState::Absent) };
     if object::meta_text(&owner.object, "uid") != reference.uid {
         return Ok(OwnerState::Absent);
@@ -126,6 +149,30 @@ pub(super) async fn state(
     let waiting = object::is_deleting(&owner.object)
         && object::finalizers(&owner.object).any(|finalizer| finalizer == FOREGROUND_FINALIZER);
     Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
+}
+
+/// Whether what `reference` names is in another namespace than its dependent, where it owns nothing of it.
+pub(super) async fn is_elsewhere(
+    plane: &Plane,
+    dependent: &ObjectKey,
+    reference: &OwnerRef,
+) -> Result<bool, PlaneError> {
+    let Some(kind) = reference.kind(plane, dependent.cluster).await?.filter(|kind| kind.namespaced) else {
+        return Ok(false);
+    };
+    let namespaces = RangeScope::Cluster(dependent.cluster, GroupResource::new("", "namespaces"));
+    for namespace in plane.list(namespaces).await? {
+        let Ok(name) = namespace.key.name.as_str().parse() else { continue };
+        let scope = Scope::Namespace(name);
+        let Some(key) = reference.key(&kind, dependent.cluster, &scope).filter(|_| scope != dependent.scope) else {
+            continue;
+        };
+        let owner = plane.get(&key).await?;
+        if owner.is_some_and(|owner| object::meta_text(&owner.object, "uid") == reference.uid) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Owners that the object of an event names, which may wait for it.

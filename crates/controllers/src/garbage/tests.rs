@@ -1,6 +1,5 @@
 use portolan_machinery::kinds::KindTable;
-use portolan_store::{Expect, Transaction};
-use portolan_types::{GroupVersionKind, LogicalClusterId, Seams};
+use portolan_types::{GroupVersionKind, LogicalClusterId, Scope, Seams};
 use serde_json::json;
 
 use super::*;
@@ -29,6 +28,14 @@ impl Stage {
         self.plane.create(self.kind(&object), HOME, object).await.unwrap().unwrap()
     }
 
+    /// Stores an object as it is, with a uid that is given.
+    async fn put(&self, cluster: LogicalClusterId, object: &Value) -> ObjectKey {
+        let key = self.plane.key_of(self.kind(object), cluster, object).unwrap();
+        let write = Transaction::one(key.clone(), Expect::Anything, Some(Record::of(object)));
+        self.plane.store().commit(write).await.unwrap();
+        key
+    }
+
     async fn remove(&self, key: &ObjectKey) {
         if self.get(key).await.is_some() {
             self.plane.store().commit(Transaction::one(key.clone(), Expect::Anything, None)).await.unwrap();
@@ -37,6 +44,22 @@ impl Stage {
 
     async fn get(&self, key: &ObjectKey) -> Option<Value> {
         self.plane.get(key).await.unwrap().map(|found| found.object)
+    }
+
+    /// Messages of all Events that there are, with the namespace of each; they are taken away.
+    async fn events(&self) -> Vec<String> {
+        let events = RangeScope::Cluster(HOME, GroupResource::new("", "events"));
+        let mut told = Vec::new();
+        for found in self.plane.list(events).await.unwrap() {
+            assert_eq!(
+                (&found.object["reason"], &found.object["type"]),
+                (&json!("OwnerRefInvalidNamespace"), &json!("Warning"))
+            );
+            assert!(object::owner_references(&found.object).is_empty(), "it outlives what it is about");
+            told.push(format!("{}: {}", object::namespace(&found.object), found.object["message"].as_str().unwrap()));
+            self.remove(&found.key).await;
+        }
+        told
     }
 }
 
@@ -75,9 +98,111 @@ async fn an_object_that_was_changed_since_it_was_found_goes_only_by_what_it_is_n
             Step::Write(None)
         };
         s.plane.change(kind, &found.key, write).await.unwrap();
-        s.collector.attempt(kind, &found).await.unwrap();
+        s.collector.attempt(kind, &found, None).await.unwrap();
         let now = s.get(&found.key).await;
         assert_eq!(now.is_some_and(|now| !object::is_deleting(&now)), stays, "{case}");
         s.remove(&found.key).await;
     }
+}
+
+#[tokio::test]
+async fn who_keeps_an_object_and_where_it_is_looked_for() {
+    let s = Stage::new();
+    for name in ["shop", "other"] {
+        s.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+    let uid = |found: &Found| object::meta_text(&found.object, "uid").to_owned();
+    let keeper = reference("v1", "ConfigMap", "keeper", &uid(&s.create(map("shop", "keeper")).await));
+    let away = uid(&s.create(map("other", "away")).await);
+    let elsewhere = reference("v1", "ConfigMap", "away", &away);
+    let absent = reference("v1", "ConfigMap", "absent", "gone");
+    let unserved = reference("example.dev/v1", "Widget", "w", "somewhere");
+    let nowhere = reference("v1", "Namespace", "nowhere", "gone");
+    let role = || json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "dependent"}});
+    let dependent = || map("shop", "dependent");
+    let told = |place: &str, namespace: &str| {
+        let owner = format!("[v1/ConfigMap, namespace: {namespace}, name: away, uid: {away}]");
+        format!("{place}: ownerRef {owner} does not exist in namespace \"{namespace}\"")
+    };
+    for (case, object, references, left, event) in [
+        ("the one that is there", dependent(), vec![&keeper, &absent], Some(vec![&keeper]), None),
+        ("none", dependent(), vec![&absent], None, None),
+        ("none, of a cluster", role(), vec![&nowhere], None, None),
+        ("not one of another namespace", dependent(), vec![&elsewhere], None, Some(told("shop", "shop"))),
+        (
+            "another one beside it",
+            dependent(),
+            vec![&elsewhere, &keeper],
+            Some(vec![&keeper]),
+            Some(told("shop", "shop")),
+        ),
+        (
+            "one in a namespace cannot be told, at cluster scope",
+            role(),
+            vec![&nowhere, &elsewhere],
+            Some(vec![&nowhere, &elsewhere]),
+            Some(told("default", "")),
+        ),
+        ("one that is nowhere, of a kind that lives in namespaces", role(), vec![&absent], Some(vec![&absent]), None),
+        (
+            "one of a kind that is not served cannot be told",
+            dependent(),
+            vec![&absent, &unserved],
+            Some(vec![&absent, &unserved]),
+            None,
+        ),
+    ] {
+        let found = s.create(owned(object, &references)).await;
+        s.collector.reconcile(&Key::Object(found.key.clone())).await.unwrap();
+        let now = s.get(&found.key).await;
+        let now = now.as_ref().map(|now| object::owner_references(now).iter().collect::<Vec<_>>());
+        assert_eq!(now, left, "{case}");
+        assert_eq!(s.events().await, event.into_iter().collect::<Vec<_>>(), "{case}");
+        s.remove(&found.key).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_owned_by_one_whose_definition_has_gone_with_it_goes() {
+    let s = Stage::new();
+    let widget = reference("example.dev/v1", "Widget", "w", "one");
+    let found = s.create(owned(map("shop", "dependent"), &[&widget])).await;
+    let at = |namespace: &str, uid: &str| {
+        let resource = GroupResource::new("example.dev", "widgets");
+        let scope = Scope::Namespace(namespace.parse().unwrap());
+        let key = ObjectKey { cluster: HOME, resource, scope, name: "w".parse().unwrap() };
+        Key::DependentsOf(Gone { key, uid: uid.parse().unwrap() })
+    };
+    let looked = s.collector.reconcile(&at("other", "one")).await.unwrap();
+    assert_eq!(
+        (looked, s.get(&found.key).await.is_some()),
+        (Outcome::CheckAgainIn(UNSERVED), true),
+        "in another namespace"
+    );
+    assert_eq!(s.collector.reconcile(&at("shop", "one")).await.unwrap(), Outcome::Done);
+    assert_eq!(s.get(&found.key).await, None);
+}
+
+#[tokio::test]
+async fn the_same_uid_in_two_logical_clusters_is_of_two_owners() {
+    let (s, away) = (Stage::new(), LogicalClusterId::new(7));
+    let with_uid = |mut object: Value, uid: &str| {
+        object["metadata"]["uid"] = json!(uid);
+        object
+    };
+    let owner = with_uid(map("shop", "owner"), "same");
+    let dependent = owned(map("shop", "dependent"), &[&reference("v1", "ConfigMap", "owner", "same")]);
+    let mut keys = Vec::new();
+    for cluster in [HOME, away] {
+        keys.push((s.put(cluster, &owner).await, s.put(cluster, &with_uid(dependent.clone(), "d")).await));
+    }
+    s.remove(&keys[0].0).await;
+    let gone = Gone { key: keys[0].0.clone(), uid: "same".parse().unwrap() };
+    s.collector.reconcile(&Key::DependentsOf(gone)).await.unwrap();
+    for key in [&keys[0].1, &keys[1].1] {
+        s.collector.reconcile(&Key::Object(key.clone())).await.unwrap();
+    }
+    assert_eq!(s.get(&keys[0].1).await, None, "its owner is gone");
+    let left = s.get(&keys[1].1).await.unwrap();
+    assert_eq!(object::owner_references(&left), object::owner_references(&dependent), "this one is there");
 }
