@@ -1,17 +1,21 @@
 //! Empties namespaces that are being deleted, pods first, and lets them go when nothing is left.
 
-use std::{sync::Arc, time::Duration};
+mod conditions;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use conditions::Emptied;
 
 use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Event, RangeRequest, RangeScope};
+use portolan_store::{Event, RangeRequest, RangeScope, StoredObject};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, object,
     placement::PlacementRecord,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     at_once::at_once,
@@ -19,6 +23,9 @@ use crate::{
     plane::{Found, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
+
+/// What this loop holds a namespace by, in its `spec.finalizers`.
+const FINALIZER: &str = "kubernetes";
 
 /// The namespace loop.
 pub struct Namespaces {
@@ -46,47 +53,69 @@ impl Namespaces {
         Self { plane, kind, content, emptying: Emptying::default() }
     }
 
-    async fn empty(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Result<Remaining, PlaneError> {
-        let mut remaining = Remaining::default();
-        let surface = self.plane.kinds().of(cluster).await?;
+    async fn empty(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Emptied {
+        let mut emptied = Emptied::default();
+        let surface = match self.plane.kinds().of(cluster).await {
+            Ok(surface) => Some(surface),
+            Err(error) => {
+                emptied.undiscovered = Some(error);
+                None
+            }
+        };
         let is_content = |kind: &&Kind| is_stored(kind) && kind.namespaced && kind.has_verb("delete");
-        let own = surface.own_kinds().map(|(_, kind)| &**kind).filter(is_content);
+        let own = surface.iter().flat_map(|surface| surface.own_kinds()).map(|(_, kind)| &**kind).filter(is_content);
         for kind in self.content.iter().copied().chain(own) {
             let scope = RangeScope::Namespace(cluster, kind.storage.group_resource(), namespace.clone());
-            let left = match self.delete_all(kind, scope.clone()).await? {
-                true => self.plane.list(scope).await?,
-                false => Vec::new(),
-            };
-            remaining.add(kind, &left);
+            // One kind that cannot be deleted keeps no other.
+            let left = self.empty_of(kind, scope).await.unwrap_or_else(|error| {
+                emptied.failures.push(error);
+                Vec::new()
+            });
+            emptied.add(kind, &left);
             // Pods may need what else is in their namespace while they end (KEP-5080). Those that a physical cluster makes are
             // made there anew until what they are made from is gone: waiting for their end first would never end.
             if &*kind.resource == "pods" && left.iter().any(|pod| !is_made_below(pod)) {
                 break;
             }
         }
-        Ok(remaining)
+        emptied
+    }
+
+    /// Deletes all objects of a kind. What is left of them.
+    async fn empty_of(&self, kind: &Kind, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
+        match self.delete_all(kind, scope.clone()).await? {
+            true => self.plane.list(scope).await,
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Deletes all objects of a scope, a slice of them in memory at a time. Whether there were any.
     async fn delete_all(&self, kind: &Kind, scope: RangeScope) -> Result<bool, PlaneError> {
         let options = &DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-        let (mut request, mut any) = (RangeRequest::slices(scope), false);
+        let (mut request, mut any, mut done) = (RangeRequest::slices(scope), false, Ok(()));
         loop {
             let page = self.plane.store().range(request.clone()).await?;
             any |= !page.objects.is_empty();
             request.after = page.objects.last().map(|stored| stored.key.clone());
-            at_once(page.objects, |stored| async move { self.plane.delete(kind, &stored.key, options).await }).await?;
+            let delete = |stored: StoredObject| async move { self.plane.delete(kind, &stored.key, options).await };
+            done = done.and(at_once(page.objects, delete).await);
             if !page.more {
-                return Ok(any);
+                return done.map(|()| any);
             }
         }
     }
 
+    /// Takes its own finalizer off; the namespace stays while there are others.
     async fn finalize(&self, key: &ObjectKey) -> Result<(), PlaneError> {
         self.plane
             .change(self.kind, key, |namespace| {
+                let others: BTreeSet<_> = held_by(namespace).filter(|held| *held != FINALIZER).collect();
+                let others: Vec<Value> = others.into_iter().map(Value::from).collect();
                 if let Some(spec) = namespace.get_mut("spec").and_then(Value::as_object_mut) {
-                    spec.remove("finalizers");
+                    match others.is_empty() {
+                        true => drop(spec.remove("finalizers")),
+                        false => drop(spec.insert("finalizers".into(), others.into())),
+                    }
                 }
                 Step::Write(Some("finalize"))
             })
@@ -94,26 +123,25 @@ impl Namespaces {
             .map(drop)
     }
 
-    async fn tell(&self, key: &ObjectKey, remaining: &Remaining) -> Result<(), PlaneError> {
+    async fn tell(&self, key: &ObjectKey, emptied: &Emptied) -> Result<(), PlaneError> {
         let now = self.plane.seams().now_text();
-        self.plane
-            .change(self.kind, key, |namespace| {
-                let top = namespace.as_object_mut().expect("an API object is a JSON object");
-                let status = object::child_mut(top, "status");
-                let wanted = remaining.conditions();
-                if same_conditions(status.get("conditions"), &wanted) {
-                    return Step::Keep;
-                }
-                let timed = wanted.into_iter().map(|mut condition| {
-                    condition["lastTransitionTime"] = now.clone().into();
-                    condition
-                });
-                status.insert("conditions".into(), timed.collect());
-                Step::Write(Some("status"))
-            })
-            .await
-            .map(drop)
+        let write_down = |namespace: &mut Value| match emptied.write_to(namespace, &now) {
+            true => Step::Write(Some("status")),
+            false => Step::Keep,
+        };
+        self.plane.change(self.kind, key, write_down).await.map(drop)
     }
+}
+
+/// What holds a namespace in `spec.finalizers`.
+fn held_by(namespace: &Value) -> impl Iterator<Item = &str> {
+    let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
+    finalizers.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether it goes as soon as nothing is left in it.
+fn goes_when_empty(namespace: &Value) -> bool {
+    held_by(namespace).all(|held| held == FINALIZER) && object::finalizers(namespace).next().is_none()
 }
 
 fn is_made_below(found: &Found) -> bool {
@@ -124,69 +152,6 @@ fn is_made_below(found: &Found) -> bool {
 fn is_stored(kind: &Kind) -> bool {
     let storage = &kind.storage;
     storage.group == kind.gvk.group && storage.version == kind.gvk.version && storage.resource == kind.resource
-}
-
-/// What is left in a namespace.
-#[derive(Default)]
-struct Remaining {
-    kinds: Vec<String>,
-    finalizers: Vec<String>,
-}
-
-impl Remaining {
-    fn add(&mut self, kind: &Kind, left: &[Found]) {
-        if left.is_empty() {
-            return;
-        }
-        self.kinds.push(format!("{} has {} resource instances", kind.group_resource(), left.len()));
-        for finalizer in left.iter().flat_map(|found| object::finalizers(&found.object)) {
-            if !self.finalizers.iter().any(|known| known == finalizer) {
-                self.finalizers.push(finalizer.to_owned());
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.kinds.is_empty()
-    }
-
-    fn conditions(&self) -> Vec<Value> {
-        let condition = |kind: &str, bad: bool, reason: [&str; 2], message: [String; 2]| {
-            let at = usize::from(bad);
-            json!({
-                "type": kind,
-                "status": if bad { "True" } else { "False" },
-                "reason": reason[at],
-                "message": message[at],
-            })
-        };
-        vec![
-            condition(
-                "NamespaceContentRemaining",
-                !self.kinds.is_empty(),
-                ["ContentRemoved", "SomeResourcesRemain"],
-                [
-                    "All content successfully removed".into(),
-                    format!("Some resources are remaining: {}", self.kinds.join(", ")),
-                ],
-            ),
-            condition(
-                "NamespaceFinalizersRemaining",
-                !self.finalizers.is_empty(),
-                ["ContentHasNoFinalizers", "SomeFinalizersRemain"],
-                [
-                    "All content-preserving finalizers finished".into(),
-                    format!("Some content in the namespace has finalizers remaining: {}", self.finalizers.join(", ")),
-                ],
-            ),
-        ]
-    }
-}
-
-fn same_conditions(current: Option<&Value>, wanted: &[Value]) -> bool {
-    let current = current.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let same = |a: &Value, b: &Value| ["type", "status", "message"].iter().all(|key| a.get(key) == b.get(key));
-    current.len() == wanted.len() && current.iter().zip(wanted).all(|(a, b)| same(a, b))
 }
 
 impl Controller for Namespaces {
@@ -224,17 +189,21 @@ impl Controller for Namespaces {
             let (cluster, name) = place;
             let label = name.parse().expect("a DNS label is a path segment");
             let key = ObjectKey::cluster_scoped(*cluster, self.kind.group_resource(), label);
-            let namespace = self.plane.get(&key).await?;
-            if !namespace.is_some_and(|namespace| object::is_deleting(&namespace.object)) {
+            let namespace = self.plane.get(&key).await?.map(|found| found.object);
+            // What another finalizer holds after this one is done is no concern of this loop.
+            let is_ending = |object: &Value| object::is_deleting(object) && held_by(object).next().is_some();
+            let Some(namespace) = namespace.filter(is_ending) else {
                 self.emptying.end(place);
                 return Ok(Outcome::Done);
-            }
+            };
             self.emptying.begin(place.clone(), place.clone());
             portolan_types::failpoint!("controllers/namespace-ending");
-            let remaining = self.empty(*cluster, name).await?;
-            if !remaining.is_empty() {
-                self.tell(&key, &remaining).await?;
-                return Ok(Outcome::CheckAgainIn(RECHECK));
+            let emptied = self.empty(*cluster, name).await;
+            if !emptied.is_done() || !goes_when_empty(&namespace) {
+                self.tell(&key, &emptied).await?;
+            }
+            if !emptied.is_done() {
+                return emptied.into_error().map_or(Ok(Outcome::CheckAgainIn(RECHECK)), Err);
             }
             portolan_types::failpoint!("controllers/namespace-empty");
             self.finalize(&key).await?;
@@ -244,3 +213,6 @@ impl Controller for Namespaces {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

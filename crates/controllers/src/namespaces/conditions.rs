@@ -1,0 +1,211 @@
+//! What a namespace that is being deleted says of its end, in upstream's words (`namespace/deletion/status_condition_utils.go`).
+
+use std::collections::BTreeMap;
+
+use portolan_machinery::kinds::Kind;
+use portolan_types::{Status, object};
+use serde_json::{Value, json};
+
+use crate::plane::{Found, PlaneError};
+
+/// What emptying a namespace came to.
+#[derive(Default)]
+pub(super) struct Emptied {
+    /// Why not all resources of the logical cluster are known.
+    pub(super) undiscovered: Option<Status>,
+    /// Why objects could not be deleted, one for each kind.
+    pub(super) failures: Vec<PlaneError>,
+    /// How many objects are left of each kind.
+    kinds: BTreeMap<String, usize>,
+    /// How many objects each finalizer holds.
+    finalizers: BTreeMap<String, usize>,
+}
+
+/// Type, reason and message of a condition that is as it should be.
+type Fine = (&'static str, &'static str, &'static str);
+
+const DISCOVERED: Fine =
+    ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered");
+const PARSED: Fine =
+    ("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", "All legacy kube types successfully parsed");
+const DELETED: Fine = (
+    "NamespaceDeletionContentFailure",
+    "ContentDeleted",
+    "All content successfully deleted, may be waiting on finalization",
+);
+const REMOVED: Fine = ("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed");
+const FINALIZED: Fine =
+    ("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished");
+
+impl Emptied {
+    /// Takes in what is left of a kind.
+    pub(super) fn add(&mut self, kind: &Kind, left: &[Found]) {
+        if left.is_empty() {
+            return;
+        }
+        *self.kinds.entry(format!("{}.{}", kind.resource, kind.gvk.group)).or_default() += left.len();
+        for finalizer in left.iter().flat_map(|found| object::finalizers(&found.object)) {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Whether nothing is left, as far as can be told.
+    pub(super) fn is_done(&self) -> bool {
+        self.kinds.is_empty() && self.undiscovered.is_none() && self.failures.is_empty()
+    }
+
+    /// What failed, if anything did.
+    pub(super) fn into_error(self) -> Option<PlaneError> {
+        self.undiscovered.map(PlaneError::from).or_else(|| self.failures.into_iter().next())
+    }
+
+    /// Writes the conditions down. Whether any has changed; its time does with its status only.
+    pub(super) fn write_to(&self, namespace: &mut Value, now: &str) -> bool {
+        let top = namespace.as_object_mut().expect("an API object is a JSON object");
+        let conditions = object::child_mut(top, "status").entry("conditions").or_insert_with(|| json!([]));
+        if !conditions.is_array() {
+            *conditions = json!([]);
+        }
+        let conditions = conditions.as_array_mut().expect("it was made above");
+        self.conditions().into_iter().fold(false, |changed, wanted| changed | set(conditions, wanted, now))
+    }
+
+    fn conditions(&self) -> [Value; 5] {
+        [
+            condition(DISCOVERED, "DiscoveryFailed", self.undiscovered.as_ref().map(ToString::to_string)),
+            condition(PARSED, "GroupVersionParsingFailed", None),
+            condition(DELETED, "ContentDeletionFailed", self.failed()),
+            condition(REMOVED, "SomeResourcesRemain", self.remaining()),
+            condition(FINALIZED, "SomeFinalizersRemain", self.held()),
+        ]
+    }
+
+    fn failed(&self) -> Option<String> {
+        let mut failures: Vec<_> = self.failures.iter().map(ToString::to_string).collect();
+        failures.sort();
+        let (many, all) = (failures.len(), failures.join(", "));
+        (many > 0).then(|| format!("Failed to delete all resource types, {many} remaining: {all}"))
+    }
+
+    fn remaining(&self) -> Option<String> {
+        let all = in_order(&self.kinds, |kind, many| format!("{kind} has {many} resource instances"))?;
+        Some(format!("Some resources are remaining: {all}"))
+    }
+
+    fn held(&self) -> Option<String> {
+        let all = in_order(&self.finalizers, |finalizer, many| format!("{finalizer} in {many} resource instances"))?;
+        Some(format!("Some content in the namespace has finalizers remaining: {all}"))
+    }
+}
+
+/// The words about each, in the order of the words.
+fn in_order(counts: &BTreeMap<String, usize>, words: impl Fn(&str, usize) -> String) -> Option<String> {
+    let mut all: Vec<_> = counts.iter().map(|(name, many)| words(name, *many)).collect();
+    all.sort();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+fn condition((kind, fine, all_is_well): Fine, reason: &str, wrong: Option<String>) -> Value {
+    match wrong {
+        None => json!({"type": kind, "status": "False", "reason": fine, "message": all_is_well}),
+        Some(message) => json!({"type": kind, "status": "True", "reason": reason, "message": message}),
+    }
+}
+
+fn set(conditions: &mut Vec<Value>, mut wanted: Value, now: &str) -> bool {
+    let Some(known) = conditions.iter_mut().find(|known| known["type"] == wanted["type"]) else {
+        wanted["lastTransitionTime"] = now.into();
+        conditions.push(wanted);
+        return true;
+    };
+    if ["status", "reason", "message"].iter().all(|key| known.get(key) == wanted.get(key)) {
+        return false;
+    }
+    wanted["lastTransitionTime"] = match known["status"] == wanted["status"] {
+        true => known["lastTransitionTime"].take(),
+        false => now.into(),
+    };
+    *known = wanted;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_machinery::kinds::KindTable;
+    use portolan_types::{GroupVersionKind, ObjectKey, ResourceVersion};
+
+    use super::*;
+
+    fn left(finalizers: &[&[&str]]) -> Vec<Found> {
+        let found = |finalizers: &&[&str]| Found {
+            key: ObjectKey::cluster_scoped(
+                portolan_types::LogicalClusterId::ROOT,
+                portolan_types::GroupResource::new("", "any"),
+                "any".parse().unwrap(),
+            ),
+            revision: ResourceVersion::FIRST,
+            object: json!({"metadata": {"finalizers": finalizers}}),
+        };
+        finalizers.iter().map(found).collect()
+    }
+
+    fn told(namespace: &Value) -> Vec<String> {
+        let all = namespace["status"]["conditions"].as_array().unwrap();
+        let text = |condition: &Value| {
+            let of = |key: &str| condition[key].as_str().unwrap().to_owned();
+            [of("type"), of("status"), of("reason"), of("message"), of("lastTransitionTime")].join(" | ")
+        };
+        all.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_namespace_tells_of_its_end_in_upstreams_words() {
+        let table = KindTable::builtin();
+        let kind = |group: &str, kind: &str| table.kind(&GroupVersionKind::new(group, "v1", kind)).unwrap();
+        let mut namespace = json!({"status": {"phase": "Terminating", "conditions": [
+            {"type": "example.com/Own", "status": "True"}]}});
+        let mut emptied = Emptied::default();
+        emptied.add(kind("", "Secret"), &left(&[&[]]));
+        emptied.add(kind("", "ConfigMap"), &left(&[&["x/y", "a/b"], &["x/y"]]));
+        emptied.add(kind("apps", "Deployment"), &left(&[&["x/y"]]));
+        let refused = |why: &str| PlaneError::from(Status::bad_request(why));
+        emptied.failures = vec![refused("second"), refused("first")];
+        assert!(emptied.write_to(&mut namespace, "1"));
+        assert!(!emptied.write_to(&mut namespace, "2"), "nothing is new");
+        assert_eq!(namespace["status"]["conditions"].as_array_mut().unwrap().remove(0)["type"], "example.com/Own");
+        let fine = [
+            "NamespaceDeletionDiscoveryFailure | False | ResourcesDiscovered | All resources successfully discovered | 1",
+            "NamespaceDeletionGroupVersionParsingFailure | False | ParsedGroupVersions | All legacy kube types \
+             successfully parsed | 1",
+        ];
+        assert_eq!(told(&namespace)[..2], fine);
+        assert_eq!(
+            told(&namespace)[2..],
+            [
+                "NamespaceDeletionContentFailure | True | ContentDeletionFailed | Failed to delete all resource types, \
+                 2 remaining: first, second | 1",
+                "NamespaceContentRemaining | True | SomeResourcesRemain | Some resources are remaining: configmaps. has \
+                 2 resource instances, deployments.apps has 1 resource instances, secrets. has 1 resource instances | 1",
+                "NamespaceFinalizersRemaining | True | SomeFinalizersRemain | Some content in the namespace has \
+                 finalizers remaining: a/b in 1 resource instances, x/y in 3 resource instances | 1",
+            ]
+        );
+        let mut later = Emptied::default();
+        later.add(kind("", "ConfigMap"), &left(&[&["x/y"]]));
+        later.undiscovered = Some(Status::bad_request("no answer"));
+        assert!(later.write_to(&mut namespace, "3"));
+        assert_eq!(
+            told(&namespace),
+            [
+                "NamespaceDeletionDiscoveryFailure | True | DiscoveryFailed | no answer | 3",
+                fine[1],
+                "NamespaceDeletionContentFailure | False | ContentDeleted | All content successfully deleted, may be \
+                 waiting on finalization | 3",
+                "NamespaceContentRemaining | True | SomeResourcesRemain | Some resources are remaining: configmaps. has \
+                 1 resource instances | 1",
+                "NamespaceFinalizersRemaining | True | SomeFinalizersRemain | Some content in the namespace has \
+                 finalizers remaining: x/y in 1 resource instances | 1",
+            ]
+        );
+    }
+}

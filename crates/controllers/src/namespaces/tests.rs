@@ -1,0 +1,186 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use portolan_machinery::{
+    custom::Definition,
+    kinds::{KindTable, Kinds, Surface},
+};
+use portolan_store::{
+    Committed, Durable, DynStore, EventStream, Hold, RangePage, Store, StoreError, Transaction, WatchScope,
+};
+use portolan_types::{ResourceVersion, Seams, Status};
+use serde_json::json;
+
+use super::*;
+
+/// A store that tells of no ConfigMaps, and kinds that nobody knows, for as long as it is told to fail.
+#[derive(Clone)]
+struct Failing {
+    inner: DynStore,
+    maps: Arc<AtomicBool>,
+    kinds: Arc<AtomicBool>,
+}
+
+impl Store for Failing {
+    fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
+        let is_maps =
+            matches!(&request.scope, RangeScope::Namespace(_, resource, _) if *resource.resource == *"configmaps");
+        match is_maps && self.maps.load(Ordering::Relaxed) {
+            true => Box::pin(async { Err(StoreError::Unknown) }),
+            false => self.inner.range(request),
+        }
+    }
+
+    fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
+        self.inner.commit(txn)
+    }
+
+    fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
+        self.inner.get(key)
+    }
+
+    fn watch(
+        &self,
+        scope: WatchScope,
+        after: Option<ResourceVersion>,
+    ) -> BoxFuture<'_, Result<Box<dyn EventStream>, StoreError>> {
+        self.inner.watch(scope, after)
+    }
+
+    fn current(&self) -> ResourceVersion {
+        self.inner.current()
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        self.inner.health()
+    }
+
+    fn oldest(&self) -> ResourceVersion {
+        self.inner.oldest()
+    }
+
+    fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.compact(upto)
+    }
+
+    fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>> {
+        self.inner.delete_cluster(cluster)
+    }
+
+    fn hold(&self) -> Hold {
+        self.inner.hold()
+    }
+
+    fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
+        self.inner.gone_clusters()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}
+
+impl Kinds for Failing {
+    fn of(&self, _: LogicalClusterId) -> BoxFuture<'_, Result<Arc<Surface>, Status>> {
+        let answer = match self.kinds.load(Ordering::Relaxed) {
+            true => Err(Status::internal("nobody knows")),
+            false => Ok(Surface::builtin()),
+        };
+        Box::pin(async { answer })
+    }
+
+    fn definitions(&self, _: LogicalClusterId) -> BoxFuture<'_, Result<Vec<Arc<Definition>>, Status>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn changing(&self, _: &ObjectKey) -> Box<dyn Send> {
+        Box::new(())
+    }
+}
+
+struct Stage {
+    failing: Failing,
+    plane: Arc<Plane>,
+    namespaces: Namespaces,
+    key: ObjectKey,
+    place: Place,
+}
+
+impl Stage {
+    /// A namespace that is being deleted, with a ConfigMap and a Secret in it.
+    async fn with(namespace: Value) -> Self {
+        let failing = Failing { inner: portolan_store::memory(), maps: Arc::default(), kinds: Arc::default() };
+        let plane = Plane::new(Arc::new(failing.clone()), KindTable::builtin(), Seams::system());
+        let plane = Arc::new(plane.with_kinds(Arc::new(failing.clone())));
+        let namespaces = Namespaces::new(plane.clone());
+        let create = async |object: Value| {
+            let gvk = GroupVersionKind::new("", "v1", object["kind"].as_str().unwrap());
+            let kind = plane.table().kind(&gvk).unwrap();
+            plane.create(kind, LogicalClusterId::ROOT, object).await.unwrap().unwrap().key
+        };
+        let key = create(namespace).await;
+        for kind in ["ConfigMap", "Secret"] {
+            create(json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": "shop"}})).await;
+        }
+        plane.delete(namespaces.kind, &key, &DeleteOptions::default()).await.unwrap();
+        let place = (LogicalClusterId::ROOT, "shop".parse().unwrap());
+        Self { failing, namespaces, key, place, plane }
+    }
+
+    async fn get(&self) -> Option<Value> {
+        self.plane.get(&self.key).await.unwrap().map(|found| found.object)
+    }
+
+    /// Reason and message of the conditions that are not as they should be.
+    async fn wrong(&self) -> Vec<String> {
+        let namespace = self.get().await.unwrap();
+        let all = namespace["status"]["conditions"].as_array().unwrap().iter();
+        let wrong = all.filter(|condition| condition["status"] == "True");
+        wrong.map(|condition| format!("{}: {}", condition["reason"], condition["message"]).replace('"', "")).collect()
+    }
+
+    async fn is_empty(&self, resource: &str) -> bool {
+        let resource = GroupResource::new("", resource);
+        let scope = RangeScope::Namespace(self.place.0, resource, self.place.1.clone());
+        self.failing.inner.range(RangeRequest::all(scope)).await.unwrap().objects.is_empty()
+    }
+}
+
+fn namespace(finalizers: &[&str]) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}, "spec": {"finalizers": finalizers}})
+}
+
+#[tokio::test]
+async fn what_cannot_be_deleted_is_told_and_keeps_nothing_else() {
+    let s = Stage::with(namespace(&[])).await;
+    s.failing.maps.store(true, Ordering::Relaxed);
+    assert!(s.namespaces.reconcile(&s.place).await.is_err(), "it is tried again");
+    let failed = "ContentDeletionFailed: Failed to delete all resource types, 1 remaining: ";
+    assert_eq!(s.wrong().await, [format!("{failed}{}", StoreError::Unknown)]);
+    assert_eq!((s.is_empty("configmaps").await, s.is_empty("secrets").await), (false, true));
+    s.failing.maps.store(false, Ordering::Relaxed);
+    s.failing.kinds.store(true, Ordering::Relaxed);
+    assert!(s.namespaces.reconcile(&s.place).await.is_err(), "something that nobody knows may be in it");
+    assert_eq!(s.wrong().await, [format!("DiscoveryFailed: {}", Status::internal("nobody knows"))]);
+    assert!(s.is_empty("configmaps").await, "what is known goes all the same");
+    s.failing.kinds.store(false, Ordering::Relaxed);
+    s.namespaces.reconcile(&s.place).await.unwrap();
+    assert_eq!(s.get().await, None);
+}
+
+#[tokio::test]
+async fn a_namespace_stays_for_the_finalizers_of_others() {
+    let s = Stage::with(namespace(&["z.example.com/own", "a.example.com/own"])).await;
+    for look in ["the first", "another"] {
+        s.namespaces.reconcile(&s.place).await.unwrap();
+        let left = s.get().await.unwrap();
+        assert_eq!(left["spec"]["finalizers"], json!(["a.example.com/own", "z.example.com/own"]), "{look}");
+    }
+    assert!(s.is_empty("configmaps").await && s.is_empty("secrets").await);
+    assert_eq!(s.wrong().await, [""; 0], "it says that all is well");
+    let finalize = |namespace: &mut Value| {
+        namespace["spec"] = json!({});
+        Step::Write(Some("finalize"))
+    };
+    s.plane.change(s.namespaces.kind, &s.key, finalize).await.unwrap();
+    assert_eq!(s.get().await, None);
+}
