@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portolan_machinery::{
     kinds::Kind,
-    rbac::{aggregated_rules, bootstrap},
+    rbac::{PolicyRule, cluster_rules, is_aggregated},
 };
 use portolan_store::{Event, RangeScope};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, object};
@@ -49,16 +49,13 @@ impl Controller for AggregatedRoles {
     fn reconcile<'a>(&'a self, cluster: &'a LogicalClusterId) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             let own = self.plane.list(RangeScope::Cluster(*cluster, self.kind.group_resource())).await?;
-            let shared = bootstrap().cluster_roles.iter();
-            let shared = shared.filter(|role| !own.iter().any(|o| *o.key.name == *object::name(role)));
-            let all: Vec<&Value> = own.iter().map(|found| &found.object).chain(shared).collect();
-            for found in &own {
-                let Some(rules) = aggregated_rules(&found.object, all.iter().copied()) else { continue };
-                let rules = serde_json::to_value(rules).expect("strings serialize");
-                let write = |role: &mut Value| match role.get("rules") == Some(&rules) {
+            let all = cluster_rules(own.iter().map(|found| &found.object));
+            for found in own.iter().filter(|found| is_aggregated(&found.object)) {
+                let Some(rules) = all.get(object::name(&found.object)) else { continue };
+                let write = |role: &mut Value| match PolicyRule::of(role) == *rules {
                     true => Step::Keep,
                     false => {
-                        role["rules"] = rules.clone();
+                        role["rules"] = serde_json::to_value(rules).expect("strings serialize");
                         Step::Write(None)
                     }
                 };

@@ -16,6 +16,7 @@ use portolan_machinery::{
     custom::{self, Definition},
     kinds::{Kind, KindTable, Kinds, Surface},
     lifecycle::{DeleteOptions, Propagation},
+    rbac,
 };
 use portolan_store::{Event, Expect, RangeRequest, RangeScope, StoreError, Transaction, WatchScope};
 use portolan_types::{
@@ -547,6 +548,31 @@ async fn claims_stay_until_no_pod_uses_them() {
     };
     f.plane.force(&pod, let_go).await.unwrap();
     f.until("it goes", &claim, |claim| claim.is_none()).await;
+}
+
+#[tokio::test]
+async fn an_own_copy_of_an_aggregated_role_keeps_the_rules_that_it_had_and_others_collect_them() {
+    let f = Fixture::start();
+    let shared = rbac::cluster_rules([]);
+    let rules = |role: &Value| rbac::PolicyRule::of(role);
+    for name in ["admin", "edit"] {
+        // As the API server stores it when somebody labels it.
+        let mut role = rbac::bootstrap().cluster_roles.iter().find(|role| object::name(role) == name).unwrap().clone();
+        object::metadata_mut(&mut role).remove("uid");
+        object::set_label(&mut role, "x", Some("y".into()));
+        role["rules"] = serde_json::to_value(&shared[name]).unwrap();
+        f.create(role).await;
+    }
+    let collects = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "zz-collects"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": [
+            {"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}}]}});
+    let collects = f.create(collects).await;
+    let has_all = |found: Option<&Value>| found.is_some_and(|role| rules(role) == shared["admin"]);
+    f.until("it has what admin has, over all levels", &collects, has_all).await;
+    for name in ["admin", "edit"] {
+        let key = ObjectKey { name: name.parse().unwrap(), ..collects.clone() };
+        assert_eq!(rules(&f.get(&key).await.unwrap()), shared[name], "{name}");
+    }
 }
 
 fn definition(plural: &str, kind: &str) -> Value {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use portolan_machinery::rbac::{Binding, Bindings, PolicyRule, Roles, Subject, User, aggregated_rules, bootstrap};
+use portolan_machinery::rbac::{Binding, Bindings, PolicyRule, Roles, Subject, User, bootstrap, cluster_rules};
 use portolan_types::object;
 use serde_json::Value;
 
@@ -71,7 +71,8 @@ impl ClusterRoles {
     }
 
     fn build(own: OwnObjects) -> Self {
-        let cluster_rules = rules_of(&merged(&bootstrap().cluster_roles, own.cluster_roles));
+        let cluster_rules = cluster_rules(&own.cluster_roles);
+        let cluster_rules = cluster_rules.into_iter().map(|(name, rules)| (name.to_owned(), rules)).collect();
         let members = Members::of(&own.cluster_role_bindings, &own.role_bindings);
         let cluster_bindings = merged(&bootstrap().cluster_role_bindings, own.cluster_role_bindings);
         let mut bindings: HashMap<String, Vec<Binding>> = HashMap::new();
@@ -126,34 +127,6 @@ impl Members {
             Subject::Group(name) => self.groups.insert(name),
         };
     }
-}
-
-/// Aggregation can go over several levels (admin ← edit ← view), so it is repeated until nothing is added.
-fn rules_of(roles: &ByName) -> HashMap<String, Vec<PolicyRule>> {
-    let mut current: BTreeMap<String, Value> =
-        roles.iter().map(|(name, role)| (name.clone(), Value::clone(role))).collect();
-    let aggregated: Vec<String> = current
-        .iter()
-        .filter(|(_, role)| role.get("aggregationRule").is_some())
-        .map(|(name, _)| name.clone())
-        .collect();
-    for _ in 0..4 {
-        let mut changed = false;
-        for name in &aggregated {
-            let Some(rules) = aggregated_rules(&current[name], current.values()) else { continue };
-            let rules = serde_json::to_value(rules).expect("strings serialize");
-            if current[name].get("rules") != Some(&rules) {
-                changed = true;
-                if let Some(role) = current.get_mut(name).and_then(Value::as_object_mut) {
-                    role.insert("rules".into(), rules);
-                }
-            }
-        }
-        if !changed {
-            break;
-        }
-    }
-    current.into_iter().map(|(name, role)| (name, PolicyRule::of(&role))).collect()
 }
 
 impl Roles for ClusterRoles {

@@ -1,15 +1,17 @@
 //! Role-based access control over role and binding objects: what they allow, what granting them needs, and the roles that
 //! every logical cluster has from the start. Who reads the objects from where is the caller's part.
 
+mod aggregation;
 mod bindings;
 mod bootstrap;
 mod evaluate;
 mod rules;
 
+pub use aggregation::{cluster_rules, is_aggregated};
 pub use bindings::{Binding, Bindings, Subject};
 pub use bootstrap::{Bootstrap, bootstrap};
 pub use evaluate::{Roles, Verdict, authorize, rules_for, uncovered};
-pub use rules::{Action, PolicyRule, aggregated_rules};
+pub use rules::{Action, PolicyRule};
 
 /// Who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,5 @@
 //! One rule of a role, and what it allows.
 
-use std::collections::HashSet;
-
-use portolan_types::{LabelSelector, labels::LabelSelectorSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -137,29 +134,6 @@ impl PolicyRule {
 
 fn pairs<'a>(left: &'a [String], right: &'a [String]) -> impl Iterator<Item = (&'a String, &'a String)> {
     left.iter().flat_map(move |l| right.iter().map(move |r| (l, r)))
-}
-
-/// The rules of an aggregated ClusterRole: those of all `roles` that any of its selectors matches, without repeats.
-/// `None` when the role is not aggregated.
-pub fn aggregated_rules<'a>(role: &Value, roles: impl Iterator<Item = &'a Value>) -> Option<Vec<PolicyRule>> {
-    let selectors = role.get("aggregationRule")?.get("clusterRoleSelectors")?.as_array()?;
-    let selectors: Vec<LabelSelector> = selectors
-        .iter()
-        .filter_map(|selector| LabelSelectorSpec::deserialize(selector).ok())
-        .filter_map(|spec| LabelSelector::try_from(&spec).ok())
-        .collect();
-    let own_name = portolan_types::object::name(role);
-    let (mut rules, mut seen) = (Vec::new(), HashSet::new());
-    for other in roles.filter(|other| portolan_types::object::name(other) != own_name) {
-        if selectors.iter().any(|s| s.matches(|key| portolan_types::object::label(other, key))) {
-            PolicyRule::of(other).into_iter().for_each(|rule| {
-                if seen.insert(rule.clone()) {
-                    rules.push(rule);
-                }
-            });
-        }
-    }
-    Some(rules)
 }
 
 #[cfg(test)]
