@@ -90,9 +90,9 @@ impl Definitions {
 
     /// Deletes the instances, then lets the definition go. While it stays because of them, how soon they are looked at again.
     async fn end(&self, key: &ObjectKey, definition: &Definition) -> Result<Option<Duration>, PlaneError> {
-        let (instances, again) = match &definition.table {
-            Some(_) => self.delete_instances(key.cluster, &definition.resource).await?,
-            None => (Instances::NeverServed, None),
+        let (instances, again) = match definition.is_established {
+            true => self.delete_instances(key, definition).await?,
+            false => (Instances::NeverServed, None),
         };
         let now = self.plane.seams().now_text();
         let write_down = |crd: &mut Value| {
@@ -107,17 +107,32 @@ impl Definitions {
         Ok(again)
     }
 
+    /// The kind that instances are deleted as. Where the definition does not compile any more, as that of an older Portolan may
+    /// not, its names have to do.
+    async fn kind_of_instances(
+        &self,
+        key: &ObjectKey,
+        definition: &Definition,
+    ) -> Result<Option<Arc<Kind>>, PlaneError> {
+        if definition.table.is_some() {
+            return self.plane.kind_of(key.cluster, &definition.resource).await;
+        }
+        let Some(found) = self.plane.get(key).await? else { return Ok(None) };
+        let table = custom::compile_names(&found.object).map_err(portolan_types::Status::internal)?;
+        Ok(table.stored(&definition.resource).cloned())
+    }
+
     /// Deletes a share of the instances, a slice of them in memory at a time, and tells how soon to go on.
     async fn delete_instances(
         &self,
-        cluster: LogicalClusterId,
-        resource: &GroupResource,
+        key: &ObjectKey,
+        definition: &Definition,
     ) -> Result<(Instances, Option<Duration>), PlaneError> {
-        let Some(kind) = self.plane.kind_of(cluster, resource).await? else {
+        let Some(kind) = self.kind_of_instances(key, definition).await? else {
             return Ok((Instances::Left, Some(RECHECK)));
         };
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-        let mut request = RangeRequest::slices(RangeScope::Cluster(cluster, resource.clone()));
+        let mut request = RangeRequest::slices(RangeScope::Cluster(key.cluster, definition.resource.clone()));
         let (mut deleted, mut held) = (0, false);
         loop {
             let page = self.plane.store().range(request.clone()).await?;

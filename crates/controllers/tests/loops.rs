@@ -704,6 +704,37 @@ async fn custom_resources_are_collected_with_their_owners_namespaces_and_definit
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_definition_that_does_not_compile_any_more_harms_no_other_and_takes_its_instances_along() {
+    let f = Fixture::start();
+    let is_established =
+        |found: Option<&Value>| found.is_some_and(|crd| condition(crd, "Established")["status"] == "True");
+    let widgets = f.create(definition("widgets", "Widget")).await;
+    f.until("it is established", &widgets, is_established).await;
+    f.create(namespace("shop")).await;
+    let instance = f.create(widget("a", None)).await;
+    // As an older server may have stored it.
+    let break_it = |crd: &mut Value| {
+        let versions = crd["spec"]["versions"].as_array_mut().unwrap();
+        versions.push(versions[0].clone());
+        versions[1]["storage"] = json!(false);
+        true
+    };
+    f.plane.force(&widgets, break_it).await.unwrap();
+    assert!(f.plane.kind_of(CLUSTER, &instance.resource).await.unwrap().is_none(), "it is not served");
+    let mut gadgets = definition("gadgets", "Gadget");
+    gadgets["spec"]["names"]["shortNames"] = json!(["g"]);
+    let gadgets = f.create(gadgets).await;
+    f.until("another of its group is established", &gadgets, is_established).await;
+    let mut gadget = widget("b", None);
+    gadget["kind"] = "Gadget".into();
+    let gadget = f.create(gadget).await;
+    f.delete(&widgets, Propagation::Background).await;
+    f.until("it goes", &widgets, |found| found.is_none()).await;
+    assert_eq!(f.get(&instance).await, None, "after its instances");
+    assert!(f.get(&gadget).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_definition_takes_along_more_instances_than_one_look_deletes() {
     const INSTANCES: usize = 2_500;
     let f = Fixture::start();

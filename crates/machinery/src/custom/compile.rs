@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portolan_types::{GroupVersion, GroupVersionKind, GroupVersionResource, object};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -78,6 +78,24 @@ pub fn compile(crd: &Value) -> Result<KindTable, CompileError> {
         compiler.version(version, content)?;
     }
     Ok(compiler.builder.finish().of_definition(Conversion::of(crd)))
+}
+
+/// The kind that instances of a definition are stored as, by its names alone: enough to delete them, also when the definition
+/// does not compile any more.
+///
+/// # Errors
+/// For names that no kind can have.
+pub fn compile_names(crd: &Value) -> Result<KindTable, CompileError> {
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let storage = versions.iter().find(|own| own.get("storage") == Some(&Value::Bool(true))).or(versions.first());
+    let name = storage.and_then(|own| own.get("name"));
+    let part = |pointer: &str| crd.pointer(pointer).unwrap_or(&Value::Null);
+    let version = json!({"name": name, "served": true, "storage": true});
+    compile(&json!({
+        "metadata": crd.get("metadata"),
+        "spec": {"group": part("/spec/group"), "scope": part("/spec/scope"), "versions": [version]},
+        "status": {"acceptedNames": part("/status/acceptedNames")},
+    }))
 }
 
 struct Compiler {

@@ -23,7 +23,7 @@ mod values;
 
 pub(crate) use approval::{APPROVAL, approval, approval_in_any_group};
 pub use columns::Columns;
-pub use compile::{CompileError, Fingerprint, compile, fingerprint};
+pub use compile::{CompileError, Fingerprint, compile, compile_names, fingerprint};
 pub use content::Content;
 pub(crate) use content::check;
 pub use conversion::{Conversion, ConversionWebhook, Review};
