@@ -161,14 +161,16 @@ fn sibling(key: &ObjectKey, resource: &str, name: &str) -> ObjectKey {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_namespace_gets_its_account_and_the_root_certificate_and_takes_its_content_along() {
     let f = Fixture::start();
     let shop = f.create(namespace("shop")).await;
+    let created = Instant::now();
     let account = sibling(&shop, "serviceaccounts", "default");
     let ca = sibling(&shop, "configmaps", "kube-root-ca.crt");
     f.until("the account", &account, |found| found.is_some()).await;
     f.until("the certificate", &ca, |found| found.is_some_and(|o| o["data"]["ca.crt"] == "a certificate")).await;
+    assert!(created.elapsed() < Duration::from_secs(1), "pods may be made in it");
     let map = f.create(config_map("content", None)).await;
     f.delete(&shop, Propagation::Background).await;
     f.until("the namespace is gone", &shop, |found| found.is_none()).await;

@@ -435,6 +435,29 @@ async fn a_policy_that_names_what_is_not_there_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_policy_counts_to_none_runs_nowhere_and_says_so() {
+    let world = World::new(&["east", "west"]).await;
+    let [running, later] = ["running", "later"].map(|name| shop(&format!("deployments.apps/shop/{name}")));
+    world.deployment("running", json!({"containers": []})).await;
+    world.placed(&running, "east").await;
+    let spec = json!({"resources": [{"apiGroup": "apps", "kinds": ["Deployment"]}], "count": 0});
+    world.policy(SHOP, "none", spec).await;
+    world.placed(&running, "east-").await;
+    world.confirm_gone(&running).await;
+    world.deployment("later", json!({"containers": []})).await;
+    for workload in [running, later] {
+        let is_stopped =
+            |placement: Option<&Value>| placement.is_some_and(|placement| condition(placement).0 == "Stopped");
+        world.until("it is told", &placement_of(&workload), is_stopped).await;
+        world.settle().await;
+        let placement = world.placement(&workload).await.unwrap();
+        assert_eq!(condition(&placement).1, "kept from running by policy none");
+        assert_eq!(placement["status"]["conditions"][0]["status"], "False");
+        assert_eq!(words(world.get(&workload).await.as_ref()), "", "it has no copy, and gets none");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn policies_of_ancestors_hold_below_and_count_whom_they_decide() {
     let world = World::new(&["east", "north", "west"]).await;
     let web = shop("deployments.apps/shop/web");
