@@ -7,6 +7,7 @@ pub mod addresses;
 pub mod annotations;
 pub mod duration;
 pub mod failpoint;
+pub mod fingerprint;
 pub mod group;
 pub mod key;
 pub mod labels;
@@ -24,6 +25,7 @@ pub mod upstream;
 pub mod version;
 pub mod work;
 
+pub use fingerprint::fingerprint;
 pub use group::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use key::{ObjectKey, Scope};
 pub use labels::LabelSelector;

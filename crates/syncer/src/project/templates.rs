@@ -1,10 +1,9 @@
 //! Pod templates as they are written upstream, from what physical clusters keep of them.
 
-use portolan_types::{annotations, object};
+use portolan_types::{annotations, fingerprint, object};
 use serde_json::{Value, json};
 
 use super::TEMPLATE_HASH;
-use crate::transform::fingerprint;
 
 /// Characters of the hash in names and labels.
 const SHORT: usize = 10;

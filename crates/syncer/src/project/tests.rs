@@ -27,7 +27,7 @@ fn below(template: &Value, handed_on: bool, replicas: i64) -> Value {
     let mut set = json!({"metadata": {"name": "web-7c9f", "namespace": "default-x", "uid": "down-rs",
         "annotations": {"deployment.kubernetes.io/revision": "2"}}, "spec": {"replicas": replicas, "template": template_below}});
     if handed_on {
-        object::set_annotation(&mut set, annotations::DOWN_TEMPLATE, Some(transform::fingerprint(template)));
+        object::set_annotation(&mut set, annotations::DOWN_TEMPLATE, Some(portolan_types::fingerprint(template)));
     }
     set
 }

@@ -2,14 +2,14 @@
 
 mod compat;
 mod fields;
-mod fingerprint;
 mod metadata;
 mod overrides;
 mod pods;
+mod volatile;
 mod yields;
 
 use portolan_types::{
-    Uid, annotations, object,
+    Uid, annotations, fingerprint, object,
     placement::{CopyIdentity, PlacedCopy, PlacementRecord},
     upstream::UpstreamObject,
 };
@@ -18,9 +18,9 @@ use serde_json::{Map, Value};
 pub use compat::Lacking;
 pub(crate) use compat::may_lack_fields;
 pub(crate) use fields::covers;
-pub(crate) use fingerprint::{fingerprint, without_volatile};
 pub(crate) use metadata::{GENERATED_JOB_LABELS, is_ours as is_our_key};
 pub(crate) use pods::is_token_volume;
+pub(crate) use volatile::without_volatile;
 
 use crate::rules::Refusal;
 

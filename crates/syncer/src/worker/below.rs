@@ -1,7 +1,7 @@
 //! Shows above what the physical cluster makes from copies, and hands down deletes of it.
 
 use portolan_types::{
-    GroupResource, NamespaceName, ObjectKey, annotations, object,
+    GroupResource, NamespaceName, ObjectKey, annotations, fingerprint, object,
     placement::Source,
     upstream::{Projection, UpstreamObject},
     work::Outcome,
@@ -13,7 +13,6 @@ use crate::{
     naming::NamespaceIdentity,
     plan::{self, Deletion, Proof},
     project::{self, Origin, Owner},
-    transform::fingerprint,
 };
 
 /// Who made a downstream object, as far as it is known above.

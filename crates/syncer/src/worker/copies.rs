@@ -3,7 +3,7 @@
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use portolan_types::{
-    GroupResource, ObjectKey, annotations, object,
+    GroupResource, ObjectKey, annotations, fingerprint, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
     upstream::UpstreamObject,
     work::Outcome,
@@ -21,7 +21,7 @@ use crate::{
     naming,
     plan::{self, Above, Decision, Seen, Target},
     rules::{Refusal, SyncRules},
-    transform::{Lacking, fingerprint, without_volatile},
+    transform::{Lacking, without_volatile},
 };
 
 /// How often one pass may read the copy again after it turned out to have changed.

@@ -1,6 +1,7 @@
 //! What upstream is told of a copy.
 
 use portolan_types::{
+    fingerprint,
     labels::is_subdomain,
     object,
     placement::{CopyIdentity, PlacementRecord},
@@ -9,7 +10,7 @@ use portolan_types::{
 use serde_json::{Value, json};
 
 use super::{SyncError, Worker, copies::View};
-use crate::{rules::Refusal, status, transform::fingerprint};
+use crate::{rules::Refusal, status};
 
 impl Worker {
     /// Tells what the physical cluster shows of a copy.

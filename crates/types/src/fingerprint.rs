@@ -4,7 +4,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// 80 bits of a hash of `value` in 20 hexadecimal digits; equal for equal trees, whatever the order of their keys.
-pub(crate) fn fingerprint(value: &Value) -> String {
+pub fn fingerprint(value: &Value) -> String {
     let mut hasher = Sha256::new();
     feed(&mut hasher, value);
     hasher.finalize()[..10].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -44,14 +44,21 @@ fn text(hasher: &mut Sha256, content: &str) {
     hasher.update(content.as_bytes());
 }
 
-/// A downstream object without what changes there by itself: status, resourceVersion, generation and field ownership.
-pub(crate) fn without_volatile(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(map) = object.as_object_mut() {
-        map.remove("status");
-        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-            ["resourceVersion", "managedFields", "generation"].iter().for_each(|key| drop(metadata.remove(*key)));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_tree_says_counts() {
+        let read = |text: &str| fingerprint(&serde_json::from_str(text).unwrap());
+        assert_eq!(read(r#"{"a":1,"b":[true,null]}"#), read(r#"{"b":[true,null],"a":1}"#), "the order of keys");
+        for (case, one, other) in [
+            ("the order of items", r#"[1,2]"#, r#"[2,1]"#),
+            ("what a text looks like", r#"["1"]"#, r#"[1]"#),
+            ("where a list ends", r#"[["a"],"b"]"#, r#"[["a","b"]]"#),
+            ("a key without a value", r#"{"a":null}"#, r#"{}"#),
+        ] {
+            assert_ne!(read(one), read(other), "{case}");
         }
     }
-    object
 }
