@@ -77,13 +77,17 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// No pod of a logical cluster can be reached from here: Services lead nowhere.
+/// No pod of a logical cluster can be reached from here: Services lead nowhere. Why not through the API server of a physical
+/// cluster is told in `docs/decisions/0004-services-of-webhooks.md`.
 async fn unreachable(api: &ApiServer, cluster: LogicalClusterId, namespace: &str, name: &str) -> String {
     let missing = format!("service {name:?} not found");
     let (Ok(namespace), Ok(service)) = (namespace.parse(), name.parse()) else { return missing };
     let key = ObjectKey::namespaced(cluster, GroupResource::new("", "services"), namespace, service);
     match api.store.get(&key).await {
-        Ok(Some(_)) => format!("no endpoints available for service {name:?}"),
+        Ok(Some(_)) => format!(
+            "service {name:?} cannot be reached: the API server of a logical cluster calls no pods; say in clientConfig.url where \
+             the webhook is, instead of clientConfig.service"
+        ),
         Ok(None) => missing,
         Err(error) => status_for(&error).message().to_owned(),
     }

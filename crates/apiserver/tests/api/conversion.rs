@@ -283,6 +283,8 @@ async fn a_webhook_that_fails_harms_only_what_it_would_have_to_convert() {
     let admin = plane.admin();
     define(&admin, definition(server.client("/convert"))).await;
     admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    let there = json!({"metadata": {"name": "there"}, "spec": {"selector": {"app": "hook"}, "ports": [{"port": 443}]}});
+    admin.post("/api/v1/namespaces/default/services", there).await.expect(201);
     let at = |url: &str| json!({"url": url, "caBundle": server.client("/")["caBundle"]});
     for (client, says) in [
         (
@@ -306,6 +308,10 @@ async fn a_webhook_that_fails_harms_only_what_it_would_have_to_convert() {
             r#"failed: Post "https://127.0.0.1:1/x?timeout=30s": dial tcp 127.0.0.1:1: connect: "#,
         ),
         (at("https://169.254.169.254/x"), "failed: Post "),
+        (
+            json!({"url": null, "service": {"namespace": "default", "name": "there", "path": "/x"}}),
+            r#"failed: Post "https://there.default.svc:443/x?timeout=30s": service "there" cannot be reached: the API server of a logical cluster calls no pods; say in clientConfig.url where the webhook is"#,
+        ),
     ] {
         fails(&admin, client, says).await;
     }

@@ -72,7 +72,9 @@ async fn a_webhook_that_fails_refuses_or_is_ignored_as_its_policy_says() {
     let (plane, server) = (plane().await, WebhookServer::start(failing).await);
     let admin = plane.admin();
     let at = |url: &str| json!({"url": url, "caBundle": server.client("/")["caBundle"]});
-    let service = json!({"service": {"namespace": "default", "name": "hook", "path": "/x"}, "caBundle": server.client("/")["caBundle"]});
+    let service = |name: &str| json!({"service": {"namespace": "default", "name": name, "path": "/x"}, "caBundle": server.client("/")["caBundle"]});
+    let there = json!({"metadata": {"name": "there"}, "spec": {"selector": {"app": "hook"}, "ports": [{"port": 443}]}});
+    admin.post("/api/v1/namespaces/default/services", there).await.expect(201);
     let mut stranger = server.client("/allow");
     stranger["caBundle"] = WebhookServer::start(failing).await.client("/")["caBundle"].clone();
     for (case, client, says) in [
@@ -100,7 +102,16 @@ async fn a_webhook_that_fails_refuses_or_is_ignored_as_its_policy_says() {
         ),
         ("a metadata service", at("https://169.254.169.254/x"), "169.254.169.254 is a link-local address"),
         ("a stranger", stranger, "tls: failed to verify certificate: x509: certificate signed by unknown authority"),
-        ("a service", service, r#"Post "https://hook.default.svc:443/x?timeout=1s": service "hook" not found"#),
+        (
+            "a service that is not there",
+            service("hook"),
+            r#"Post "https://hook.default.svc:443/x?timeout=1s": service "hook" not found"#,
+        ),
+        (
+            "a service",
+            service("there"),
+            r#"Post "https://there.default.svc:443/x?timeout=1s": service "there" cannot be reached: the API server of a logical cluster calls no pods; say in clientConfig.url where the webhook is, instead of clientConfig.service"#,
+        ),
     ] {
         for (policy, code) in [("Fail", 500), ("Ignore", 201)] {
             let name = policy.to_lowercase();
