@@ -3,7 +3,7 @@
 //! the template is placed; the pods that physical clusters make of it are not counted again.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -31,9 +31,8 @@ const AFTER_CHANGE: Duration = Duration::from_millis(500);
 const AFTER_CREATION: Duration = Duration::from_secs(2);
 /// Core resources whose objects use more or less as they change; all others are counted while they are there.
 const CHANGING: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
-/// For what nobody tells: pods that should have been gone, kinds whose events do not come here.
+/// For what nobody tells: pods that should have been gone.
 const RESYNC: Duration = Duration::from_secs(300);
-const RESYNC_UNTOLD: Duration = Duration::from_secs(10);
 
 type Namespace = (LogicalClusterId, NamespaceName);
 
@@ -43,8 +42,8 @@ pub struct Quotas {
     kind: &'static Kind,
     /// Of all namespaced kinds, as they are stored.
     counted: BTreeSet<GroupResource>,
-    /// Namespaces that have quotas: events elsewhere are no matter.
-    guarded: Mutex<HashSet<Namespace>>,
+    /// Namespaces that have quotas, with the custom resources that these name: events about anything else are no matter.
+    guarded: Mutex<HashMap<Namespace, BTreeSet<GroupResource>>>,
 }
 
 impl Quotas {
@@ -57,15 +56,15 @@ impl Quotas {
         Self { plane, kind, counted, guarded: Mutex::default() }
     }
 
-    fn guarded(&self) -> std::sync::MutexGuard<'_, HashSet<Namespace>> {
+    fn guarded(&self) -> std::sync::MutexGuard<'_, HashMap<Namespace, BTreeSet<GroupResource>>> {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kinds that quotas name: those of the table, and custom ones by their group.
-    fn resources(&self, quotas: &[Found]) -> BTreeSet<GroupResource> {
+    /// The custom resources that quotas name.
+    fn custom(&self, quotas: &[Found]) -> BTreeSet<GroupResource> {
         let names = quotas.iter().filter_map(|quota| quota.object.pointer("/spec/hard")?.as_object()).flatten();
         let custom = names.filter_map(|(name, _)| custom(name));
-        self.counted.iter().cloned().chain(custom).collect()
+        custom.filter(|resource| !self.counted.contains(resource)).collect()
     }
 
     /// Whether an update can make a difference. A quota is written with everything that is charged to it, which does not.
@@ -192,16 +191,22 @@ impl Controller for Quotas {
         self.counted.iter().cloned().collect()
     }
 
+    fn follows_defined(&self) -> bool {
+        true
+    }
+
     fn keys(&self, event: &Event) -> Vec<Self::Key> {
         let Some(namespace) = event.key.namespace() else { return Vec::new() };
         let key = (event.key.cluster, namespace.clone());
         let mut guarded = self.guarded();
         let is_quota = event.key.resource == self.kind.group_resource();
         if is_quota && event.change != Change::Deleted {
-            guarded.insert(key.clone());
+            guarded.entry(key.clone()).or_default();
         }
+        let resource = &event.key.resource;
+        let is_named = |custom: &BTreeSet<GroupResource>| self.counted.contains(resource) || custom.contains(resource);
         let counts = event.change != Change::Updated || self.matters(event);
-        if counts && guarded.contains(&key) { vec![key] } else { Vec::new() }
+        if counts && guarded.get(&key).is_some_and(is_named) { vec![key] } else { Vec::new() }
     }
 
     fn linger(&self, event: &Event, _: &Self::Key) -> Duration {
@@ -224,32 +229,24 @@ impl Controller for Quotas {
                 self.guarded().remove(namespace);
                 return Ok(Outcome::Done);
             }
-            self.guarded().insert(namespace.clone());
+            let custom = self.custom(&quotas);
+            // Before anything is counted, so that what is made meanwhile comes again.
+            self.guarded().insert(namespace.clone(), custom.clone());
             let now = self.plane.seams().clock.now();
             let known = |name: &str| is_known(&self.counted, name);
             let mut tallies: Vec<Tally<'_>> =
                 quotas.iter().map(|quota| Tally::new(&quota.object, known, now)).collect();
-            for resource in self.resources(&quotas) {
-                self.count(namespace, &resource, &mut tallies).await?;
+            for resource in self.counted.iter().chain(&custom) {
+                self.count(namespace, resource, &mut tallies).await?;
             }
             self.count_placed(namespace, &mut tallies).await?;
-            let untold = quotas.iter().any(|quota| names_custom(&quota.object));
             let mut all_written = true;
             for (quota, tally) in quotas.iter().zip(tallies) {
                 all_written &= self.write(quota, list(&tally.used())).await?;
             }
-            Ok(Outcome::CheckAgainIn(match (all_written, untold) {
-                (false, _) => AFTER_DELETION,
-                (true, true) => RESYNC_UNTOLD,
-                (true, false) => RESYNC,
-            }))
+            Ok(Outcome::CheckAgainIn(if all_written { RESYNC } else { AFTER_DELETION }))
         })
     }
-}
-
-fn names_custom(quota: &Value) -> bool {
-    let hard = quota.pointer("/spec/hard").and_then(Value::as_object).into_iter().flatten();
-    hard.into_iter().any(|(name, _)| custom(name).is_some_and(|resource| !resource.group.ends_with(".k8s.io")))
 }
 
 /// Whether anything can use what a quota names: a count of no kind stays untold.

@@ -485,6 +485,32 @@ async fn quotas_follow_what_becomes_of_objects() {
 }
 
 #[tokio::test]
+async fn quotas_follow_what_becomes_of_custom_objects() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let crd = f.create(definition("widgets", "Widget")).await;
+    f.until("it is established", &crd, |crd| condition(crd.unwrap(), "Established")["status"] == "True").await;
+    let first = f.create(widget("first", None)).await;
+    let quota = |hard: Value| {
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"},
+            "spec": {"hard": hard}})
+    };
+    let used = |amount: &str| {
+        let wanted = json!({"count/widgets.example.dev": amount});
+        move |quota: Option<&Value>| quota.is_some_and(|quota| quota["status"]["used"] == wanted)
+    };
+    let quota = f.create(quota(json!({"count/widgets.example.dev": "9"}))).await;
+    f.until("what is there counts", &quota, used("1")).await;
+    let second = f.create(widget("second", None)).await;
+    f.until("what is made counts", &quota, used("2")).await;
+    f.delete(&first, Propagation::Background).await;
+    f.until("what is gone does not", &quota, used("1")).await;
+    f.delete(&crd, Propagation::Background).await;
+    f.until("nor what goes with its definition", &quota, used("0")).await;
+    assert_eq!(f.get(&second).await, None);
+}
+
+#[tokio::test]
 async fn what_is_placed_counts_by_its_template_and_not_by_its_pods() {
     let f = Fixture::start();
     f.create(namespace("shop")).await;
