@@ -24,7 +24,7 @@ pub mod workspaces;
 
 use std::sync::Arc;
 
-pub use plane::{Plane, PlaneError};
+pub use plane::{Found, Plane, PlaneError};
 pub use runtime::{Controller, LoopMetrics, Loops, Outcome};
 
 /// The loops that every API server needs; that of workspaces needs their directory and is added apart.

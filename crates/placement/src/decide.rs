@@ -85,6 +85,16 @@ pub struct Refusal {
     pub message: String,
 }
 
+impl Refusal {
+    /// Whether two sentences differ in no more than how much of a quota was in use at that moment.
+    pub fn says_the_same(one: &str, other: &str) -> bool {
+        fn head(text: &str) -> &str {
+            text.split_once(", used: ").map_or(text, |(head, _)| head)
+        }
+        head(one) == head(other)
+    }
+}
+
 /// Where an object should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {

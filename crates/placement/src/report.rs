@@ -52,16 +52,28 @@ pub struct Admitted {
     pub generation: Option<i64>,
     /// What its pods are charged.
     pub pods: Option<ChargedPods>,
+    /// [`crate::template_fingerprint`] of it.
+    pub template: Option<String>,
 }
 
 impl Admitted {
     /// As a `Placement` of the object with this uid says.
     pub fn of(placement: Option<&Value>, uid: &str) -> Self {
-        let own = placement.filter(|p| p.pointer("/spec/object/uid").and_then(Value::as_str) == Some(uid));
+        let own = placement.filter(|placement| is_about(placement, uid));
         let status = own.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
         let status: PlacementStatus = serde_json::from_value(status).unwrap_or_default();
-        Self { generation: status.admitted_generation, pods: status.pods }
+        Self { generation: status.admitted_generation, pods: status.pods, template: status.admitted_template }
     }
+}
+
+fn is_about(placement: &Value, uid: &str) -> bool {
+    placement.pointer("/spec/object/uid").and_then(Value::as_str) == Some(uid)
+}
+
+/// Whether a `Placement` of the object with this uid says that its pods are not let in.
+pub fn is_refused(placement: Option<&Value>, uid: &str) -> bool {
+    let reason = placement.filter(|placement| is_about(placement, uid)).and_then(placed_condition);
+    reason.is_some_and(|(reason, _)| matches!(reason, "AdmissionRefused" | "QuotaExceeded"))
 }
 
 /// Reason and message of the condition `Placed` of a `Placement`.
@@ -73,7 +85,7 @@ pub fn placed_condition(placement: &Value) -> Option<(&str, &str)> {
 
 /// The `Placement` after a step. `current` is the one that is there; one about an object of another uid starts anew.
 pub fn placement_object(current: Option<&Value>, about: &About, report: &Report) -> Value {
-    let current = current.filter(|p| p.pointer("/spec/object/uid").and_then(Value::as_str) == Some(&about.object.uid));
+    let current = current.filter(|placement| is_about(placement, &about.object.uid));
     let before = current.and_then(|p| p.get("status")).cloned().unwrap_or_default();
     let before: PlacementStatus = serde_json::from_value(before).unwrap_or_default();
     let status = status_after(&before, about, report);
@@ -120,6 +132,7 @@ fn status_after(before: &PlacementStatus, about: &About, report: &Report) -> Pla
         transitions: transitions(before, about, report),
         admitted_generation: report.admitted.generation,
         pods: report.admitted.pods.clone(),
+        admitted_template: report.admitted.template.clone(),
     }
 }
 

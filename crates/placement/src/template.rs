@@ -1,7 +1,7 @@
 //! The pod that an object's template would make, and how many of them there are to be.
 
 use portolan_types::{
-    GroupKind, object,
+    GroupKind, fingerprint, object,
     placement::{Phase, PlacementRecord},
 };
 use serde_json::{Value, json};
@@ -22,16 +22,7 @@ impl WouldBePod {
     ///
     /// Of several pods of a StatefulSet it is the first. A Deployment stands for its ReplicaSets, a CronJob for its Jobs.
     pub fn of(kind: &GroupKind, owner: &Value) -> Option<Self> {
-        let (template, by) = match (&*kind.group, &*kind.kind) {
-            ("apps", "Deployment" | "ReplicaSet") => ("/spec/template", "replicaset-controller"),
-            ("apps", "StatefulSet") => ("/spec/template", "statefulset-controller"),
-            ("apps", "DaemonSet") => ("/spec/template", "daemon-set-controller"),
-            ("batch", "Job") => ("/spec/template", "job-controller"),
-            ("batch", "CronJob") => ("/spec/jobTemplate/spec/template", "job-controller"),
-            ("", "ReplicationController") => ("/spec/template", "replication-controller"),
-            _ => return None,
-        };
-        let template = owner.pointer(template)?;
+        let (template, by) = template_of(kind, owner)?;
         let name = object::name(owner);
         let mut metadata = json!({
             "namespace": object::namespace(owner),
@@ -54,6 +45,25 @@ impl WouldBePod {
         }
         Some(Self { pod, by })
     }
+}
+
+/// Tells the template of an object that [`WouldBePod`] knows from others that it has had.
+pub fn template_fingerprint(kind: &GroupKind, owner: &Value) -> Option<String> {
+    template_of(kind, owner).map(|(template, _)| fingerprint(template))
+}
+
+/// The template, and the account of the controller.
+fn template_of<'a>(kind: &GroupKind, owner: &'a Value) -> Option<(&'a Value, &'static str)> {
+    let (template, by) = match (&*kind.group, &*kind.kind) {
+        ("apps", "Deployment" | "ReplicaSet") => ("/spec/template", "replicaset-controller"),
+        ("apps", "StatefulSet") => ("/spec/template", "statefulset-controller"),
+        ("apps", "DaemonSet") => ("/spec/template", "daemon-set-controller"),
+        ("batch", "Job") => ("/spec/template", "job-controller"),
+        ("batch", "CronJob") => ("/spec/jobTemplate/spec/template", "job-controller"),
+        ("", "ReplicationController") => ("/spec/template", "replication-controller"),
+        _ => return None,
+    };
+    Some((owner.pointer(template)?, by))
 }
 
 /// Whether pods of objects of a resource are made of a template, by controllers below.

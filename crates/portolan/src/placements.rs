@@ -9,7 +9,7 @@ use portolan_apiserver::{
     ApiServer, LogicalCluster, User,
     hooks::{Hooks, Reviews, WriteAdvisor},
 };
-use portolan_controllers::{Plane, PlaneError};
+use portolan_controllers::{Found, Plane, PlaneError};
 use portolan_machinery::kinds::{Kind, KindTable};
 use portolan_scheduler::{ClusterTree, KindCatalog, Parts, Scheduler};
 use portolan_store::{DynStore, Expect, Roles, Write};
@@ -158,18 +158,21 @@ impl KindCatalog for Kinds {
     }
 }
 
+/// The `Placement` of an object.
+pub(crate) async fn of(plane: &Plane, placed: &ObjectKey) -> Result<Option<Found>, PlaneError> {
+    let name = placement_name(&placed.resource, &placed.name).parse();
+    let name = name.map_err(|error: portolan_types::InvalidName| Status::internal(error))?;
+    plane.get(&ObjectKey { resource: GroupResource::new(GROUP, "placements"), name, ..placed.clone() }).await
+}
+
 /// The write that brings the `Placement` of an object up to what its copies report; `None` when it says so already.
-pub(crate) async fn with_states(
-    plane: &Plane,
+pub(crate) fn with_states(
+    found: Found,
     of: &ObjectKey,
     placed: &Value,
     states: &[CopyStatus],
 ) -> Result<Option<Write>, PlaneError> {
-    let name = placement_name(&of.resource, &of.name).parse();
-    let name = name.map_err(|error: portolan_types::InvalidName| Status::internal(error))?;
-    let key = ObjectKey { resource: GroupResource::new(GROUP, "placements"), name, ..of.clone() };
-    let Some(found) = plane.get(&key).await? else { return Ok(None) };
-    let mut object = found.object;
+    let Found { key, mut object, revision } = found;
     let Ok(mut status) = serde_json::from_value::<PlacementStatus>(object["status"].clone()) else { return Ok(None) };
     let before = status.clone();
     for copy in &mut status.clusters {
@@ -182,7 +185,7 @@ pub(crate) async fn with_states(
         return Ok(None);
     }
     object["status"] = serde_json::to_value(status).map_err(Status::internal)?;
-    Ok(Some(Write { key, expect: Expect::At(found.revision), record: Some(Record::of(&object)) }))
+    Ok(Some(Write { key, expect: Expect::At(revision), record: Some(Record::of(&object)) }))
 }
 
 /// How many pods a copy should have, where its kind counts them.

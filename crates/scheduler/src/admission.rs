@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use portolan_placement::{Admitted, Refusal, Role, WouldBePod, wanted_pods};
+use portolan_placement::{Admitted, Refusal, Role, WouldBePod, template_fingerprint, wanted_pods};
 use portolan_store::{Change as Operation, Event};
 use portolan_types::{
     LogicalClusterId, NamespaceName, ObjectKey, Record, object,
@@ -134,7 +134,8 @@ impl Inner {
                 self.refused.remove(&gathered.key);
                 let there = !planned.step.record.clusters.is_empty();
                 let generation = there.then_some(gathered.workload.generation);
-                Ok(Passed { planned, admitted: Admitted { generation, pods }, charged })
+                let template = template_of(gathered).filter(|_| there);
+                Ok(Passed { planned, admitted: Admitted { generation, pods, template }, charged })
             }
             Err(NotAdmitted::Refused(refusal)) => self.refuse(gathered, &**gate, known, refusal).await,
             Err(NotAdmitted::Failed(status)) => Err(SchedulerError::Admission(status)),
@@ -202,6 +203,11 @@ impl Inner {
     pub(crate) fn ask_again(&self, cluster: LogicalClusterId, namespace: Option<&NamespaceName>) {
         self.refused.of(cluster, namespace).into_iter().for_each(|key| self.queue.tasks.add(Task::Object(key)));
     }
+}
+
+/// Tells the template of an object from others that it has had.
+pub(crate) fn template_of(gathered: &Gathered) -> Option<String> {
+    template_fingerprint(&gathered.workload.kind, &gathered.object)
 }
 
 fn quotas() -> portolan_types::GroupResource {

@@ -27,6 +27,8 @@ pub(crate) struct Change<'a> {
     pub(crate) placement: Option<&'a (Value, ResourceVersion)>,
     /// What of it has been let in.
     pub(crate) admitted: &'a Admitted,
+    /// Its status, where that has to tell something else than it does.
+    pub(crate) status: Option<Value>,
 }
 
 impl Inner {
@@ -37,9 +39,12 @@ impl Inner {
         more: impl IntoIterator<Item = Write>,
     ) -> Result<(), SchedulerError> {
         let mut txn = Transaction::default();
-        if change.step.cause.is_some() {
+        if change.step.cause.is_some() || change.status.is_some() {
             let mut object = change.object.clone();
             change.step.record.write_to(&mut object);
+            if let (Some(status), Some(fields)) = (&change.status, object.as_object_mut()) {
+                fields.insert("status".into(), status.clone());
+            }
             txn.writes.push(Write {
                 key: change.key.clone(),
                 expect: Expect::At(change.revision),

@@ -249,6 +249,7 @@ impl Inner {
             decision: None,
             placement: gathered.placement.as_ref(),
             admitted: &Admitted::default(),
+            status: None,
         };
         self.write(&change, None).await
     }

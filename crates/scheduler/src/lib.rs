@@ -27,12 +27,13 @@ mod queue;
 mod rescan;
 mod scheduler;
 mod seams;
+mod told;
 
 #[cfg(test)]
 mod tests;
 
 pub use physical::FINALIZER;
-pub use portolan_placement::{Refusal, has_template};
+pub use portolan_placement::{Refusal, has_template, is_refused, still_refused_status};
 pub use scheduler::{Parts, Scheduler, SchedulerError};
 pub use seams::{
     AdmittedPod, BuiltinKinds, Charge, Charged, ClusterTree, KindCatalog, NotAdmitted, PodGate, UseRights,

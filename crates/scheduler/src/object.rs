@@ -51,6 +51,7 @@ impl Inner {
             return Ok(());
         }
         let home = new_home(&gathered, &planned);
+        let status = self.status_told(&gathered, &planned, &admitted);
         let change = Change {
             key,
             object: &gathered.object,
@@ -60,6 +61,7 @@ impl Inner {
             decision: Some(&planned.decision),
             placement: gathered.placement.as_ref(),
             admitted: &admitted,
+            status,
         };
         let (charges, turn) = charged.map(|charged| (charged.writes, charged.turn)).unzip();
         let home = home.map(|uids| self.keep_home(&gathered, uids));

@@ -66,8 +66,16 @@ pub(super) const PLACEMENT: &[Column] = &[
         None => "<default>".into(),
         Some(_) => policy(row).into(),
     }),
+    text("Reason", "Whether it is where it should be, or why not.", |row| placed(row, "reason").into()),
     AGE,
+    text("Message", "The same in a sentence.", |row| placed(row, "message").into()).wide(),
 ];
+
+/// Of the condition `Placed`.
+fn placed(row: &Row<'_>, field: &str) -> String {
+    let placed = row.list("/status/conditions").iter().find(|condition| condition["type"] == "Placed");
+    format::or_none(placed.and_then(|condition| condition[field].as_str()).unwrap_or_default().to_owned())
+}
 
 /// `east(2/3)` where pods are counted; `east` where there are none and all is well; `east(Pending)`, `east(Conflict)`,
 /// `east(2/3,leaving)`.

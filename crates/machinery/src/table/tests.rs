@@ -424,10 +424,15 @@ fn own_kinds() {
                 "clusters": [{"name": "east", "phase": "Active", "replicas": 3, "ready": 2}, {"name": "west", "phase": "Leaving", "ready": 1},
                     {"name": "north", "phase": "Active", "ready": 1}, {"name": "south", "phase": "Active", "ready": 0},
                     {"name": "up", "phase": "Active", "desired": 2, "ready": 0, "reason": "Conflict"}],
-                "policy": {"kind": "PlacementPolicy", "workspace": "root:acme", "namespace": "shop", "name": "spread"}}}),
-            "x | Deployment | web | east(2/3),west(leaving),north,south(Pending),up(0/2,Conflict) | root:acme:shop/spread | 60m",
+                "policy": {"kind": "PlacementPolicy", "workspace": "root:acme", "namespace": "shop", "name": "spread"},
+                "conditions": [{"type": "Placed", "status": "True", "reason": "Moving", "message": "to north"}]}}),
+            "x | Deployment | web | east(2/3),west(leaving),north,south(Pending),up(0/2,Conflict) | root:acme:shop/spread | Moving | 60m || to north",
         ),
-        ("portolan.dev/v1alpha1 Placement", json!({"spec": {}}), "x |  |  | <none> | <default> | 60m"),
+        (
+            "portolan.dev/v1alpha1 Placement",
+            json!({"spec": {}}),
+            "x |  |  | <none> | <default> | <none> | 60m || <none>",
+        ),
         (
             "tenancy.kcp.io/v1alpha1 Workspace",
             json!({"metadata": {"labels": {"region": "eu"}}, "spec": {"type": {"name": "universal"}, "URL": "https://x/clusters/root:a"}, "status": {"phase": "Ready"}}),

@@ -10,9 +10,9 @@ use portolan_apiserver::{ApiServer, ApiServerConfig, User};
 use portolan_controllers::Plane;
 use portolan_machinery::kinds::KindTable;
 use portolan_store::{DynStore, Roles};
-use portolan_types::Seams;
+use portolan_types::{Clock, Seams};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -36,18 +36,29 @@ impl Drop for World {
     }
 }
 
+/// A clock that goes with the time of the runtime, which jumps ahead.
+struct Jumping(jiff::Timestamp, Instant);
+
+impl Clock for Jumping {
+    fn now(&self) -> jiff::Timestamp {
+        self.0 + self.1.elapsed()
+    }
+}
+
 impl World {
     /// A namespace `shop` in root, and a physical cluster that says it is ready.
     async fn new() -> Self {
         let store = portolan_store::memory();
         let folder = tempfile::tempdir().unwrap();
-        let mut config = ApiServerConfig::in_directory(folder.path().join("server"), Seams::system());
+        let clock = Arc::new(Jumping(jiff::Timestamp::now(), Instant::now()));
+        let seams = Seams { clock, ..Seams::system() };
+        let mut config = ApiServerConfig::in_directory(folder.path().join("server"), seams.clone());
         let placing = Placing::default();
         placing.hook_into(&mut config.hooks);
         let api = ApiServer::new(store.clone(), config).await.unwrap();
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         placing.start(&api, &store, &Arc::new(Roles::alone()), &stop, &mut tasks);
-        let plane = Plane::new(store.clone(), KindTable::builtin(), Seams::system()).with_kinds(api.kinds());
+        let plane = Plane::new(store.clone(), KindTable::builtin(), seams).with_kinds(api.kinds());
         tasks.spawn(portolan_controllers::common(&Arc::new(plane), &api.pki().ca).run(stop.clone()));
         let world = Self { api, store, stop, _tasks: tasks, _folder: folder };
         world.post("api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
@@ -248,6 +259,7 @@ async fn what_is_placed_keeps_its_charge_until_more_is_let_in() {
     let why = "pods \"web-\" is forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=600m, limited: requests.cpu=1; stays as it was on east";
     world.until_refused("web", why).await;
     assert_eq!((generation().await, world.used("requests.cpu").await), (Some(1), "600m".into()));
+    assert_eq!(shown(&world, &web).await, ("ReplicaFailure=True FailedCreate".into(), 2), "it is no rollout");
     assert_eq!(world.placed("web").await.0, "east", "what runs, runs on");
     world.merge(&web, json!({"spec": {"replicas": 3}})).await;
     world.until_placed("web").await;
@@ -276,8 +288,11 @@ async fn a_refusal_is_told_and_ends_with_its_cause() {
         .await;
     let (on, reason, _) = world.placed("account").await;
     assert_eq!((on.as_str(), reason.as_str()), ("", "AdmissionRefused"));
-    let event = world.get(&format!("{CORE}/events/account.placement-admissionrefused")).await.unwrap();
-    assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("AdmissionRefused")));
+    let event = world.get(&format!("{CORE}/events/account.placement-failedcreate")).await.unwrap();
+    assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("FailedCreate")));
+    assert_eq!(event["involvedObject"]["kind"], "Deployment");
+    let said = event["message"].as_str().unwrap();
+    assert!(said.starts_with("Error creating: pods \"account-\" is forbidden: error looking up"), "{said}");
     let about = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "account"});
     let explanations = "apis/portolan.dev/v1alpha1/namespaces/shop/placementexplanations";
     let explained = world.post(explanations, json!({"spec": {"object": about}})).await;
@@ -312,6 +327,97 @@ async fn a_refusal_is_told_and_ends_with_its_cause() {
     world.merge("api/v1/namespaces/shop", level(Value::Null)).await;
     world.until_placed("secure").await;
     world.until_placed("large").await;
+}
+
+/// `type=status reason` of the conditions of an object, sorted, and the generation that has been acted on.
+async fn shown(world: &World, path: &str) -> (String, i64) {
+    let status = world.get(path).await.unwrap_or_default()["status"].clone();
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut conditions: Vec<String> =
+        conditions.map(|c| format!("{}={} {}", text(c, "type"), text(c, "status"), text(c, "reason"))).collect();
+    conditions.sort_unstable();
+    (conditions.join(", "), status["observedGeneration"].as_i64().unwrap_or(0))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_tells_of_a_refusal_until_it_ends() {
+    let world = World::new().await;
+    world.quota(json!({"requests.cpu": "100m"})).await;
+    let until_shown = async |path: &str, conditions: &str, observed: i64| {
+        for _ in 0..5_000 {
+            if shown(&world, path).await == (conditions.to_owned(), observed) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{path} shows {:?}", shown(&world, path).await);
+    };
+    let web = format!("{DEPLOYMENTS}/web");
+    world.deploy("web", 1, asking("200m")).await;
+    let waits = "Available=False MinimumReplicasUnavailable, Progressing=True ReplicaSetUpdated, ReplicaFailure=True FailedCreate";
+    until_shown(&web, waits, 1).await;
+    let status = world.get(&web).await.unwrap()["status"].clone();
+    let failure = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "ReplicaFailure").unwrap();
+    let message = failure["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("pods \"web-\" is forbidden: exceeded quota: q, requested: requests.cpu=200m"),
+        "{message}"
+    );
+    assert_eq!(status["unavailableReplicas"], 1);
+
+    // Another generation has time of its own, of which as much passes as it has.
+    world.merge(&web, json!({"spec": {"progressDeadlineSeconds": 40}})).await;
+    until_shown(&web, waits, 2).await;
+    let started = Instant::now();
+    until_shown(&web, &waits.replace("True ReplicaSetUpdated", "False ProgressDeadlineExceeded"), 2).await;
+    let took = started.elapsed().as_secs();
+    assert!((39..43).contains(&took), "it took {took} s");
+
+    world.merge(&format!("{CORE}/resourcequotas/q"), json!({"spec": {"hard": {"requests.cpu": "200m"}}})).await;
+    world.until_placed("web").await;
+    until_shown(&web, "Available=False MinimumReplicasUnavailable, Progressing=True ReplicaSetUpdated", 2).await;
+
+    // Kinds whose status has no place for it tell by an Event alone, as on any cluster.
+    let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": asking("200m")});
+    let selector = json!({"matchLabels": {"app": "x"}});
+    let mut once = template.clone();
+    once["spec"]["restartPolicy"] = json!("Never");
+    for (resource, spec, observed, says) in [
+        (
+            "apis/apps/v1/namespaces/shop/statefulsets",
+            json!({"selector": selector, "template": template}),
+            1,
+            "create Pod x-0 in StatefulSet x failed error: pods \"x-0\" is forbidden: exceeded quota: q",
+        ),
+        (
+            "apis/apps/v1/namespaces/shop/daemonsets",
+            json!({"selector": selector, "template": template}),
+            0,
+            "Error creating: pods \"x-\" is forbidden: exceeded quota: q",
+        ),
+        (
+            "apis/batch/v1/namespaces/shop/jobs",
+            json!({"template": once}),
+            0,
+            "Error creating: pods \"x-\" is forbidden: exceeded quota: q",
+        ),
+    ] {
+        let path = format!("{resource}/x");
+        world.post(resource, json!({"metadata": {"name": "x"}, "spec": spec})).await;
+        world
+            .until(&format!("{resource} tells"), || async {
+                let event = world.get(&format!("{CORE}/events/x.placement-failedcreate")).await.unwrap_or_default();
+                event["message"].as_str().is_some_and(|message| message.starts_with(says))
+            })
+            .await;
+        until_shown(&path, "", observed).await;
+        world.delete(&path).await;
+        let _ = world.send("DELETE", &format!("{CORE}/events/x.placement-failedcreate"), json!({})).await;
+    }
+    let path = "apis/apps/v1/namespaces/shop/replicasets";
+    world.post(path, json!({"metadata": {"name": "y"}, "spec": {"selector": selector, "template": template}})).await;
+    until_shown(&format!("{path}/y"), "ReplicaFailure=True FailedCreate", 1).await;
 }
 
 #[tokio::test(start_paused = true)]

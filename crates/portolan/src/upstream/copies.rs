@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use portolan_controllers::Found;
+use portolan_scheduler::{is_refused, still_refused_status};
 use portolan_store::{Expect, Transaction, Write};
 use portolan_syncer::status::{self, Autoscaled, CopyStatus};
 use portolan_types::{
@@ -108,17 +110,18 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     let mut txn = Transaction::default();
     let is_bound = bind(&report, &mut current);
     let is_scaled = follow_autoscalers(record.clone(), &copies.states, &mut current);
-    if merge(upstream, &report.key, &record, &mut current, &copies.states) || is_bound || is_scaled {
+    let placement = placement(upstream, &report.key).await?;
+    let told = Told::of(&record, placement.as_ref(), &current);
+    if merge(upstream, &report.key, &told, &mut current, &copies.states) || is_bound || is_scaled {
         let write = Write { key: report.key.clone(), expect: Expect::At(revision), record: Some(Record::of(&current)) };
         txn.writes.push(write);
     } else {
         txn.checks.push((report.key.clone(), Expect::At(revision)));
     }
-    txn.writes.extend(
-        placements::with_states(&upstream.plane, &report.key, &current, &copies.states)
-            .await
-            .map_err(|e| failed(&e))?,
-    );
+    if let Some(placement) = placement {
+        let write = placements::with_states(placement, &report.key, &current, &copies.states);
+        txn.writes.extend(write.map_err(|error| failed(&error))?);
+    }
     let failure = copies.failure(&placed.uid).filter(|failure| Some(failure) != known.as_ref());
     txn.writes.extend(failure.and_then(|failure| failure_told(upstream, &report.key, &current, placed, failure)));
     txn.writes.extend(copies.write());
@@ -205,20 +208,42 @@ pub(super) async fn forget(
     let mut copies = Copies::read(upstream, key, current).await?;
     let record = PlacementRecord::of(current).unwrap_or_default();
     copies.keep_counted(&record);
+    let placement = placement(upstream, key).await?;
     if !copies.states.is_empty() {
-        merge(upstream, key, &record, current, &copies.states);
+        let told = Told::of(&record, placement.as_ref(), current);
+        merge(upstream, key, &told, current, &copies.states);
     }
-    let placement = placements::with_states(&upstream.plane, key, current, &copies.states).await;
-    txn.writes.extend(placement.map_err(|error| failed(&error))?);
+    if let Some(placement) = placement {
+        let write = placements::with_states(placement, key, current, &copies.states);
+        txn.writes.extend(write.map_err(|error| failed(&error))?);
+    }
     txn.writes.extend(copies.write());
     Ok(())
+}
+
+async fn placement(upstream: &StoreUpstream, of: &ObjectKey) -> Result<Option<Found>, UpstreamError> {
+    placements::of(&upstream.plane, of).await.map_err(|error| failed(&error))
+}
+
+/// What the scheduler says of an object.
+struct Told<'a> {
+    record: &'a PlacementRecord,
+    /// What it says now is not let in, and its status tells so.
+    refused: bool,
+}
+
+impl<'a> Told<'a> {
+    fn of(record: &'a PlacementRecord, placement: Option<&Found>, object: &Value) -> Self {
+        let refused = is_refused(placement.map(|found| &found.object), object::meta_text(object, "uid"));
+        Self { record, refused }
+    }
 }
 
 /// Sets `.status` from the copies that stay, where the kind has one; whether that changed anything.
 fn merge(
     upstream: &StoreUpstream,
     key: &ObjectKey,
-    record: &PlacementRecord,
+    told: &Told<'_>,
     object: &mut Value,
     states: &[CopyStatus],
 ) -> bool {
@@ -226,11 +251,15 @@ fn merge(
     if kind.subresource("status").is_none() {
         return false;
     }
-    let staying = staying(record, states);
+    let staying = staying(told.record, states);
     if staying.is_empty() {
         return false;
     }
-    let merged = status::merge(&kind.gvk.group_kind(), object, &staying);
+    let kind = kind.gvk.group_kind();
+    let mut merged = status::merge(&kind, object, &staying);
+    if told.refused {
+        merged = still_refused_status(&kind, object, merged);
+    }
     let current = object.get("status").unwrap_or(&Value::Null);
     if merged.is_null() || *current == merged {
         return false;

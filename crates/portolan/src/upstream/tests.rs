@@ -309,6 +309,42 @@ async fn a_generation_that_has_not_been_let_in_is_held() {
 }
 
 #[tokio::test]
+async fn what_is_told_of_a_refusal_stays_whatever_copies_report() {
+    let world = World::new();
+    let web = key("deployments.apps", "web");
+    let mut object = workload("Deployment", vec![copy("east", Phase::Active, None, 1)]);
+    object["metadata"]["generation"] = json!(2);
+    object["spec"]["replicas"] = json!(3);
+    let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason});
+    let failure = condition("ReplicaFailure", "True", "FailedCreate");
+    object["status"] = json!({"observedGeneration": 2, "conditions": [
+        failure, condition("Progressing", "False", "ProgressDeadlineExceeded")]});
+    world.write(&web, &object).await;
+    let at = key("placements.portolan.dev", "deployments.apps-web");
+    let placement = |reason: &str| {
+        json!({"metadata": {"name": "deployments.apps-web"}, "spec": {"object": {"uid": "owner"}},
+        "status": {"conditions": [{"type": "Placed", "status": "False", "reason": reason, "message": "",
+            "lastTransitionTime": ""}]}})
+    };
+    let report = async |ready: i64| {
+        let running = json!({"replicas": 2, "updatedReplicas": 2, "readyReplicas": ready, "availableReplicas": ready,
+            "conditions": [condition("Progressing", "True", "NewReplicaSetAvailable"), condition("Available", "True", "x")]});
+        world.report(&web, "east", 1, running).await;
+        let status = world.get(&web).await.unwrap()["status"].clone();
+        let conditions = status["conditions"].as_array().unwrap();
+        let reasons: Vec<String> = conditions.iter().map(|c| c["reason"].as_str().unwrap().to_owned()).collect();
+        let counts = ["observedGeneration", "updatedReplicas", "readyReplicas", "unavailableReplicas"]
+            .map(|field| status[field].as_i64().unwrap_or(0));
+        (reasons.join(","), counts)
+    };
+    world.write(&at, &placement("AdmissionRefused")).await;
+    assert_eq!(report(2).await, ("ProgressDeadlineExceeded,x,FailedCreate".into(), [2, 0, 2, 1]));
+    assert_eq!(report(1).await, ("ProgressDeadlineExceeded,x,FailedCreate".into(), [2, 0, 1, 2]));
+    world.write(&at, &placement("Placed")).await;
+    assert_eq!(report(2).await, ("NewReplicaSetAvailable,x".into(), [2, 0, 2, 0]), "it has not come down yet");
+}
+
+#[tokio::test]
 async fn what_would_hold_anyway_is_told_from_what_means_something() {
     let world = World::new();
     let spec = json!({"replicas": 1, "minReadySeconds": 5, "progressDeadlineSeconds": 600, "paused": true,

@@ -144,6 +144,7 @@ pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value
     }
     let counted = counted(kind, &reported);
     let mut status = kinds::merge(kind, wanted(upstream), &counted);
+    hold_back(&before, &counted, &mut status);
     set_observed(kind, &before, copies, &reported, &mut status);
     let conditions = conditions::merge(kind, &before, &counted);
     match conditions.is_empty() {
@@ -209,6 +210,21 @@ pub(crate) fn bounds_to(content: &str, limit: usize) -> String {
 
 fn sanitized(copy: &CopyStatus) -> CopyStatus {
     CopyStatus { status: bounded(&copy.status), ..copy.clone() }
+}
+
+/// While the generation that is shown as observed has not come to a copy, or not been acted on there, it has no pods of its
+/// template: those that are counted are of an earlier one. So it is once pods are let in that were refused above, where nobody
+/// below had seen the change.
+fn hold_back(before: &Value, counted: &[CopyStatus], status: &mut Map<String, Value>) {
+    let number = |status: Option<&Value>| status.and_then(Value::as_i64).unwrap_or(0);
+    let (shown, observed) = (number(before.get("updatedReplicas")), number(before.get("observedGeneration")));
+    let is_behind = counted.iter().any(|copy| copy.observed() < observed);
+    if is_behind && number(status.get("updatedReplicas")) > shown {
+        match shown == 0 {
+            true => drop(status.remove("updatedReplicas")),
+            false => drop(status.insert("updatedReplicas".into(), shown.into())),
+        }
+    }
 }
 
 fn set_observed(

@@ -63,6 +63,23 @@ fn shares_are_summed_and_duplicates_show_the_worst() {
 }
 
 #[test]
+fn a_change_that_was_observed_above_is_not_there_before_it_has_come_down() {
+    let counts = json!({"replicas": 3, "updatedReplicas": 3, "readyReplicas": 3, "availableReplicas": 3});
+    let told = |updated: Value| json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "updatedReplicas": updated}});
+    let at = |stamp: i64, is_current: bool| CopyStatus { is_current, ..copy("east", stamp, counts.clone()) };
+    for (case, before, copy, updated) in [
+        ("it is on its way", Value::Null, at(1, true), Value::Null),
+        ("it has come, and nobody has looked", Value::Null, at(2, false), Value::Null),
+        ("what was of this template counts", json!(2), at(1, true), json!(2)),
+        ("it has been acted on", Value::Null, at(2, true), json!(3)),
+    ] {
+        let status = merge(&kind("Deployment.apps"), &told(before), &[copy]);
+        let shown = status.get("updatedReplicas").cloned().unwrap_or_default();
+        assert_eq!((&shown, &status["observedGeneration"]), (&updated, &json!(2)), "{case}");
+    }
+}
+
+#[test]
 fn while_shares_overlap_no_more_is_shown_than_is_wanted() {
     let counts = |replicas: i64, updated: i64, ready: i64| {
         json!({"observedGeneration": 1, "replicas": replicas, "updatedReplicas": updated,

@@ -423,6 +423,9 @@ pub struct PlacementStatus {
     /// The pods that are charged to the quotas of the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<ChargedPods>,
+    /// Hash of the template whose pods were let in last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admitted_template: Option<String>,
 }
 
 /// Pods of one template, as quotas count them.

@@ -91,13 +91,29 @@ fn refused(scene: &Scene, kubectl: &Kubectl) -> Result<()> {
     kubectl.run_with("create -f -", &deployment("gated-robot", 1, &robot).to_string())?;
     until_told(kubectl, "gated-robot", "AdmissionRefused", "serviceaccount \"robot\" not found")?;
     let described = kubectl.run("describe deployment gated-robot")?;
-    ensure!(described.contains("AdmissionRefused"), "no Event tells:\n{described}");
+    for told in ["FailedCreate", "ReplicaFailure"] {
+        ensure!(described.contains(told), "{told} is not told:\n{described}");
+    }
+    let placements = kubectl.run("get placements")?;
+    ensure!(placements.contains("AdmissionRefused"), "the reason is not listed:\n{placements}");
     for cluster in scene.clusters() {
         downstream::none(cluster, "deployment", "gated-robot")?;
     }
+    rollout_ends(kubectl, &robot)?;
     kubectl.run("create serviceaccount robot")?;
     kubectl.run("rollout status deployment/gated-robot --timeout=60s")?;
     kubectl.run("delete deployment gated-robot --wait --timeout=60s").map(drop)
+}
+
+/// `rollout status` of what is refused ends with the deadline, and its error.
+fn rollout_ends(kubectl: &Kubectl, pod: &Value) -> Result<()> {
+    let mut late = deployment("gated-late", 1, pod);
+    late["spec"]["progressDeadlineSeconds"] = json!(2);
+    kubectl.run_with("create -f -", &late.to_string())?;
+    let output = kubectl.call("rollout status deployment/gated-late --timeout=50s", "")?;
+    let says = "deployment \"gated-late\" exceeded its progress deadline";
+    ensure!(output.code == Some(1) && output.stderr.contains(says), "{output}");
+    kubectl.run("delete deployment gated-late --wait --timeout=60s").map(drop)
 }
 
 fn race(kubectl: &Kubectl) -> Result<()> {
