@@ -14,8 +14,9 @@ use portolan_machinery::{
 };
 use portolan_store::{Change, Event, RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, Record, annotations, object,
-    placement::{ChargedPods, GROUP},
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectName, Record, annotations,
+    object,
+    placement::{GROUP, PlacementStatus},
 };
 use serde_json::Value;
 
@@ -78,7 +79,7 @@ impl Quotas {
         let (new, old) = (tree(&event.record), event.previous.as_deref().and_then(tree));
         let part =
             |quota: &Option<Value>, pointer: &str| quota.as_ref().and_then(|quota| quota.pointer(pointer).cloned());
-        let parts: &[&str] = if is_quota { &["/spec", "/status/hard"] } else { &["/status/pods"] };
+        let parts: [&str; 2] = if is_quota { ["/spec", "/status/hard"] } else { ["/status/pods", "/status/claims"] };
         parts.iter().any(|pointer| part(&new, pointer) != part(&old, pointer))
     }
 
@@ -86,12 +87,16 @@ impl Quotas {
         &self,
         namespace: &Namespace,
         resource: &GroupResource,
-        tallies: &mut [Tally<'_>],
+        (tallies, claims): (&mut [Tally<'_>], &mut Vec<ObjectName>),
     ) -> Result<(), PlaneError> {
         if !tallies.iter().any(|tally| tally.wants(resource)) {
             return Ok(());
         }
+        let are_claims = resource.group.is_empty() && *resource.resource == *"persistentvolumeclaims";
         self.each(namespace, resource, |stored| {
+            if are_claims {
+                claims.push(stored.key.name.clone());
+            }
             let object = if is_plain(resource) { Value::Null } else { stored.to_value()? };
             if !is_charged_above(resource, &object) {
                 tallies.iter_mut().for_each(|tally| tally.count(resource, &object));
@@ -101,14 +106,25 @@ impl Quotas {
         .await
     }
 
-    /// Counts the pods of what is placed, as placements tell of them.
-    async fn count_placed(&self, namespace: &Namespace, tallies: &mut [Tally<'_>]) -> Result<(), PlaneError> {
-        if !tallies.iter().any(|tally| tally.wants(&GroupResource::new("", "pods"))) {
+    /// Counts the pods of what is placed, as placements tell of them, and the claims that are not there: `claims` are.
+    async fn count_placed(
+        &self,
+        namespace: &Namespace,
+        claims: &[ObjectName],
+        tallies: &mut [Tally<'_>],
+    ) -> Result<(), PlaneError> {
+        let made = ["pods", "persistentvolumeclaims"].map(|resource| GroupResource::new("", resource));
+        if !tallies.iter().any(|tally| made.iter().any(|resource| tally.wants(resource))) {
             return Ok(());
         }
         self.each(namespace, &placements(), |stored| {
-            let charged = pods_of(&stored.to_value()?);
-            charged.iter().for_each(|pods| tallies.iter_mut().for_each(|tally| tally.count_pods(pods)));
+            let placement = stored.to_value()?;
+            let (set, status) = charged(&placement);
+            for tally in tallies.iter_mut() {
+                status.pods.iter().for_each(|pods| tally.count_pods(pods));
+                let missing = status.claims.iter().map(|own| own.missing(set, claims.iter().map(|name| name.as_str())));
+                missing.for_each(|missing| tally.count_claims(&missing));
+            }
             Ok(())
         })
         .await
@@ -159,9 +175,11 @@ fn placements() -> GroupResource {
     GroupResource::new(GROUP, "placements")
 }
 
-/// The pods that a `Placement` tells are charged.
-fn pods_of(placement: &Value) -> Option<ChargedPods> {
-    serde_json::from_value(placement.pointer("/status/pods")?.clone()).ok()
+/// What a `Placement` is about, and what it tells is charged.
+fn charged(placement: &Value) -> (&str, PlacementStatus) {
+    let name = placement.pointer("/spec/object/name").and_then(Value::as_str).unwrap_or_default();
+    let status = placement.get("status").cloned().unwrap_or_default();
+    (name, serde_json::from_value(status).unwrap_or_default())
 }
 
 /// Whether a pod shows what a physical cluster made of a template: the template is counted, wherever its pods are.
@@ -236,10 +254,11 @@ impl Controller for Quotas {
             let known = |name: &str| is_known(&self.counted, name);
             let mut tallies: Vec<Tally<'_>> =
                 quotas.iter().map(|quota| Tally::new(&quota.object, known, now)).collect();
+            let mut claims = Vec::new();
             for resource in self.counted.iter().chain(&custom) {
-                self.count(namespace, resource, &mut tallies).await?;
+                self.count(namespace, resource, (&mut tallies, &mut claims)).await?;
             }
-            self.count_placed(namespace, &mut tallies).await?;
+            self.count_placed(namespace, &claims, &mut tallies).await?;
             let mut all_written = true;
             for (quota, tally) in quotas.iter().zip(tallies) {
                 all_written &= self.write(quota, list(&tally.used())).await?;

@@ -36,6 +36,6 @@ pub use references::References;
 pub use refused::{Told, left_to_progress, let_in_status, refused_status, still_refused_status};
 pub use report::{About, Admitted, Report, copy_statuses, is_refused, placed_condition, placement_object};
 pub use role::{Role, is_made_by_hand, is_workload_kind, role_of};
-pub use template::{WouldBePod, has_template, template_fingerprint, wanted_pods};
+pub use template::{WouldBeClaim, WouldBePod, has_template, template_fingerprint, wanted_pods};
 pub use transition::{Demand, Health, Step, follow, transition};
 pub use workload::{Moves, Pin, PinOn, Workload, contribution};

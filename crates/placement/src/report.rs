@@ -3,8 +3,8 @@
 use portolan_types::{
     Uid, object,
     placement::{
-        ChargedPods, Condition, GROUP, ObjectReference, Phase, PlacementCopyStatus, PlacementRecord, PlacementSpec,
-        PlacementStatus, Transition, VERSION,
+        ChargedClaims, ChargedPods, Condition, GROUP, ObjectReference, Phase, PlacementCopyStatus, PlacementRecord,
+        PlacementSpec, PlacementStatus, Transition, VERSION,
     },
 };
 use serde_json::{Value, json};
@@ -52,6 +52,8 @@ pub struct Admitted {
     pub generation: Option<i64>,
     /// What its pods are charged.
     pub pods: Option<ChargedPods>,
+    /// What its volume claims are charged, as far as they are not there yet.
+    pub claims: Vec<ChargedClaims>,
     /// [`crate::template_fingerprint`] of it.
     pub template: Option<String>,
 }
@@ -62,7 +64,12 @@ impl Admitted {
         let own = placement.filter(|placement| is_about(placement, uid));
         let status = own.and_then(|p| p.get("status")).cloned().unwrap_or(json!({}));
         let status: PlacementStatus = serde_json::from_value(status).unwrap_or_default();
-        Self { generation: status.admitted_generation, pods: status.pods, template: status.admitted_template }
+        Self {
+            generation: status.admitted_generation,
+            pods: status.pods,
+            claims: status.claims,
+            template: status.admitted_template,
+        }
     }
 }
 
@@ -132,6 +139,7 @@ fn status_after(before: &PlacementStatus, about: &About, report: &Report) -> Pla
         transitions: transitions(before, about, report),
         admitted_generation: report.admitted.generation,
         pods: report.admitted.pods.clone(),
+        claims: report.admitted.claims.clone(),
         admitted_template: report.admitted.template.clone(),
     }
 }

@@ -15,6 +15,19 @@ pub struct WouldBePod {
     pub pod: Value,
     /// The account in `kube-system` that the controller runs as.
     pub by: &'static str,
+    /// The volume claims that are made with it.
+    pub claims: Vec<WouldBeClaim>,
+}
+
+/// A volume claim as the controller of a StatefulSet would send it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WouldBeClaim {
+    /// Name of the template.
+    pub template: String,
+    /// Ordinal of the first pod.
+    pub start: i64,
+    /// The first claim of the template.
+    pub claim: Value,
 }
 
 impl WouldBePod {
@@ -40,10 +53,12 @@ impl WouldBePod {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec").cloned(),
         });
+        let mut claims = Vec::new();
         if &*kind.kind == "StatefulSet" {
             give_identity(&mut pod, owner, name);
+            claims = claims_of(owner);
         }
-        Some(Self { pod, by })
+        Some(Self { pod, by, claims })
     }
 }
 
@@ -78,7 +93,8 @@ pub fn has_template(group: &str, resource: &str) -> bool {
 
 /// What the first pod of a StatefulSet has that others have not: its name, and volumes for the claims of the set.
 fn give_identity(pod: &mut Value, set: &Value, name: &str) {
-    let own = format!("{name}-0");
+    let start = first_ordinal(set);
+    let own = format!("{name}-{start}");
     let claims = set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
     let claims: Vec<&str> = claims.map(object::name).collect();
     let others = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
@@ -93,13 +109,40 @@ fn give_identity(pod: &mut Value, set: &Value, name: &str) {
         metadata.insert("name".into(), own.clone().into());
         let labels = object::child_mut(metadata, "labels");
         labels.insert("statefulset.kubernetes.io/pod-name".into(), own.clone().into());
-        labels.insert("apps.kubernetes.io/pod-index".into(), "0".into());
+        labels.insert("apps.kubernetes.io/pod-index".into(), start.to_string().into());
     }
     if let Some(spec) = pod["spec"].as_object_mut() {
         spec.insert("volumes".into(), volumes.into());
         spec.insert("hostname".into(), own.into());
         spec.extend(service.map(|service| ("subdomain".to_owned(), service)));
     }
+}
+
+fn first_ordinal(set: &Value) -> i64 {
+    set.pointer("/spec/ordinals/start").and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// The first claim of each template of a StatefulSet.
+fn claims_of(set: &Value) -> Vec<WouldBeClaim> {
+    let start = first_ordinal(set);
+    let selected = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object).cloned().unwrap_or_default();
+    let claim = |template: &Value| {
+        let mut metadata = json!({
+            "name": format!("{}-{}-{start}", object::name(template), object::name(set)),
+            "namespace": object::namespace(set),
+        });
+        let mut labels = template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
+        labels.extend(selected.clone());
+        metadata["labels"] = labels.into();
+        if let Some(annotations) = template.pointer("/metadata/annotations") {
+            metadata["annotations"] = annotations.clone();
+        }
+        let spec = template.get("spec").cloned();
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});
+        WouldBeClaim { template: object::name(template).to_owned(), start, claim }
+    };
+    let templates = set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
+    templates.map(claim).collect()
 }
 
 /// How many pods an object is to have when a decision is carried out: of a move those at its end. What stays for lack of a
@@ -155,12 +198,17 @@ mod tests {
     #[test]
     fn the_first_pod_of_a_set_has_its_claims() {
         let set = json!({"apiVersion": "apps/v1", "metadata": {"name": "db", "namespace": "shop", "uid": "u"}, "spec": {
-            "serviceName": "db", "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            "serviceName": "db", "ordinals": {"start": 3}, "selector": {"matchLabels": {"app": "db"}},
+            "volumeClaimTemplates": [{"metadata": {"name": "data", "labels": {"of": "db"}}, "spec": {"storageClassName": "fast"}}],
             "template": {"spec": {"volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]}}}});
-        let made = WouldBePod::of(&kind("apps", "StatefulSet"), &set).unwrap().pod;
-        assert_eq!((&made["metadata"]["name"], made["metadata"].get("generateName")), (&json!("db-0"), None));
-        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}, {"name": "tmp", "emptyDir": {}}]);
+        let WouldBePod { pod: made, claims, .. } = WouldBePod::of(&kind("apps", "StatefulSet"), &set).unwrap();
+        assert_eq!((claims.len(), &*claims[0].template, claims[0].start), (1, "data", 3));
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {"storageClassName": "fast"},
+            "metadata": {"name": "data-db-3", "namespace": "shop", "labels": {"app": "db", "of": "db"}}});
+        assert_eq!(claims[0].claim, claim);
+        assert_eq!((&made["metadata"]["name"], made["metadata"].get("generateName")), (&json!("db-3"), None));
+        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-3"}}, {"name": "tmp", "emptyDir": {}}]);
         assert_eq!(made["spec"]["volumes"], volumes);
-        assert_eq!((&made["spec"]["hostname"], &made["spec"]["subdomain"]), (&json!("db-0"), &json!("db")));
+        assert_eq!((&made["spec"]["hostname"], &made["spec"]["subdomain"]), (&json!("db-3"), &json!("db")));
     }
 }

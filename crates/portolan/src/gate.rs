@@ -5,10 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use portolan_apiserver::{ApiServer, User};
+use portolan_apiserver::{ApiServer, User, admission::MadeAsk};
 use portolan_machinery::quota::PodsAsk;
-use portolan_scheduler::{AdmittedPod, Charge, Charged, NotAdmitted, PodGate, Refusal};
-use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, Reason, Status, placement::ChargedPods};
+use portolan_scheduler::{AdmittedPod, Charge, Charged, NotAdmitted, PodGate, Refusal, WouldBeClaim};
+use portolan_types::{
+    BoxFuture, LogicalClusterId, ObjectKey, Reason, Status,
+    placement::{ChargedClaims, ChargedPods},
+};
 use serde_json::Value;
 
 /// Pods of one logical cluster, and of all, that wait for webhooks at once: a slow one must not hold up who places for others.
@@ -53,7 +56,13 @@ impl Gate {
         Some(Seat(self, cluster))
     }
 
-    async fn admitted(&self, owner: &ObjectKey, pod: &Value, by: &str) -> Result<AdmittedPod, NotAdmitted> {
+    /// Lets in what the controller `by` would make of a template of `owner`.
+    async fn admitted(
+        &self,
+        owner: &ObjectKey,
+        (resource, made): (&str, &Value),
+        by: &str,
+    ) -> Result<Value, NotAdmitted> {
         let _seat = match self.api.calls_webhooks(owner.cluster).await.map_err(not_admitted)? {
             false => None,
             true => {
@@ -62,28 +71,24 @@ impl Gate {
             }
         };
         let namespace = owner.namespace().map_or("", |namespace| namespace.as_str());
-        let admitted = self.api.admit_pod(owner.cluster, namespace, pod.clone(), &controller(by)).await;
-        let pod = admitted.map_err(|status| without_made_up_name(not_admitted(status.clone()), &status, pod))?;
-        Ok(AdmittedPod { one: self.measure(&pod), pod })
+        let place = (namespace, resource);
+        let admitted = self.api.admit_made(owner.cluster, place, made.clone(), &controller(by)).await;
+        admitted.map_err(|status| without_made_up_name(not_admitted(status.clone()), &status, made))
     }
 
     async fn charged(&self, owner: &ObjectKey, charge: Charge<'_>) -> Result<Charged, NotAdmitted> {
         let namespace = owner.namespace().map_or("", |namespace| namespace.as_str());
-        let Charge { pod, old, new, forced } = charge;
+        let Charge { pod, old, new, old_claims, new_claims, forced } = charge;
         let called = match &*owner.resource.resource {
             "statefulsets" => format!("{}-0", owner.name),
             _ => format!("{}-", owner.name),
         };
-        let ask = PodsAsk { pod, old, new, forced };
-        let charges =
-            self.api.charge_pods(owner.cluster, namespace, &called, &ask).await.map_err(
-                |status| match not_admitted(status) {
-                    NotAdmitted::Refused(refusal) => {
-                        NotAdmitted::Refused(Refusal { reason: "QuotaExceeded", ..refusal })
-                    }
-                    failed @ NotAdmitted::Failed(_) => failed,
-                },
-            )?;
+        let ask = MadeAsk { pods: PodsAsk { pod, old, new, forced }, old_claims, new_claims };
+        let charges = self.api.charge_made(owner.cluster, namespace, (&owner.name, &called), &ask).await;
+        let charges = charges.map_err(|status| match not_admitted(status) {
+            NotAdmitted::Refused(refusal) => NotAdmitted::Refused(Refusal { reason: "QuotaExceeded", ..refusal }),
+            failed @ NotAdmitted::Failed(_) => failed,
+        })?;
         Ok(Charged { writes: charges.writes, turn: Box::new(charges.turn) })
     }
 }
@@ -130,7 +135,26 @@ impl PodGate for Gate {
         pod: &'a Value,
         by: &'a str,
     ) -> BoxFuture<'a, Result<AdmittedPod, NotAdmitted>> {
-        Box::pin(self.admitted(owner, pod, by))
+        Box::pin(async move {
+            let pod = self.admitted(owner, ("pods", pod), by).await?;
+            Ok(AdmittedPod { one: self.measure(&pod), pod })
+        })
+    }
+
+    fn admit_claim<'a>(
+        &'a self,
+        owner: &'a ObjectKey,
+        claim: &'a WouldBeClaim,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<ChargedClaims, NotAdmitted>> {
+        Box::pin(async move {
+            let admitted = self.admitted(owner, ("persistentvolumeclaims", &claim.claim), by).await?;
+            Ok(self.api.measure_claim(&claim.template, claim.start, &admitted))
+        })
+    }
+
+    fn measure_claim(&self, claim: &WouldBeClaim) -> ChargedClaims {
+        self.api.measure_claim(&claim.template, claim.start, &claim.claim)
     }
 
     fn measure(&self, pod: &Value) -> ChargedPods {

@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
-use portolan_placement::{Admitted, Refusal, Role, WouldBePod, template_fingerprint, wanted_pods};
-use portolan_store::{Change as Operation, Event};
+use portolan_placement::{Admitted, Refusal, Role, WouldBeClaim, WouldBePod, template_fingerprint, wanted_pods};
+use portolan_store::{Change as Operation, Event, RangeRequest, RangeScope, StoreError};
 use portolan_types::{
-    LogicalClusterId, NamespaceName, ObjectKey, Record, object,
-    placement::{ChargedPods, Resources},
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Record, object,
+    placement::{ChargedClaims, ChargedPods, Resources},
 };
 use serde_json::Value;
 
@@ -70,12 +70,21 @@ struct Asking<'a> {
     would_be: &'a WouldBePod,
     /// What was let in before.
     known: &'a Admitted,
+    /// The volume claims of its namespace, where it makes any.
+    claims: &'a [ObjectName],
     /// How many pods it is to have.
     wanted: i64,
     /// They run already, or are about to end, and have to be counted only.
     forced: bool,
     /// Autoscalers below have made them as many as they are.
     autoscaled: bool,
+}
+
+/// What is let in, and the quotas that are charged for it.
+struct Asked {
+    pods: Option<ChargedPods>,
+    claims: Vec<ChargedClaims>,
+    charged: Option<Charged>,
 }
 
 impl Asking<'_> {
@@ -85,7 +94,8 @@ impl Asking<'_> {
         !is_placed || self.known.pods.is_none() || self.known.generation != Some(self.gathered.workload.generation)
     }
 
-    async fn ask(&self) -> Result<(Option<ChargedPods>, Option<Charged>), NotAdmitted> {
+    async fn ask(&self) -> Result<Asked, NotAdmitted> {
+        let claims = self.ask_claims().await?;
         let (mut pod, mut new) = (None, self.known.pods.clone());
         if self.wanted == 0 {
             new = None;
@@ -96,17 +106,62 @@ impl Asking<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let new = new.map(|one| ChargedPods { count: self.wanted, ..one });
-        let old = self.known.pods.as_ref();
-        let only_more = self.autoscaled && old.zip(new.as_ref()).is_some_and(|(old, new)| old.each == new.each);
-        let charge = Charge { pod: pod.as_ref(), old, new: new.as_ref(), forced: self.forced || only_more };
-        let is_same = new == self.known.pods && pod.is_none();
-        let charged = match is_same {
-            true => None,
-            false => Some(self.gate.charge(&self.gathered.key, charge).await?),
-        };
-        Ok((new, charged))
+        let pods = new.map(|one| ChargedPods { count: self.wanted, ..one });
+        let is_same = pods == self.known.pods && pod.is_none() && claims == self.known.claims;
+        let charged = if is_same { None } else { Some(self.charge(pod.as_ref(), pods.as_ref(), &claims).await?) };
+        Ok(Asked { pods, claims, charged })
     }
+
+    async fn charge(
+        &self,
+        pod: Option<&Value>,
+        new: Option<&ChargedPods>,
+        claims: &[ChargedClaims],
+    ) -> Result<Charged, NotAdmitted> {
+        let old = self.known.pods.as_ref();
+        let only_more = self.autoscaled && old.zip(new).is_some_and(|(old, new)| old.each == new.each);
+        let (old_claims, new_claims) = (self.missing(&self.known.claims), self.missing(claims));
+        let (old_claims, new_claims) = (&old_claims[..], &new_claims[..]);
+        let charge = Charge { pod, old, new, old_claims, new_claims, forced: self.forced || only_more };
+        self.gate.charge(&self.gathered.key, charge).await
+    }
+
+    /// The claims that are to be. Before pods, as their controller makes them.
+    async fn ask_claims(&self) -> Result<Vec<ChargedClaims>, NotAdmitted> {
+        let mut all = Vec::new();
+        for claim in self.would_be.claims.iter().filter(|_| self.wanted > 0) {
+            let known = self.known.claims.iter().find(|known| known.template == claim.template);
+            let one = match known.filter(|_| !self.is_new()) {
+                Some(known) => known.clone(),
+                None => self.ask_claim(claim).await?,
+            };
+            all.push(ChargedClaims { count: self.wanted, ..one });
+        }
+        Ok(all)
+    }
+
+    /// One claim of a template. Where all are there, none is made.
+    async fn ask_claim(&self, claim: &WouldBeClaim) -> Result<ChargedClaims, NotAdmitted> {
+        let one = self.gate.measure_claim(claim);
+        let all = ChargedClaims { count: self.wanted, ..one.clone() };
+        if self.missing(&[all]).is_empty() {
+            return Ok(one);
+        }
+        match self.gate.admit_claim(&self.gathered.key, claim, self.would_be.by).await {
+            Err(NotAdmitted::Refused(_)) if self.forced => Ok(one),
+            admitted => admitted,
+        }
+    }
+
+    fn missing(&self, claims: &[ChargedClaims]) -> Vec<ChargedClaims> {
+        missing(&self.gathered.key, claims, self.claims)
+    }
+}
+
+/// Of the claims of a set those that are not there.
+fn missing(set: &ObjectKey, claims: &[ChargedClaims], names: &[ObjectName]) -> Vec<ChargedClaims> {
+    let missing = claims.iter().map(|own| own.missing(&set.name, names.iter().map(|name| name.as_str())));
+    missing.filter(|missing| missing.count > 0).collect()
 }
 
 impl Inner {
@@ -127,17 +182,20 @@ impl Inner {
         let forced = is_old || planned.decision.is_to_end();
         let followed = gathered.record.autoscaled;
         let autoscaled = followed.is_some() && followed == gathered.workload.replicas;
-        let asking = Asking { gate: &**gate, gathered, would_be: &would_be, known: &known, wanted, forced, autoscaled };
+        let makes_claims = !(would_be.claims.is_empty() && known.claims.is_empty());
+        let claims = if makes_claims { self.claim_names(&gathered.key).await? } else { Vec::new() };
+        let (gate, would_be, known, claims) = (&**gate, &would_be, &known, &claims[..]);
+        let asking = Asking { gate, gathered, would_be, known, claims, wanted, forced, autoscaled };
         self.refused.add(&gathered.key);
         match asking.ask().await {
-            Ok((pods, charged)) => {
+            Ok(Asked { pods, claims, charged }) => {
                 self.refused.remove(&gathered.key);
                 let there = !planned.step.record.clusters.is_empty();
                 let generation = there.then_some(gathered.workload.generation);
                 let template = template_of(gathered).filter(|_| there);
-                Ok(Passed { planned, admitted: Admitted { generation, pods, template }, charged })
+                Ok(Passed { planned, admitted: Admitted { generation, pods, claims, template }, charged })
             }
-            Err(NotAdmitted::Refused(refusal)) => self.refuse(gathered, &**gate, known, refusal).await,
+            Err(NotAdmitted::Refused(refusal)) => self.refuse(gathered, gate, known, refusal).await,
             Err(NotAdmitted::Failed(status)) => Err(SchedulerError::Admission(status)),
         }
     }
@@ -147,18 +205,14 @@ impl Inner {
         &self,
         gathered: &Gathered,
         gate: &dyn PodGate,
-        known: Admitted,
+        known: &Admitted,
         refusal: Refusal,
     ) -> Result<Passed, SchedulerError> {
         self.queue.tasks.add_after(Task::Object(gathered.key.clone()), ASK_AGAIN);
         let planned = self.plan(gathered, Some(refusal))?;
         let gone = planned.step.record.clusters.is_empty();
         let admitted = if gone { Admitted::default() } else { known.clone() };
-        let old = known.pods.as_ref().filter(|_| gone);
-        let charged = match old {
-            Some(old) => Some(self.give_back(&gathered.key, gate, old).await?),
-            None => None,
-        };
+        let charged = if gone { self.give_back(&gathered.key, gate, known).await? } else { None };
         Ok(Passed { planned, admitted, charged })
     }
 
@@ -166,10 +220,15 @@ impl Inner {
         &self,
         key: &ObjectKey,
         gate: &dyn PodGate,
-        old: &ChargedPods,
-    ) -> Result<Charged, SchedulerError> {
-        let charge = Charge { pod: None, old: Some(old), new: None, forced: true };
-        gate.charge(key, charge).await.map_err(|error| match error {
+        known: &Admitted,
+    ) -> Result<Option<Charged>, SchedulerError> {
+        let names = if known.claims.is_empty() { Vec::new() } else { self.claim_names(key).await? };
+        let (old, old_claims) = (known.pods.as_ref(), &missing(key, &known.claims, &names)[..]);
+        if old.is_none() && old_claims.is_empty() {
+            return Ok(None);
+        }
+        let charge = Charge { pod: None, old, new: None, old_claims, new_claims: &[], forced: true };
+        gate.charge(key, charge).await.map(Some).map_err(|error| match error {
             NotAdmitted::Failed(status) => SchedulerError::Admission(status),
             NotAdmitted::Refused(refusal) => {
                 SchedulerError::Admission(portolan_types::Status::internal(refusal.message))
@@ -177,14 +236,28 @@ impl Inner {
         })
     }
 
+    /// The volume claims that are there in the namespace of a set.
+    async fn claim_names(&self, set: &ObjectKey) -> Result<Vec<ObjectName>, StoreError> {
+        let Some(namespace) = set.namespace() else { return Ok(Vec::new()) };
+        let resource = GroupResource::new("", "persistentvolumeclaims");
+        let scope = RangeScope::Namespace(set.cluster, resource, namespace.clone());
+        let (mut next, mut names) = (Some(RangeRequest::slices(scope)), Vec::new());
+        while let Some(request) = next {
+            let page = self.objects.store().range(request.clone()).await?;
+            names.extend(page.objects.iter().map(|stored| stored.key.name.clone()));
+            next = request.next(&page);
+        }
+        Ok(names)
+    }
+
     /// Removes the `Placement` of an object that is gone, and gives back what its pods were charged.
     pub(crate) async fn forget_placement(&self, of: &ObjectKey) -> Result<(), SchedulerError> {
         let key = placement_key(of);
         let Some((placement, revision)) = self.objects.get_value(&key).await? else { return Ok(()) };
         let uid = placement.pointer("/spec/object/uid").and_then(Value::as_str).unwrap_or_default();
-        let charged = match (Admitted::of(Some(&placement), uid).pods, &self.gate) {
-            (Some(old), Some(gate)) => Some(self.give_back(of, &**gate, &old).await?),
-            _ => None,
+        let charged = match &self.gate {
+            Some(gate) => self.give_back(of, &**gate, &Admitted::of(Some(&placement), uid)).await?,
+            None => None,
         };
         let (charges, turn) = charged.map(|charged| (charged.writes, charged.turn)).unzip();
         let forgotten = self.forget_at(key, revision, charges.unwrap_or_default()).await;
@@ -210,7 +283,7 @@ pub(crate) fn template_of(gathered: &Gathered) -> Option<String> {
     template_fingerprint(&gathered.workload.kind, &gathered.object)
 }
 
-fn quotas() -> portolan_types::GroupResource {
+fn quotas() -> GroupResource {
     kinds::CAUSES[0].resource()
 }
 

@@ -33,7 +33,7 @@ mod told;
 mod tests;
 
 pub use physical::FINALIZER;
-pub use portolan_placement::{Refusal, has_template, is_refused, still_refused_status};
+pub use portolan_placement::{Refusal, WouldBeClaim, has_template, is_refused, still_refused_status};
 pub use scheduler::{Parts, Scheduler, SchedulerError};
 pub use seams::{
     AdmittedPod, BuiltinKinds, Charge, Charged, ClusterTree, KindCatalog, NotAdmitted, PodGate, UseRights,

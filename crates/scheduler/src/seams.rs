@@ -1,9 +1,10 @@
 //! What the scheduler has to be told about the world around the store.
 
-use portolan_placement::Refusal;
+use portolan_placement::{Refusal, WouldBeClaim};
 use portolan_store::Write;
 use portolan_types::{
-    BoxFuture, GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Status, placement::ChargedPods,
+    BoxFuture, GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Status,
+    placement::{ChargedClaims, ChargedPods},
 };
 use serde_json::Value;
 
@@ -49,6 +50,20 @@ pub trait PodGate: Send + Sync {
     /// One such pod as quotas count it, without asking anybody.
     fn measure(&self, pod: &Value) -> ChargedPods;
 
+    /// The same for the first volume claim of a template. The answer is one such claim as quotas count it.
+    ///
+    /// # Errors
+    /// What is said against it.
+    fn admit_claim<'a>(
+        &'a self,
+        owner: &'a ObjectKey,
+        claim: &'a WouldBeClaim,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<ChargedClaims, NotAdmitted>>;
+
+    /// One such claim as quotas count it, without asking anybody.
+    fn measure_claim(&self, claim: &WouldBeClaim) -> ChargedClaims;
+
     /// What is to be written with a placement for its pods to be charged to the quotas of the namespace. Others who charge
     /// them wait until the answer is dropped, and the writes fail when the quotas have been written meanwhile.
     ///
@@ -75,6 +90,10 @@ pub struct Charge<'a> {
     pub old: Option<&'a ChargedPods>,
     /// What is to be.
     pub new: Option<&'a ChargedPods>,
+    /// The volume claims that were charged and were not there, by template.
+    pub old_claims: &'a [ChargedClaims],
+    /// Those that are to be and are not there.
+    pub new_claims: &'a [ChargedClaims],
     /// They run already, so they are charged whatever the limit.
     pub forced: bool,
 }

@@ -28,7 +28,7 @@ pub(crate) use configured::Configured;
 pub(crate) use expressions::{Brief, Expressions};
 pub(crate) use lines::{Lines, Turn};
 pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
-pub use would_be::{PodCharges, PodsTurn};
+pub use would_be::{MadeAsk, PodCharges, PodsTurn};
 
 use parking_lot::Mutex;
 use portolan_machinery::{

@@ -1,4 +1,4 @@
-//! Pods that are not sent, but that a controller would make of a template: let in before what has the template is placed, and
+//! Pods and volume claims that are not sent, but that a controller would make of a template: let in before what has the template is placed, and
 //! charged to quotas in the transaction that places it.
 
 use std::sync::Arc;
@@ -7,15 +7,43 @@ use parking_lot::Mutex;
 use portolan_machinery::{
     defaults,
     lifecycle::{self, WriteContext},
-    quota::{PodsAsk, charge_pods, charged_pods},
+    quota::{ClaimsAsk, PodsAsk, Refusal, charge_claims, charge_pods, charged_claim, charged_pods},
     rbac::User,
 };
 use portolan_store::Write;
-use portolan_types::{GroupResource, LogicalClusterId, Status, object, placement::ChargedPods};
+use portolan_types::{
+    GroupResource, LogicalClusterId, Status, object,
+    placement::{ChargedClaims, ChargedPods},
+};
 use serde_json::Value;
 
 use super::{Brief, Operation, Request, Sent, Turn, quota};
 use crate::{ApiServer, directory::LogicalCluster};
+
+/// A change of what one object has pods and claims made of.
+#[derive(Clone, Copy, Debug)]
+pub struct MadeAsk<'a> {
+    /// Its pods.
+    pub pods: PodsAsk<'a>,
+    /// Claims that were charged and are not there, one for each template.
+    pub old_claims: &'a [ChargedClaims],
+    /// Claims that are to be and are not there.
+    pub new_claims: &'a [ChargedClaims],
+}
+
+impl MadeAsk<'_> {
+    /// The claims of each template.
+    fn claims(&self) -> impl Iterator<Item = ClaimsAsk<'_>> {
+        let of =
+            |all: &'_ [ChargedClaims], one: &ChargedClaims| all.iter().position(|other| other.template == one.template);
+        let changed = self.new_claims.iter().map(move |new| {
+            let old = of(self.old_claims, new).map(|at| &self.old_claims[at]);
+            ClaimsAsk { old, new: Some(new), forced: self.pods.forced }
+        });
+        let gone = self.old_claims.iter().filter(move |old| of(self.new_claims, old).is_none());
+        changed.chain(gone.map(|old| ClaimsAsk { old: Some(old), new: None, forced: self.pods.forced }))
+    }
+}
 
 /// Quotas as they are to be written. Who else charges those of the namespace waits until it is dropped.
 pub struct PodCharges {
@@ -31,23 +59,23 @@ pub struct PodsTurn {
 }
 
 impl ApiServer {
-    /// The pod as it would be stored, if `user` created it in `namespace` now: a dry run of everything but quotas.
+    /// The pod or claim as it would be stored, if `user` created it in `namespace` now: a dry run of everything but quotas.
     ///
     /// # Errors
     /// What the answer to such a request would be.
-    pub async fn admit_pod(
+    pub async fn admit_made(
         &self,
         cluster: LogicalClusterId,
-        namespace: &str,
-        pod: Value,
+        (namespace, resource): (&str, &str),
+        made: Value,
         user: &User,
     ) -> Result<Value, Status> {
         let cluster = self.known(cluster)?;
-        let served = self.kinds.served(cluster.id).await?.surface.resource("", "v1", "pods");
+        let served = self.kinds.served(cluster.id).await?.surface.resource("", "v1", resource);
         let served = served.ok_or_else(Status::no_such_path)?;
         let (kind, table) = (&served.kind, &served.table);
         let (warnings, brief) = (Mutex::default(), Brief::default());
-        let name = object::name(&pod).to_owned();
+        let name = object::name(&made).to_owned();
         let request = Request {
             cluster: &cluster,
             kind,
@@ -64,17 +92,17 @@ impl ApiServer {
             sent: Sent::Nothing,
         };
         self.admission.guard(self, &request).await?;
-        let mut pod = pod;
-        defaults::apply(table, kind, &mut pod)?;
-        self.admission.mutate(self, &request, &mut pod, None).await?;
+        let mut made = made;
+        defaults::apply(table, kind, &mut made)?;
+        self.admission.mutate(self, &request, &mut made, None).await?;
         let context = WriteContext { table, seams: &self.seams };
-        let mut pod = lifecycle::prepare_create(&context, kind, pod, Some(namespace), None)?;
+        let mut made = lifecycle::prepare_create(&context, kind, made, Some(namespace), None)?;
         if name.is_empty() {
             // Refusals call it by what its name would begin with, however often they are given.
-            object::metadata_mut(&mut pod).remove("name");
+            object::metadata_mut(&mut made).remove("name");
         }
-        self.admission.validate(self, &request, Some(&pod), None).await?;
-        Ok(pod)
+        self.admission.validate(self, &request, Some(&made), None).await?;
+        Ok(made)
     }
 
     /// `count` pods like this one, as quotas count them.
@@ -82,16 +110,22 @@ impl ApiServer {
         charged_pods(pod, count, self.seams.clock.now())
     }
 
-    /// Charges the quotas of a namespace for pods of a template; `called` is what the name of such a pod begins with.
+    /// One claim of a template like this one, as quotas count it.
+    pub fn measure_claim(&self, template: &str, start: i64, claim: &Value) -> ChargedClaims {
+        charged_claim(template, start, claim, self.seams.clock.now())
+    }
+
+    /// Charges the quotas of a namespace for what is made of the templates of `owner`; `called` is what the name of a pod
+    /// begins with.
     ///
     /// # Errors
-    /// 403 when a quota would be exceeded, as for a pod.
-    pub async fn charge_pods(
+    /// 403 when a quota would be exceeded, as for a claim or a pod.
+    pub async fn charge_made(
         &self,
         cluster: LogicalClusterId,
         namespace: &str,
-        called: &str,
-        ask: &PodsAsk<'_>,
+        (owner, called): (&str, &str),
+        ask: &MadeAsk<'_>,
     ) -> Result<PodCharges, Status> {
         let configured = self.configured.of(cluster).await?;
         if !configured.is_some_and(|configured| configured.with_quotas.contains(namespace)) {
@@ -99,10 +133,20 @@ impl ApiServer {
         }
         let turn = self.charging.wait((cluster, namespace.to_owned())).await;
         let quotas = quota::stored(self, cluster, namespace).await?;
-        let trees: Vec<Value> = quotas.iter().map(|(_, tree)| tree.clone()).collect();
-        let pods = GroupResource::new("", "pods");
-        let charged = charge_pods(&trees, ask).map_err(|refusal| Status::forbidden(&pods, called, refusal.0))?;
-        let writes = charged.into_iter().map(|(at, used)| quota::with_usage(&quotas[at], used)).collect();
+        let mut trees: Vec<Value> = quotas.iter().map(|(_, tree)| tree.clone()).collect();
+        let [pods, claims] = ["pods", "persistentvolumeclaims"].map(|resource| GroupResource::new("", resource));
+        for claim in ask.claims() {
+            let refused = |refusal: Refusal| {
+                let name = claim.new.map(|new| format!("{}{}", new.prefix(owner), new.start)).unwrap_or_default();
+                Status::forbidden(&claims, &name, refusal.0)
+            };
+            let charged = charge_claims(&trees, &claim).map_err(refused)?;
+            use_more(&mut trees, charged);
+        }
+        let charged = charge_pods(&trees, &ask.pods).map_err(|refusal| Status::forbidden(&pods, called, refusal.0))?;
+        use_more(&mut trees, charged);
+        let changed = quotas.iter().zip(trees).filter(|((_, before), after)| before != after);
+        let writes = changed.map(|(quota, after)| quota::with_usage(quota, after["status"]["used"].clone())).collect();
         Ok(PodCharges { writes, turn: PodsTurn { _turn: Some(turn) } })
     }
 
@@ -117,5 +161,12 @@ impl ApiServer {
 
     fn known(&self, cluster: LogicalClusterId) -> Result<Arc<LogicalCluster>, Status> {
         self.directory.by_id(cluster).ok_or_else(Status::no_such_path)
+    }
+}
+
+/// Lets the next who is charged see what has been.
+fn use_more(quotas: &mut [Value], charged: Vec<(usize, Value)>) {
+    for (at, used) in charged {
+        quotas[at]["status"]["used"] = used;
     }
 }

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub use charge::{Ask, Refusal, charge};
 pub use resources::{Compute, add, pod_amounts};
-pub use templates::{PodsAsk, charge_pods, charged_pods};
+pub use templates::{ClaimsAsk, PodsAsk, charge_claims, charge_pods, charged_claim, charged_pods};
 pub use usage::{Tally, count_name, is_counted, is_plain, usage};
 
 /// Amounts by the name of what they are of.

@@ -309,3 +309,38 @@ fn pods_of_a_template_are_charged_by_their_number() {
     tally.count_pods(&charged_pods(&pod(json!({"containers": []})), 5, now()));
     assert_eq!(list(&tally.used()), json!({"pods": "5"}), "counted in the same scopes");
 }
+
+#[test]
+fn claims_of_templates_are_charged_as_claims() {
+    let claim = json!({"spec": {"storageClassName": "fast", "volumeAttributesClassName": "gold",
+        "resources": {"requests": {"storage": "2Gi"}}}});
+    let of = |count: i64| portolan_types::placement::ChargedClaims { count, ..charged_claim("data", 0, &claim, now()) };
+    let hard = json!({"requests.storage": "6Gi", "persistentvolumeclaims": "9"});
+    let one = quota("q", hard, json!({"requests.storage": "2Gi", "persistentvolumeclaims": "1"}), json!([]));
+    let charge = |quota: &Value, old: Option<i64>, new: Option<i64>, forced: bool| {
+        let (old, new) = (old.map(of), new.map(of));
+        let ask = ClaimsAsk { old: old.as_ref(), new: new.as_ref(), forced };
+        charge_claims(std::slice::from_ref(quota), &ask).map(|charged| charged.into_iter().map(|(_, used)| used).next())
+    };
+    let used =
+        |storage: &str, claims: &str| Some(json!({"requests.storage": storage, "persistentvolumeclaims": claims}));
+    assert_eq!(charge(&one, None, Some(2), false), Ok(used("6Gi", "3")));
+    let refusal =
+        "exceeded quota: q, requested: requests.storage=6Gi, used: requests.storage=2Gi, limited: requests.storage=6Gi";
+    assert_eq!(charge(&one, None, Some(3), false), Err(Refusal(refusal.into())));
+    assert_eq!(charge(&one, None, Some(3), true), Ok(used("8Gi", "4")), "they are there in any case");
+    assert_eq!(charge(&one, Some(1), None, false), Ok(used("0", "0")));
+    let mut scoped =
+        quota("q", json!({"persistentvolumeclaims": "1"}), json!({"persistentvolumeclaims": "1"}), json!([]));
+    let class = |class: &str| {
+        json!({"matchExpressions": [
+        {"scopeName": "VolumeAttributesClass", "operator": "In", "values": [class]}]})
+    };
+    scoped["spec"]["scopeSelector"] = class("silver");
+    assert_eq!(charge(&scoped, None, Some(1), false), Ok(None), "out of scope");
+    scoped["spec"]["scopeSelector"] = class("gold");
+    assert!(charge(&scoped, None, Some(1), false).is_err());
+    let mut tally = Tally::new(&scoped, |_| true, now());
+    tally.count_claims(&of(2));
+    assert_eq!(list(&tally.used()), json!({"persistentvolumeclaims": "2"}), "counted in the same scopes");
+}

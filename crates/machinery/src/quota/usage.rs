@@ -1,7 +1,11 @@
 //! What one object, or all objects of a namespace, use.
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_types::{GroupResource, object, placement::ChargedPods, quantity::Quantity};
+use portolan_types::{
+    GroupResource, object,
+    placement::{ChargedClaims, ChargedPods},
+    quantity::Quantity,
+};
 use serde_json::Value;
 
 use super::{Amounts, add, amounts, held, resources, scopes, templates};
@@ -196,9 +200,21 @@ impl<'a> Tally<'a> {
     /// The pods of a template that is placed.
     pub fn count_pods(&mut self, pods: &ChargedPods) {
         if scopes::match_pods(self.quota, pods) {
-            let own = templates::amounts_of(pods).into_iter().filter(|(name, _)| self.sum.contains_key(name)).collect();
-            add(&mut self.sum, &own);
+            self.add_template(&pods.each, pods.count);
         }
+    }
+
+    /// The claims of a template that is placed, as far as they are not there.
+    pub fn count_claims(&mut self, claims: &ChargedClaims) {
+        if templates::match_claims(self.quota, claims) {
+            self.add_template(&claims.each, claims.count);
+        }
+    }
+
+    fn add_template(&mut self, each: &Amounts, count: i64) {
+        let own =
+            templates::together(each, count).into_iter().filter(|(name, _)| self.sum.contains_key(name)).collect();
+        add(&mut self.sum, &own);
     }
 
     /// `status.used`.

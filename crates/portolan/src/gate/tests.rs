@@ -421,6 +421,60 @@ async fn the_status_tells_of_a_refusal_until_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn claims_of_a_set_are_let_in_and_charged_before_it_is_placed() {
+    const SETS: &str = "apis/apps/v1/namespaces/shop/statefulsets";
+    let world = World::new().await;
+    let fast = "fast.storageclass.storage.k8s.io/requests.storage";
+    world.quota(json!({"requests.storage": "5Gi", "persistentvolumeclaims": "9", fast: "5Gi"})).await;
+    let set = |name: &str, replicas: i64| {
+        let labels = json!({"app": name});
+        let asks = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "resources": {"requests": {"storage": "1Gi"}}});
+        json!({"metadata": {"name": name}, "spec": {"replicas": replicas, "serviceName": name,
+            "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": plain()},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": asks}]}})
+    };
+    let until_told = async |name: &str, reason: &str, why: &str| {
+        world
+            .until(&format!("{name} is told {reason}: {why}"), || async {
+                let placement = world.get(&format!("{PLACEMENTS}/statefulsets.apps-{name}")).await.unwrap_or_default();
+                let condition = &placement["status"]["conditions"][0];
+                condition["reason"] == reason && condition["message"].as_str().unwrap_or_default().contains(why)
+            })
+            .await;
+    };
+    world.post(SETS, set("db", 3)).await;
+    until_told("db", "Placed", "").await;
+    world.until_used("requests.storage", "3Gi").await;
+    world.until_used(fast, "3Gi").await;
+
+    world.post(SETS, set("more", 3)).await;
+    let why = "persistentvolumeclaims \"data-more-0\" is forbidden: exceeded quota: q, requested: ";
+    until_told("more", "QuotaExceeded", why).await;
+    assert_eq!(world.used("persistentvolumeclaims").await, "3");
+
+    // A claim that is there is counted by itself, and once.
+    let asks = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}});
+    world
+        .post(&format!("{CORE}/persistentvolumeclaims"), json!({"metadata": {"name": "data-db-0"}, "spec": asks}))
+        .await;
+    world.until_used("persistentvolumeclaims", "3").await;
+    world.merge(&format!("{SETS}/db"), json!({"spec": {"replicas": 5}})).await;
+    world.until_used("requests.storage", "5Gi").await;
+    // What is scaled down keeps its claims, as far as they are there, and leaves room for others.
+    world.merge(&format!("{SETS}/db"), json!({"spec": {"replicas": 0}})).await;
+    until_told("more", "Placed", "").await;
+    world.until_used("requests.storage", "4Gi").await;
+    world.until_used("persistentvolumeclaims", "4").await;
+
+    let limits = json!({"limits": [{"type": "PersistentVolumeClaim", "min": {"storage": "2Gi"}}]});
+    world.post(&format!("{CORE}/limitranges"), json!({"metadata": {"name": "large"}, "spec": limits})).await;
+    world.post(SETS, set("small", 1)).await;
+    until_told("small", "AdmissionRefused", "persistentvolumeclaims \"data-small-0\" is forbidden: minimum storage")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn policies_about_pods_hold_for_templates() {
     let world = World::new().await;
     let policies = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";

@@ -423,6 +423,9 @@ pub struct PlacementStatus {
     /// The pods that are charged to the quotas of the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<ChargedPods>,
+    /// The claims that are charged to the quotas of the namespace as far as they are not there yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ChargedClaims>,
     /// Hash of the template whose pods were let in last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted_template: Option<String>,
@@ -449,6 +452,45 @@ pub struct ChargedPods {
     /// They look for pods in other namespaces.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cross_namespace_affinity: bool,
+}
+
+/// Volume claims that a StatefulSet makes of one template, as quotas count them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ChargedClaims {
+    /// Name of the template.
+    pub template: String,
+    /// Ordinal of the first.
+    pub start: i64,
+    /// How many there are to be.
+    pub count: i64,
+    /// What each uses, by the names of quotas.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub each: Resources,
+    /// Their class of attributes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub volume_attributes_class_name: String,
+}
+
+impl ChargedClaims {
+    /// What the claims of one template of a set are called up to the ordinal.
+    pub fn prefix(&self, set: &str) -> String {
+        format!("{}-{set}-", self.template)
+    }
+
+    /// Those that are not there: of `names`, the claims of the namespace, are counted by themselves.
+    #[must_use]
+    pub fn missing<'a>(&self, set: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let prefix = self.prefix(set);
+        let ordinal = |name: &str| {
+            let text = name.strip_prefix(&prefix)?;
+            text.parse::<i64>().ok().filter(|ordinal| ordinal.to_string() == text)
+        };
+        let is_one = |ordinal: i64| ordinal >= self.start && ordinal - self.start < self.count;
+        let there = names.into_iter().filter_map(ordinal).filter(|ordinal| is_one(*ordinal)).count();
+        let count = self.count - i64::try_from(there).unwrap_or(i64::MAX);
+        Self { count: count.max(0), ..self.clone() }
+    }
 }
 
 /// A copy, as a `Placement` shows it.
@@ -489,4 +531,22 @@ pub struct Transition {
     pub to: String,
     /// What caused it.
     pub cause: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_that_are_there_are_not_missing() {
+        let claims = ChargedClaims { template: "data".into(), start: 1, count: 3, ..ChargedClaims::default() };
+        for (case, names, missing) in [
+            ("none is there", vec![], 3),
+            ("some are", vec!["data-db-1", "data-db-3"], 1),
+            ("others are", vec!["data-db-0", "data-db-4", "data-db-01", "data-db-x", "logs-db-1", "data-dbs-1"], 3),
+            ("all are", vec!["data-db-1", "data-db-2", "data-db-3"], 0),
+        ] {
+            assert_eq!(claims.missing("db", names).count, missing, "{case}");
+        }
+    }
 }
