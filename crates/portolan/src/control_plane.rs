@@ -12,7 +12,10 @@ use portolan_controllers::{
     workspaces,
 };
 use portolan_machinery::kinds::KindTable;
-use portolan_store::{DynStore, Engine, EtcdConfig, OpenError, Roles, StoreConfig, StoreError, open_etcd};
+use portolan_store::{
+    DynStore, Engine, EtcdConfig, HistoryBounds, HistoryMetrics, OpenError, Roles, StoreConfig, StoreError,
+    keep_history, open_etcd,
+};
 use portolan_syncer::Addresses;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams, Status};
 use tokio::{
@@ -31,8 +34,8 @@ use crate::{
     upstream::StoreUpstream,
 };
 
-/// History is kept this long when nothing else is said, so that watches can be resumed.
-pub(crate) const HISTORY: Duration = Duration::from_secs(5 * 60);
+/// History that is kept when nothing else is said, so that watches can be resumed: of objects of 2 KiB, about 1 GiB at most.
+pub(crate) const HISTORY: HistoryBounds = HistoryBounds { time: Duration::from_secs(5 * 60), revisions: 500_000 };
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(8);
 /// How long the store may take to open before clients are told that it goes on.
@@ -52,8 +55,8 @@ pub(crate) struct Config {
     pub(crate) addresses: Addresses,
     /// Where admission webhooks may be.
     pub(crate) webhooks: WebhookAddresses,
-    /// How long changes are kept at least: what watches resume from and pages go on at.
-    pub(crate) history: Duration,
+    /// How much of changes is kept: what watches resume from and pages go on at.
+    pub(crate) history: HistoryBounds,
 }
 
 /// Where objects are.
@@ -81,7 +84,7 @@ pub(crate) struct Opened {
     listener: TcpListener,
     api_config: ApiServerConfig,
     addresses: Addresses,
-    history: Duration,
+    history: HistoryBounds,
 }
 
 /// Binds the socket and opens the store: the first step, apart so that its time can be told. While opening takes its time, the
@@ -177,12 +180,13 @@ impl Opened {
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
         tasks.spawn(Loops::new(plane.clone()).with(members).run(shutdown.clone()));
         tasks.spawn(run_common(api.clone(), plane, upstream, roles, shutdown.clone()));
-        tasks.spawn(forget_history(store.clone(), history, shutdown.clone()));
         let (server, stop) = (api.clone(), shutdown.clone());
         tasks.spawn(async move {
             if let Err(error) = server.serve(listener, stop).await {
                 tracing::error!(%error, "the API server stopped");
             }
+        let compactions = HistoryMetrics::register(api.registry()).context("the metrics of the history")?;
+        tasks.spawn(forget_history(store.clone(), (history, compactions), roles.clone(), shutdown.clone()));
         });
         Ok(ControlPlane { api, address, store, shutdown, tasks })
     }
@@ -241,11 +245,19 @@ fn signer(api: &ApiServer) -> Sign {
     })
 }
 
-/// Compacts until `shutdown`, or until the store takes no writes any more.
-async fn forget_history(store: DynStore, history: Duration, shutdown: CancellationToken) {
-    tokio::select! {
-        error = portolan_store::keep_history(store, history) => tracing::warn!(%error, "history is not compacted any more"),
-        () = shutdown.cancelled() => {}
+/// Compacts until `shutdown`, whenever that is for this server to do.
+async fn forget_history(
+    store: DynStore,
+    (bounds, metrics): (HistoryBounds, HistoryMetrics),
+    roles: Arc<Roles>,
+    shutdown: CancellationToken,
+) {
+    while let Some(term) = shutdown.run_until_cancelled(roles.take("history")).await {
+        tokio::select! {
+            never = keep_history(store.clone(), bounds, metrics.clone()) => match never {},
+            () = term.lost().cancelled() => {}
+            () = shutdown.cancelled() => return,
+        }
     }
 }
 

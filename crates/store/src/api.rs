@@ -370,6 +370,10 @@ pub trait Store: Send + Sync {
     /// `Compacted` and `FutureRevision` for a state that is not there.
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>>;
 
+    /// The state of so many revisions ago; the first there can be where there were fewer. On etcd, whose revisions are
+    /// transactions, so many of those ago, whoever wrote them.
+    fn back(&self, revisions: u64) -> ResourceVersion;
+
     /// Events strictly after `after`; `None` is from now on.
     ///
     /// # Errors

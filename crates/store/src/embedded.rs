@@ -134,6 +134,10 @@ impl Store for EmbeddedStore {
         as_revision(self.core.hub.marks().floor)
     }
 
+    fn back(&self, revisions: u64) -> ResourceVersion {
+        as_revision(self.core.hub.marks().last.saturating_sub(revisions))
+    }
+
     fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
         let committer = match &self.writer {
             Writer::Thread(committer) => committer,

@@ -69,7 +69,7 @@ async fn fill(store: &DynStore) {
 
 /// A map that the store and the test look at.
 #[derive(Clone, Default)]
-struct Shared(Arc<MemoryKv>);
+pub(crate) struct Shared(Arc<MemoryKv>);
 
 impl OrderedKv for Shared {
     fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {

@@ -7,6 +7,7 @@
 //!   trait on it, `gate` says whether it takes writes.
 //! - `etcd` is the trait on etcd, whose MVCC is the history; it shares `hub`, `value` and `plan`'s rules with the others.
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
+//! - `keep` tells when history is forgotten.
 //! - `snapshot` writes all of a store as one stream, and makes a store of it.
 //! - `audit` reads all of a store and tells what is wrong with it.
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
@@ -29,6 +30,7 @@ mod history;
 mod holds;
 mod hub;
 mod inline;
+mod keep;
 mod keys;
 mod kv;
 mod load;
@@ -52,7 +54,8 @@ pub use api::*;
 pub use audit::Audit;
 pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
 pub use holds::Hold;
-pub use objects::{Modified, Objects, Step, keep_history, retried};
+pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
+pub use objects::{Modified, Objects, Step, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};
 pub use opening::Opening;
 pub use snapshot::{Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, restore, save};

@@ -1,7 +1,5 @@
 //! What loops over objects need: trees instead of bytes, and changes that are tried again when somebody was faster.
 
-use std::time::Duration;
-
 use parking_lot::Mutex;
 use portolan_types::{LabelSelector, ObjectKey, Record, ResourceVersion};
 use serde_json::Value;
@@ -169,29 +167,9 @@ impl StoredObject {
     }
 }
 
-/// Compacts a store for ever, so that between `keep` and twice as much of history stays: what watches resume from and pages
-/// go on at, also after a restart. Ends when the store takes no writes any more.
-pub async fn keep_history(store: DynStore, keep: Duration) -> StoreError {
-    loop {
-        let seen = store.current();
-        tokio::time::sleep(keep).await;
-        match store.compact(seen).await {
-            Ok(()) | Err(StoreError::Overloaded | StoreError::Full | StoreError::Unreachable { .. }) => {}
-            Err(error) => return error,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use portolan_types::{GroupResource, LogicalClusterId};
-    use serde_json::json;
-
     use super::*;
-
-    fn pod(name: &str) -> ObjectKey {
-        ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "pods"), name.parse().unwrap())
-    }
 
     #[tokio::test]
     async fn a_step_that_always_comes_second_is_given_up() {
@@ -202,20 +180,5 @@ mod tests {
         };
         let beaten: Result<(), &str> = retried(|error| *error == "conflict", step).await;
         assert_eq!((beaten, tries), (Err("conflict"), MAX_TRIES));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn history_is_kept_for_the_time_asked() {
-        let store = crate::memory();
-        let objects = Objects::new(store.clone());
-        let task = tokio::spawn(keep_history(store.clone(), Duration::from_secs(300)));
-        for minute in 1..=20u64 {
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            objects.create(&pod(&format!("p{minute}")), &json!({})).await.unwrap();
-            let age = store.current().get() - store.oldest().get();
-            assert!((5..=11).contains(&age) || minute < 12, "{age} minutes are kept after {minute}");
-        }
-        store.close().await;
-        assert!(matches!(task.await.unwrap(), StoreError::Backend(_)));
     }
 }

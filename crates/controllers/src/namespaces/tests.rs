@@ -58,6 +58,10 @@ impl Store for Failing {
         self.inner.oldest()
     }
 
+    fn back(&self, revisions: u64) -> ResourceVersion {
+        self.inner.back(revisions)
+    }
+
     fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.compact(upto)
     }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use portolan_apiserver::webhooks::WebhookAddresses;
-use portolan_store::Engine;
+use portolan_store::{Engine, HistoryBounds};
 use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -41,9 +41,12 @@ pub(crate) struct Server {
     /// workspace can then make the server send requests there.
     #[arg(long)]
     allow_local_webhooks: bool,
-    /// For how many seconds changes are kept at least: what watches resume from and pages go on at.
-    #[arg(long, value_name = "SECONDS", default_value_t = HISTORY.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    /// For how many seconds changes are kept at least, unless they are too many: what watches resume from and pages go on at.
+    #[arg(long, value_name = "SECONDS", default_value_t = HISTORY.time.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     history: u64,
+    /// How many changes are kept at most, whatever their age; with --store etcd, how many transactions.
+    #[arg(long, value_name = "NUMBER", default_value_t = HISTORY.revisions, value_parser = clap::value_parser!(u64).range(1..))]
+    history_revisions: u64,
 }
 
 /// Where a server keeps its objects, as named on the command line.
@@ -104,7 +107,7 @@ impl Server {
             tls_sans: self.tls_sans,
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
-            history: Duration::from_secs(self.history),
+            history: HistoryBounds { time: Duration::from_secs(self.history), revisions: self.history_revisions },
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");
         let mut plane = control_plane::open(config).await?.start().await?;

@@ -285,6 +285,12 @@ impl Store for EtcdStore {
         as_revision(self.inner.hub.marks().floor)
     }
 
+    fn back(&self, revisions: u64) -> ResourceVersion {
+        let revisions = i64::try_from(revisions).unwrap_or(i64::MAX);
+        let at = self.inner.reached.borrow().saturating_sub(revisions);
+        as_revision(self.inner.layout.numbering.boundary(at.max(0)))
+    }
+
     fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.inner.compact(upto))
     }

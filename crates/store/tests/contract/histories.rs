@@ -1,6 +1,8 @@
 //! Random histories, compared with the model state by state and event by event.
 
-use portolan_store::{RangeRequest, RangeScope, StoreError, WatchScope};
+use std::time::Duration;
+
+use portolan_store::{Compaction, HistoryBounds, RangeRequest, RangeScope, StoreError, WatchScope};
 use portolan_types::ResourceVersion;
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -9,7 +11,7 @@ use proptest::{
 
 use crate::{
     model::{Model, Step, history, in_scope, seen},
-    scene::{Scene, Subject, cluster, events_until, pods, roles},
+    scene::{Scene, Subject, cluster, events_until, pod, pods, roles, text},
 };
 
 /// Random histories, the same in each run; fewer where each write costs a sync.
@@ -163,4 +165,32 @@ pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
         let too_far = scene.store.compact(rv(last + 1)).await;
         assert!(matches!(too_far, Err(StoreError::FutureRevision { .. })));
     }
+}
+
+pub(crate) async fn the_last_so_many_revisions_are_kept(scene: Scene) {
+    let bounds = |revisions| HistoryBounds { time: Duration::MAX, revisions };
+    let mut written = vec![scene.store.current()];
+    for n in 0..40 {
+        written.push(scene.put(&pod(1, "busy"), &n.to_string()).await);
+    }
+    // Another test's writes count as well where all are on one etcd: it forgets more there, and no less.
+    assert!(scene.store.back(0) >= written[40] && scene.store.back(u64::MAX) <= written[0]);
+    assert_eq!(bounds(1000).enforce(&*scene.store, None).await.unwrap(), Compaction::NotDue);
+    assert_eq!(scene.store.watch(WatchScope::Resource(pods(), None), Some(written[0])).await.err().map(drop), None);
+    assert_eq!(bounds(20).enforce(&*scene.store, None).await.unwrap(), Compaction::Done);
+    assert_eq!(
+        bounds(20).enforce(&*scene.store, None).await.unwrap(),
+        Compaction::NotDue,
+        "a few fewer are left than may be"
+    );
+    let oldest = scene.store.oldest();
+    assert!(oldest >= written[25], "{oldest} is before {}", written[25]);
+    let at = |revision| RangeRequest { at: Some(revision), ..RangeRequest::all(RangeScope::AllClusters(pods())) };
+    assert!(matches!(scene.store.range(at(written[24])).await, Err(StoreError::Compacted { .. })));
+    for (n, revision) in written.iter().enumerate().filter(|(_, revision)| **revision >= oldest) {
+        let page = scene.store.range(at(*revision)).await.unwrap();
+        assert_eq!(text(&page.objects[0].record), (n - 1).to_string());
+    }
+    assert_eq!(bounds(1000).enforce(&*scene.store, Some(written[38])).await.unwrap(), Compaction::Done);
+    assert!(scene.store.oldest() >= written[38], "what is old goes, also of few");
 }

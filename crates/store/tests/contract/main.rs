@@ -48,7 +48,8 @@ on_every_engine! {
     reads: selectors_limits_and_counts, a_large_list_is_read_whole, pages_show_one_state, slices_show_one_state,
         indexes_follow_the_latest_state, unknown_revisions_are_refused, rare_objects_are_found_across_pages,
         a_continuation_whose_state_is_gone_is_told_and_can_go_on_at_the_latest;
-    histories: every_state_and_every_watch_equals_the_model, compaction_leaves_what_is_above_its_floor;
+    histories: every_state_and_every_watch_equals_the_model, compaction_leaves_what_is_above_its_floor,
+        the_last_so_many_revisions_are_kept;
     watches: a_list_and_its_watch_have_no_hole, a_watcher_that_fell_off_the_ring_misses_nothing,
         a_watcher_that_fell_behind_the_floor_is_told, progress_goes_on_while_nothing_matches,
         a_transaction_is_delivered_in_one_piece, a_dropped_wait_loses_nothing, closing_ends_every_watch, a_name_that_is_used_again_is_another_object;

@@ -99,7 +99,8 @@ impl Stand {
             Engine::Sled => "--store=sled",
             Engine::Etcd => "--store=etcd",
         };
-        let mut flags = vec![engine_flag.to_owned(), "--history=7200".to_owned()];
+        let mut flags =
+            vec![engine_flag.to_owned(), "--history=7200".to_owned(), "--history-revisions=1000000000".to_owned()];
         let etcd = match engine {
             Engine::Etcd if faults.iter().any(|fault| fault.needs_members()) => {
                 Some(Etcd::start_three(tools, &dir.join("etcd"), &[QUOTA])?)

@@ -165,3 +165,7 @@ impl Store for Faulty {
         self.inner.close()
     }
 }
+    fn back(&self, revisions: u64) -> ResourceVersion {
+        self.inner.back(revisions)
+    }
+

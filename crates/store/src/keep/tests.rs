@@ -1,0 +1,108 @@
+//! What is forgotten when, and that nothing ends it.
+
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Seams};
+use serde_json::json;
+
+use super::*;
+use crate::{
+    Engine, Objects, StoreConfig,
+    fixtures::Shared,
+    keys,
+    kv::{Batch, OrderedKv as _, read},
+    open::{Base, initialize, start},
+};
+
+fn pod(name: &str) -> ObjectKey {
+    ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "pods"), name.parse().unwrap())
+}
+
+fn metrics() -> HistoryMetrics {
+    HistoryMetrics::register(&Registry::new()).unwrap()
+}
+
+async fn create(store: &DynStore, names: std::ops::Range<u64>) {
+    let objects = Objects::new(store.clone());
+    for name in names {
+        objects.create(&pod(&format!("p{name}")), &json!({})).await.unwrap();
+    }
+}
+
+#[test]
+fn whichever_bound_is_reached_first_counts() {
+    let rv = |number| ResourceVersion::new(number).unwrap();
+    for (case, oldest, aged, most, fewer, expected) in [
+        ("nothing is old or much", 10, None, 5, 8, None),
+        ("exactly as many as may be", 10, None, 10, 13, None),
+        ("one more than may be", 10, None, 11, 14, Some(14)),
+        ("what is old goes, also of few", 10, Some(12), 1, 1, Some(12)),
+        ("what is old goes, also of many, where that is more", 10, Some(20), 11, 14, Some(20)),
+        ("many go, also young ones", 10, Some(12), 40, 50, Some(50)),
+        ("what is old is forgotten already", 10, Some(10), 1, 1, None),
+        ("somebody else has forgotten more", 30, Some(20), 11, 14, None),
+    ] {
+        let upto = due(rv(oldest), aged.map(rv), rv(most), rv(fewer));
+        assert_eq!(upto, expected.map(rv), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_kept_for_the_time_asked() {
+    let store = crate::memory();
+    let bounds = HistoryBounds { time: Duration::from_secs(300), revisions: u64::MAX };
+    let task = tokio::spawn(keep_history(store.clone(), bounds, metrics()));
+    for minute in 1..=20u64 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        create(&store, minute..minute + 1).await;
+        let age = store.current().get() - store.oldest().get();
+        assert!((5..=11).contains(&age) || minute < 12, "{age} minutes are kept after {minute}");
+    }
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_revisions_are_kept_than_asked_however_young_they_are() {
+    let store = crate::memory();
+    let bounds = HistoryBounds { time: Duration::from_secs(3600), revisions: 100 };
+    let task = tokio::spawn(keep_history(store.clone(), bounds, metrics()));
+    for second in 0..60 {
+        create(&store, second * 10..(second + 1) * 10).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let kept = store.current().get() - store.oldest().get();
+        assert!(kept <= 110 && (kept >= 75 || second < 8), "{kept} are kept after {second} s");
+    }
+    task.abort();
+}
+
+/// A history that cannot be read fails every compaction, until it can be read again.
+#[tokio::test(start_paused = true)]
+async fn a_compaction_that_fails_is_tried_again_for_as_long_as_it_takes() {
+    let kv = Shared::default();
+    initialize(&kv, &Seams::system()).unwrap();
+    let base = Base::in_memory(Box::new(kv.clone()));
+    let store = start(base, &StoreConfig::new(Engine::Memory, None)).unwrap_or_else(|_| panic!("it starts"));
+    create(&store, 0..20).await;
+    let place = keys::history(5);
+    let entry = read(&kv, |view| view.get(&place).unwrap()).unwrap();
+    let write = |entry| {
+        kv.commit(Batch::from([(place.clone(), entry)])).unwrap();
+        kv.publish();
+    };
+    write(Some("damaged".into()));
+    let (bounds, metrics) = (HistoryBounds { time: Duration::from_secs(300), revisions: 8 }, metrics());
+    let task = tokio::spawn(keep_history(store.clone(), bounds, metrics.clone()));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let failed = metrics.compactions.with_label_values(&["failed"]).get();
+    assert!((60..70).contains(&failed), "it is tried again, and later each time: {failed}");
+    assert_eq!(u64::try_from(metrics.failing.get()), Ok(failed));
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert_eq!(metrics.failing.get(), 0, "somebody else compacts now");
+    let task = tokio::spawn(keep_history(store.clone(), bounds, metrics.clone()));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(metrics.failing.get() > 0);
+    write(entry);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(metrics.failing.get(), 0);
+    assert!(store.current().get() - store.oldest().get() <= 8);
+    task.abort();
+}
