@@ -115,10 +115,12 @@ pub enum OpenError {
         found: Engine,
     },
     /// The store was written by a newer version.
-    #[error("the store has format {found}, this version knows formats up to {FORMAT}; use the version that wrote it")]
+    #[error("the store has format {found}, this version knows formats up to {known}; use the version that wrote it")]
     NewerFormat {
-        /// The format on disk.
-        found: u32,
+        /// The format on disk, or in etcd.
+        found: u64,
+        /// The newest one that this version opens there.
+        known: u64,
     },
     /// The files are not those of a store, or not whole.
     #[error("the store in {dir} is damaged, restore it from a snapshot: {what}")]
@@ -221,7 +223,9 @@ impl Refusal {
     fn in_directory(self, dir: PathBuf) -> OpenError {
         match self {
             Self::Load(LoadError::Damaged(what)) => OpenError::Damaged { dir, what },
-            Self::Load(LoadError::NewerFormat(found)) => OpenError::NewerFormat { found },
+            Self::Load(LoadError::NewerFormat(found)) => {
+                OpenError::NewerFormat { found: found.into(), known: FORMAT.into() }
+            }
             Self::Metrics(error) => OpenError::Metrics(error),
             Self::Thread(source) => OpenError::Io { what: "starting the committer".into(), source },
         }

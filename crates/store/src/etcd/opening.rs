@@ -105,19 +105,26 @@ async fn found(client: &Client, layout: &Layout, seams: &Seams) -> Result<(i64, 
             Err(fault) => return Err(failed(fault)),
         }
     };
+    Ok((kv.mod_revision, base_in(&kv.value)?))
+}
+
+/// The base in the record of a store.
+///
+/// # Errors
+/// When it is not one that this version may use.
+fn base_in(record: &[u8]) -> Result<u64, OpenError> {
     let damaged = || OpenError::Etcd("the store's record is damaged".into());
-    let record: Value = serde_json::from_slice(&kv.value).map_err(|_| damaged())?;
+    let record: Value = serde_json::from_slice(record).map_err(|_| damaged())?;
     if record[RESTORING] == true {
         let why = "a snapshot is being restored there, or that was broken off: then delete all keys under the prefix";
         return Err(OpenError::Etcd(why.into()));
     }
     match record["format"].as_u64() {
         Some(FORMAT) => {}
-        Some(newer) => return Err(OpenError::NewerFormat { found: u32::try_from(newer).unwrap_or(u32::MAX) }),
-        None => return Err(damaged()),
+        Some(found) if found > FORMAT => return Err(OpenError::NewerFormat { found, known: FORMAT }),
+        Some(_) | None => return Err(damaged()),
     }
-    let base = record["base"].as_str().and_then(|base| base.parse().ok()).ok_or_else(damaged)?;
-    Ok((kv.mod_revision, base))
+    record["base"].as_str().and_then(|base| base.parse().ok()).ok_or_else(damaged)
 }
 
 impl Inner {
@@ -129,5 +136,51 @@ impl Inner {
         self.hub.jump(Marks { last: numbering.boundary(now), floor });
         self.reached.send_replace(now);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+
+    #[test]
+    fn only_the_record_of_a_whole_store_of_a_known_format_is_taken() {
+        for (case, record, words) in [
+            ("a newer format", r#"{"format":2,"identity":"a","base":"0"}"#, "the version that wrote it"),
+            ("a far newer format without a base", r#"{"format":4294967296}"#, "format 4294967296"),
+            ("what this version knows is told", r#"{"format":2}"#, "knows formats up to 1;"),
+            ("a format that never was", r#"{"format":0,"base":"0"}"#, "is damaged"),
+            ("a format that is no number", r#"{"format":"1","base":"0"}"#, "is damaged"),
+            ("no base", r#"{"format":1}"#, "is damaged"),
+            ("no record", "", "is damaged"),
+            ("half a restore", r#"{"restoring":true}"#, "delete all keys under the prefix"),
+        ] {
+            let refused = base_in(record.as_bytes()).expect_err(case).to_string();
+            assert!(refused.contains(words), "{case}: {refused}");
+        }
+        assert_eq!(base_in(br#"{"format":1,"identity":"a","base":"7"}"#).unwrap(), 7);
+    }
+
+    #[tokio::test]
+    #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+    async fn a_store_of_a_newer_format_is_refused_and_left_as_it_is() {
+        let urls = std::env::var("PORTOLAN_ETCD").expect("PORTOLAN_ETCD names a running etcd");
+        let mut etcd = EtcdConfig::new(urls.split(',').map(str::to_owned).collect());
+        etcd.prefix = format!("/newer/{}/", Seams::system().uid());
+        let config = StoreConfig::new(Engine::Memory, None);
+        let (store, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
+        store.close().await;
+        let client = Client::new(&etcd).unwrap();
+        let layout = Layout { prefix: etcd.prefix.clone().into_bytes(), numbering: Numbering { base: 0 } };
+        let newer = json!({"format": FORMAT + 1, "identity": "a", "something": "new"}).to_string();
+        let put = vec![commit::put(layout.meta(), newer.into())];
+        client.write(TxnRequest { success: put, ..TxnRequest::default() }, READ_PATIENCE).await.unwrap();
+        let (from, to) = super::super::layout::range_of(layout.prefix.clone());
+        let all = RangeRequest { key: from.into(), range_end: to.into(), ..RangeRequest::default() };
+        let before = client.range(all.clone(), READ_PATIENCE).await.unwrap().kvs;
+        let refused = open_etcd(&etcd, &config, &Seams::system()).await.err().expect("it is newer").to_string();
+        assert!(refused.contains("format 2") && refused.contains("use the version that wrote it"), "{refused}");
+        assert_eq!(client.range(all, READ_PATIENCE).await.unwrap().kvs, before);
     }
 }

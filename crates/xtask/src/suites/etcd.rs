@@ -198,7 +198,7 @@ pub(super) fn was_killed(report: &mut Report, suite: &str, kills: Result<usize>)
 fn contract(tools: &Tools, dir: &Path) -> Result<()> {
     // What is tested is what is said to etcd, not its disk.
     let etcd = Etcd::start_with(tools, dir, &["--unsafe-no-fsync"])?;
-    let args = ["test", "--quiet", "--package", "portolan-store", "--test", "contract", "etcd::"];
+    let args = ["test", "--quiet", "--package", "portolan-store", "--lib", "--test", "contract", "etcd::"];
     let output = cargo()
         .args(args)
         .args(["--", "--ignored", "--test-threads=1"])
@@ -209,9 +209,12 @@ fn contract(tools: &Tools, dir: &Path) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let end: Vec<&str> = said.lines().rev().take(40).collect();
     ensure!(output.status.success(), "{}", end.into_iter().rev().collect::<Vec<_>>().join("\n"));
-    let passed =
-        said.lines().filter_map(|line| line.strip_prefix("test result: ok. ")).find(|line| !line.starts_with("0 "));
-    println!("      {}", passed.context("no test ran")?);
+    let passed: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("test result: ok. ")).collect();
+    ensure!(
+        passed.len() == 2 && passed.iter().all(|line| !line.starts_with("0 ")),
+        "some tests did not run: {passed:?}"
+    );
+    passed.iter().for_each(|line| println!("      {line}"));
     Ok(())
 }
 
