@@ -119,19 +119,6 @@ pub enum RangeScope {
     OwnedBy(LogicalClusterId, String),
 }
 
-impl RangeScope {
-    /// The logical cluster that it stays in, if it is one.
-    pub(crate) fn cluster(&self) -> Option<LogicalClusterId> {
-        match self {
-            Self::All | Self::AllClusters(_) | Self::PlacedOn(_) => None,
-            Self::Cluster(cluster, _)
-            | Self::Namespace(cluster, _, _)
-            | Self::Everything(cluster)
-            | Self::OwnedBy(cluster, _) => Some(*cluster),
-        }
-    }
-}
-
 /// A read of many objects.
 #[derive(Clone, Debug)]
 pub struct RangeRequest {
@@ -191,16 +178,6 @@ pub enum WatchScope {
     Resource(GroupResource, Option<LogicalClusterId>),
     /// Objects whose placement record names this physical cluster, before or after the write: the syncer's index.
     PlacedOn(String),
-}
-
-impl WatchScope {
-    /// The logical cluster that it stays in, if it is one.
-    pub(crate) fn cluster(&self) -> Option<LogicalClusterId> {
-        match self {
-            Self::Resource(_, cluster) => *cluster,
-            Self::PlacedOn(_) => None,
-        }
-    }
 }
 
 /// What a write did.
@@ -370,10 +347,6 @@ pub trait Store: Send + Sync {
     /// `Compacted` and `FutureRevision` for a state that is not there.
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>>;
 
-    /// The state of so many revisions ago; the first there can be where there were fewer. On etcd, whose revisions are
-    /// transactions, so many of those ago, whoever wrote them.
-    fn back(&self, revisions: u64) -> ResourceVersion;
-
     /// Events strictly after `after`; `None` is from now on.
     ///
     /// # Errors
@@ -396,6 +369,10 @@ pub trait Store: Send + Sync {
 
     /// The oldest revision after which every event is kept.
     fn oldest(&self) -> ResourceVersion;
+
+    /// The state of so many revisions ago; the first there can be where there were fewer. On etcd, whose revisions are
+    /// transactions, so many of those ago, whoever wrote them.
+    fn back(&self, revisions: u64) -> ResourceVersion;
 
     /// Forgets history up to `upto`, or up to what is held, in slices. Never the latest state.
     fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>>;

@@ -1,7 +1,8 @@
 //! The one place that leaves the async runtime's threads for long reads.
 //!
 //! The threads are few, so those who wait for them take turns by logical cluster: a flood of one delays another by a read or two,
-//! however many wait. Whoever reads all logical clusters, as the loops do, takes turns with them as one of their own.
+//! however many wait. Whoever reads all logical clusters, as the loops do, takes turns with them as one of their own, and so does
+//! what syncs a physical cluster.
 
 mod turns;
 
@@ -64,7 +65,7 @@ impl Readers {
         if *state.threads.get_or_insert_with(|| self.0.start()) == 0 {
             return None;
         }
-        let ticket = state.turns.push(party, job);
+        let ticket = state.turns.push(party.clone(), job);
         self.0.show(&state);
         drop(state);
         self.0.changed.notify_one();
@@ -82,7 +83,7 @@ impl Drop for Readers {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.readers.0.state.lock();
-        let withdrawn = state.turns.withdraw(self.party, self.ticket);
+        let withdrawn = state.turns.withdraw(&self.party, self.ticket);
         self.readers.0.show(&state);
         drop(state);
         // What it has may be the last of a store, which must not end under the lock.
@@ -117,7 +118,7 @@ impl Shared {
             // Told to whoever waits, who gets no answer.
             let _ = catch_unwind(AssertUnwindSafe(job));
             state = self.state.lock();
-            state.turns.done(party);
+            state.turns.done(&party);
         }
     }
 

@@ -92,7 +92,7 @@ impl Store for EmbeddedStore {
     }
 
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
-        let party = Party::of(request.scope.cluster());
+        let party = Party::of_range(&request.scope);
         Box::pin(async move {
             let read = |core: &Core, request: &RangeRequest, budget| {
                 core.view(|view| range(view, &core.resources, request, budget)).map_err(backend)?

@@ -31,7 +31,7 @@ impl Flood {
 
     fn begin(&mut self, party: Party, count: usize) {
         for _ in 0..count {
-            let (core, told) = (self.core.clone(), self.told.clone());
+            let (core, party, told) = (self.core.clone(), party.clone(), self.told.clone());
             self.reads.spawn(async move {
                 let waiting = move |_: &Core| told.recv().map_err(|_| StoreError::Unknown);
                 run(&core, party, Weight::Heavy, waiting).await.unwrap();
@@ -88,6 +88,20 @@ async fn one_read_waits_for_few_of_the_hundred_of_another_logical_cluster() {
     // Whether it is told at once is up to the system; 97 wait in the one line, and 49 in the other.
     assert!(ended < 20, "it waited for {ended}");
     (0..200).for_each(|_| flood.go.send(()).unwrap());
+    while let Some(ended) = flood.reads.join_next().await {
+        ended.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_loops_wait_for_no_physical_cluster() {
+    let mut flood = Flood::new();
+    flood.begin(Party::PhysicalCluster("east".into()), 100);
+    flood.until_waiting(97).await;
+    let read = run(&flood.core, Party::Everybody, Weight::Heavy, |_| Ok("read"));
+    let read = tokio::time::timeout(PATIENCE, read).await.expect("it waits for none while a thread is free");
+    assert_eq!(read.unwrap(), "read");
+    (0..100).for_each(|_| flood.go.send(()).unwrap());
     while let Some(ended) = flood.reads.join_next().await {
         ended.unwrap();
     }

@@ -33,7 +33,7 @@ impl Past for Arc<Core> {
     fn catch_up<'a>(&'a self, scope: &'a WatchScope, after: u64) -> BoxFuture<'a, Result<CaughtUp, StoreError>> {
         let behind = self.hub.marks().last.saturating_sub(after);
         let weight = if behind > INLINE_REVISIONS { Weight::Heavy } else { Weight::Light };
-        let party = Party::of(scope.cluster());
+        let party = Party::of_watch(scope);
         let scope = scope.clone();
         Box::pin(run(self, party, weight, move |core| {
             core.view(|view| catch_up(view, &core.resources, &scope, after)).map_err(backend)?
