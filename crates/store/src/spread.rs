@@ -5,7 +5,7 @@
 //! before they are durable, and whoever finds nothing in a logical cluster takes it out.
 
 use std::{
-    collections::{BTreeMap, HashMap, btree_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
     ops::Bound,
     sync::OnceLock,
 };
@@ -38,6 +38,8 @@ struct State {
     /// How many these are together.
     pairs: usize,
     is_whole: bool,
+    /// Numbers of resources that left the disk before the store was read: whoever reads it may do so in an earlier state.
+    gone: HashSet<u32>,
     /// The latest state that was read, or in which something was found to be empty: an older one may have had something there.
     emptied: Option<Marks>,
 }
@@ -96,12 +98,13 @@ impl Spread {
                 let cursor = view.scan(&from, &keys::end_of(&[letter])).map_err(backend)?;
                 let Some(key) = cursor.key() else { break };
                 let (cluster, resource) = beginning(key).ok_or(Damage::Key).map_err(damaged)?;
-                self.state.write().add(cluster, resource, at.last);
+                self.state.write().found(cluster, resource, at.last);
                 from = keys::end_of(&keys::joined(letter, &[&keys::resource_prefix(cluster, resource, None)]));
             }
         }
         let mut state = self.state.write();
         state.is_whole = true;
+        state.gone = HashSet::new();
         state.empty_from(at);
         self.tell(&state);
         Ok(())
@@ -123,6 +126,9 @@ impl Spread {
         let mut state = self.state.write();
         for resource in resources {
             state.pairs -= state.clusters.remove(resource).map_or(0, |clusters| clusters.len());
+        }
+        if !state.is_whole {
+            state.gone.extend(resources);
         }
         state.empty_from(at);
         self.tell(&state);
@@ -153,6 +159,14 @@ impl State {
         self.emptied = Some(Marks { last: before.last.max(at.last), floor: before.floor.max(at.floor) });
     }
 
+    /// As [`State::add`], of what stands in a state that may be an earlier one. A number that is no longer on disk would never be
+    /// asked for, and so never be taken out.
+    fn found(&mut self, cluster: LogicalClusterId, resource: u32, revision: u64) {
+        if !self.gone.contains(&resource) {
+            self.add(cluster, resource, revision);
+        }
+    }
+
     fn add(&mut self, cluster: LogicalClusterId, resource: u32, revision: u64) {
         match self.clusters.entry(resource).or_default().entry(cluster.get()) {
             Entry::Occupied(mut known) => *known.get_mut() = revision.max(*known.get()),
@@ -167,10 +181,14 @@ impl State {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use portolan_types::Scope;
+    use portolan_types::{Scope, Seams};
 
     use super::*;
-    use crate::keys::Suffix;
+    use crate::{
+        keys::Suffix,
+        kv::{MemoryKv, OrderedKv as _, read},
+        open::initialize,
+    };
 
     const RESOURCE: u32 = 7;
 
@@ -224,5 +242,23 @@ mod tests {
         assert_eq!(pairs.get(), 0, "a resource is no longer on disk");
         assert_eq!(spread.next(RESOURCE, 0, at(20)), Next::Known(None));
         assert_eq!(spread.next(RESOURCE, 0, at(19)), Next::Unknown, "a state before that may have it");
+    }
+
+    #[test]
+    fn a_number_that_left_the_disk_while_it_is_read_leaves_nothing_behind() {
+        let (spread, kv) = (Spread::default(), MemoryKv::default());
+        initialize(&kv, &Seams::system()).unwrap();
+        kv.commit(batch(3, true)).unwrap();
+        let other = Suffix::new(LogicalClusterId::new(3), 8, &Scope::Cluster, &"a".parse().unwrap());
+        kv.commit(Batch::from([(other.object(), Some(Bytes::new()))])).unwrap();
+        kv.publish();
+        read(&kv, |view| {
+            spread.forget(&[RESOURCE], at(20));
+            spread.read(view).unwrap();
+        })
+        .unwrap();
+        let state = spread.state.read();
+        assert_eq!(state.clusters.keys().collect::<Vec<_>>(), [&8]);
+        assert_eq!((state.pairs, state.gone.len()), (1, 0));
     }
 }
