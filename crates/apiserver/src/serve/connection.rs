@@ -18,6 +18,8 @@ use crate::{
     pipeline,
 };
 
+use super::plain;
+
 /// Time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time for the headers of a request.
@@ -34,10 +36,16 @@ const HEADER_BYTES: u32 = 64 * 1024;
 const HTTP1_BUFFER: usize = 1024 * 1024;
 const HTTP1_HEADERS: usize = 128;
 
-/// The TLS handshake.
+/// The TLS handshake. Who begins with a plain request is told so.
 pub(super) async fn shake(acceptor: &TlsAcceptor, socket: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
     socket.set_nodelay(true)?;
-    match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await {
+    let shaken = async {
+        match plain::is_spoken(&socket).await? {
+            false => acceptor.accept(socket).await,
+            true => plain::refuse(socket).await.and(Err(std::io::Error::other("it begins with a plain request"))),
+        }
+    };
+    match tokio::time::timeout(HANDSHAKE, shaken).await {
         Ok(done) => done,
         Err(_) => Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the handshake took too long")),
     }

@@ -1,6 +1,7 @@
 //! The server's own accept loop: TLS, HTTP/1.1 and HTTP/2, time-outs, bounds, an orderly end.
 
 mod connection;
+mod plain;
 mod starting;
 mod tls;
 

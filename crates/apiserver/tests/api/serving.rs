@@ -260,3 +260,33 @@ async fn a_watch_is_served_over_a_websocket() {
     served.shutdown.cancel();
     served.task.await.unwrap();
 }
+
+async fn said(address: SocketAddr, words: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(words).await.unwrap();
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(std::time::Duration::from_secs(20), socket.read_to_end(&mut answer)).await;
+    // Who is refused may see the connection reset.
+    let _ = read.expect("the connection is ended");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_speaks_plain_http_is_told_so() {
+    const REFUSED: &str = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    let served = served().await;
+    let long = format!("POST /api HTTP/1.1\r\nhost: a\r\ncontent-length: 30000\r\n\r\n{}", "x".repeat(30_000));
+    for request in ["GET / HTTP/1.1\r\n\r\n", "HEAD /livez HTTP/1.0\r\n\r\n", "PUT /a HTTP/1.1\r\n", "OPTIONS", &long] {
+        let answer = said(served.address, request.as_bytes()).await;
+        assert_eq!(String::from_utf8_lossy(&answer), REFUSED, "{request:.20}");
+    }
+    for request in ["PATCH /a HTTP/1.1\r\n\r\n", "DELETE / HTTP/1.1\r\n\r\n", "\n\n\n\n\n\n"] {
+        let answer = said(served.address, request.as_bytes()).await;
+        assert!(!answer.starts_with(b"HTTP"), "Go's server answers to none: {request:?}");
+    }
+    let mut admin = served.http2(true).await;
+    let read = request(served.address, "GET", "/readyz", String::new());
+    assert_eq!(admin.send_request(read).await.unwrap().status(), StatusCode::OK);
+    served.shutdown.cancel();
+    served.task.await.unwrap();
+}
