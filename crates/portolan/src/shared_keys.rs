@@ -3,17 +3,14 @@
 //! They lie in the store, in the system's own logical cluster, which no request reaches. The first server makes them; the
 //! others take them into their data directories.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::Path,
-};
+use std::{collections::BTreeMap, fs, os::unix::fs::DirBuilderExt as _, path::Path};
 
 use anyhow::{Context as _, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use portolan_apiserver::{ApiServerConfig, pki::Pki};
+use portolan_apiserver::{
+    ApiServerConfig,
+    pki::{Pki, write_secret},
+};
 use portolan_store::{DynStore, Expect, Objects, StoreError, Transaction};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
 use serde_json::json;
@@ -100,11 +97,7 @@ fn take(dir: &Path, before: &Files, shared: &Files) -> anyhow::Result<()> {
         }
     }
     for (name, bytes) in shared {
-        let fresh = dir.join(format!("{name}.new"));
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(bytes).and_then(|()| file.sync_all())?;
-        fs::rename(&fresh, dir.join(name))?;
+        write_secret(&dir.join(name), bytes)?;
     }
     Ok(())
 }

@@ -159,6 +159,16 @@ pub(super) fn signing_key() -> Result<String, ConfigError> {
     KeyPair::generate().map(|key| key.serialize_pem()).map_err(crypto)
 }
 
+/// # Errors
+/// When a text is not such a key: what was expected.
+pub(super) fn check_signing_key(text: &str) -> Result<(), String> {
+    let is_point = |key: KeyPair| matches!(key.public_key_raw(), [4, rest @ ..] if rest.len() == 64);
+    match KeyPair::from_pem(text).is_ok_and(is_point) {
+        true => Ok(()),
+        false => Err("holds no key for tokens: PEM of an ECDSA P-256 key is expected, PKCS#8".into()),
+    }
+}
+
 fn crypto(error: impl std::fmt::Display) -> ConfigError {
     ConfigError::Crypto(error.to_string())
 }

@@ -1,7 +1,7 @@
 //! Secrets on disk: written 0600 in one step, refused when others can read them.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::config::ConfigError;
 
-use super::CertifiedKey;
+use super::{CertifiedKey, Unusable, certified};
 
 /// A data directory, or nothing, for keys that are only kept in memory.
 pub(super) struct Folder(Option<PathBuf>);
@@ -22,6 +22,7 @@ impl Folder {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(at(&path))?;
             check_mode(&path, 0o700)?;
         }
+        sync(dir)?;
         Ok(Self(Some(dir.to_owned())))
     }
 
@@ -35,16 +36,39 @@ impl Folder {
     }
 
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
-        let path = self.path(name).unwrap_or_default();
-        let text =
-            |bytes| String::from_utf8(bytes).map_err(|_| ConfigError::Content { path, what: "is no text".into() });
-        self.bytes(name)?.map(text).transpose()
+        let expected = |_| self.wrong(name, "holds no text: PEM is expected".into());
+        self.bytes(name)?.map(|bytes| String::from_utf8(bytes).map_err(expected)).transpose()
     }
 
     /// A certificate and its key; `None` unless both are there.
+    ///
+    /// # Errors
+    /// Also when they are none, or do not belong together: whoever put them there should know.
     pub(super) fn pair(&self, name: &str) -> Result<Option<CertifiedKey>, ConfigError> {
+        self.checked(name)?.transpose().map_err(|what| self.wrong(&format!("{name}.key"), what))
+    }
+
+    /// The same of what can be made anew; `None` also where they do not belong together, since a crash between writing the two
+    /// leaves that.
+    pub(super) fn leaf(&self, name: &str) -> Result<Option<CertifiedKey>, ConfigError> {
+        self.checked(name).map(|pair| pair.and_then(Result::ok))
+    }
+
+    /// A pair, or why it is none although each file is what it should be.
+    fn checked(&self, name: &str) -> Result<Option<Result<CertifiedKey, String>>, ConfigError> {
         let pair = self.text(&format!("{name}.crt"))?.zip(self.text(&format!("{name}.key"))?);
-        Ok(pair.map(|(certificate, key)| CertifiedKey { certificate, key }))
+        let Some((certificate, key)) = pair else { return Ok(None) };
+        match certified(&certificate, &key) {
+            Ok(_) => Ok(Some(Ok(CertifiedKey { certificate, key }))),
+            Err(Unusable::Certificate(what)) => Err(self.wrong(&format!("{name}.crt"), what)),
+            Err(Unusable::Key(what)) => Err(self.wrong(&format!("{name}.key"), what)),
+            Err(Unusable::Together(what)) => Ok(Some(Err(what))),
+        }
+    }
+
+    /// What is said of a file that does not hold what it should.
+    pub(super) fn wrong(&self, name: &str, what: String) -> ConfigError {
+        ConfigError::Content { path: self.path(name).unwrap_or_default(), what }
     }
 
     /// Refuses half a pair where something is there that was made with both: who made another pair would lock out all who
@@ -63,7 +87,7 @@ impl Folder {
         let what = format!(
             "is missing; put it back, or remove {other} too: then no kubeconfig and no token of before holds any more"
         );
-        Err(ConfigError::Content { path: self.path(&missing).unwrap_or_default(), what })
+        Err(self.wrong(&missing, what))
     }
 
     pub(super) fn write_pair(&self, name: &str, pair: &CertifiedKey) -> Result<(), ConfigError> {
@@ -71,20 +95,33 @@ impl Folder {
         self.write(&format!("{name}.crt"), pair.certificate.as_bytes())
     }
 
-    /// Replaces a file as a whole: a crash leaves the old or the new one.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), ConfigError> {
-        let Some(path) = self.path(name) else { return Ok(()) };
-        let fresh = path.with_extension("new");
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&fresh).map_err(at(&fresh))?;
-        file.write_all(content).and_then(|()| file.sync_all()).map_err(at(&fresh))?;
-        fs::rename(&fresh, &path).map_err(at(&path))
+        self.path(name).map_or(Ok(()), |path| write_secret(&path, content))
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.as_ref().map(|dir| dir.join(name))
     }
+}
+
+/// Replaces a file as a whole: a crash leaves the old or the new one, and the new one once this has returned. Only its owner
+/// can read it.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), ConfigError> {
+    let fresh = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&fresh).map_err(at(&fresh))?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(at(&fresh))?;
+    fs::rename(&fresh, path).map_err(at(path))?;
+    path.parent().map_or(Ok(()), sync)
+}
+
+/// So that the names in a directory are there also after a loss of power.
+fn sync(dir: &Path) -> Result<(), ConfigError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
 fn check_mode(path: &Path, wanted: u32) -> Result<(), ConfigError> {

@@ -6,17 +6,22 @@
 mod certificates;
 mod files;
 mod kubeconfig;
+mod pem;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use portolan_types::Seams;
 
 pub use certificates::CertifiedKey;
+pub use files::write_secret;
 pub use kubeconfig::{Kubeconfig, kubeconfig};
+pub use pem::{Unusable, certificates, certified};
 
 use crate::config::{ApiServerConfig, ConfigError};
 use certificates::Authority;
 use files::Folder;
+
+const CONTINUE_KEY_BYTES: usize = 32;
 
 /// All keys of a server.
 pub struct Pki {
@@ -40,51 +45,13 @@ impl Pki {
     /// When files cannot be read or written, are open to others, or do not fit together.
     pub fn open(config: &ApiServerConfig) -> Result<Self, ConfigError> {
         let folder = Folder::open(config.data_dir.as_deref())?;
-        let authority = match folder.pair("pki/ca")? {
-            Some(pair) => Authority::load(pair)?,
-            None => {
-                folder.refuse_half("pki/ca", &["pki/server.crt", "pki/admin.crt", "pki/service-accounts.key"])?;
-                let authority = Authority::create(&config.seams)?;
-                folder.write_pair("pki/ca", &authority.pair)?;
-                authority
-            }
-        };
-        let names = server_names(config);
-        let server = match folder.pair("pki/server")? {
-            Some(pair) if pair.is_valid(&authority.pair, &names, &config.seams) => pair,
-            _ => made(&folder, "pki/server", authority.server(&names, &config.seams)?)?,
-        };
-        let admin = match folder.pair("pki/admin")? {
-            Some(pair) if pair.is_valid(&authority.pair, &[], &config.seams) => pair,
-            _ => made(&folder, "pki/admin", authority.client("portolan-admin", &["system:masters"], &config.seams)?)?,
-        };
-        let service_accounts = match folder.text("pki/service-accounts.key")? {
-            Some(text) => text,
-            None => {
-                if folder.bytes("pki/continue.key")?.is_some() {
-                    tracing::warn!("pki/service-accounts.key is gone and made anew: no token of before holds any more");
-                }
-                let key = certificates::signing_key()?;
-                folder.write("pki/service-accounts.key", key.as_bytes())?;
-                key
-            }
-        };
-        let continue_key = match folder.bytes("pki/continue.key")? {
-            Some(key) if key.len() == 32 => key,
-            _ => {
-                let key = random_key(&config.seams);
-                folder.write("pki/continue.key", &key)?;
-                key
-            }
-        };
+        let authority = authority(&folder, &config.seams)?;
+        let server = server(&folder, &authority, config)?;
+        let admin = admin(&folder, &authority, config)?;
+        let service_accounts = service_accounts(&folder)?;
+        let continue_key = continue_key(&folder, &config.seams)?;
         let ca = authority.pair.certificate.clone();
-        let pki = Self { ca, authority, server, admin, service_accounts, continue_key };
-        let admin = pki.admin_kubeconfig(config.bind_address);
-        // Where nothing is to be written, a start needs no room on the disk; what others can read is replaced.
-        if folder.text("admin.kubeconfig").ok().flatten().as_ref() != Some(&admin) {
-            folder.write("admin.kubeconfig", admin.as_bytes())?;
-        }
-        Ok(pki)
+        Ok(Self { ca, authority, server, admin, service_accounts, continue_key })
     }
 
     /// A new client certificate for a user in some groups.
@@ -97,13 +64,86 @@ impl Pki {
 
     /// The admin's kubeconfig for a server at `address`.
     pub fn admin_kubeconfig(&self, address: SocketAddr) -> String {
-        kubeconfig(&Kubeconfig {
-            server: format!("https://{}/clusters/root", reachable(address)),
-            context: "root",
-            user: "portolan-admin",
-            ca: &self.ca,
-            client: &self.admin,
-        })
+        admin_kubeconfig(&self.ca, &self.admin, address)
+    }
+}
+
+fn admin_kubeconfig(ca: &str, admin: &CertifiedKey, address: SocketAddr) -> String {
+    kubeconfig(&Kubeconfig {
+        server: format!("https://{}/clusters/root", reachable(address)),
+        context: "root",
+        user: "portolan-admin",
+        ca,
+        client: admin,
+    })
+}
+
+fn authority(folder: &Folder, seams: &Seams) -> Result<Authority, ConfigError> {
+    if let Some(pair) = folder.pair("pki/ca")? {
+        let unusable =
+            |error: ConfigError| folder.wrong("pki/ca.crt", format!("holds no authority's certificate: {error}"));
+        return Authority::load(pair).map_err(unusable);
+    }
+    folder.refuse_half("pki/ca", &["pki/server.crt", "pki/admin.crt", "pki/service-accounts.key"])?;
+    let authority = Authority::create(seams)?;
+    folder.write_pair("pki/ca", &authority.pair)?;
+    Ok(authority)
+}
+
+/// What the server shows: as it is there, unless it does not fit or will soon end.
+fn server(folder: &Folder, authority: &Authority, config: &ApiServerConfig) -> Result<CertifiedKey, ConfigError> {
+    let names = server_names(config);
+    match folder.leaf("pki/server")? {
+        Some(pair) if pair.is_valid(&authority.pair, &names, &config.seams) => Ok(pair),
+        _ => made(folder, "pki/server", authority.server(&names, &config.seams)?),
+    }
+}
+
+/// The same of the administrator, and a kubeconfig with it.
+fn admin(folder: &Folder, authority: &Authority, config: &ApiServerConfig) -> Result<CertifiedKey, ConfigError> {
+    let admin = match folder.leaf("pki/admin")? {
+        Some(pair) if pair.is_valid(&authority.pair, &[], &config.seams) => pair,
+        _ => made(folder, "pki/admin", authority.client("portolan-admin", &["system:masters"], &config.seams)?)?,
+    };
+    let kubeconfig = admin_kubeconfig(&authority.pair.certificate, &admin, config.bind_address);
+    // Where nothing is to be written, a start needs no room on the disk; what others can read is replaced.
+    if folder.text("admin.kubeconfig").ok().flatten().as_ref() != Some(&kubeconfig) {
+        folder.write("admin.kubeconfig", kubeconfig.as_bytes())?;
+    }
+    Ok(admin)
+}
+
+fn service_accounts(folder: &Folder) -> Result<String, ConfigError> {
+    const FILE: &str = "pki/service-accounts.key";
+    if let Some(text) = folder.text(FILE)? {
+        certificates::check_signing_key(&text).map_err(|what| folder.wrong(FILE, what))?;
+        return Ok(text);
+    }
+    if folder.bytes("pki/continue.key")?.is_some() {
+        tracing::warn!("pki/service-accounts.key is gone and made anew: no token of before holds any more");
+    }
+    let key = certificates::signing_key()?;
+    folder.write(FILE, key.as_bytes())?;
+    Ok(key)
+}
+
+fn continue_key(folder: &Folder, seams: &Seams) -> Result<Vec<u8>, ConfigError> {
+    const FILE: &str = "pki/continue.key";
+    match folder.bytes(FILE)? {
+        Some(key) if key.len() == CONTINUE_KEY_BYTES => Ok(key),
+        Some(key) => {
+            let what = format!(
+                "holds {} bytes where {CONTINUE_KEY_BYTES} are expected; put it back, or remove it: then lists that are read in \
+                 pages begin anew",
+                key.len()
+            );
+            Err(folder.wrong(FILE, what))
+        }
+        None => {
+            let key = random_key(seams);
+            folder.write(FILE, &key)?;
+            Ok(key)
+        }
     }
 }
 
@@ -123,7 +163,7 @@ fn made(folder: &Folder, name: &str, pair: CertifiedKey) -> Result<CertifiedKey,
 }
 
 fn random_key(seams: &Seams) -> Vec<u8> {
-    let mut key = vec![0; 32];
+    let mut key = vec![0; CONTINUE_KEY_BYTES];
     seams.entropy.fill(&mut key);
     key
 }
@@ -219,5 +259,41 @@ mod tests {
         let second = Pki::open(&config).unwrap();
         assert_eq!(first.ca, second.ca);
         assert_ne!(first.server.certificate, second.server.certificate);
+    }
+
+    #[test]
+    fn a_file_of_garbage_is_named_with_what_was_expected_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ApiServerConfig::in_directory(dir.path().join("data"), Seams::system());
+        Pki::open(&config).unwrap();
+        let file = |name: &str| dir.path().join("data/pki").join(name);
+        let other = std::fs::read(file("admin.key")).unwrap();
+        for (name, content, words) in [
+            ("ca.crt", &b"garbage"[..], "-----BEGIN CERTIFICATE-----"),
+            ("ca.key", b"garbage", "-----BEGIN PRIVATE KEY-----"),
+            ("ca.key", &other, "is not the key of the certificate beside it"),
+            ("ca.key", b"", "-----BEGIN PRIVATE KEY-----"),
+            ("ca.key", &[0xff; 64], "PEM is expected"),
+            ("server.crt", b"garbage", "-----BEGIN CERTIFICATE-----"),
+            ("server.key", b"garbage", "-----BEGIN PRIVATE KEY-----"),
+            ("admin.crt", b"garbage", "-----BEGIN CERTIFICATE-----"),
+            ("admin.key", b"garbage", "-----BEGIN PRIVATE KEY-----"),
+            ("service-accounts.key", b"garbage", "ECDSA P-256"),
+            ("continue.key", b"short", "5 bytes where 32 are expected"),
+        ] {
+            let kept = std::fs::read(file(name)).unwrap();
+            std::fs::write(file(name), content).unwrap();
+            let refused = Pki::open(&config).err().unwrap_or_else(|| panic!("{name} is taken")).to_string();
+            assert!(
+                refused.contains(&file(name).display().to_string()) && refused.contains(words),
+                "{name}: {refused}"
+            );
+            assert_eq!(std::fs::read(file(name)).unwrap(), content, "{name}");
+            std::fs::write(file(name), kept).unwrap();
+        }
+        let before = Pki::open(&config).unwrap();
+        std::fs::write(file("server.key"), other).unwrap();
+        let after = Pki::open(&config).expect("a crash between writing key and certificate leaves this");
+        assert_eq!((&after.ca, after.server.certificate == before.server.certificate), (&before.ca, false));
     }
 }

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use http::Uri;
+use portolan_apiserver::pki::{Unusable, certificates, certified};
 use portolan_store::{EtcdConfig, Hidden};
 
 use super::server::ServerStore;
@@ -66,17 +67,17 @@ impl EtcdFlags {
         let prefix = self.etcd_prefix.as_deref().unwrap_or(PREFIX);
         ensure!(!prefix.is_empty(), "--etcd-prefix must not be empty");
         let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
-            (Some(certificate), Some(key)) => Some((text(certificate)?, Hidden(text(key)?))),
+            (Some(certificate), Some(key)) => Some(pair(certificate, key)?),
             (Some(_), None) | (None, Some(_) | None) => None,
         };
         let user = match (&self.etcd_user, &self.etcd_password_file) {
-            (Some(name), Some(file)) => Some((name.clone(), Hidden(text(file)?.trim_end().to_owned()))),
+            (Some(name), Some(file)) => Some((name.clone(), Hidden(password(file)?))),
             (Some(_), None) | (None, Some(_) | None) => None,
         };
         Ok(EtcdConfig {
             endpoints: self.etcd_endpoints.clone(),
             prefix: prefix.to_owned(),
-            ca: self.etcd_cafile.as_deref().map(text).transpose()?,
+            ca: self.etcd_cafile.as_deref().map(authorities).transpose()?,
             identity,
             user,
         })
@@ -91,8 +92,39 @@ fn text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
 }
 
+fn authorities(path: &Path) -> anyhow::Result<String> {
+    let text = text(path)?;
+    certificates(&text).map_err(|what| anyhow!("--etcd-cafile: {} {what}", path.display()))?;
+    Ok(text)
+}
+
+fn pair(certificate: &Path, key: &Path) -> anyhow::Result<(String, Hidden)> {
+    let pair = (text(certificate)?, text(key)?);
+    match certified(&pair.0, &pair.1) {
+        Ok(_) => Ok((pair.0, Hidden(pair.1))),
+        Err(Unusable::Certificate(what)) => bail!("--etcd-certfile: {} {what}", certificate.display()),
+        Err(Unusable::Key(what)) => bail!("--etcd-keyfile: {} {what}", key.display()),
+        Err(Unusable::Together(_)) => {
+            bail!("--etcd-keyfile: {} is not the key of the certificate in {}", key.display(), certificate.display())
+        }
+    }
+}
+
+fn password(path: &Path) -> anyhow::Result<String> {
+    let text = text(path)?.trim_end().to_owned();
+    ensure!(
+        !text.is_empty(),
+        "--etcd-password-file: {} holds no password: one line of text is expected",
+        path.display()
+    );
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
+    use portolan_apiserver::{ApiServerConfig, pki::Pki};
+    use portolan_types::Seams;
+
     use super::*;
 
     #[test]
@@ -112,9 +144,29 @@ mod tests {
         flags.etcd_endpoints = vec!["http://a:2379".into(), "https://[::1]:2379".into()];
         flags.etcd_user = Some("root".into());
         flags.etcd_password_file = file("password", "secret\n");
-        flags.etcd_cafile = file("ca", "PEM");
+        let Pki { ca, admin, server, .. } = Pki::open(&ApiServerConfig::in_memory(Seams::system())).unwrap();
+        flags.etcd_cafile = file("ca", &ca);
+        flags.etcd_certfile = file("certificate", &admin.certificate);
+        flags.etcd_keyfile = file("key", &admin.key);
         let read = flags.read().unwrap();
-        assert_eq!((read.user, read.ca), (Some(("root".into(), Hidden("secret".into()))), Some("PEM".into())));
+        assert_eq!((read.user, read.ca), (Some(("root".into(), Hidden("secret".into()))), Some(ca.clone())));
+        assert_eq!(read.identity, Some((admin.certificate.clone(), Hidden(admin.key.clone()))));
+        for (case, name, content, words) in [
+            ("no certificate", "ca", "PEM", ["--etcd-cafile: ", "ca holds no certificate: PEM is expected"]),
+            ("a key", "certificate", &admin.key, ["--etcd-certfile: ", "certificate holds no certificate"]),
+            ("garbage", "key", "garbage", ["--etcd-keyfile: ", "key holds no private key: PEM is expected"]),
+            ("another key", "key", &server.key, ["--etcd-keyfile: ", "is not the key of the certificate in "]),
+            ("nothing", "password", "\n", ["--etcd-password-file: ", "password holds no password"]),
+        ] {
+            let path = folder.path().join(name);
+            let kept = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(&path, content).unwrap();
+            let refused = flags.read().unwrap_err().to_string();
+            assert!(words.iter().all(|words| refused.contains(words)), "{case}: {refused}");
+            std::fs::write(&path, [0xff]).unwrap();
+            assert!(flags.read().unwrap_err().to_string().contains(&path.display().to_string()), "no text: {name}");
+            std::fs::write(&path, kept).unwrap();
+        }
         flags.etcd_cafile = Some(folder.path().join("nowhere"));
         assert!(flags.read().unwrap_err().to_string().contains("nowhere"));
     }
