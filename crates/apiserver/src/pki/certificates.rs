@@ -12,7 +12,7 @@ use crate::config::ConfigError;
 
 /// How long the authority is valid, in days.
 const AUTHORITY_DAYS: i64 = 3650;
-/// How long other certificates are valid, in days. Renewed at a start in the last third.
+/// How long other certificates are valid, in days. Renewed in the last third.
 const LEAF_DAYS: i64 = 365;
 /// A certificate is made anew when it is valid for less than this, in days.
 const RENEW_DAYS: i64 = 120;

@@ -54,6 +54,22 @@ impl Pki {
         Ok(Self { ca, authority, server, admin, service_accounts, continue_key })
     }
 
+    /// Makes what will soon end anew, as a start would: what the server shows, and in its data directory the certificate of the
+    /// administrator with the kubeconfig. `None` when what is `shown` goes on.
+    ///
+    /// # Errors
+    /// As for [`Pki::open`].
+    pub fn renewed(&self, shown: &CertifiedKey, config: &ApiServerConfig) -> Result<Option<CertifiedKey>, ConfigError> {
+        let folder = Folder::open(config.data_dir.as_deref())?;
+        if config.data_dir.is_some() {
+            admin(&folder, &self.authority, config)?;
+        }
+        if shown.is_valid(&self.authority.pair, &server_names(config), &config.seams) {
+            return Ok(None);
+        }
+        server(&folder, &self.authority, config).map(Some)
+    }
+
     /// A new client certificate for a user in some groups.
     ///
     /// # Errors
@@ -295,5 +311,31 @@ mod tests {
         std::fs::write(file("server.key"), other).unwrap();
         let after = Pki::open(&config).expect("a crash between writing key and certificate leaves this");
         assert_eq!((&after.ca, after.server.certificate == before.server.certificate), (&before.ca, false));
+    }
+
+    #[test]
+    fn what_soon_ends_is_made_anew_by_a_running_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |day: i64| {
+            let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+            let seams = Seams::seeded(u64::try_from(day).unwrap(), start + jiff::SignedDuration::from_hours(day * 24));
+            ApiServerConfig::in_directory(dir.path().join("data"), seams)
+        };
+        let pki = Pki::open(&config(0)).unwrap();
+        let kubeconfig = || std::fs::read_to_string(dir.path().join("data/admin.kubeconfig")).unwrap();
+        let before = kubeconfig();
+        assert!(pki.renewed(&pki.server, &config(240)).unwrap().is_none(), "it holds long enough");
+        assert_eq!(kubeconfig(), before);
+        let renewed = pki.renewed(&pki.server, &config(250)).unwrap().expect("it would soon end");
+        assert!(renewed.is_valid(&pki.authority.pair, &server_names(&config(250)), &config(480).seams));
+        assert_ne!(kubeconfig(), before);
+        assert!(pki.renewed(&renewed, &config(480)).unwrap().is_none());
+        let again = Pki::open(&config(480)).unwrap();
+        assert_eq!((again.ca, again.server.certificate), (pki.ca.clone(), renewed.certificate), "a start finds it");
+        let memory = ApiServerConfig::in_memory(config(0).seams);
+        let pki = Pki::open(&memory).unwrap();
+        let later = ApiServerConfig::in_memory(config(250).seams);
+        assert!(pki.renewed(&pki.server, &memory).unwrap().is_none());
+        assert!(pki.renewed(&pki.server, &later).unwrap().is_some(), "without a directory, too");
     }
 }

@@ -18,12 +18,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{ApiServer, ConfigError};
 
 pub use starting::serve_starting;
-pub use tls::server_config;
+use tls::{Shown, server_config};
 
 /// Time that requests under way have after the end was asked for.
 const DRAIN: Duration = Duration::from_secs(8);
 /// Pause after the system refused a connection, so that a lack of descriptors does not spin.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+/// How often is looked whether a certificate will soon end.
+const RENEWAL: Duration = Duration::from_secs(3600);
 
 impl ApiServer {
     /// Serves until `shutdown`: then `/readyz` says no, watches end, requests under way finish, connections close.
@@ -31,7 +33,9 @@ impl ApiServer {
     /// # Errors
     /// When the certificates cannot be used.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, shutdown: CancellationToken) -> Result<(), ConfigError> {
-        let acceptor = TlsAcceptor::from(Arc::new(server_config(&self.pki)?));
+        let (tls, shown) = server_config(&self.pki)?;
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let mut renewal = tokio::time::interval_at(tokio::time::Instant::now() + RENEWAL, RENEWAL);
         let limits = &self.config.limits;
         let places = Arc::new(Semaphore::new(limits.connections));
         let handshakes = Arc::new(Semaphore::new(limits.handshakes));
@@ -42,6 +46,10 @@ impl ApiServer {
                 () = shutdown.cancelled() => break,
                 accepted = listener.accept() => accepted,
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+                _ = renewal.tick() => {
+                    self.renew(&shown);
+                    continue;
+                }
             };
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
@@ -73,6 +81,16 @@ impl ApiServer {
             connections.shutdown().await;
         }
         Ok(())
+    }
+
+    /// Shows another certificate before the one that is shown ends.
+    fn renew(&self, shown: &Shown) {
+        let renewed = self.pki.renewed(&shown.pair(), &self.config);
+        match renewed.and_then(|pair| pair.map(|pair| shown.replace(pair)).transpose()) {
+            Ok(None) => {}
+            Ok(Some(())) => tracing::info!("the server's certificate was renewed"),
+            Err(error) => tracing::warn!(%error, "certificates cannot be renewed, this is tried again in an hour"),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ pub async fn serve_starting(
     check: Arc<dyn ReadyCheck>,
     done: CancellationToken,
 ) -> Result<(), ConfigError> {
-    let acceptor = TlsAcceptor::from(Arc::new(server_config(&Pki::open(config)?)?));
+    let acceptor = TlsAcceptor::from(Arc::new(server_config(&Pki::open(config)?)?.0));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
