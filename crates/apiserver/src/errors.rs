@@ -21,7 +21,12 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
             "the server did not learn in time whether the write happened: read before trying again",
         ),
         // Without Retry-After: clients would wait and try again where somebody must make room first.
-        StoreError::Full | StoreError::Unreachable { .. } => Status::new(Reason::ServiceUnavailable, error.to_string()),
+        StoreError::Full => Status::new(Reason::ServiceUnavailable, error.to_string()),
+        // Whoever keeps the store tells the log why, once.
+        StoreError::Unreachable { why } => {
+            tracing::debug!(%why, "the storage cannot be reached");
+            Status::new(Reason::ServiceUnavailable, "the storage cannot be reached at present")
+        }
         StoreError::Backend(cause) => {
             tracing::error!(error = %cause, "storage failed");
             Status::internal("storage failed")

@@ -111,6 +111,10 @@ pub trait ReadyCheck: Send + Sync {
     fn name(&self) -> &str;
     /// `Err` says in one line why not.
     fn check(&self) -> Result<(), String>;
+    /// Whether `/livez` and `/healthz` ask for it too, as kube-apiserver's do for etcd.
+    fn is_vital(&self) -> bool {
+        false
+    }
 }
 
 /// All seams.

@@ -16,6 +16,7 @@ use crate::{
     authz::{Authorizer, RbacAuthorizer, UseGrants},
     conversion::ConvertedEvents,
     directory::{IdAllocator, found_root},
+    handlers::Failing,
     kinds::Catalog,
     limits::Admittance,
     metrics::Metrics,
@@ -59,6 +60,7 @@ pub struct ApiServer {
     pub(crate) conversions: ConvertedEvents,
     pub(crate) admittance: Admittance,
     pub(crate) metrics: Metrics,
+    pub(crate) failing: Failing,
     pub(crate) frames: FrameCache,
     pub(crate) kinds: Catalog,
     /// Set when the server stops: `/readyz` says no, watches end.
@@ -116,6 +118,7 @@ impl ApiServer {
             conversions: ConvertedEvents::default(),
             admittance: Admittance::new(&config.limits, &metrics),
             metrics,
+            failing: Failing::default(),
             frames: FrameCache::new(),
             kinds,
             stopping: CancellationToken::new(),

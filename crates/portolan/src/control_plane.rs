@@ -4,7 +4,8 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use portolan_apiserver::{
-    ApiServer, ApiServerConfig, authn::SecretClaims, serve::serve_starting, webhooks::WebhookAddresses,
+    ApiServer, ApiServerConfig, authn::SecretClaims, hooks::ReadyCheck, serve::serve_starting,
+    webhooks::WebhookAddresses,
 };
 use portolan_controllers::{
     LoopMetrics, Loops, Plane,
@@ -28,7 +29,7 @@ use crate::{
     members::{Connections, Members, Posts, Retired},
     placements::Placing,
     plane_name::plane_name,
-    readiness::{StoreOpening, StoreReady},
+    readiness::{EtcdAnswers, EtcdOpening, StoreOpening, StoreReady},
     shared_keys,
     texts::KubernetesTexts,
     upstream::StoreUpstream,
@@ -108,16 +109,23 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     if is_shared {
         shared_keys::check_unused(&config.data_dir)?;
     }
-    let check = Arc::new(StoreOpening(store_config.opening.clone()));
+    let check: Arc<dyn ReadyCheck> = match is_shared {
+        true => Arc::new(EtcdOpening),
+        false => Arc::new(StoreOpening(store_config.opening.clone())),
+    };
     let opening = tokio::spawn(open_store(config.storage, store_config, seams));
-    let opened = match is_shared {
-        // Who answers needs keys, and those come out of the store.
+    // Who answers needs keys: where servers share them, those of an earlier start, or they come out of the store.
+    let opened = match is_shared && !shared_keys::are_there(&config.data_dir) {
         true => opening.await,
         false => answer_while(opening, &listener, &api_config, check).await,
     };
     let (store, roles) = opened.context("opening the store panicked")?.context(failed)?;
     if is_shared {
         shared_keys::share(&store, &api_config).await.context("the keys that all servers on one etcd share")?;
+    }
+    api_config.hooks.ready.push(Arc::new(StoreReady(store.clone())));
+    if is_shared {
+        api_config.hooks.ready.push(Arc::new(EtcdAnswers(store.clone())));
     }
     Ok(Opened { store, roles, listener, api_config, addresses: config.addresses, history: config.history })
 }
@@ -138,7 +146,7 @@ async fn answer_while<T>(
     mut task: JoinHandle<T>,
     listener: &TcpListener,
     config: &ApiServerConfig,
-    check: Arc<StoreOpening>,
+    check: Arc<dyn ReadyCheck>,
 ) -> Result<T, JoinError> {
     if let Ok(done) = tokio::time::timeout(QUIET, &mut task).await {
         return done;
@@ -166,7 +174,6 @@ impl Opened {
         let placing = Placing::default();
         api_config.hooks.texts = Arc::new(KubernetesTexts);
         placing.hook_into(&mut api_config.hooks);
-        api_config.hooks.ready.push(Arc::new(StoreReady(store.clone())));
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
         let metrics = LoopMetrics::register(api.registry()).context("the metrics of the loops")?;
         let plane = Plane::new(store.clone(), KindTable::builtin(), seams.clone()).with_kinds(api.kinds());
@@ -179,14 +186,14 @@ impl Opened {
         let members = Members::new(plane.clone(), upstream.clone(), connections, posts, shutdown.clone());
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
         tasks.spawn(Loops::new(plane.clone()).with(members).run(shutdown.clone()));
+        let compactions = HistoryMetrics::register(api.registry()).context("the metrics of the history")?;
+        tasks.spawn(forget_history(store.clone(), (history, compactions), roles.clone(), shutdown.clone()));
         tasks.spawn(run_common(api.clone(), plane, upstream, roles, shutdown.clone()));
         let (server, stop) = (api.clone(), shutdown.clone());
         tasks.spawn(async move {
             if let Err(error) = server.serve(listener, stop).await {
                 tracing::error!(%error, "the API server stopped");
             }
-        let compactions = HistoryMetrics::register(api.registry()).context("the metrics of the history")?;
-        tasks.spawn(forget_history(store.clone(), (history, compactions), roles.clone(), shutdown.clone()));
         });
         Ok(ControlPlane { api, address, store, shutdown, tasks })
     }

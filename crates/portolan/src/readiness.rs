@@ -1,10 +1,12 @@
-//! What `/readyz` says of the store.
+//! What `/readyz` says of the store, and `/livez` of etcd.
 
 use portolan_apiserver::hooks::ReadyCheck;
-use portolan_store::{DynStore, Opening};
+use portolan_store::{DynStore, Opening, StoreError};
 
 /// The name of both checks: they are one to who looks.
 const NAME: &str = "store";
+/// The name of kube-apiserver's check of etcd.
+const ETCD: &str = "etcd";
 
 /// A store that is being opened.
 pub(crate) struct StoreOpening(pub(crate) Opening);
@@ -35,6 +37,44 @@ impl ReadyCheck for StoreReady {
     }
 }
 
+/// A store in etcd that is being opened.
+pub(crate) struct EtcdOpening;
+
+impl ReadyCheck for EtcdOpening {
+    fn name(&self) -> &str {
+        ETCD
+    }
+
+    fn check(&self) -> Result<(), String> {
+        Err("the store in it is being opened".into())
+    }
+
+    fn is_vital(&self) -> bool {
+        true
+    }
+}
+
+/// A store in etcd that is open: whether etcd answers. It is asked all the time anyway, so that nobody waits for it here.
+pub(crate) struct EtcdAnswers(pub(crate) DynStore);
+
+impl ReadyCheck for EtcdAnswers {
+    fn name(&self) -> &str {
+        ETCD
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.0.health() {
+            Err(why @ (StoreError::Unreachable { .. } | StoreError::Backend(_))) => Err(why.to_string()),
+            // Who has no room still answers.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn is_vital(&self) -> bool {
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +86,14 @@ mod tests {
         assert_eq!((ready.name(), ready.check()), ("store", Ok(())));
         ready.0.close().await;
         assert_eq!(ready.check(), Err("the storage backend failed: the store is closed".into()));
+    }
+
+    #[tokio::test]
+    async fn etcd_is_asked_for_as_kube_apiserver_does() {
+        assert!(EtcdOpening.is_vital() && EtcdOpening.check().is_err());
+        let answers = EtcdAnswers(portolan_store::memory());
+        assert_eq!((answers.name(), answers.is_vital(), answers.check()), ("etcd", true, Ok(())));
+        answers.0.close().await;
+        assert!(answers.check().is_err());
     }
 }

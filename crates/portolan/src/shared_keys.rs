@@ -36,6 +36,11 @@ pub(crate) fn check_unused(data_dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether an earlier start has left all of them in the data directory.
+pub(crate) fn are_there(data_dir: &Path) -> bool {
+    SHARED.iter().all(|name| data_dir.join(name).is_file())
+}
+
 /// Takes the keys of the store into the data directory, or those of the data directory into a store that has none.
 pub(crate) async fn share(store: &DynStore, config: &ApiServerConfig) -> anyhow::Result<()> {
     let Some(dir) = config.data_dir.as_deref() else { return Ok(()) };
@@ -113,6 +118,7 @@ mod tests {
         let config = |name: &str| ApiServerConfig::in_directory(folder.path().join(name), Seams::system());
         let (first, second, other) = (config("first"), config("second"), config("other"));
         share(&store, &first).await.unwrap();
+        assert!(are_there(&folder.path().join("first")) && !are_there(&folder.path().join("second")));
         share(&store, &second).await.unwrap();
         share(&store, &first).await.unwrap();
         let [first, second] = [&first, &second].map(|config| Pki::open(config).unwrap());

@@ -1,13 +1,14 @@
 //! Health, version and numbers.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
 
 use http::Response;
+use parking_lot::Mutex;
 use portolan_machinery::{kinds::KindTable, rbac::MASTERS};
 use portolan_types::Status;
 use serde_json::json;
 
-use crate::{ApiServer, Body, call::Call, encode, routes::Endpoint};
+use crate::{ApiServer, Body, call::Call, encode, hooks::ReadyCheck, routes::Endpoint};
 
 struct Check {
     name: String,
@@ -17,13 +18,32 @@ struct Check {
 fn checks(api: &ApiServer, endpoint: Endpoint) -> Vec<Check> {
     let own = |name: &str, outcome| Check { name: name.into(), outcome };
     let mut all = vec![own("ping", Ok(()))];
+    let is_asked = |hook: &&Arc<dyn ReadyCheck>| endpoint == Endpoint::Readyz || hook.is_vital();
     if endpoint == Endpoint::Readyz {
         let stopping = if api.stopping.is_cancelled() { Err("process is shutting down".to_owned()) } else { Ok(()) };
         all.push(own("shutdown", stopping));
-        let hooks = api.config.hooks.ready.iter();
-        all.extend(hooks.map(|hook| Check { name: hook.name().to_owned(), outcome: hook.check() }));
     }
+    all.extend(api.config.hooks.ready.iter().filter(is_asked).map(|hook| own(hook.name(), hook.check())));
     all
+}
+
+/// The checks that failed when they were last asked for: each failure is told once in the log, however often it is asked for.
+#[derive(Default)]
+pub(crate) struct Failing(Mutex<BTreeSet<String>>);
+
+impl Failing {
+    fn note(&self, check: &Check) {
+        let mut failing = self.0.lock();
+        match &check.outcome {
+            Err(why) if failing.insert(check.name.clone()) => {
+                tracing::warn!(check = %check.name, reason = %why, "a health check fails");
+            }
+            Ok(()) if failing.remove(&check.name) => {
+                tracing::info!(check = %check.name, "a health check is well again")
+            }
+            Err(_) | Ok(()) => {}
+        }
+    }
 }
 
 /// `/livez`, `/readyz`, `/healthz` and their single checks.
@@ -47,13 +67,13 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
     let mut report = String::new();
     let mut failed = false;
     for check in &checks {
+        api.failing.note(check);
         // Writing into a string cannot fail.
         let _ = match (&check.outcome, excluded.contains(&check.name.as_str())) {
             (_, true) => writeln!(report, "[+]{} excluded: ok", check.name),
             (Ok(()), false) => writeln!(report, "[+]{} ok", check.name),
             (Err(why), false) => {
                 failed = true;
-                tracing::info!(check = %check.name, reason = %why, "a health check fails");
                 let why = if may_know { why } else { "reason withheld" };
                 writeln!(report, "[-]{} failed: {why}", check.name)
             }

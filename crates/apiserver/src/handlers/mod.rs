@@ -34,6 +34,7 @@ use crate::{
 };
 
 pub(crate) use discovery::DiscoveryDocuments;
+pub(crate) use health::Failing;
 pub(crate) use openapi::ApiDocuments;
 
 /// What is wrong with the value of a field; `value` is as Go shows it.

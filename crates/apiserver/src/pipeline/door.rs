@@ -23,6 +23,8 @@ use crate::{
     routes::{self, Captures, Endpoint, Policy, Route},
 };
 
+const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+
 /// What the URL says.
 pub(super) struct Entry {
     pub(super) named: Named,
@@ -158,7 +160,10 @@ pub(super) async fn admit(
         None => identity,
     };
     let deciding = if server_wide { LogicalClusterId::ROOT } else { cluster.id };
-    let verdict = api.rbac.authorize(deciding, &identity.user, &entry.attributes).await?;
+    let verdict = match is_always_allowed(&entry) {
+        true => Verdict::Allowed(String::new()),
+        false => api.rbac.authorize(deciding, &identity.user, &entry.attributes).await?,
+    };
     api.metrics.authorized(verdict.is_allowed());
     if let Verdict::Denied(why) = verdict
         && !(identity.impersonated && is_about_oneself(&entry.attributes))
@@ -169,12 +174,19 @@ pub(super) async fn admit(
     let reads_document = entry.method == Method::GET || entry.method == Method::HEAD;
     let fits = match route.policy {
         Policy::Resource => !entry.attributes.verb.is_empty() && entry.method != Method::HEAD,
-        Policy::Path | Policy::Server => reads_document,
+        // Upstream's handlers of health do not look at the method.
+        Policy::Path | Policy::Server => reads_document || entry.is_health(),
     };
     if !fits {
         return Err(method_not_allowed());
     }
     Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
+}
+
+/// Whether everybody may ask, without a look at RBAC, which lies in the store: kube-apiserver's
+/// `--authorization-always-allow-paths`, as it is when nothing else is said.
+fn is_always_allowed(entry: &Entry) -> bool {
+    entry.is_health() && ALWAYS_ALLOWED.contains(&entry.path.as_str())
 }
 
 /// What everybody may ask, by the shared role `system:basic-user`. To strangers a logical cluster looks like one that is not
@@ -205,6 +217,14 @@ fn everywhere(entry: &Entry, identity: &Identity) -> Status {
     }
 }
 
+impl Entry {
+    /// Health is asked for when all else is full, or stands still.
+    pub(super) fn is_health(&self) -> bool {
+        let endpoint = self.route.map(|route| route.endpoint);
+        matches!(endpoint, Some(Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz))
+    }
+}
+
 impl Admitted {
     pub(super) fn is_watch(&self) -> bool {
         self.entry.attributes.verb == "watch"
@@ -223,7 +243,7 @@ impl Admitted {
     }
 
     pub(super) fn is_health(&self) -> bool {
-        matches!(self.endpoint, Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz)
+        self.entry.is_health()
     }
 
     pub(super) fn is_backup(&self) -> bool {

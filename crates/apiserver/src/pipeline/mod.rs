@@ -34,6 +34,8 @@ use outcome::Outcome;
 
 /// Of the time of a request, the part that it may wait for its turn (as kube-apiserver's queues have it).
 const WAITING_PART: u32 = 4;
+/// How long may take who asks for health, and whether they may, where the store has to be asked: probes have a second or more.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers a request; every failure is a `Status`.
 pub(crate) async fn answer<B>(api: Arc<ApiServer>, peer: Peer, request: Request<B>) -> Response<Body>
@@ -68,8 +70,15 @@ where
     strip_proxy_headers(&mut parts.headers);
     let entry = door::read(&parts)?;
     outcome.seen(&entry, &parts.headers);
-    let identity = door::authenticate(api, peer, &parts.headers).await?;
-    let admitted = door::admit(api, entry, identity, &mut parts.headers).await?;
+    let is_health = entry.is_health();
+    let admitting = async {
+        let identity = door::authenticate(api, peer, &parts.headers).await?;
+        door::admit(api, entry, identity, &mut parts.headers).await
+    };
+    let admitted = match is_health {
+        true => tokio::time::timeout(HEALTH_PATIENCE, admitting).await.map_err(|_| timed_out())??,
+        false => admitting.await?,
+    };
     outcome.admitted(&admitted);
     let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;

@@ -22,8 +22,8 @@ const CONNECTIONS: usize = 128;
 /// Time that answers under way have at the end.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Answers on `listener` until `done`: `/livez` is ok, `/readyz` and `/healthz` say why they are not, and everything else is
-/// 503 with the same reason.
+/// Answers on `listener` until `done`: `/livez` is ok, unless what is waited for is vital, `/readyz` and `/healthz` say why they
+/// are not, and everything else is 503 with the same reason.
 ///
 /// # Errors
 /// When keys or certificates cannot be used.
@@ -85,8 +85,9 @@ async fn converse(acceptor: &TlsAcceptor, socket: TcpStream, check: Arc<dyn Read
 fn answer(path: &str, check: &dyn ReadyCheck) -> Response<Body> {
     let why = check.check().err().unwrap_or_else(|| "the server is about to start".into());
     match path {
-        "/livez" | "/livez/ping" => encode::text(200, "ok"),
-        "/readyz" | "/healthz" => {
+        "/livez" if !check.is_vital() => encode::text(200, "ok"),
+        "/livez/ping" => encode::text(200, "ok"),
+        "/livez" | "/readyz" | "/healthz" => {
             let (name, what) = (check.name(), &path[1..]);
             encode::text(500, format!("[+]ping ok\n[-]{name} failed: {why}\n{what} check failed\n"))
         }
@@ -100,7 +101,9 @@ mod tests {
 
     use super::*;
 
-    struct Checking;
+    struct Checking {
+        is_vital: bool,
+    }
 
     impl ReadyCheck for Checking {
         fn name(&self) -> &str {
@@ -109,18 +112,23 @@ mod tests {
         fn check(&self) -> Result<(), String> {
             Err("checking, 30 %".into())
         }
+        fn is_vital(&self) -> bool {
+            self.is_vital
+        }
     }
 
     #[tokio::test]
     async fn only_liveness_is_there_before_the_server_is() {
-        for (path, code, text) in [
-            ("/livez", 200, "ok"),
-            ("/readyz", 500, "[-]store failed: checking, 30 %"),
-            ("/healthz", 500, "healthz check failed"),
-            ("/clusters/root/api/v1/secrets", 503, "\"reason\":\"ServiceUnavailable\""),
-            ("/metrics", 503, "checking, 30 %"),
+        for (path, is_vital, code, text) in [
+            ("/livez", false, 200, "ok"),
+            ("/livez", true, 500, "[+]ping ok\n[-]store failed: checking, 30 %\nlivez check failed\n"),
+            ("/livez/ping", true, 200, "ok"),
+            ("/readyz", false, 500, "[-]store failed: checking, 30 %"),
+            ("/healthz", false, 500, "healthz check failed"),
+            ("/clusters/root/api/v1/secrets", false, 503, "\"reason\":\"ServiceUnavailable\""),
+            ("/metrics", false, 503, "checking, 30 %"),
         ] {
-            let response = answer(path, &Checking);
+            let response = answer(path, &Checking { is_vital });
             assert_eq!(response.status(), code, "{path}");
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let body = String::from_utf8(body.to_vec()).unwrap();

@@ -1,6 +1,6 @@
 //! What clients learn about the server.
 
-use crate::common::Plane;
+use crate::common::{Faulty, MAPS, Plane};
 use serde_json::json;
 
 #[tokio::test]
@@ -176,6 +176,48 @@ async fn reasons_of_bad_health_are_for_the_administrator() {
     assert!(admin.contains("warn: some health checks cannot be excluded: no matches for \"nothing\""), "{admin}");
     let ann = plane.as_user("ann").get("/readyz").await.expect(500).text();
     assert!(ann.contains("[-]sick failed: reason withheld") && !ann.contains("secret"), "{ann}");
+}
+
+/// The store that a server has just opened cannot be reached any more, and nothing of it is known yet.
+#[tokio::test(start_paused = true)]
+async fn health_is_told_at_once_and_without_reasons_while_the_store_does_not_answer() {
+    struct Etcd;
+    impl portolan_apiserver::hooks::ReadyCheck for Etcd {
+        fn name(&self) -> &str {
+            "etcd"
+        }
+        fn check(&self) -> Result<(), String> {
+            Err("tcp connect error at 10.1.2.3".into())
+        }
+        fn is_vital(&self) -> bool {
+            true
+        }
+    }
+    let store = Faulty::over(portolan_store::memory());
+    let mut config = portolan_apiserver::ApiServerConfig::in_memory(portolan_types::Seams::system());
+    config.hooks.ready.push(std::sync::Arc::new(Etcd));
+    let plane = Plane::on(store.clone(), config).await;
+    store.fall_silent();
+    let grants = plane.api.use_grants(portolan_types::LogicalClusterId::ROOT).await;
+    assert!(grants.is_err(), "what was known of root is forgotten");
+    let (nobody, admin) = (plane.as_user("nobody"), plane.admin());
+    let began = tokio::time::Instant::now();
+    for path in ["/livez", "/healthz", "/readyz"] {
+        let text = nobody.get(path).await.expect(500).text();
+        assert!(text.contains("[+]ping ok\n") && text.contains("[-]etcd failed: reason withheld\n"), "{path}: {text}");
+        assert!(text.ends_with(&format!("{} check failed\n", &path[1..])), "{text}");
+        assert!(admin.get(path).await.expect(500).text().contains("[-]etcd failed: tcp connect error"), "{path}");
+        nobody.get(&format!("{path}?exclude=etcd")).await.expect(200);
+        nobody.send("POST", path, &[], "").await.expect(500);
+    }
+    admin.get("/livez/ping").await.expect(200);
+    admin.get("/livez/etcd").await.expect(500);
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_millis(100), "no probe waits for the store: {took:?}");
+    nobody.get("/livez/ping").await.expect(504);
+    assert!(began.elapsed() < std::time::Duration::from_secs(2), "who may ask is not waited for");
+    let refused = nobody.get(MAPS).await.expect(503).json();
+    assert_eq!(refused["message"], "the storage cannot be reached at present");
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! A store that tells how much is read at once, whose watches can be cut, and which can have too much to do.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -22,6 +25,7 @@ pub struct Faulty {
     /// Watches that are refused before the next one is opened.
     refused: AtomicUsize,
     overloaded: AtomicBool,
+    silent: AtomicBool,
     /// What others write just before the next removal.
     before_removal: Mutex<Option<Transaction>>,
 }
@@ -34,6 +38,7 @@ impl Faulty {
             cuts: watch::Sender::new(0),
             refused: AtomicUsize::new(0),
             overloaded: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             before_removal: Mutex::default(),
         })
     }
@@ -51,6 +56,19 @@ impl Faulty {
     /// Refuses writes from now on as one whose queue is full, or takes them again.
     pub fn overload(&self, overloaded: bool) {
         self.overloaded.store(overloaded, Ordering::SeqCst);
+    }
+
+    /// Answers no read from now on: after ten seconds each of them is told why, in words that are not for clients.
+    pub fn fall_silent(&self) {
+        self.silent.store(true, Ordering::SeqCst);
+    }
+
+    async fn reached(&self) -> Result<(), StoreError> {
+        if self.silent.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            return Err(StoreError::Unreachable { why: "tcp connect error at 10.1.2.3".into() });
+        }
+        Ok(())
     }
 
     /// Somebody writes this just before the next removal.
@@ -104,11 +122,15 @@ impl Store for Faulty {
     }
 
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
-        self.inner.get(key)
+        Box::pin(async move {
+            self.reached().await?;
+            self.inner.get(key).await
+        })
     }
 
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
         Box::pin(async move {
+            self.reached().await?;
             let page = self.inner.range(request).await?;
             let bytes = page.objects.iter().map(|object| object.record.body().len()).sum();
             self.largest.fetch_max(bytes, Ordering::SeqCst);
@@ -145,6 +167,10 @@ impl Store for Faulty {
         self.inner.oldest()
     }
 
+    fn back(&self, revisions: u64) -> ResourceVersion {
+        self.inner.back(revisions)
+    }
+
     fn compact(&self, upto: ResourceVersion) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.compact(upto)
     }
@@ -165,7 +191,3 @@ impl Store for Faulty {
         self.inner.close()
     }
 }
-    fn back(&self, revisions: u64) -> ResourceVersion {
-        self.inner.back(revisions)
-    }
-
