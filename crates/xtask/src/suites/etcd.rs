@@ -25,6 +25,8 @@ use crate::torture::{self, Engine, Fault, Plan};
 
 /// After a kill -9 a role is free when its server's lease has ended.
 const TAKEOVER: Duration = Duration::from_secs(40);
+/// A probe, and the start of kubectl.
+const PROBE: Duration = Duration::from_secs(4);
 /// How long a token of etcd's lasts that nobody uses.
 const TOKEN: Duration = Duration::from_secs(3);
 
@@ -39,6 +41,9 @@ pub(super) fn run(report: &mut Report, program: &Path, tools: &Tools, dir: &Path
     });
     report
         .check("etcd: a snapshot goes into etcd and out of it again", || snapshots(program, tools, &dir.join("moved")));
+    report.check("etcd: while it is down, health is told at once and a backup says why", || {
+        down(program, tools, &dir.join("down"))
+    });
     survivor(report, program, tools, &dir.join("survivor"));
     let few = vec![Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd];
     for (name, faults) in [("torture", few), ("members", torture::MEMBERS.to_vec())] {
@@ -165,6 +170,27 @@ fn snapshots(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     ensure!(before < between, "{before} became {between} in etcd");
     println!("      resourceVersions: {before} on redb, {between} in etcd, {after} on sled");
     Ok(())
+}
+
+fn down(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
+    let mut etcd = Etcd::start(tools, &dir.join("etcd"))?;
+    let flags = ["--store=etcd", &format!("--etcd-endpoints={}", etcd.url())];
+    let server = Portolan::start_with(program, tools, &dir.join("server"), &flags)?;
+    let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "kubectl")?;
+    ensure!(kubectl.run("get --raw /livez?verbose")?.contains("[+]etcd ok"), "etcd is not among the checks");
+    etcd.kill()?;
+    let patient = kubectl.within(PROBE);
+    poll::until("/livez tells of etcd within the time of a probe", TAKEOVER, || {
+        let said = patient.call("get --raw /livez", "")?.stderr;
+        ensure!(said.contains("[-]etcd failed"), "it says {said}");
+        Ok(())
+    })?;
+    let mut save = Command::new(program);
+    save.args(["snapshot", "save", "--data-dir"]).arg(server.data()).arg(dir.join("backup"));
+    let saved = process::run(&mut save, "", Duration::from_secs(60))?;
+    ensure!(!saved.status.success() && saved.stderr.contains("its store does not answer"), "{}", saved.stderr);
+    etcd.restart()?;
+    poll::until("/livez is well again", TAKEOVER, || patient.run("get --raw /livez").map(drop))
 }
 
 /// The kubectl suite at one server, while the other one is killed and started again and again.

@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use http::StatusCode;
-use http_body_util::BodyExt as _;
+use http::{StatusCode, Uri};
+use http_body_util::{BodyExt as _, Limited};
 use portolan_store::{Begun, OpenError, SnapshotError, StoreConfig, StoreError};
 use portolan_types::Seams;
 
@@ -24,6 +24,9 @@ pub(in crate::cli) struct Save {
     /// File to write, readable by its owner only; `-` for standard output.
     pub(in crate::cli) file: PathBuf,
 }
+
+/// Most bytes of an answer that is no snapshot.
+const STATUS_BYTES: usize = 64 << 10;
 
 /// Why a snapshot that was begun must begin anew.
 #[derive(Debug)]
@@ -97,7 +100,9 @@ async fn take(
         // The objects of a server on etcd are not here, but the way to it is.
         return match data_dir.join("admin.kubeconfig").exists() {
             true => download(data_dir, begun, out).await,
-            false => bail!("there is no store in {}", dir.display()),
+            false => {
+                bail!("there is no store in {}, and no server has been started with this data directory", dir.display())
+            }
         };
     };
     let store = match portolan_store::open(StoreConfig::new(engine, Some(dir)), Seams::system()) {
@@ -132,21 +137,23 @@ async fn download(
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
     config.read_timeout = None;
+    // Who waits for it is told at once, and can run it again.
+    config.default_retry = false;
+    let server = config.cluster_url.clone();
     let client = kube::Client::try_from(config)?;
     let query = begun.map_or_else(String::new, |Begun { revision, taken, bytes, sha256 }| {
         format!("?revision={revision}&taken={taken}&bytes={bytes}&sha256={sha256}")
     });
     let request = http::Request::get(format!("/snapshot{query}")).body(kube::client::Body::empty())?;
-    let response = client.send(request).await?;
-    match response.status() {
-        status if status.is_success() => {}
+    let response = client.send(request).await.map_err(|error| no_answer(&server, &error))?;
+    let code = response.status();
+    if !code.is_success() {
+        let why = message(response.into_body()).await;
         // The revision is forgotten, or one that this store never had.
-        StatusCode::GONE | StatusCode::GATEWAY_TIMEOUT if begun.is_some() => {
-            let body = response.into_body().collect().await?.to_bytes();
-            let status: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-            return Ok(Err(CannotGoOn(status["message"].as_str().unwrap_or("the server cannot go on").to_owned())));
-        }
-        status => bail!("the server answered {status}"),
+        return match matches!(code, StatusCode::GONE | StatusCode::GATEWAY_TIMEOUT) && begun.is_some() {
+            true => Ok(Err(CannotGoOn(why))),
+            false => Err(refusal(&server, code, &why)),
+        };
     }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
@@ -155,6 +162,41 @@ async fn download(
         }
     }
     Ok(Ok(()))
+}
+
+/// What the server says in a Status; other words are not its own.
+async fn message(body: kube::client::Body) -> String {
+    let body =
+        Limited::new(body, STATUS_BYTES).collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let status: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    status["message"].as_str().unwrap_or("it does not say why").to_owned()
+}
+
+/// What is told of an answer that is no snapshot.
+fn refusal(server: &Uri, code: StatusCode, why: &str) -> anyhow::Error {
+    let what = format!("the server at {server} answered {code}: {why}");
+    match code {
+        StatusCode::SERVICE_UNAVAILABLE => anyhow!(
+            "{what}; its store does not answer or is being opened: its log and /readyz?verbose tell more. \
+             Run this again once it is ready"
+        ),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            anyhow!("{what}; it is not the server of this data directory, or that has got other keys since")
+        }
+        _ => anyhow!(what),
+    }
+}
+
+/// What is told when no answer came. Of all causes the last one says why; those before it, that it did not work.
+fn no_answer(server: &Uri, error: &kube::Error) -> anyhow::Error {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    anyhow!(
+        "the server of this data directory does not answer at {server}: {cause}. Start it, or wait until it has started: what is \
+         in etcd, in memory or in use is saved by the running server only"
+    )
 }
 
 /// A snapshot holds every Secret: what an earlier one left, or somebody else laid there, is not written into. What there is of
@@ -186,11 +228,15 @@ fn sync_dir_of(file: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{net::SocketAddr, sync::Arc};
+
+    use portolan_apiserver::{ApiServerConfig, pki::Pki, serve::serve_starting};
     use portolan_store::{DynStore, Expect, Transaction};
     use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
     use serde_json::json;
 
     use super::*;
+    use crate::readiness::EtcdOpening;
 
     async fn put(store: &DynStore, name: &str) {
         let resource = GroupResource::new("", "configmaps");
@@ -226,6 +272,50 @@ mod tests {
         save().unwrap();
         let anew = portolan_store::inspect(&*fs::read(&file).unwrap()).unwrap();
         assert_eq!((anew.objects, anew.revision), (first.objects + 1, first.revision + 1));
+        assert!(!dir.path().join("backup.part").exists());
+    }
+
+    /// The data directory of a server whose store is elsewhere, as its start left it.
+    fn of_a_server_at(address: SocketAddr, dir: &Path) -> ApiServerConfig {
+        let config = ApiServerConfig::in_directory(dir.join("data"), Seams::system());
+        let config = ApiServerConfig { bind_address: address, ..config };
+        Pki::open(&config).unwrap();
+        config
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn why_no_server_gives_a_snapshot_is_told_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let save = || {
+            let (data_dir, file) = (dir.path().join("data"), dir.path().join("backup"));
+            let saved = tokio::task::spawn_blocking(|| Save { data_dir, file }.run());
+            async { saved.await.unwrap().unwrap_err().to_string() }
+        };
+        let nowhere = save().await;
+        assert!(nowhere.contains("no server has been started with this data directory"), "{nowhere}");
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let config = of_a_server_at(address, dir.path());
+        let done = tokio_util::sync::CancellationToken::new();
+        let serving = serve_starting(&listener, &config, Arc::new(EtcdOpening), done.clone());
+        let asking = async {
+            let waiting = save().await;
+            done.cancel();
+            waiting
+        };
+        let (served, waiting) = tokio::join!(serving, asking);
+        served.unwrap();
+        for words in [&address.to_string(), "503", "the store in it is being opened", "/readyz?verbose"] {
+            assert!(waiting.contains(words), "{words}: {waiting}");
+        }
+
+        drop(listener);
+        let stopped = save().await;
+        for words in [&address.to_string(), "Connection refused", "Start it"] {
+            assert!(stopped.contains(words), "{words}: {stopped}");
+        }
+        assert!(!stopped.contains("ServiceError"), "{stopped}");
         assert!(!dir.path().join("backup.part").exists());
     }
 }
