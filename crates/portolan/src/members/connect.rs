@@ -86,6 +86,9 @@ impl Connections {
                 let config = SimulationConfig { nodes, ..SimulationConfig::named(name) };
                 Ok(Arc::new(InProcessConnector(self.start(uid, config).await?.api().clone())))
             }
+            (Connection { tunnel: Some(_), .. }, _) => Err("connection.tunnel is not served by this version: use \
+                                                             connection.direct or connection.simulated"
+                .into()),
             _ => Err("the connection names neither a kubeconfig nor a simulated cluster".into()),
         }
     }

@@ -9,7 +9,7 @@ use portolan_store::{Expect, RangeScope, Roles, Transaction};
 use portolan_syncer::{Addresses, testing::suite};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
-    placement::{Connection, Phase, PlacedCopy, PlacementRecord, SimulatedConnection},
+    placement::{Connection, Phase, PlacedCopy, PlacementRecord, SimulatedConnection, TunnelConnection},
     upstream::{CopyReport, CopyState, Debt, Upstream as _},
 };
 use serde_json::{Value, json};
@@ -25,6 +25,14 @@ async fn a_simulated_cluster_passes_the_syncer_suite() {
     let connector = connections.connector(&"u".parse().unwrap(), "east", &connection, None).await.expect("it starts");
     suite::run(connector.clone()).await.expect("the suite passes");
     suite::run_workloads(connector).await.expect("the suite passes with workloads");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_not_served_is_named() {
+    let connections = Connections::new(Addresses::default(), Seams::system(), CancellationToken::new());
+    let connection = Connection { tunnel: Some(TunnelConnection {}), ..Connection::default() };
+    let refused = connections.connector(&"u".parse().unwrap(), "east", &connection, None).await.err().unwrap();
+    assert!(refused.contains("connection.tunnel is not served"), "{refused}");
 }
 
 /// Registered physical clusters over the memory store, with the loops that tend them.
