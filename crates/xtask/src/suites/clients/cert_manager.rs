@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::Stage;
 use super::ginkgo::Specs;
+use super::harbour::{Check, Harbour, PATIENCE};
 use crate::harness::go;
-use crate::harness::kubectl::Kubectl;
 use crate::harness::poll;
 use crate::harness::ports::free_port;
 use crate::harness::process::{self, Process};
@@ -19,7 +19,6 @@ use crate::report::Report;
 
 const NAMESPACE: &str = "cert-manager";
 const RELEASE: &str = "cert-manager";
-const PATIENCE: Duration = Duration::from_secs(60);
 /// As long as all of its tests together may take, and a while longer for the report of what did not end.
 const LIMIT: Duration = Duration::from_secs(1200);
 const REPORTED: Duration = Duration::from_secs(60);
@@ -72,14 +71,6 @@ spec: {dnsNames: [quay.harbour.test], secretName: quay, issuerRef: {name: author
 const WRONG: &str = r#"{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: wrong},
     spec: {secretName: wrong, issuerRef: {name: itself}}}"#;
 
-/// kubectl in the namespace that the checks here work in, and the programs.
-struct Harbour {
-    kubectl: Kubectl,
-    programs: Vec<Process>,
-}
-
-type Check = (&'static str, fn(&Harbour) -> Result<()>);
-
 const CHECKS: [Check; 4] = [
     ("a chain of issuers and certificates becomes ready, each with its Secret", issues),
     ("a certificate that only its webhook can judge is refused", refuses),
@@ -97,9 +88,7 @@ pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
     let Some(harbour) = harbour.filter(|_| ready) else { return };
     if report.check("cert-manager: its own certificate is in the configuration of its webhooks", || serves(&harbour)) {
         published(report, stage, &harbour);
-        for (name, check) in CHECKS {
-            report.check(&format!("cert-manager: {name}"), || check(&harbour).with_context(|| harbour.logs()));
-        }
+        harbour.check_all(report, "cert-manager", &CHECKS);
     }
     report.check("cert-manager: it ends when it is told to, and goes with its chart", || ends(stage, harbour));
 }
@@ -204,30 +193,6 @@ fn run_published(stage: &Stage<'_>) -> Result<Specs> {
     Specs::read(&serde_json::from_slice::<Value>(&report)?, CASES)
 }
 
-impl Harbour {
-    fn check_alive(&self) -> Result<()> {
-        self.programs.iter().try_for_each(Process::check_alive)
-    }
-
-    fn logs(&self) -> String {
-        self.programs.iter().map(Process::log_tail).collect::<Vec<_>>().join("\n")
-    }
-
-    /// Waits until a JSONPath of an object is something that is as wanted.
-    fn becomes(&self, object: &str, path: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
-        poll::until(&format!("{object} {path}"), PATIENCE, || {
-            self.check_alive()?;
-            let found = self.kubectl.run_args(&["get", object, "-o", &format!("jsonpath={path}")])?;
-            ensure!(wanted(&found), "it is {found:?}");
-            Ok(found)
-        })
-    }
-
-    fn ready(&self, object: &str) -> Result<String> {
-        self.becomes(object, "{.status.conditions[?(@.type==\"Ready\")].status}", |found| found == "True")
-    }
-}
-
 fn serves(harbour: &Harbour) -> Result<()> {
     for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
         let object = format!("{kind}/cert-manager-webhook");
@@ -242,7 +207,7 @@ fn serves(harbour: &Harbour) -> Result<()> {
 fn issues(harbour: &Harbour) -> Result<()> {
     harbour.kubectl.run_with("apply -f -", CHAIN)?;
     for object in ["issuer/itself", "certificate/authority", "issuer/authority", "certificate/quay"] {
-        harbour.ready(object)?;
+        harbour.is_true(object, "Ready")?;
     }
     let authority = harbour.becomes("secret/authority", "{.data.tls\\.crt}", |found| !found.is_empty())?;
     harbour.becomes("secret/quay", "{.data.ca\\.crt}", |found| found == authority)?;
@@ -265,21 +230,21 @@ fn renews(harbour: &Harbour) -> Result<()> {
     let first = harbour.becomes("secret/quay", certificate, |found| !found.is_empty())?;
     harbour.kubectl.run("delete secret quay")?;
     poll::until("there is another Secret", PATIENCE, || {
-        let found = harbour.kubectl.run_args(&["get", "secret/quay", "-o", &format!("jsonpath={certificate}")])?;
+        let found = harbour.seen("secret/quay", certificate)?;
         ensure!(!found.is_empty() && found != first, "it is {found:?}");
         Ok(())
     })?;
     // The Secret is written before the certificate says so, and whoever asks in between is not heard.
-    harbour.becomes("certificate/quay", "{.status.revision}", |found| found == "2")?;
-    harbour.ready("certificate/quay")?;
+    harbour.is("certificate/quay", "{.status.revision}", "2")?;
+    harbour.is_true("certificate/quay", "Ready")?;
     let second = harbour.becomes("secret/quay", certificate, |found| !found.is_empty())?;
     // What `cmctl renew` writes.
     let asked = r#"{"status": {"conditions": [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
         "message": "asked for"}]}}"#;
     harbour.kubectl.run_args(&["patch", "certificate/quay", "--subresource=status", "--type=merge", "-p", asked])?;
     harbour.becomes("secret/quay", certificate, |found| !found.is_empty() && found != second)?;
-    harbour.becomes("certificate/quay", "{.status.revision}", |found| found == "3")?;
-    harbour.ready("certificate/quay").map(drop)
+    harbour.is("certificate/quay", "{.status.revision}", "3")?;
+    harbour.is_true("certificate/quay", "Ready")
 }
 
 /// The definitions of a release that is years newer, as Go keeps them.
@@ -288,20 +253,16 @@ fn upgrades(harbour: &Harbour) -> Result<()> {
     let apply = ["apply", "--server-side", "--force-conflicts", "-f", go::text(&newer)?];
     harbour.kubectl.within(PATIENCE).run_args(&apply)?;
     harbour.kubectl.run("wait crd --all --for=condition=Established --timeout=60s")?;
-    harbour.ready("certificate/quay")?;
+    harbour.is_true("certificate/quay", "Ready")?;
     harbour.kubectl.run("delete secret quay")?;
-    harbour.becomes("certificate/quay", "{.status.revision}", |found| found == "4")?;
-    harbour.ready("certificate/quay").map(drop)
+    harbour.is("certificate/quay", "{.status.revision}", "4")?;
+    harbour.is_true("certificate/quay", "Ready")
 }
 
 fn ends(stage: &Stage<'_>, harbour: Harbour) -> Result<()> {
     harbour.kubectl.within(PATIENCE).run("delete certificates,issuers --all --timeout=50s")?;
-    poll::until("what it made goes with its certificates", PATIENCE, || {
-        let left = harbour.kubectl.run("get certificaterequests,orders,challenges -o name --ignore-not-found")?;
-        ensure!(left.is_empty(), "{left}");
-        Ok(())
-    })?;
-    harbour.programs.iter().try_for_each(Process::terminate)?;
+    harbour.gone("certificaterequests,orders,challenges").context("what it made goes with its certificates")?;
+    harbour.stop()?;
     helm(stage, &["uninstall", RELEASE, "--wait"])?;
     let kubectl = stage.kubectl.within(PATIENCE * 2);
     let definitions = kubectl.run("get crd -o name")?;

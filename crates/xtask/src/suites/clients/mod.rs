@@ -3,6 +3,7 @@
 
 mod cert_manager;
 mod ginkgo;
+mod harbour;
 mod helm;
 mod helm_kinds;
 mod programs;

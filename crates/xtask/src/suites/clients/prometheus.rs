@@ -2,19 +2,17 @@
 //! those of its own end-to-end tests that need no Prometheus to answer: what it makes, says, changes and cleans up.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::Stage;
-use crate::harness::kubectl::Kubectl;
+use super::harbour::{Check, Harbour, PATIENCE};
 use crate::harness::poll;
 use crate::harness::ports::free_port;
 use crate::harness::process::Process;
 use crate::report::Report;
 
 const NAMESPACE: &str = "monitoring";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const PROMETHEUS: &str = r#"
 apiVersion: monitoring.coreos.com/v1
@@ -50,14 +48,6 @@ spec: {replicas: 1}
 const WRONG: &str = r#"{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: wrong},
     spec: {logLevel: loud}}"#;
 
-/// The operator, and kubectl where it works.
-struct Harbour {
-    kubectl: Kubectl,
-    operator: Process,
-}
-
-type Check = (&'static str, fn(&Harbour) -> Result<()>);
-
 const CHECKS: [Check; 8] = [
     ("it finds its kinds and begins to watch", watches),
     ("a Prometheus gets StatefulSet, Service and configuration, and owns them", makes),
@@ -77,11 +67,7 @@ pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
         Ok(())
     });
     if let Some(harbour) = harbour.filter(|_| ready) {
-        for (name, check) in CHECKS {
-            report.check(&format!("prometheus-operator: {name}"), || {
-                check(&harbour).with_context(|| harbour.operator.log_tail())
-            });
-        }
+        harbour.check_all(report, "prometheus-operator", &CHECKS);
         report.check("prometheus-operator: it ends when it is told to, and its kinds go", || ends(stage, harbour));
     }
 }
@@ -102,33 +88,13 @@ fn launch(stage: &Stage<'_>) -> Result<Harbour> {
     ];
     // `env` becomes the operator.
     let operator = Process::spawn("prometheus-operator", Path::new("env"), flags, stage.dir)?;
-    Ok(Harbour { kubectl: stage.kubectl.in_namespace(NAMESPACE), operator })
-}
-
-impl Harbour {
-    /// Waits until a JSONPath of an object is as expected.
-    fn becomes(&self, object: &str, path: &str, expected: &str) -> Result<()> {
-        poll::until(&format!("{object} {path} is {expected:?}"), PATIENCE, || {
-            self.operator.check_alive()?;
-            let found = self.kubectl.run_args(&["get", object, "-o", &format!("jsonpath={path}")])?;
-            ensure!(found == expected, "it is {found:?}");
-            Ok(())
-        })
-    }
-
-    fn gone(&self, objects: &str) -> Result<()> {
-        poll::until(&format!("{objects} are gone"), PATIENCE, || {
-            let found = self.kubectl.run(&format!("get {objects} --ignore-not-found -o name"))?;
-            ensure!(found.is_empty(), "{found}");
-            Ok(())
-        })
-    }
+    Ok(Harbour { kubectl: stage.kubectl.in_namespace(NAMESPACE), programs: vec![operator] })
 }
 
 fn watches(harbour: &Harbour) -> Result<()> {
     poll::until("its caches are filled", PATIENCE, || {
-        harbour.operator.check_alive()?;
-        let log = harbour.operator.log()?;
+        harbour.check_alive()?;
+        let log = harbour.programs.first().context("no operator")?.log()?;
         ensure!(log.contains("successfully synced all caches"), "it has not said so");
         Ok(())
     })
@@ -137,23 +103,22 @@ fn watches(harbour: &Harbour) -> Result<()> {
 fn makes(harbour: &Harbour) -> Result<()> {
     harbour.kubectl.run_with("apply -f -", PROMETHEUS)?;
     let owner = "{.metadata.ownerReferences[0].kind} {.metadata.ownerReferences[0].name}";
-    harbour.becomes("statefulset/prometheus-tide", owner, "Prometheus tide")?;
-    harbour.becomes("statefulset/prometheus-tide", "{.spec.replicas}", "2")?;
-    harbour.becomes("service/prometheus-operated", "{.spec.clusterIP}", "None")?;
-    harbour.becomes("secret/prometheus-tide", owner, "Prometheus tide")?;
-    harbour.becomes("statefulset/alertmanager-bell", "{.metadata.ownerReferences[0].kind}", "Alertmanager")
+    harbour.is("statefulset/prometheus-tide", owner, "Prometheus tide")?;
+    harbour.is("statefulset/prometheus-tide", "{.spec.replicas}", "2")?;
+    harbour.is("service/prometheus-operated", "{.spec.clusterIP}", "None")?;
+    harbour.is("secret/prometheus-tide", owner, "Prometheus tide")?;
+    harbour.is("statefulset/alertmanager-bell", "{.metadata.ownerReferences[0].kind}", "Alertmanager")
 }
 
 fn configures(harbour: &Harbour) -> Result<()> {
     let rules = "{.data.*}";
     poll::until("the rules are in a ConfigMap", PATIENCE, || {
-        let args = ["get", "configmap/prometheus-tide-rulefiles-0", "-o", &format!("jsonpath={rules}")];
-        let found = harbour.kubectl.run_args(&args)?;
+        let found = harbour.seen("configmap/prometheus-tide-rulefiles-0", rules)?;
         ensure!(found.contains("alert: Flood"), "{found}");
         Ok(())
     })?;
     // The configuration is packed; what of it is seen is that it changes with the monitor.
-    let packed = || harbour.kubectl.run_args(&["get", "secret/prometheus-tide", "-o", "jsonpath={.data}"]);
+    let packed = || harbour.seen("secret/prometheus-tide", "{.data}");
     let before = packed()?;
     harbour.kubectl.run_args(&[
         "patch",
@@ -170,10 +135,10 @@ fn configures(harbour: &Harbour) -> Result<()> {
 
 fn available(harbour: &Harbour) -> Result<()> {
     for object in ["prometheus/tide", "alertmanager/bell"] {
-        harbour.becomes(object, "{.status.conditions[?(@.type==\"Reconciled\")].status}", "True")?;
-        harbour.becomes(object, "{.status.conditions[?(@.type==\"Available\")].status}", "True")?;
+        harbour.is_true(object, "Reconciled")?;
+        harbour.is_true(object, "Available")?;
     }
-    harbour.becomes("prometheus/tide", "{.status.availableReplicas}", "2")?;
+    harbour.is("prometheus/tide", "{.status.availableReplicas}", "2")?;
     let table = harbour.kubectl.run("get prometheus tide")?;
     let words: Vec<&str> = table.split_whitespace().collect();
     ensure!(words.starts_with(&["NAME", "VERSION", "DESIRED", "READY", "RECONCILED", "AVAILABLE"]), "{table}");
@@ -188,9 +153,9 @@ fn refuses(harbour: &Harbour) -> Result<()> {
 
 fn scales(harbour: &Harbour) -> Result<()> {
     harbour.kubectl.run("scale prometheus/tide --replicas=2")?;
-    harbour.becomes("prometheus/tide", "{.spec.shards}", "2")?;
-    harbour.becomes("statefulset/prometheus-tide-shard-1", "{.spec.replicas}", "2")?;
-    harbour.becomes("prometheus/tide", "{.status.shards}", "2")?;
+    harbour.is("prometheus/tide", "{.spec.shards}", "2")?;
+    harbour.is("statefulset/prometheus-tide-shard-1", "{.spec.replicas}", "2")?;
+    harbour.is("prometheus/tide", "{.status.shards}", "2")?;
     harbour.kubectl.run("scale prometheus/tide --replicas=1")?;
     harbour.gone("statefulset/prometheus-tide-shard-1")
 }
@@ -204,8 +169,8 @@ fn upgrades(harbour: &Harbour) -> Result<()> {
         r#"{"spec":{"version":"v3.4.0"}}"#,
     ])?;
     let image = "{.spec.template.spec.containers[?(@.name==\"prometheus\")].image}";
-    harbour.becomes("statefulset/prometheus-tide", image, "quay.io/prometheus/prometheus:v3.4.0")?;
-    harbour.becomes("prometheus/tide", "{.status.conditions[?(@.type==\"Available\")].status}", "True")
+    harbour.is("statefulset/prometheus-tide", image, "quay.io/prometheus/prometheus:v3.4.0")?;
+    harbour.is_true("prometheus/tide", "Available")
 }
 
 fn deletes(harbour: &Harbour) -> Result<()> {
@@ -219,8 +184,7 @@ fn deletes(harbour: &Harbour) -> Result<()> {
 }
 
 fn ends(stage: &Stage<'_>, harbour: Harbour) -> Result<()> {
-    harbour.operator.terminate()?;
-    drop(harbour);
+    harbour.stop()?;
     let kubectl = stage.kubectl.within(PATIENCE * 2);
     let definitions = kubectl.run("get crd -o name")?;
     kubectl.run(&format!("delete {} --timeout=60s", definitions.split_whitespace().collect::<Vec<_>>().join(" ")))?;
