@@ -1,14 +1,10 @@
 """What an operator written with kopf does to custom resources, and what people see of it."""
 
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from kubernetes import client
 
+from operator_process import Operator
 from suite import Suite, connect, gone, refused, until
 
 NAMESPACE = "ferries"
@@ -36,29 +32,7 @@ api = connect()
 core = client.CoreV1Api(api)
 definitions = client.ApiextensionsV1Api(api)
 custom = client.CustomObjectsApi(api)
-log = tempfile.NamedTemporaryFile("ab")
-
-
-def launch():
-    program = [sys.executable, "-m", "kopf"]
-    code = Path(__file__).with_name("operator_of_ferries.py")
-    arguments = ["run", "--standalone", "--verbose", "--namespace", NAMESPACE, str(code)]
-    # In a session of its own, so that a terminal's Ctrl-C reaches it through this program only.
-    return subprocess.Popen([*program, *arguments], stdout=log, stderr=log, start_new_session=True, env=os.environ)
-
-
-def said():
-    # Through a file of its own: a seek would move the place at which the operator writes.
-    return Path(log.name).read_text(errors="replace")
-
-
-def stop(process):
-    process.send_signal(signal.SIGTERM)
-    try:
-        code = process.wait(20)
-    finally:
-        process.kill()
-    assert code == 0, f"exit code {code}\n{said()[-8000:]}"
+operator = Operator("operator_of_ferries.py", NAMESPACE)
 
 
 def ferry(name, spec):
@@ -81,7 +55,6 @@ def config_map(name):
 
 @suite.check("a kind is defined, and the operator finds it")
 def _():
-    global operator
     core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=NAMESPACE)))
     definitions.create_custom_resource_definition(DEFINITION)
 
@@ -89,9 +62,8 @@ def _():
         conditions = definitions.read_custom_resource_definition(f"{PLURAL}.{GROUP}").status.conditions or []
         return any(one.type == "Established" and one.status == "True" for one in conditions)
     until("the definition is established", established)
-    operator = launch()
-    until("it has begun to watch", lambda: f"Starting the watch-stream for {PLURAL}.v1.{GROUP}" in said() or operator.poll() is not None)
-    assert operator.poll() is None, said()[-8000:]
+    operator.start()
+    operator.watches(f"{PLURAL}.v1.{GROUP}")
 
 
 @suite.check("a new object is handled, with a second try, and its status says so")
@@ -128,10 +100,9 @@ def _():
 
 @suite.check("it ends on SIGTERM, and after a start again knows what it has done")
 def _():
-    global operator
-    stop(operator)
+    operator.stop()
     custom.patch_namespaced_custom_object(GROUP, VERSION, NAMESPACE, PLURAL, "hope", {"spec": {"to": "nowhere"}})
-    operator = launch()
+    operator.start()
     until("what changed meanwhile is handled", lambda: read("hope")["status"].get("route") == "nowhere, not the mainland")
 
 
@@ -146,19 +117,16 @@ def _():
 
 @suite.check("it ends, and the definition goes")
 def _():
-    stop(operator)
+    operator.stop()
     # A server that is not ready for a new kind says so, and kopf asks again.
-    expected = ("the tide is low", "storage is (re)initializing")
-    wrong = [line for line in said().splitlines() if "ERROR" in line and not any(text in line for text in expected)]
+    wrong = operator.wrong("the tide is low", "storage is (re)initializing")
     assert not wrong, "\n".join(wrong)[:4000]
     definitions.delete_custom_resource_definition(f"{PLURAL}.{GROUP}")
     gone("the definition", lambda: definitions.read_custom_resource_definition(f"{PLURAL}.{GROUP}"))
     core.delete_namespace(NAMESPACE)
 
 
-operator = None
 try:
     sys.exit(suite.run())
 finally:
-    if operator is not None:
-        operator.kill()
+    operator.kill()

@@ -2,17 +2,14 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from kubernetes import client
 
+from operator_process import Operator
 from suite import Suite, connect, gone, until
 
-NAMESPACE = "kopf"
+NAMESPACE = os.environ.get("SUITE_NAMESPACE", "kopf")
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 LAST = "kopf.zalando.org/last-handled-configuration"
 
@@ -20,29 +17,7 @@ suite = Suite()
 api = connect()
 core = client.CoreV1Api(api)
 apps = client.AppsV1Api(api)
-log = tempfile.NamedTemporaryFile("ab")
-
-
-def launch():
-    program = [sys.executable, "-m", "kopf"]
-    code = Path(__file__).with_name("operator_of_signs.py")
-    arguments = ["run", "--standalone", "--verbose", "--namespace", NAMESPACE, str(code)]
-    # In a session of its own, so that a terminal's Ctrl-C reaches it through this program only.
-    return subprocess.Popen([*program, *arguments], stdout=log, stderr=log, start_new_session=True, env=os.environ)
-
-
-def said():
-    # Through a file of its own: a seek would move the place at which the operator writes.
-    return Path(log.name).read_text(errors="replace")
-
-
-def stop(process):
-    process.send_signal(signal.SIGTERM)
-    try:
-        code = process.wait(20)
-    finally:
-        process.kill()
-    assert code == 0, f"exit code {code}\n{said()[-8000:]}"
+operator = Operator("operator_of_signs.py", NAMESPACE)
 
 
 def sign(name, says, label="yes"):
@@ -80,14 +55,12 @@ def signed():
 
 @suite.check("the operator starts, and finds the kinds that it handles")
 def _():
-    global operator
     core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=NAMESPACE)))
     paint = client.V1Secret(metadata=client.V1ObjectMeta(name="red", labels={"paint": "red"}))
     core.create_namespaced_secret(NAMESPACE, paint)
     apps.create_namespaced_deployment(NAMESPACE, deployment("pier", 0))
-    operator = launch()
-    until("it has begun to watch", lambda: "Starting the watch-stream for deployments.v1.apps" in said() or operator.poll() is not None)
-    assert operator.poll() is None, said()[-8000:]
+    operator.start()
+    operator.watches("deployments.v1.apps")
 
 
 @suite.check("a new object is handled, with a second try, and carries the finalizer")
@@ -135,10 +108,9 @@ def _():
 
 @suite.check("it ends on SIGTERM, and after a start again knows what it has done")
 def _():
-    global operator
-    stop(operator)
+    operator.stop()
     core.patch_namespaced_config_map("exit", NAMESPACE, {"data": {"says": "this way"}})
-    operator = launch()
+    operator.start()
     until("what changed meanwhile is repainted", lambda: read("exit-board").data == {"says": "this way"})
     expected = "from no way out to this way"
     until("it says so", lambda: annotation("exit", "signs/repainted").startswith(expected))
@@ -159,15 +131,13 @@ def _():
     gone("the bell", lambda: core.read_namespaced_config_map("bell", NAMESPACE))
     apps.delete_namespaced_deployment("pier", NAMESPACE)
     gone("the pier", lambda: apps.read_namespaced_deployment("pier", NAMESPACE))
-    stop(operator)
-    wrong = [line for line in said().splitlines() if "ERROR" in line and "the paint has to dry" not in line]
-    assert not wrong, "".join(wrong)[:4000]
+    operator.stop()
+    wrong = operator.wrong("the paint has to dry")
+    assert not wrong, "\n".join(wrong)[:4000]
     core.delete_namespace(NAMESPACE)
 
 
-operator = None
 try:
     sys.exit(suite.run())
 finally:
-    if operator is not None:
-        operator.kill()
+    operator.kill()
