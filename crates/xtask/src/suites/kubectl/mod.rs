@@ -5,6 +5,7 @@ mod access;
 mod basics;
 mod certificates;
 mod deletion;
+mod draining;
 mod errors;
 mod golden;
 mod nodes;
@@ -22,6 +23,9 @@ use crate::report::Report;
 
 /// The namespace that the checks fill.
 const NAMESPACE: &str = "verbs";
+
+/// How long what loops do may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What every check gets.
 struct Context {
@@ -46,6 +50,7 @@ pub(super) fn run(report: &mut Report, anywhere: &Kubectl) {
         ("certificates", certificates::CHECKS),
         ("nodes", nodes::CHECKS),
         ("workloads", workloads::CHECKS),
+        ("draining", draining::CHECKS),
         ("deletion", deletion::CHECKS),
     ];
     for (group, checks) in groups {
@@ -99,19 +104,22 @@ impl Context {
 
     /// Waits for what [`Context::path_is`] wants.
     fn path_becomes(&self, object: &str, path: &str, expected: &str) -> Result<()> {
-        poll::until("a field", Duration::from_secs(60), || self.path_is(object, path, expected))
+        poll::until("a field", PATIENCE, || self.path_is(object, path, expected))
+    }
+
+    /// kubectl for what takes its time.
+    fn slow(&self) -> Kubectl {
+        self.kubectl.within(Duration::from_secs(130))
     }
 
     /// `kubectl rollout status`, bounded.
     fn rolled_out(&self, object: &str) -> Result<()> {
-        let slow = self.kubectl.within(Duration::from_secs(130));
-        slow.run(&format!("rollout status {object} --timeout=120s")).map(drop)
+        self.slow().run(&format!("rollout status {object} --timeout=120s")).map(drop)
     }
 
     /// `kubectl wait`, bounded.
     fn wait(&self, args: &str) -> Result<()> {
-        let slow = self.kubectl.within(Duration::from_secs(130));
-        slow.run(&format!("wait {args} --timeout=120s")).map(drop)
+        self.slow().run(&format!("wait {args} --timeout=120s")).map(drop)
     }
 }
 

@@ -81,7 +81,7 @@ fn set_image(context: &Context) -> Result<()> {
         &format!("2 {}", generation(context)?),
     )?;
     let images = "{.items[?(@.status.phase=='Running')].spec.containers[0].image}";
-    super::poll::until("the old pods go", std::time::Duration::from_secs(60), || {
+    super::poll::until("the old pods go", super::PATIENCE, || {
         let out = context.kubectl.run_args(&["get", "pods", "-l", "app=web", "-o", &format!("jsonpath={images}")])?;
         ensure!(out == "web:2 web:2", "images of running pods: {out}");
         Ok(())
@@ -116,7 +116,7 @@ fn revisions(context: &Context) -> Result<()> {
         let full = resource.replace("sts/", "statefulset.apps/").replace("ds/", "daemonset.apps/");
         context.prints(&format!("set image {resource} c=turns:2"), &format!("{full} image updated\n"))?;
         context.rolled_out(resource)?;
-        super::poll::until("both revisions are there", std::time::Duration::from_secs(60), || {
+        super::poll::until("both revisions are there", super::PATIENCE, || {
             context.says(&format!("rollout history {resource}"), &["REVISION", "1 ", "2 "]).map(drop)
         })?;
         context.says(&format!("rollout history {resource} --revision=1"), &["turns:1"])?;
@@ -258,7 +258,7 @@ fn ingress(context: &Context) -> Result<()> {
 fn replaced_pod(context: &Context) -> Result<()> {
     let before = context.path("pod/db-0", "{.metadata.uid}")?;
     context.kubectl.run("delete pod/db-0")?;
-    super::poll::until("a new pod db-0", std::time::Duration::from_secs(60), || {
+    super::poll::until("a new pod db-0", super::PATIENCE, || {
         let uid = context.path("pod/db-0", "{.metadata.uid}")?;
         ensure!(uid != before, "still the old pod");
         Ok(())
