@@ -5,11 +5,13 @@ use super::catalog::Catalog;
 use super::step::{PROTOBUF, Phase, Script, Step, TABLE};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const OPENAPI_V3: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 /// All of them.
 pub(super) fn scripts(catalog: &Catalog) -> Vec<Script> {
-    let script = |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
+    let script =
+        |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
     vec![
         script("discovery", discovery(catalog)),
         script("openapi", openapi(catalog)),
@@ -65,9 +67,12 @@ fn openapi(catalog: &Catalog) -> Vec<Step> {
     ];
     for version in versions(catalog) {
         let path = version_path(&version);
-        steps.push(Step::get(&format!("the document of {version}"), format!("/openapi/v3{path}")));
+        let path = format!("/openapi/v3{path}");
+        steps.push(Step::get(&format!("the document of {version}"), path.clone()));
+        steps.push(Step::get(&format!("the document of {version} in protobuf"), path).accept(OPENAPI_V3));
     }
     steps.push(Step::get("version 2", "/openapi/v2"));
+    steps.push(Step::get("version 2 in protobuf", "/openapi/v2").accept(OPENAPI_V2));
     steps
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::normal::{MAGIC, varint};
+use super::normal::MAGIC;
+use super::wire;
 
 /// Fields of `ObjectMeta` that clients send back.
 const OF_OBJECT: [(u64, &str); 4] = [(1, "name"), (2, "generateName"), (5, "uid"), (6, "resourceVersion")];
@@ -25,7 +26,7 @@ fn of_envelope(envelope: &[u8]) -> Value {
         return json!({"kind": kind, "metadata": metadata(raw, &OF_OBJECT)});
     }
     let items: Vec<Value> =
-        fields(raw, 2).into_iter().map(|item| json!({"metadata": metadata(item, &OF_OBJECT)})).collect();
+        wire::long(raw, 2).into_iter().map(|item| json!({"metadata": metadata(item, &OF_OBJECT)})).collect();
     json!({"kind": kind, "metadata": metadata(raw, &OF_LIST), "items": items})
 }
 
@@ -40,54 +41,13 @@ fn metadata(message: &[u8], wanted: &[(u64, &str)]) -> Value {
 }
 
 fn first(message: &[u8], number: u64) -> Option<&[u8]> {
-    fields(message, number).into_iter().next()
-}
-
-/// The fields of this number that have a length; what cannot be read ends them.
-fn fields(mut message: &[u8], number: u64) -> Vec<&[u8]> {
-    let mut found = Vec::new();
-    while let Some(field) = Field::read(message) {
-        if field.number == number {
-            found.extend(field.value);
-        }
-        message = field.rest;
-    }
-    found
-}
-
-struct Field<'m> {
-    number: u64,
-    /// Of those that have a length.
-    value: Option<&'m [u8]>,
-    /// What follows it.
-    rest: &'m [u8],
-}
-
-impl<'m> Field<'m> {
-    fn read(message: &'m [u8]) -> Option<Self> {
-        let (key, rest) = varint(message)?;
-        let (value, rest) = match key & 7 {
-            0 => (None, varint(rest)?.1),
-            1 => (None, rest.get(8..)?),
-            2 => {
-                let (length, rest) = varint(rest)?;
-                let (value, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-                (Some(value), rest)
-            }
-            5 => (None, rest.get(4..)?),
-            _ => return None,
-        };
-        Some(Self { number: key >> 3, value, rest })
-    }
+    wire::long(message, number).into_iter().next()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::tests::nested as text;
     use super::*;
-
-    fn text(number: u8, content: &[u8]) -> Vec<u8> {
-        [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
-    }
 
     fn envelope(kind: &[u8], raw: &[u8]) -> Vec<u8> {
         [MAGIC, &text(1, &text(2, kind)), &text(2, raw)].concat()

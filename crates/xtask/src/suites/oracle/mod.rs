@@ -19,6 +19,7 @@ mod settled;
 mod step;
 mod tally;
 mod values;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

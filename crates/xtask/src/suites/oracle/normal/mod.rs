@@ -12,7 +12,7 @@ use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use super::exchange::Raw;
-pub(super) use protobuf::{MAGIC, varint};
+pub(super) use protobuf::MAGIC;
 pub(super) use text::{is_uid, without_drawn};
 
 /// The headers that clients act on, beside `etag`, of which only the kind is compared.
@@ -63,9 +63,9 @@ fn read(media: &str, body: &[u8]) -> Value {
     let mut value = if is("protobuf") && is("stream=watch") {
         Value::Array(protobuf::frames(body))
     } else if is("proto-openapi.spec.v2") {
-        gnostic::swagger(body)
+        gnostic::read(&gnostic::V2, body)
     } else if is("proto-openapi.spec.v3") {
-        gnostic::document(body)
+        gnostic::read(&gnostic::V3, body)
     } else if is("vnd.kubernetes.protobuf") {
         protobuf::object(body)
     } else if is("json") || is("yaml") || is("text/plain") && body.starts_with(b"{\"paths\":") {

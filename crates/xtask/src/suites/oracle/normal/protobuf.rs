@@ -5,6 +5,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Map, Value, json};
 
+use super::super::wire::{self, Content};
 use super::text;
 
 /// Begins every object in protobuf.
@@ -73,23 +74,16 @@ fn message(bytes: &[u8], depth: usize) -> Option<Value> {
 }
 
 fn field(bytes: &[u8], depth: usize) -> Option<(String, Value, &[u8])> {
-    let (key, rest) = varint(bytes)?;
-    let number = key >> 3;
-    if number == 0 || number > 10_000 {
+    let (field, rest) = wire::field(bytes)?;
+    if field.number == 0 || field.number > 10_000 {
         return None;
     }
-    let (value, rest) = match key & 7 {
-        0 => varint(rest).map(|(value, rest)| (json!(value), rest))?,
-        1 => rest.split_at_checked(8).map(|(value, rest)| (json!(BASE64.encode(value)), rest))?,
-        2 => {
-            let (length, rest) = varint(rest)?;
-            let (value, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-            (content(value, depth + 1), rest)
-        }
-        5 => rest.split_at_checked(4).map(|(value, rest)| (json!(BASE64.encode(value)), rest))?,
-        _ => return None,
+    let value = match field.content {
+        Content::Number(value) => json!(value),
+        Content::Fixed(value) => json!(BASE64.encode(value)),
+        Content::Long(value) => content(value, depth + 1),
     };
-    Some((number.to_string(), value, rest))
+    Some((field.number.to_string(), value, rest))
 }
 
 fn content(bytes: &[u8], depth: usize) -> Value {
@@ -109,18 +103,6 @@ fn content(bytes: &[u8], depth: usize) -> Value {
 fn is_text(text: &str) -> bool {
     let control = |character: char| character.is_control() && character != '\n' && character != '\t';
     !text.starts_with(char::is_control) && !text.contains(control)
-}
-
-/// A number of variable length, and what follows it.
-pub(in crate::suites::oracle) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0_u64;
-    for (index, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f).checked_shl(u32::try_from(index * 7).ok()?)?;
-        if byte & 0x80 == 0 {
-            return Some((value, &bytes[index + 1..]));
-        }
-    }
-    None
 }
 
 /// Times and metadata are known by their shape.
@@ -156,14 +138,8 @@ fn settle_generated_name(metadata: &mut Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::wire::tests::nested;
     use super::*;
-
-    /// A field of the length-delimited kind.
-    fn nested(number: u8, content: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![number << 3 | 2, u8::try_from(content.len()).unwrap()];
-        bytes.extend(content);
-        bytes
-    }
 
     #[test]
     fn fields_become_a_tree() {
