@@ -11,7 +11,8 @@ pub(crate) fn is_uid(text: &str) -> bool {
         })
 }
 
-const UID: usize = 36;
+/// The length of a uid.
+pub(crate) const UID: usize = 36;
 /// What answers speak of as now: tokens and the like end within hours.
 const NEAR: SignedDuration = SignedDuration::from_hours(3);
 /// Texts after which a number of the server's own follows.
