@@ -4,7 +4,7 @@ use std::fmt;
 
 use peak_alloc::PeakAlloc;
 
-use crate::row::Step;
+use crate::{cpu, row::Step};
 
 /// Counts what is held, and not what the system's allocator keeps for later: a request after a large one is measured as if it
 /// were the first.
@@ -56,8 +56,5 @@ impl fmt::Display for Usage {
 }
 
 fn cpu_ms() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-    (ticks(11) + ticks(12)) * 10
+    u64::try_from(cpu::spent().as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,6 +5,8 @@
 #![allow(unreachable_pub, reason = "one crate of tests has no outside")]
 
 mod bounds;
+#[path = "../measure/cpu.rs"]
+mod cpu;
 mod neighbour;
 mod plane;
 mod row;
