@@ -12,7 +12,6 @@
 
 mod document;
 mod gnostic;
-mod gnostic_v3;
 mod operations;
 mod paths;
 mod resolved;
@@ -24,8 +23,7 @@ mod texts;
 mod tests;
 
 pub use document::{document, hash, index};
-pub use gnostic::{SWAGGER_PROTOBUF, swagger_protobuf};
-pub use gnostic_v3::{DOCUMENT_PROTOBUF, document_protobuf};
+pub use gnostic::{DOCUMENT_PROTOBUF, SWAGGER_PROTOBUF, document_protobuf, swagger_protobuf};
 pub use resolved::resolved;
 pub use swagger::swagger;
 pub use texts::{NoTexts, OwnTexts};

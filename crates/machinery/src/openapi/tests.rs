@@ -288,15 +288,17 @@ fn the_v2_document_is_whole() {
 
 #[test]
 fn the_v2_document_as_a_message() {
-    let swagger = json!({"swagger": "2.0", "definitions": {"a": {"type": "object", "x-b": {"c": 1}}}});
-    let schema = [&[0xb2, 1, 8, 10, 6][..], b"object", &[0xfa, 1, 16, 10, 3], b"x-b", &[18, 9, 18, 7], br#"{"c":1}"#];
-    let schema = schema.concat();
-    let mut named = vec![10, 1, b'a', 18, schema.len() as u8];
-    named.extend(schema);
-    let mut entry = vec![10, named.len() as u8];
-    entry.extend(named);
-    let mut message = [&[10, 3][..], b"2.0", &[18, 0, 66, 0, 74, entry.len() as u8]].concat();
-    message.extend(entry);
-    message.extend([98, 0, 106, 0]);
-    assert_eq!(swagger_protobuf(&swagger), message);
+    let parameter = json!({"in": "path", "name": "n", "required": true, "type": "string", "uniqueItems": true});
+    let swagger = json!({
+        "swagger": "2.0", "paths": {"/": {"parameters": [parameter]}},
+        "definitions": {"a": {"type": "object", "x-b": {"c": 1}}},
+    });
+    let part = |at: &[u8], content: &[u8]| [at, &[content.len() as u8], content].concat();
+    let own = [&[8, 1][..], &part(&[18], b"path"), &part(&[34], b"n"), &part(&[42], b"string"), &[0x98, 1, 1]].concat();
+    let item = part(&[74], &part(&[10], &part(&[18], &part(&[34], &own))));
+    let paths = part(&[66], &part(&[18], &[part(&[10], b"/"), part(&[18], &item)].concat()));
+    let extension = part(&[0xfa, 1], &[part(&[10], b"x-b"), part(&[18], &part(&[18], br#"{"c":1}"#))].concat());
+    let schema = [part(&[0xb2, 1], &part(&[10], b"object")), extension].concat();
+    let definitions = part(&[74], &part(&[10], &[part(&[10], b"a"), part(&[18], &schema)].concat()));
+    assert_eq!(swagger_protobuf(&swagger), [part(&[10], b"2.0"), paths, definitions].concat());
 }
