@@ -90,7 +90,7 @@ impl<'a> Patch<'a> {
             tree @ Value::Object(_) => Ok(tree),
             Value::Null => Ok(json!({})),
             other => {
-                let found = patch::go_word(&other);
+                let found = decode::go_word(&other);
                 Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
             }
         };
@@ -265,7 +265,7 @@ pub(super) fn applied_body(call: &Call) -> Result<Value, Status> {
         Value::Null => Ok(json!({})),
         other => Err(bad(format!(
             "unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            patch::go_word(&other)
+            decode::go_word(&other)
         ))),
     }
 }

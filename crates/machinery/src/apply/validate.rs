@@ -9,7 +9,10 @@ use super::{
     set::{FieldSet, position_element},
     shape::{Form, InvalidElement, Shape, field_element},
 };
-use crate::{decode::go_print, kinds::Scalar};
+use crate::{
+    decode::{go_print, go_type},
+    kinds::Scalar,
+};
 
 /// All that is wrong, as `<path>: <message>`.
 pub(super) fn validate(shape: Shape<'_>, value: &Value) -> Vec<String> {
@@ -157,19 +160,6 @@ impl Walk {
                 walk.value(shape.element(), element);
             });
         }
-    }
-}
-
-/// Go's type of a value that was read without a schema.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use portolan_types::object;
 use serde_json::{Map, Value, json};
 
-use crate::validation::{Errors, Path, annotations_at, labels_at};
+use crate::{
+    decode::go_type,
+    validation::{Errors, Path, annotations_at, labels_at},
+};
 
 /// How the objects of a definition get from one version to another.
 #[derive(Clone, Debug)]
@@ -189,7 +192,7 @@ fn restored(original: &Value, converted: &Value) -> Result<Value, String> {
     let answered = converted.get("metadata").ok_or("missing metadata in converted object")?;
     let answered = answered
         .as_object()
-        .ok_or_else(|| format!("invalid metadata of type {} in converted object", type_of(answered)))?;
+        .ok_or_else(|| format!("invalid metadata of type {} in converted object", go_type(answered)))?;
     let mut fields = object::metadata(original).clone();
     for part in ["labels", "annotations"] {
         match answered.get(part).filter(|own| !own.is_null()) {
@@ -199,7 +202,7 @@ fn restored(original: &Value, converted: &Value) -> Result<Value, String> {
                 fields.insert(part.into(), Value::Object(texts.clone()));
             }
             Some(other) => {
-                return Err(format!("invalid metadata.{part} of type {} in converted object", type_of(other)));
+                return Err(format!("invalid metadata.{part} of type {} in converted object", go_type(other)));
             }
         }
     }
@@ -208,7 +211,7 @@ fn restored(original: &Value, converted: &Value) -> Result<Value, String> {
 
 fn check_texts(part: &str, texts: &Map<String, Value>, before: Option<&Value>) -> Result<(), String> {
     if let Some((key, value)) = texts.iter().find(|(_, value)| !value.is_string()) {
-        return Err(format!("metadata.{part}[{key}] must be a string, but is {} in converted object", type_of(value)));
+        return Err(format!("metadata.{part}[{key}] must be a string, but is {} in converted object", go_type(value)));
     }
     if before.and_then(Value::as_object) == Some(texts) {
         return Ok(());
@@ -225,19 +228,6 @@ fn check_texts(part: &str, texts: &Map<String, Value>, before: Option<&Value>) -
         [] => Ok(()),
         [one] => Err(one.clone()),
         more => Err(format!("[{}]", more.join(", "))),
-    }
-}
-
-/// What Go calls the type of a value out of JSON.
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::{decode::go_print, validation::Errors};
+use crate::{
+    decode::{go_print, go_type},
+    validation::Errors,
+};
 
 /// Places of what `scale` reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,16 +82,7 @@ impl JsonPath {
 }
 
 fn unexpected(path: &str, value: &Value, wanted: &str) -> String {
-    let kind = match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    };
-    format!("{path} accessor error: {} is of the type {kind}, expected {wanted}", go_print(value))
+    format!("{path} accessor error: {} is of the type {}, expected {wanted}", go_print(value), go_type(value))
 }
 
 impl ScalePaths {

@@ -5,7 +5,7 @@ use std::fmt;
 use portolan_types::{GroupKind, GroupVersionKind, Status, StatusCause, quoted::go_quoted};
 use serde_json::Value;
 
-use super::MediaType;
+use super::{MediaType, print::go_word};
 use crate::{
     kinds::{Kind, KindTable},
     protobuf::{self, ProtobufError},
@@ -111,24 +111,16 @@ const HEAD: &str =
 
 impl<'a> Head<'a> {
     fn of(body: &'a Value) -> Result<Self, String> {
-        let word = |value: &Value| match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
         let text = |key: &str| match body.get(key) {
             None | Some(Value::Null) => Ok(""),
             Some(Value::String(text)) => Ok(text.as_str()),
             Some(other) => {
-                Err(format!("json: cannot unmarshal {} into Go struct field .{key} of type string", word(other)))
+                Err(format!("json: cannot unmarshal {} into Go struct field .{key} of type string", go_word(other)))
             }
         };
         match body {
             Value::Object(_) | Value::Null => Ok(Self { api_version: text("apiVersion")?, kind: text("kind")? }),
-            other => Err(format!("json: cannot unmarshal {} into Go value of type {HEAD}", word(other))),
+            other => Err(format!("json: cannot unmarshal {} into Go value of type {HEAD}", go_word(other))),
         }
     }
 }

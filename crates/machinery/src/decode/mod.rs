@@ -29,7 +29,7 @@ use crate::{
 use errors::Fault;
 pub use errors::{other_type, patched as unfit_patch};
 use operations::Operations;
-pub use print::{go_print, go_print_text};
+pub use print::{go_print, go_print_text, go_type, go_word};
 pub(crate) use stored::settle;
 pub use syntax::json_error;
 use tree::{PLAIN, PLAIN_YAML, Repeated, Tree};

@@ -1,4 +1,4 @@
-//! Values as Go's `%v` prints them: `map[a:1 b:[x y]]`.
+//! Values as Go's `%v` prints them, `map[a:1 b:[x y]]`, and what Go calls their types.
 
 use serde_json::Value;
 
@@ -20,6 +20,31 @@ pub fn go_print_text(value: &Value) -> String {
         Value::Number(number) => format!("%!s(float64={number})"),
         other => format!("%!s(bool={other})"),
     })
+}
+
+/// Go's type of a value that was read without a schema.
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// Go's word for the type of a JSON value.
+pub fn go_word(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// Maps and slices in Go's form, and in them what `leaf` makes of the rest.

@@ -6,7 +6,7 @@
 use portolan_types::{Reason, Status, object::Object};
 use serde_json::Value;
 
-use crate::decode::{self, MAX_DEPTH, MediaType, depth};
+use crate::decode::{self, MAX_DEPTH, MediaType, depth, go_word};
 
 /// Most operations of one patch, as upstream.
 const MAX_OPERATIONS: usize = 10_000;
@@ -66,18 +66,6 @@ pub fn apply_operations(doc: &Value, operations: &[Value]) -> Result<Value, Misf
 /// 422 as upstream has it for all that does not fit the object.
 pub(super) fn unprocessable() -> Status {
     Status::generic(Reason::Invalid, "the server rejected our request due to an error in our request")
-}
-
-/// Go's word for the type of a JSON value.
-pub fn go_word(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// One operation, as it was sent.

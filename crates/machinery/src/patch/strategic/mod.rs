@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use self::shape::{FieldShape, Shape};
 use super::json::unprocessable;
-use crate::decode::{go_print, go_print_text};
+use crate::decode::{go_print, go_print_text, go_type};
 use crate::kinds::{KindTable, TypeId};
 
 const PATCH: &str = "$patch";
@@ -54,7 +54,7 @@ enum Failure {
     RetainKeys,
     #[error("invalid patch format of setElementOrder list")]
     ElementOrder,
-    #[error("expected a []interface {{}}, but received a {}", go_type_of(.0))]
+    #[error("expected a []interface {{}}, but received a {}", type_text(.0))]
     NoList(Value),
     #[error("unknown patch type: {} in map: {}", go_print_text(.0), go_print(.1))]
     Directive(Value, Value),
@@ -90,17 +90,9 @@ impl From<Failure> for Status {
     }
 }
 
-/// The type that Go's reader of JSON gives a value.
-fn go_type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+/// A type where a text is expected: there is none for nothing.
+fn type_text(value: &Value) -> &'static str {
+    if value.is_null() { "%!s(<nil>)" } else { go_type(value) }
 }
 
 fn merge_objects(mut live: Object, mut patch: Object, shape: Shape<'_>) -> Result<Object, Failure> {
