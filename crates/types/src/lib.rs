@@ -15,6 +15,7 @@ pub mod names;
 pub mod note;
 pub mod object;
 pub mod placement;
+pub mod pod_security;
 pub mod quantity;
 pub mod quoted;
 pub mod record;

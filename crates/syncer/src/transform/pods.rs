@@ -1,40 +1,13 @@
 //! Pod specs, wherever they stand: found by their shape in kinds that are not built in, so that no kind slips through.
 
-use portolan_types::{GroupVersionKind, annotations, object};
+use portolan_types::{
+    GroupVersionKind, annotations, object,
+    pod_security::{CAPABILITIES, SYSCTLS},
+};
 use serde_json::{Map, Value, json};
 
 use crate::rules::Refusal;
 
-/// Capabilities that Kubernetes' level `baseline` lets a container add.
-const CAPABILITIES: [&str; 13] = [
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-];
-/// Sysctls that do not reach beyond the pod (pod security level `baseline`).
-const SYSCTLS: [&str; 11] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-];
 const CONTROL_NODES: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 /// Deepest nesting that is looked into for pod specs; decoding bounds it too.
@@ -160,7 +133,7 @@ fn check_context(place: &str, context: &Value) -> Result<(), Refusal> {
 }
 
 fn is_safe_sysctl(sysctl: &Value) -> bool {
-    sysctl["name"].as_str().is_some_and(|name| SYSCTLS.contains(&name))
+    sysctl["name"].as_str().is_some_and(|name| SYSCTLS.iter().any(|(known, _)| *known == name))
 }
 
 /// An empty key tolerates every taint, those of the control plane too.

@@ -191,6 +191,7 @@ fn what_reaches_for_the_host_is_refused_wherever_the_pod_spec_stands() {
             false,
         ),
         ("a sysctl", json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}), false),
+        ("a safe sysctl", json!({"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_wmem", "value": "1"}]}}), true),
         ("control-plane nodes", json!({"tolerations": [{"key": "node-role.kubernetes.io/control-plane"}]}), false),
         ("all taints", json!({"tolerations": [{"operator": "Exists"}]}), false),
         ("one taint", json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}), true),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use portolan_types::pod_security::{CAPABILITIES, SYSCTLS};
 use serde_json::Value;
 
 use super::policy::{Level, Standard};
@@ -183,22 +184,6 @@ fn app_armor(pod: &Pod<'_>) -> Found {
     let shown = quoted(values.iter().map(String::as_str));
     violation(reason, format!("{} must not set AppArmor profile type to {shown}", setters.join(" and ")))
 }
-
-const CAPABILITIES: [&str; 13] = [
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-];
 
 fn capability_list<'a>(container: &'a Value, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     let list = container.pointer(&format!("/securityContext/capabilities/{key}")).and_then(Value::as_array);
@@ -484,22 +469,6 @@ fn seccomp_restricted(pod: &Pod<'_>) -> Found {
         || format!("pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"");
     (!silent.is_empty()).then(detail).and_then(|detail| violation("seccompProfile", detail))
 }
-
-/// Sysctls that stay in the pod, each with the minor version since which it is allowed.
-const SYSCTLS: [(&str, u32); 12] = [
-    ("kernel.shm_rmid_forced", 0),
-    ("net.ipv4.ip_local_port_range", 0),
-    ("net.ipv4.tcp_syncookies", 0),
-    ("net.ipv4.ping_group_range", 0),
-    ("net.ipv4.ip_unprivileged_port_start", 0),
-    ("net.ipv4.ip_local_reserved_ports", 27),
-    ("net.ipv4.tcp_keepalive_time", 29),
-    ("net.ipv4.tcp_fin_timeout", 29),
-    ("net.ipv4.tcp_keepalive_intvl", 29),
-    ("net.ipv4.tcp_keepalive_probes", 29),
-    ("net.ipv4.tcp_rmem", 32),
-    ("net.ipv4.tcp_wmem", 32),
-];
 
 fn sysctls(pod: &Pod<'_>) -> Found {
     let list = pod.at("/securityContext/sysctls").and_then(Value::as_array).into_iter().flatten().map(name);
