@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use crate::common::{MAPS, config_map};
+use crate::common::{Hands, MAPS, config_map};
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -28,9 +28,13 @@ struct Served {
 }
 
 async fn served() -> Served {
+    served_with(Seams::system()).await
+}
+
+async fn served_with(seams: Seams) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let config = ApiServerConfig { bind_address: address, ..ApiServerConfig::in_memory(Seams::system()) };
+    let config = ApiServerConfig { bind_address: address, ..ApiServerConfig::in_memory(seams) };
     let store = portolan_store::memory();
     let api = ApiServer::new(store.clone(), config).await.unwrap();
     let shutdown = CancellationToken::new();
@@ -287,6 +291,37 @@ async fn who_speaks_plain_http_is_told_so() {
     let mut admin = served.http2(true).await;
     let read = request(served.address, "GET", "/readyz", String::new());
     assert_eq!(admin.send_request(read).await.unwrap().status(), StatusCode::OK);
+    served.shutdown.cancel();
+    served.task.await.unwrap();
+}
+
+/// The certificate that the server shows, as it was made 300 days ago or as it is made now.
+#[tokio::test]
+async fn a_certificate_that_soon_ends_is_replaced_while_the_server_runs() {
+    const DAYS: i64 = 300;
+    let hands = Hands::now();
+    hands.forward(-DAYS * 86_400);
+    let served = served_with(hands.seams()).await;
+    let shown = |stream: &TlsStream<TcpStream>| stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    let stream = served.connect("h2", true).await;
+    let before = shown(&stream);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let live = || request(served.address, "GET", "/livez", String::new());
+    assert_eq!(sender.send_request(live()).await.unwrap().status(), StatusCode::OK);
+    hands.forward(DAYS * 86_400);
+    assert_eq!(shown(&served.connect("http/1.1", true).await), before, "nobody has looked yet");
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(3601)).await;
+    tokio::time::resume();
+    let renewed = async {
+        while shown(&served.connect("http/1.1", true).await) == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), renewed).await.expect("another one is shown");
+    assert_eq!(sender.send_request(live()).await.unwrap().status(), StatusCode::OK, "connections of before go on");
+    drop(sender);
     served.shutdown.cancel();
     served.task.await.unwrap();
 }
