@@ -11,9 +11,10 @@ use sha2::Sha256;
 const MAX_TOKEN: usize = 4096;
 
 /// What a list is of: a token of one list does not open another.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(crate) struct ListIdentity<'a> {
     pub(crate) cluster: u64,
+    pub(crate) path: &'a str,
     pub(crate) resource: String,
     pub(crate) namespace: &'a str,
     pub(crate) labels: &'a str,
@@ -39,10 +40,14 @@ struct Wire {
     start: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
+    /// The logical cluster of the list.
+    of: u64,
     mac: String,
 }
 
 const VERSION: &str = "meta.k8s.io/v1";
+/// What upstream says when a list cannot be gone on with, not even knowingly.
+const GONE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.";
 
 /// The token of a place in a list.
 pub(crate) fn encode(key: &[u8], list: &ListIdentity<'_>, place: &Place) -> String {
@@ -50,14 +55,14 @@ pub(crate) fn encode(key: &[u8], list: &ListIdentity<'_>, place: &Place) -> Stri
     let start = format!("{}\0{}", place.last.0, place.last.1);
     let left = place.remaining;
     let mac = URL_SAFE_NO_PAD.encode(mac(key, list, (rv, &start, left)).finalize().into_bytes());
-    let wire = Wire { v: VERSION.into(), rv, start, left, mac };
+    let wire = Wire { v: VERSION.into(), rv, start, left, of: list.cluster, mac };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).expect("strings and numbers serialize"))
 }
 
 /// The place of a token.
 ///
 /// # Errors
-/// 400 when the token is not ours, or of another list.
+/// 400 when the token is not ours, or of another list; 410 when the list was of a logical cluster that had this one's path before.
 pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result<Place, Status> {
     // What is wrong with upstream's own tokens is no business of ours: those are closed.
     let bad = || unreadable("server does not recognize this encoded version ");
@@ -70,7 +75,11 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
     }
     let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| bad())?;
     let given = URL_SAFE_NO_PAD.decode(&wire.mac).map_err(|_| bad())?;
-    mac(key, list, (wire.rv, &wire.start, wire.left)).verify_slice(&given).map_err(|_| bad())?;
+    let signed = ListIdentity { cluster: wire.of, ..list.clone() };
+    mac(key, &signed, (wire.rv, &wire.start, wire.left)).verify_slice(&given).map_err(|_| bad())?;
+    if wire.of != list.cluster {
+        return Err(Status::expired(GONE));
+    }
     let (namespace, name) = wire.start.split_once('\0').ok_or_else(bad)?;
     let revision = u64::try_from(wire.rv).ok().and_then(ResourceVersion::new);
     Ok(Place { revision, last: (namespace.to_owned(), name.to_owned()), remaining: wire.left })
@@ -101,7 +110,8 @@ mod tests {
     use super::*;
 
     fn list<'a>(cluster: u64, labels: &'a str, user: &'a str) -> ListIdentity<'a> {
-        ListIdentity { cluster, resource: "pods".into(), namespace: "a", labels, fields: "", user }
+        let path = if cluster == 2 { "root:b" } else { "root:a" };
+        ListIdentity { cluster, path, resource: "pods".into(), namespace: "a", labels, fields: "", user }
     }
 
     #[test]
@@ -117,6 +127,8 @@ mod tests {
         ] {
             assert_eq!(decode(key, &other, &token).err().map(|s| s.code()), Some(400), "{case}");
         }
+        let again = decode(b"key", &list(3, "", "ann"), &token).unwrap_err();
+        assert_eq!((again.code(), again.message()), (410, GONE), "the same path again");
         let (generic, not_base64) =
             (": server does not recognize this encoded version ", ": illegal base64 data at input byte 1");
         let no_value = ": invalid character 'i' looking for beginning of value";

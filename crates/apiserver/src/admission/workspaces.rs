@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     ApiServer,
     directory::{Phase, birth},
-    objects::{Commit, CommitError},
+    objects::{Commit, CommitError, Entry},
 };
 
 use super::Request;
@@ -83,7 +83,7 @@ pub(super) async fn furnish(
     complete(workspace, &url, &id.to_string());
     commit.companions.extend(born.writes);
     commit.companions.extend(ownership(api, request, id));
-    commit.entry = Some(born.cluster);
+    commit.entry = Some(Entry::New(born.cluster));
     Ok(())
 }
 
@@ -92,7 +92,7 @@ pub(super) fn doom(api: &ApiServer, workspace: &Value, commit: &mut Commit) {
     let id = workspace.pointer("/spec/cluster").and_then(Value::as_str).and_then(|text| text.parse().ok());
     if let Some((marked, write)) = id.and_then(|id| api.directory.marking(id)) {
         commit.companions.push(write);
-        commit.entry = Some(marked);
+        commit.entry = Some(Entry::Marked(marked));
     }
 }
 

@@ -7,7 +7,9 @@ use portolan_machinery::{
     lifecycle::{self, WriteContext},
 };
 use portolan_store::{Counter, DynStore, Expect, StoreError, Transaction, Write};
-use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Seams, Status, Uid};
+use portolan_types::{
+    GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, ResourceVersion, Seams, Status, Uid,
+};
 use serde_json::{Value, json};
 
 use crate::errors::{damaged, status_for};
@@ -25,9 +27,25 @@ const COUNTER: &str = "logicalclusters";
 /// A logical cluster that is about to be.
 pub(crate) struct Birth {
     /// Its entry, to be inserted into the directory after the commit.
-    pub(crate) cluster: LogicalCluster,
+    pub(crate) cluster: Newborn,
     /// What is to be committed.
     pub(crate) writes: Vec<Write>,
+}
+
+/// An entry that is not committed: since when it is there is not known yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Newborn(LogicalCluster);
+
+impl Newborn {
+    /// The key of the entry.
+    pub(crate) fn key(&self) -> ObjectKey {
+        record::key_of(self.0.id)
+    }
+
+    /// The entry, which was committed with this revision.
+    pub(crate) fn since(self, revision: ResourceVersion) -> LogicalCluster {
+        LogicalCluster { since: revision, ..self.0 }
+    }
 }
 
 /// Prepares the directory entry and the namespaces of a new logical cluster.
@@ -39,13 +57,14 @@ pub(crate) fn birth(
 ) -> Result<Birth, Status> {
     let (parent, workspace) = of.unzip();
     let created = seams.now_text();
-    let cluster = LogicalCluster { id, path, parent, workspace, created, phase: Phase::Ready };
+    let since = ResourceVersion::FIRST;
+    let cluster = LogicalCluster { id, path, parent, workspace, created, since, phase: Phase::Ready };
     let absent = |key, record| Write { key, expect: Expect::Absent, record: Some(record) };
     let mut writes = vec![absent(record::key_of(id), record::of(&cluster))];
     for name in NAMESPACES {
         writes.push(absent(namespace_key(id, name), Record::of(&namespace(name, seams)?)));
     }
-    Ok(Birth { cluster, writes })
+    Ok(Birth { cluster: Newborn(cluster), writes })
 }
 
 fn namespace_key(id: LogicalClusterId, name: &str) -> ObjectKey {
@@ -65,7 +84,7 @@ pub(crate) async fn found_root(store: &DynStore, seams: &Seams) -> Result<Logica
     let birth = birth(LogicalClusterId::ROOT, LogicalClusterPath::root(), None, seams)?;
     let txn = Transaction { checks: Vec::new(), writes: birth.writes };
     match store.commit(txn).await {
-        Ok(_) => Ok(birth.cluster),
+        Ok(committed) => Ok(birth.cluster.since(committed.into_inner().first)),
         // Another server on the same store was faster.
         Err(StoreError::AlreadyExists { key }) => {
             let stored = store.get(&record::key_of(LogicalClusterId::ROOT)).await.map_err(|e| status_for(&e))?;

@@ -23,7 +23,7 @@ use crate::{
 pub use create::id_counter;
 pub use record::Phase;
 
-pub(crate) use create::{IdAllocator, birth, found_root};
+pub(crate) use create::{IdAllocator, Newborn, birth, found_root};
 pub(crate) use record::key_of;
 
 /// A logical cluster, as the door knows it.
@@ -39,6 +39,8 @@ pub struct LogicalCluster {
     pub workspace: Option<Uid>,
     /// When it was made, RFC 3339.
     pub created: String,
+    /// The state that it came with: what was before is not its own, also where another one had its path.
+    pub since: ResourceVersion,
     /// Whether it is being deleted.
     pub phase: Phase,
 }
@@ -47,6 +49,18 @@ impl LogicalCluster {
     /// Whether it is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.phase == Phase::Deleting
+    }
+
+    /// Whether it was there at a state.
+    ///
+    /// # Errors
+    /// `Compacted` for a state before it: there is nothing of it to be read, and what a client remembers is another one's.
+    pub(crate) fn was_there(&self, asked: ResourceVersion) -> Result<(), StoreError> {
+        // Before root nothing was.
+        match self.parent.is_some() && asked < self.since {
+            true => Err(StoreError::Compacted { asked, oldest: self.since }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -111,10 +125,12 @@ impl Directory {
             record: event.record.clone(),
         };
         let Ok(cluster) = record::read(&stored) else { return };
-        match event.change {
-            Change::Created if self.by_id(cluster.id).is_some() => {}
-            Change::Created | Change::Updated => self.insert(cluster),
-            Change::Deleted => self.forget(cluster.id),
+        match (event.change, self.by_id(cluster.id)) {
+            (Change::Created, Some(_)) => {}
+            // The event of a change does not tell when the entry was new.
+            (Change::Updated, Some(known)) => self.insert(LogicalCluster { since: known.since, ..cluster }),
+            (Change::Created | Change::Updated, None) => self.insert(cluster),
+            (Change::Deleted, _) => self.forget(cluster.id),
         }
     }
 

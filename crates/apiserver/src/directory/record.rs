@@ -1,7 +1,9 @@
 //! The stored form of a directory entry.
 
 use portolan_store::StoredObject;
-use portolan_types::{GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, Status, object};
+use portolan_types::{
+    GroupResource, LogicalClusterId, LogicalClusterPath, ObjectKey, Record, ResourceVersion, Status, object,
+};
 use serde_json::{Value, json};
 
 use crate::errors::damaged;
@@ -58,13 +60,13 @@ pub(super) fn of(cluster: &LogicalCluster) -> Record {
 /// Reads an entry.
 pub(super) fn read(stored: &StoredObject) -> Result<LogicalCluster, Status> {
     let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
-    parse(&value).ok_or_else(|| {
+    parse(&value, stored.created).ok_or_else(|| {
         tracing::error!(key = %stored.key, "a directory entry is damaged");
         Status::internal("a directory entry is damaged")
     })
 }
 
-fn parse(value: &Value) -> Option<LogicalCluster> {
+fn parse(value: &Value, since: ResourceVersion) -> Option<LogicalCluster> {
     let spec = |key: &str| value.get("spec")?.get(key)?.as_str();
     Some(LogicalCluster {
         id: object::name(value).parse().ok()?,
@@ -72,6 +74,7 @@ fn parse(value: &Value) -> Option<LogicalCluster> {
         parent: spec("parent").map(str::parse).transpose().ok()?,
         workspace: spec("workspaceUID").map(str::parse).transpose().ok()?,
         created: object::meta_text(value, "creationTimestamp").to_owned(),
+        since,
         phase: match value.get("status")?.get("phase")?.as_str()? {
             "Deleting" => Phase::Deleting,
             _ => Phase::Ready,
@@ -82,7 +85,6 @@ fn parse(value: &Value) -> Option<LogicalCluster> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan_types::ResourceVersion;
 
     #[test]
     fn entries_survive_their_stored_form() {
@@ -92,9 +94,10 @@ mod tests {
             parent: Some(LogicalClusterId::ROOT),
             workspace: Some("u-1".parse().unwrap()),
             created: "2026-01-01T00:00:00Z".into(),
+            since: ResourceVersion::FIRST,
             phase: Phase::Deleting,
         };
         let value = of(&cluster).to_value(ResourceVersion::FIRST).unwrap();
-        assert_eq!(parse(&value), Some(cluster));
+        assert_eq!(parse(&value, cluster.since), Some(cluster));
     }
 }

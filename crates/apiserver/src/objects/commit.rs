@@ -8,7 +8,7 @@ use portolan_types::{LogicalClusterId, ObjectKey, Record, Status};
 use crate::{
     ApiServer,
     admission::Turn,
-    directory::LogicalCluster,
+    directory::{LogicalCluster, Newborn},
     errors::status_for,
     kinds::{Catalog, Changing},
 };
@@ -25,9 +25,37 @@ pub(crate) struct Commit {
     /// What is written with it.
     pub(crate) companions: Vec<Write>,
     /// The directory entry that is among the companions: known as soon as it is committed.
-    pub(crate) entry: Option<LogicalCluster>,
+    pub(crate) entry: Option<Entry>,
     /// Nobody else decides on the same room until it is committed.
     pub(crate) turn: Option<Arc<Turn<ObjectKey>>>,
+}
+
+/// An entry of the directory.
+#[derive(Clone)]
+pub(crate) enum Entry {
+    /// Of a logical cluster that comes to be in the transaction.
+    New(Newborn),
+    /// Of one that is there, and is being deleted from now on.
+    Marked(LogicalCluster),
+}
+
+impl Entry {
+    /// Writes a new entry before all else, so that none of its transaction is from before it. The place of what was first then.
+    fn come_first(&self, writes: &mut [Write]) -> u64 {
+        let Self::New(newborn) = self else { return 0 };
+        let key = newborn.key();
+        let place = (0..).zip(&*writes).find(|(_, write)| write.key == key).map_or(0, |(place, _)| place);
+        writes.swap(0, place);
+        place as u64
+    }
+
+    /// As it was committed.
+    fn committed(self, committed: Committed) -> LogicalCluster {
+        match self {
+            Self::New(newborn) => newborn.since(committed.first),
+            Self::Marked(marked) => marked,
+        }
+    }
 }
 
 /// Why a commit did not happen.
@@ -67,6 +95,7 @@ impl Commit {
         let Self { key, expect, record, checks, companions, entry, turn } = self;
         let mut writes = vec![Write { key: key.clone(), expect, record: record.clone() }];
         writes.extend(companions);
+        let own = entry.as_ref().map_or(0, |entry| entry.come_first(&mut writes));
         let transaction = Transaction { checks, writes };
         portolan_types::failpoint!("api/commit-ready");
         let known_by = KnownBy::of(&key);
@@ -76,7 +105,7 @@ impl Commit {
             true => with_consequences(api, transaction, after).await,
             false => api.store.commit(transaction).await.map(Durable::into_inner),
         };
-        let revision = committed.map_err(|error| raced(&key, &error))?.first;
+        let revision = committed.map_err(|error| raced(&key, &error))?.first.plus(own);
         portolan_types::failpoint!("api/commit-done");
         let created = last.map_or(revision, |last| last.created);
         let record = match (record, last) {
@@ -111,7 +140,7 @@ struct Consequences {
     known_by: KnownBy,
     cluster: LogicalClusterId,
     defines: Option<Changing>,
-    entry: Option<LogicalCluster>,
+    entry: Option<Entry>,
     turn: Option<Arc<Turn<ObjectKey>>>,
 }
 
@@ -130,7 +159,7 @@ async fn with_consequences(
     let (committing, rbac, directory) = (api.store.commit(transaction), api.rbac.clone(), api.directory.clone());
     let configured = api.configured.clone();
     let task = tokio::spawn(async move {
-        let committed = committing.await;
+        let committed = committing.await.map(Durable::into_inner);
         portolan_types::failpoint!("api/consequences");
         match after.known_by {
             KnownBy::Authorization => rbac.forget(after.cluster),
@@ -138,11 +167,11 @@ async fn with_consequences(
             KnownBy::Nobody => {}
         }
         drop(after.defines);
-        if let Some(entry) = after.entry.filter(|_| committed.is_ok()) {
-            directory.insert(entry);
+        if let (Some(entry), Ok(committed)) = (after.entry, &committed) {
+            directory.insert(entry.committed(*committed));
         }
         drop(after.turn);
-        committed.map(Durable::into_inner)
+        committed
     });
     task.await.unwrap_or(Err(StoreError::Unknown))
 }

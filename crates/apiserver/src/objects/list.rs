@@ -84,6 +84,7 @@ pub(crate) async fn read_list(
         (Some(place), _) => place.revision,
         (None, ReadAt::Exactly(at)) => {
             wait_until(api, target, at).await?;
+            call.cluster.was_there(at).map_err(|_| too_old())?;
             Some(at)
         }
         (None, ReadAt::NotOlderThan(at)) => {
@@ -125,6 +126,7 @@ pub(crate) async fn read_list(
 fn identity<'a>(call: &'a Call, target: &'a Target) -> ListIdentity<'a> {
     ListIdentity {
         cluster: call.cluster.id.get(),
+        path: call.cluster.path.as_str(),
         resource: target.resource().to_string(),
         namespace: target.namespace.as_deref().unwrap_or_default(),
         labels: call.query.text("labelSelector"),
@@ -167,6 +169,11 @@ async fn page(mut slices: Slices, limit: usize, (known, charge): (Option<u64>, &
     Ok(Page { revision: slices.revision(), objects, rest: None, more: slices.cut() })
 }
 
+/// 410 of a list at a state that is gone.
+fn too_old() -> Status {
+    Status::expired("The resourceVersion for the provided list is too old.")
+}
+
 /// A page whose state is gone can be gone on with in the latest state, knowingly.
 fn expired_page(failure: Status, key: &[u8], identity: &ListIdentity<'_>, place: Option<&Place>) -> Status {
     match (failure.code(), place) {
@@ -179,6 +186,7 @@ fn expired_page(failure: Status, key: &[u8], identity: &ListIdentity<'_>, place:
             let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
             Status::expired(text).with_continue(token)
         }
+        (410, None) => too_old(),
         _ => failure,
     }
 }

@@ -7,7 +7,7 @@ mod own;
 mod slices;
 mod write;
 
-pub(crate) use commit::{Commit, CommitError};
+pub(crate) use commit::{Commit, CommitError, Entry};
 pub(crate) use find::Found;
 pub(crate) use list::{reached, read_failed, read_list, snapshot, wait_until};
 pub(crate) use own::is_computed;

@@ -114,6 +114,9 @@ async fn open(
     target: &Target,
     after: ResourceVersion,
 ) -> Result<Box<dyn EventStream>, Status> {
+    if let Err(error) = call.cluster.was_there(after) {
+        return Ok(Box::new(Refused { after, error }));
+    }
     let scope = WatchScope::Resource(target.stored_as(), Some(call.cluster.id));
     match api.store.watch(scope, Some(after.min(api.store.current()))).await {
         Err(error @ StoreError::Compacted { .. }) => Ok(Box::new(Refused { after, error })),

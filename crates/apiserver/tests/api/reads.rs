@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{MAPS, Plane, config_map};
+use portolan_apiserver::ApiServerConfig;
+use portolan_types::Seams;
 use serde_json::{Value, json};
 
 fn names(list: &Value) -> Vec<&str> {
@@ -268,6 +270,42 @@ async fn a_list_whose_state_is_gone_can_be_gone_on_with_knowingly() {
     let event = gone.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(event["object"]["message"].as_str().unwrap().starts_with("too old resource version"));
+}
+
+#[tokio::test]
+async fn what_was_before_a_logical_cluster_is_not_its_past() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    let before = admin.get(MAPS).await.expect(200).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let workspaces = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    let made = admin.post(workspaces, json!({"metadata": {"name": "w"}})).await.expect(201).json();
+    let made = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let entry = plane.api.directory().by_path(&"root:w".parse().unwrap()).unwrap();
+    assert!(entry.since.to_string().parse::<u64>().unwrap() > before.parse::<u64>().unwrap());
+    // Another server reads the entry as it is stored, and so does this one when it is changed.
+    let other = Plane::on(plane.store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
+    assert_eq!(other.api.directory().by_path(&entry.path), Some(entry.clone()));
+    for (case, plane) in [("the server that made it", &plane), ("another one", &other)] {
+        let inside = plane.admin().at("root:w");
+        let exact = format!("{MAPS}?resourceVersionMatch=Exact&resourceVersion=");
+        let refused = inside.get(&format!("{exact}{before}")).await.expect(410);
+        assert_eq!(refused.message(), "The resourceVersion for the provided list is too old.", "{case}");
+        inside.get(&format!("{exact}{}", entry.since)).await.expect(200);
+        inside.get(&format!("{MAPS}?resourceVersionMatch=NotOlderThan&resourceVersion={before}")).await.expect(200);
+        let mut watch = inside.watch(&format!("{MAPS}?watch=true&resourceVersion={before}"), &[]).await;
+        let told = watch.next().await.unwrap()["object"]["message"].clone();
+        assert_eq!(told, format!("too old resource version: {before} ({})", entry.since), "{case}");
+        assert_eq!(watch.next().await, None, "{case}");
+        let since = format!("/api/v1/namespaces?watch=true&resourceVersion={made}");
+        let seen = inside.watch(&since, &[]).await.seen().await;
+        assert_eq!(seen, ("ADDED".into(), "default".into()), "{case}: the Workspace is of the same transaction");
+        let at_least =
+            format!("watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={before}");
+        let mut watch = inside.watch(&format!("/api/v1/namespaces?{at_least}"), &[]).await;
+        assert_eq!(watch.seen().await, ("ADDED".into(), "default".into()), "{case}");
+    }
+    admin.delete(&format!("{workspaces}/w")).await.expect(200);
+    assert_eq!(plane.api.directory().by_path(&entry.path).map(|marked| marked.since), Some(entry.since));
 }
 
 #[tokio::test]

@@ -24,12 +24,11 @@ const MOST: usize = 60;
 const PAUSE: Duration = Duration::from_millis(400);
 /// How often it is asked for what a server has not answered in the end.
 const TRIES: usize = 60;
+const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 
 /// Makes logical clusters, and looks at them at once.
 pub(crate) struct Founder {
     configs: Vec<Kubeconfig>,
-    /// Where the run began.
-    start: u64,
     /// Whether history may be forgotten.
     may_forget: bool,
     /// Those that were asked for, each with the lists that were read of it.
@@ -37,8 +36,8 @@ pub(crate) struct Founder {
 }
 
 impl Founder {
-    pub(crate) fn new(configs: Vec<Kubeconfig>, start: u64, may_forget: bool) -> Self {
-        Self { configs, start, may_forget, asked: Vec::new() }
+    pub(crate) fn new(configs: Vec<Kubeconfig>, may_forget: bool) -> Self {
+        Self { configs, may_forget, asked: Vec::new() }
     }
 
     /// Makes one after another until the end, whatever is answered.
@@ -48,9 +47,8 @@ impl Founder {
             let (here, there) = (number % self.configs.len(), (number + 1) % self.configs.len());
             let body =
                 json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}});
-            let path = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
             // Without an answer it may be there, and is looked at in the end.
-            let _ = ask(&self.configs[here], Method::POST, path, Bytes::from(body.to_string())).await;
+            let _ = ask(&self.configs[here], Method::POST, WORKSPACES, Bytes::from(body.to_string())).await;
             let list = self.list(there, &name, "").await.ok().flatten();
             self.asked.push((name, list.into_iter().collect()));
             tokio::time::sleep(PAUSE).await;
@@ -112,10 +110,13 @@ impl Founder {
         self.list(server, name, options).await
     }
 
-    /// What a watch from the beginning of the run brings until the namespaces have come; nothing, where that is forgotten.
+    /// What a watch brings until the namespaces have come, from the Workspace on, which is of the same transaction and written
+    /// before them; nothing, where that is forgotten.
     async fn watch(&self, server: usize, name: &str) -> Result<Vec<Seen>> {
+        let workspace = ask(&self.configs[server], Method::GET, &format!("{WORKSPACES}/{name}"), Bytes::new()).await?;
+        let start = version(&serde_json::from_slice(&workspace.success()?)?)?;
         let client = Client::connect(&self.config(server, name), 1).await?;
-        let path = format!("/api/v1/namespaces?watch=true&allowWatchBookmarks=true&resourceVersion={}", self.start);
+        let path = format!("/api/v1/namespaces?watch=true&allowWatchBookmarks=true&resourceVersion={start}");
         let opened = client.open(Method::GET, &path, &[], Bytes::new()).await?;
         if opened.status() == StatusCode::GONE && self.may_forget {
             return Ok(Vec::new());

@@ -209,11 +209,10 @@ fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) ->
                 watchers.spawn(Watcher::new(watched, configs, may_forget).await?.run(upto.clone()));
             }
         }
-        let (start, _) = watcher::list(&Client::connect(&configs[0], 1).await?, Watched::All).await?;
         for client in 0..CLIENTS {
             clients.spawn(work.clone().client(configs.clone(), plan.seed * 1000 + client));
         }
-        anyhow::Ok(tokio::spawn(Founder::new(configs.clone(), start, may_forget).run(work.clone())))
+        anyhow::Ok(tokio::spawn(Founder::new(configs.clone(), may_forget).run(work.clone())))
     })?;
     let suffered = suffer(stand, plan, &work);
     work.stop.store(true, Ordering::Release);
