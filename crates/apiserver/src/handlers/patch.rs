@@ -132,6 +132,7 @@ impl<'a> Patch<'a> {
                     warnings[first..].sort();
                 }
                 self.call.warn(warnings);
+                body::warn_of_server_keys(self.call, &new, Some(old));
                 Ok(new)
             }
             Err(unfit) if self.kind == PatchKind::Strategic => {

@@ -255,6 +255,7 @@ impl<'a> Writer<'a> {
         let now = self.api.seams.now_text();
         let (table, kind) = (&self.target.table, &self.target.kind);
         defaults::apply(table, kind, new)?;
+        lifecycle::keep_server_keys(new, old);
         // Upstream binds pods past those who keep the record.
         if subresource == Some("binding") {
             let before = old.and_then(|old| object::metadata(old).get("managedFields")).cloned();

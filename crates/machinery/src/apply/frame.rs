@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use portolan_types::annotations::{SERVER_OWNED, SERVER_OWNED_LABELS};
 use serde_json::Value;
 
 use super::{
@@ -24,9 +25,17 @@ pub(super) struct Frame<'t> {
     pub(super) reset: FieldSet,
 }
 
+/// What only the server writes, of its own accord.
+static THE_SERVERS: LazyLock<FieldSet> = LazyLock::new(|| {
+    let annotations = SERVER_OWNED.iter().map(|key| ["metadata", "annotations", *key]);
+    let labels = SERVER_OWNED_LABELS.iter().map(|key| ["metadata", "labels", *key]);
+    let all: Vec<_> = annotations.chain(labels).collect();
+    set_of(&all.iter().map(|path| &path[..]).collect::<Vec<_>>())
+});
+
 /// Identity and bookkeeping of an object: owned by no manager.
 static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
-    set_of(&[
+    let bookkeeping = set_of(&[
         &["apiVersion"],
         &["kind"],
         &["metadata"],
@@ -39,7 +48,8 @@ static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
         &["metadata", "generation"],
         &["metadata", "managedFields"],
         &["metadata", "resourceVersion"],
-    ])
+    ]);
+    bookkeeping.union(THE_SERVERS.clone())
 });
 
 impl<'t> Frame<'t> {
@@ -62,6 +72,11 @@ impl<'t> Frame<'t> {
 
     pub(super) fn never_owned() -> &'static FieldSet {
         &NEVER_OWNED
+    }
+
+    /// Of these, what clients cannot claim either.
+    pub(super) fn the_servers() -> &'static FieldSet {
+        &THE_SERVERS
     }
 }
 

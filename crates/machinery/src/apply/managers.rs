@@ -162,6 +162,11 @@ impl Managers {
         });
     }
 
+    /// Takes from everybody what nobody may own.
+    pub(super) fn disown(&mut self, fields: &FieldSet) {
+        self.0.values_mut().for_each(|entry| entry.fields = entry.fields.difference(fields));
+    }
+
     /// Entries without fields go.
     pub(super) fn sweep(&mut self) {
         self.0.retain(|_, entry| !entry.fields.is_empty());

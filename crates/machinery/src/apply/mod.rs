@@ -35,6 +35,7 @@ use portolan_types::{
 use serde_json::{Value, json};
 
 use self::{
+    compare::Difference,
     conflict::Conflicts,
     frame::Frame,
     managers::{BEFORE_FIRST_APPLY, Entry, ManagerId, Managers, but},
@@ -172,7 +173,8 @@ impl Apply<'_> {
         let Frame { api_version, subresource, .. } = self.frame;
         let fields = created_fields(self.frame, self.live);
         let mut managers = Managers::default();
-        if let Some(fields) = FieldSet::parse(&Value::Object(fields)).filter(|fields| !fields.is_empty()) {
+        let fields = FieldSet::parse(&Value::Object(fields)).map(|fields| fields.difference(Frame::the_servers()));
+        if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
             managers.give(
                 ManagerId::updater(BEFORE_FIRST_APPLY, api_version, subresource),
                 api_version,
@@ -270,14 +272,37 @@ pub fn track_update(
     let frame = Frame::new(table, kind, subresource);
     let id = ManagerId::updater(manager, &frame.api_version, frame.subresource);
     let tracked = match old {
-        None => {
-            let fields = created_fields(&frame, new);
-            let entry = || managers::encode_fields(&id, &frame.api_version, Some(now), Value::Object(fields.clone()));
-            (!fields.is_empty()).then(|| Value::Array(vec![entry()]))
-        }
+        None => created(&frame, new, id, now),
         Some(old) => updated(&frame, old, new, id, now),
     };
     managers::set_managed_fields(new, tracked);
+}
+
+/// The owners that a client sends, if it sends some that can be read. Through a subresource nobody edits them.
+fn sent(frame: &Frame<'_>, new: &Value) -> Option<Managers> {
+    let given = managers::managed_fields(new).filter(|_| frame.subresource.is_empty())?;
+    let mut given = Managers::decode(Some(given)).ok().filter(|given| !given.is_empty())?;
+    given.disown(Frame::the_servers());
+    Some(given)
+}
+
+/// The owners of a new object: whoever makes it, of all that is in it; those that it is sent with, of what is not.
+fn created(frame: &Frame<'_>, new: &Value, id: ManagerId, now: &str) -> Option<Value> {
+    let fields = Value::Object(created_fields(frame, new));
+    let Some(mut managers) = sent(frame, new) else {
+        let has_fields = fields.as_object().is_some_and(|fields| !fields.is_empty());
+        let entry = || managers::encode_fields(&id, &frame.api_version, Some(now), fields);
+        return has_fields.then(|| Value::Array(vec![entry()]));
+    };
+    let added = FieldSet::parse(&fields).unwrap_or_default();
+    let difference = Difference { added: added.clone(), ..Difference::default() };
+    managers.take_away(&Differences::new(frame, &managers, difference, &json!({}), new), None);
+    managers.sweep();
+    if !added.is_empty() {
+        managers.give(id, &frame.api_version, added, Some(now.to_owned()));
+    }
+    managers.cap();
+    managers.encode()
 }
 
 /// The fields of a new object, as `fieldsV1`.
@@ -288,7 +313,6 @@ fn created_fields(frame: &Frame<'_>, object: &Value) -> Object {
 
 fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str) -> Option<Value> {
     let stored = managers::managed_fields(old);
-    // Through a subresource nobody edits them.
     let given = managers::managed_fields(new).filter(|_| frame.subresource.is_empty());
     if given.is_some_and(managers::is_reset) {
         return None;
@@ -297,8 +321,7 @@ fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str
     if difference.is_empty() && given.is_none_or(|given| Some(given) == stored) {
         return stored.cloned();
     }
-    let given = given.and_then(|given| Managers::decode(Some(given)).ok()).filter(|given| !given.is_empty());
-    let mut managers = given.unwrap_or_else(|| Managers::of(old));
+    let mut managers = sent(frame, new).unwrap_or_else(|| Managers::of(old));
     if managers.is_empty() {
         return None;
     }

@@ -274,6 +274,53 @@ fn what_was_there_before_has_an_owner_of_its_own() {
 }
 
 #[test]
+fn what_the_server_writes_by_itself_has_no_owner() {
+    let placed = |clusters: &str| json!({"portolan.dev/clusters": clusters, "portolan.dev/placement": "{}", "a": "b"});
+    let live = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "annotations": placed("east"),
+        "labels": {"portolan.dev/cluster": "east"}}});
+    let mut object = Object::new(config_map());
+    object.live = Some(live.clone());
+    object.apply("a", json!({"metadata": {"name": "x", "annotations": placed("west")}})).unwrap();
+    let owned = r#"{"f:metadata":{"f:annotations":{"f:a":{}}}}"#;
+    let before = r#"{"f:metadata":{"f:annotations":{".":{},"f:a":{}},"f:labels":{}}}"#;
+    assert_eq!(object.owners(), [format!("a Apply: {owned}"), format!("before-first-apply Update: {before}")]);
+    object.write("b", None, |new| new["metadata"]["annotations"] = placed("north"));
+    assert_eq!(object.owners().len(), 2, "{:?}", object.owners());
+    // Nor can it be claimed.
+    object.write("b", None, |new| {
+        let fields = json!({"f:metadata": {"f:annotations": {"f:portolan.dev/clusters": {}, "f:a": {}}}});
+        new["metadata"]["managedFields"] = json!([{"manager": "c", "operation": "Apply", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": fields}]);
+    });
+    assert_eq!(object.owners(), [format!("c Apply: {owned}")]);
+}
+
+#[test]
+fn a_new_object_keeps_the_owners_it_is_sent_with_of_what_is_not_in_it() {
+    let sent = |fields: Value| json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let maker = r#"a Update: {"f:data":{".":{},"f:k":{}}}"#;
+    for (case, managed, expected) in [
+        ("of what is in it, its maker is the owner", json!([sent(json!({"f:data": {"f:k": {}}}))]), vec![maker]),
+        (
+            "of what is not, others may be",
+            json!([sent(json!({"f:data": {"f:k": {}, "f:gone": {}}}))]),
+            vec![maker, r#"m Update: {"f:data":{"f:gone":{}}}"#],
+        ),
+        ("what is none is passed over", json!([{"manager": "m", "operation": "Dance"}]), vec![maker]),
+        ("a reset leaves nothing to be passed on", json!([{}]), vec![maker]),
+    ] {
+        let mut object = Object::new(config_map());
+        object.write("a", None, |new| {
+            new["data"] = json!({"k": "1"});
+            new["metadata"]["managedFields"] = managed;
+        });
+        let mut owners = object.owners();
+        owners.sort();
+        assert_eq!(owners, expected, "{case}");
+    }
+}
+
+#[test]
 fn updates_take_fields_over() {
     let mut object = Object::new(config_map());
     object.apply("a", json!({"metadata": {"name": "x"}, "data": {"k": "1", "l": "1"}})).unwrap();

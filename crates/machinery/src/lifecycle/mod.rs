@@ -102,8 +102,9 @@ pub fn sends_server_keys(object: &Value, old: Option<&Value>) -> bool {
         || annotations::SERVER_OWNED_LABELS.iter().any(|key| differs(label, key))
 }
 
-/// Puts the server's annotations and labels back to what they were, whatever the client sent; `None` takes them off.
-fn keep_server_keys(object: &mut Value, old: Option<&Value>) {
+/// Puts the server's annotations and labels back to what they were, whatever the client sent; `None` takes them off. It comes
+/// before ownership is recorded, so that who sends them owns none, and once more when admission has seen the object.
+pub fn keep_server_keys(object: &mut Value, old: Option<&Value>) {
     for key in annotations::SERVER_OWNED {
         let kept = old.and_then(|old| object::annotation(old, key));
         if object::annotation(object, key) != kept {
