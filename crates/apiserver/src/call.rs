@@ -5,8 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, header::USER_AGENT};
 use parking_lot::Mutex;
-use portolan_machinery::kinds::{Kind, KindTable, Served};
-use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason, Scope, Status};
+use portolan_machinery::{
+    kinds::{Kind, KindTable, Served},
+    validation::MAX_MANAGER,
+};
+use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason, Scope, Status, quoted::go_prints};
 
 use crate::{
     ApiServer,
@@ -19,9 +22,6 @@ use crate::{
     query::Query,
     routes::{Captures, Endpoint},
 };
-
-/// Longest name of who writes, in bytes.
-const MAX_MANAGER: usize = 128;
 
 /// An authorized request.
 pub(crate) struct Call {
@@ -105,7 +105,7 @@ impl Call {
             let agent = self.headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
             let agent = agent.unwrap_or_default();
             let first = agent.split('/').next().unwrap_or_default();
-            let mut printable: String = first.chars().filter(|c| !c.is_control()).collect();
+            let mut printable: String = first.chars().filter(|c| go_prints(*c)).collect();
             printable.truncate(printable.floor_char_boundary(MAX_MANAGER));
             return if printable.is_empty() { "unknown".into() } else { printable };
         }

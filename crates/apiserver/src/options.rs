@@ -1,6 +1,6 @@
 //! Options of reads and writes, parsed once from the query.
 
-use portolan_machinery::{decode::FieldValidation, fields::FieldSelector};
+use portolan_machinery::{decode::FieldValidation, fields::FieldSelector, validation};
 use portolan_types::{GroupKind, LabelSelector, ReadAt, Reason, ResourceVersion, Status, StatusCause};
 
 use crate::{call::Call, call::Target, query::Query};
@@ -9,8 +9,6 @@ use crate::{call::Call, call::Target, query::Query};
 const MAX_SELECTOR: usize = 4096;
 /// Characters of a wrong value that are shown.
 const MAX_SHOWN: usize = 64;
-/// Longest name of a field manager.
-const MAX_MANAGER: usize = 128;
 
 /// Options of a create, update or patch.
 #[derive(Clone, Debug)]
@@ -31,7 +29,7 @@ impl WriteOptions {
         if call.attributes.verb == "patch" {
             causes.extend(check_patch(query, apply));
         }
-        causes.extend(check_field_manager(query.text("fieldManager")));
+        causes.extend(validation::field_manager(query.text("fieldManager")));
         causes.extend(check_dry_run(query));
         let level = query.text("fieldValidation");
         let validation = FieldValidation::parse(level);
@@ -93,37 +91,6 @@ fn cause(field: &str, reason: &str, message: impl Into<String>) -> StatusCause {
 /// 422 about options.
 fn refused(kind: &str, causes: Vec<StatusCause>) -> Status {
     Status::invalid(&GroupKind { group: "meta.k8s.io".into(), kind: kind.into() }, "", causes)
-}
-
-/// A field manager is up to 128 printable characters.
-fn check_field_manager(name: &str) -> Vec<StatusCause> {
-    let long = (name.len() > MAX_MANAGER)
-        .then(|| cause("fieldManager", "FieldValueTooLong", "Too long: may not be more than 128 bytes"));
-    let cut = &name[..name.floor_char_boundary(2 * MAX_MANAGER)];
-    // As Go quotes it.
-    let shown: String = cut.chars().map(quoted).collect();
-    let odd = cut.char_indices().filter(|(_, c)| c.is_control()).map(|(at, odd)| {
-        let point = u32::from(odd);
-        let message = format!("Invalid value: \"{shown}\": invalid character U+{point:04X} (at position {at})");
-        cause("fieldManager", "FieldValueInvalid", message)
-    });
-    long.into_iter().chain(odd).collect()
-}
-
-fn quoted(c: char) -> String {
-    match c {
-        '"' | '\\' => format!("\\{c}"),
-        '\x07' => "\\a".into(),
-        '\x08' => "\\b".into(),
-        '\t' => "\\t".into(),
-        '\n' => "\\n".into(),
-        '\x0b' => "\\v".into(),
-        '\x0c' => "\\f".into(),
-        '\r' => "\\r".into(),
-        c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
-        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        c => c.into(),
-    }
 }
 
 /// What a list, watch or deletecollection selects.

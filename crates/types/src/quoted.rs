@@ -8,7 +8,7 @@ pub fn go_quoted(text: &str) -> String {
         let point = u32::from(character);
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            ' '..='~' => quoted.push(character),
+            _ if go_prints(character) => quoted.push(character),
             '\u{7}' => quoted.push_str("\\a"),
             '\u{8}' => quoted.push_str("\\b"),
             '\t' => quoted.push_str("\\t"),
@@ -17,8 +17,6 @@ pub fn go_quoted(text: &str) -> String {
             '\u{c}' => quoted.push_str("\\f"),
             '\r' => quoted.push_str("\\r"),
             '\0'..='\u{7f}' => quoted.push_str(&format!("\\x{point:02x}")),
-            // A byte that is no text stands as this character, which Go prints.
-            _ if prints(character) => quoted.push(character),
             '\u{80}'..='\u{ffff}' => quoted.push_str(&format!("\\u{point:04x}")),
             _ => quoted.push_str(&format!("\\U{point:08x}")),
         }
@@ -27,9 +25,12 @@ pub fn go_quoted(text: &str) -> String {
     quoted
 }
 
-/// Whether Go prints a character as it is: letters, marks, numbers, punctuation and symbols. Rust prints the same, marks
-/// only behind something.
-fn prints(character: char) -> bool {
+/// Whether Go prints a character as it is (`unicode.IsPrint`): letters, marks, numbers, punctuation, symbols and the plain
+/// space. Rust prints the same, marks only behind something. A byte that is no text stands as U+FFFD, which is printed.
+pub fn go_prints(character: char) -> bool {
+    if character.is_ascii() {
+        return matches!(character, ' '..='~');
+    }
     let mut text = [0; 5];
     text[0] = b'-';
     let end = 1 + character.encode_utf8(&mut text[1..]).len();

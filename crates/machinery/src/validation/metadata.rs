@@ -3,7 +3,7 @@
 use portolan_types::object;
 use serde_json::{Value, json};
 
-use super::{Errors, FieldError, Path, internal, names, view::At};
+use super::{Errors, FieldError, Path, internal, managers, names, view::At};
 use crate::kinds::Kind;
 
 /// Most bytes that keys and values of annotations may have together.
@@ -51,6 +51,7 @@ pub(super) fn embedded(path: &Path, metadata: &Value, errors: &mut Errors) {
     metadata.nonnegative("generation", errors);
     parts(&metadata, errors);
     finalizers(&metadata, errors);
+    managers::validate(&metadata, errors);
 }
 
 /// A rule of names, and whether it holds for what names are generated from.
@@ -69,6 +70,7 @@ fn checked(kind: &Kind, object: &Value, (rule, with_prefix): NameRule, errors: &
     metadata.nonnegative("generation", errors);
     parts(&metadata, errors);
     finalizers(&metadata, errors);
+    managers::validate(&metadata, errors);
 }
 
 /// What is checked of metadata as it stands and as it changes.
@@ -205,6 +207,7 @@ pub(super) fn validate_update_any(old: &Value, new: &Value, errors: &mut Errors)
         new.immutable(&old, key, errors);
     }
     parts(&new, errors);
+    managers::validate(&new, errors);
 }
 
 const REASON_RULE: &str = "a condition reason must start with alphabetic character, optionally followed by a string of \

@@ -16,6 +16,7 @@ mod dispatch;
 mod error;
 mod flowcontrol;
 mod internal;
+mod managers;
 mod metadata;
 pub(crate) mod names;
 mod networking;
@@ -40,6 +41,7 @@ pub(crate) use certificates::pair_fault;
 pub use certificates::{certificate_ends, requested_organizations};
 pub(crate) use error::escaped;
 pub use error::{Errors, FieldError, Path};
+pub use managers::{MAX_MANAGER, field_manager};
 pub(crate) use metadata::{annotations_at, labels as labels_at};
 pub(crate) use selectors::{cidr, sloppy_ip};
 

@@ -203,6 +203,16 @@ fn what_is_wrong_is_told_as_upstream_does() {
         ("", "Namespace", json!({"metadata": {"name": "A.b"}}), vec![format!("metadata.name: Invalid value: \"A.b\": {label}")]),
         ("", "ConfigMap", json!({"metadata": {"labels": {"a": "b c"}}}), vec!["metadata.labels: Invalid value: \"b c\": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')".into()]),
         ("", "ConfigMap", json!({"metadata": {"annotations": {"a": "x".repeat(256 * 1024)}}}), vec!["metadata.annotations: Too long: may not be more than 262144 bytes".into()]),
+        ("", "ConfigMap", json!({"metadata": {"managedFields": [{"operation": "Update", "manager": "m".repeat(129)}]}}), vec!["metadata.managedFields[0].manager: Too long: may not be more than 128 bytes".into()]),
+        ("", "ConfigMap", json!({"metadata": {"managedFields": [{"operation": "Apply"}, {"operation": "Apply", "manager": "m\u{a0}\u{200b}"}]}}), vec![
+            "metadata.managedFields[1].manager: Invalid value: \"m\\u00a0\\u200b\": invalid character U+00A0 (at position 1)".into(),
+            "metadata.managedFields[1].manager: Invalid value: \"m\\u00a0\\u200b\": invalid character U+200B (at position 3)".into(),
+        ]),
+        ("", "ConfigMap", json!({"metadata": {"managedFields": [{"operation": "Dance", "fieldsType": "FieldsV2", "subresource": "s".repeat(257)}]}}), vec![
+            "metadata.managedFields[0].operation: Invalid value: \"Dance\": must be `Apply` or `Update`".into(),
+            "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`".into(),
+            "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes".into(),
+        ]),
         ("", "ConfigMap", json!({"data": {"a/b": "c"}}), vec!["data[a/b]: Invalid value: \"a/b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into()]),
         ("", "ConfigMap", json!({"data": {"a": "x".repeat(1024 * 1024 + 1)}}), vec!["[]: Too long: may not be more than 1048576 bytes".into()]),
         ("", "Secret", json!({"type": "kubernetes.io/tls"}), vec!["data[tls.crt]: Required value".into(), "data[tls.key]: Required value".into()]),
