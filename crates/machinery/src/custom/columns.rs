@@ -4,7 +4,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{jsonpath::Path, values::go_float};
-use crate::{decode::go_print, table};
+use crate::{
+    decode::{
+        go_print,
+        time::{self, Layout},
+    },
+    table,
+};
 
 /// The columns of a version, behind the name.
 #[derive(Clone, Debug, Default)]
@@ -71,11 +77,18 @@ impl Column {
                 number.as_i64().or_else(|| number.as_f64().map(|float| float as i64)).into()
             }
             ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => Value::clone(value),
-            ("date", Value::String(text)) => match text.parse::<Timestamp>() {
-                Ok(_) => table::age_of(text, now).into(),
-                Err(_) => "<invalid>".into(),
-            },
+            ("date", Value::String(text)) => age(text, now).into(),
             _ => Value::Null,
         }
+    }
+}
+
+/// The age of a time. As in a query, an empty text is no time.
+fn age(text: &str, now: Timestamp) -> String {
+    match (text, time::parse(text, Layout::Seconds)) {
+        ("" | "null", _) => table::age_of("", now),
+        (_, Ok(moment)) if moment.is_zero() => table::age_of("", now),
+        (_, Ok(moment)) => table::age_of(&moment.text(Layout::Seconds), now),
+        (_, Err(_)) => "<invalid>".into(),
     }
 }

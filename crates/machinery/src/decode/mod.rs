@@ -13,7 +13,7 @@ mod stored;
 mod syntax;
 #[cfg(test)]
 mod tests;
-mod time;
+pub(crate) mod time;
 mod tree;
 mod walk;
 

@@ -1,11 +1,10 @@
 //! Plain and special values in their canonical form.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use jiff::Timestamp;
-use portolan_types::{quantity::Quantity, seams};
+use portolan_types::quantity::Quantity;
 use serde_json::Value;
 
-use super::time;
+use super::time::{self, Layout, Moment};
 use crate::kinds::{Scalar, Special};
 
 /// A value that is neither list nor object, as it was read.
@@ -88,8 +87,8 @@ impl Token {
     pub(super) fn special(self, special: Special) -> Result<Option<Value>, Misfit> {
         match (special, self) {
             (Special::Quantity, token) => quantity(token).map(Some),
-            (Special::Time, Token::Text(text)) => time(&text, time::SECONDS, seams::seconds_text),
-            (Special::MicroTime, Token::Text(text)) => micro_time(&text),
+            (Special::Time, Token::Text(text)) => time(&text, Layout::Seconds),
+            (Special::MicroTime, Token::Text(text)) => time(&text, Layout::Micros),
             (Special::IntOrString, Token::Text(text)) => Ok(Some(text.into())),
             (Special::IntOrString, token) => token.integer_within(i32::MIN.into(), i32::MAX.into()).map(Some),
             (Special::Duration, Token::Text(text)) => Ok(Some(text.into())),
@@ -138,35 +137,13 @@ fn quantity(token: Token) -> Result<Value, Misfit> {
     Ok(parsed.to_string().into())
 }
 
-/// Bytes of a time before its fraction.
-const SECONDS: usize = "2006-01-02T15:04:05".len();
-
-/// A time of which Go wants six digits behind the seconds, no more and no fewer.
-fn micro_time(text: &str) -> Result<Option<Value>, Misfit> {
-    let plain = time(text, time::MICROS, seams::micros_text)?;
-    let (fraction, zone) = match text.get(SECONDS..) {
-        Some(rest) => rest.split_at_checked(".000000".len()).unwrap_or((rest, "")),
-        None => return Ok(plain),
+/// A time in its canonical form. The zero time reads as null; of a time in seconds it is all of the first of them, as a fraction
+/// is not kept.
+fn time(text: &str, layout: Layout) -> Result<Option<Value>, Misfit> {
+    let moment = time::parse(text, layout).map_err(Misfit::Text)?;
+    let kept = match layout {
+        Layout::Seconds => Moment { nanos: 0, ..moment },
+        Layout::Micros => moment,
     };
-    let digits = fraction.strip_prefix('.').filter(|digits| digits.len() == 6);
-    let is_exact = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    match is_exact && zone.starts_with(['Z', '+', '-']) {
-        true => Ok(plain),
-        false => Err(Misfit::Text(time::error(text, time::MICROS))),
-    }
-}
-
-/// RFC 3339 as Go reads it: a date, `T`, a time, an offset that is not left out. The zero time reads as null.
-fn time(text: &str, layout: &str, render: impl Fn(Timestamp) -> String) -> Result<Option<Value>, Misfit> {
-    let bytes = text.as_bytes();
-    let digits = |range: std::ops::Range<usize>| bytes.get(range).is_some_and(|b| b.iter().all(u8::is_ascii_digit));
-    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    let shaped = marks.iter().all(|(at, mark)| bytes.get(*at) == Some(mark))
-        && [0..4, 5..7, 8..10, 11..13, 14..16, 17..19].into_iter().all(digits);
-    let parsed = if shaped { text.parse::<Timestamp>().ok() } else { None };
-    match parsed {
-        Some(at) if text.starts_with("0001-01-01T00:00:00") && at.as_second() == -62_135_596_800 => Ok(None),
-        Some(at) => Ok(Some(render(at).into())),
-        None => Err(Misfit::Text(time::error(text, layout))),
-    }
+    Ok((!kept.is_zero()).then(|| kept.text(layout).into()))
 }

@@ -1,111 +1,269 @@
-//! Why a text is no time, in the words of Go's `time.Parse`. Only asked when it is none.
+//! Times as Go's `time.Parse` reads them: it decides what is one, and says why another text is none. RFC 3339 is narrower in
+//! places (hours of one digit, commas, offsets of 24 hours), and other parsers are wider.
 
-/// `time.RFC3339`.
-pub(super) const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
-/// `metav1.RFC3339Micro`.
-pub(super) const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
-
-/// A part of a layout: how it is spelled there, and what may stand for it.
-enum Part {
-    Literal(char),
-    Year,
-    /// Two digits between bounds, and the word for what they are.
-    Two(&'static str, u32, u32, &'static str),
+/// How a time is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// `time.RFC3339`; a fraction may follow the seconds.
     Seconds,
+    /// `metav1.RFC3339Micro`: six digits follow the seconds.
     Micros,
-    Zone,
 }
 
-/// Go's error about a text that this layout does not fit.
-pub(super) fn error(text: &str, layout: &str) -> String {
-    let mut parts = vec![
-        Part::Year,
-        Part::Literal('-'),
-        Part::Two("01", 1, 12, "month"),
-        Part::Literal('-'),
-        // Which days there are is asked last.
-        Part::Two("02", 0, 99, "day"),
-        Part::Literal('T'),
-        Part::Two("15", 0, 23, "hour"),
-        Part::Literal(':'),
-        Part::Two("04", 0, 59, "minute"),
-        Part::Literal(':'),
-        Part::Seconds,
-    ];
-    parts.extend((layout == MICROS).then_some(Part::Micros));
-    parts.push(Part::Zone);
-    let mut rest = text;
-    for part in &parts {
-        rest = match part.read(rest, layout == MICROS) {
-            Ok(rest) => rest,
-            Err(Misfit::Range(what)) => return format!("parsing time {text:?}: {what} out of range"),
-            Err(Misfit::Form(wanted)) => {
-                return format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {wanted:?}");
-            }
-        };
-    }
-    match rest {
-        "" => format!("parsing time {text:?}: day out of range"),
-        more => format!("parsing time {text:?}: extra text: {more:?}"),
-    }
-}
-
-enum Misfit {
-    Form(String),
-    Range(&'static str),
-}
-
-fn digits(text: &str, count: usize) -> Option<(u32, &str)> {
-    let (number, rest) = text.split_at_checked(count)?;
-    let plain = number.bytes().all(|byte| byte.is_ascii_digit());
-    number.parse().ok().filter(|_| plain).map(|number| (number, rest))
-}
-
-fn two<'t>(text: &'t str, layout: &str, bounds: (u32, u32), what: &'static str) -> Result<&'t str, Misfit> {
-    // Only the hour may have one digit.
-    let found = digits(text, 2).or_else(|| digits(text, 1).filter(|_| layout == "15"));
-    match found {
-        Some((number, rest)) if (bounds.0..=bounds.1).contains(&number) => Ok(rest),
-        Some(_) => Err(Misfit::Range(what)),
-        None => Err(Misfit::Form(layout.into())),
-    }
-}
-
-impl Part {
-    /// What follows this part.
-    fn read<'t>(&self, text: &'t str, has_fraction: bool) -> Result<&'t str, Misfit> {
-        let form = |wanted: &str| Misfit::Form(wanted.to_owned());
+impl Layout {
+    fn text(self) -> &'static str {
         match self {
-            Self::Literal(wanted) => text.strip_prefix(*wanted).ok_or_else(|| form(&wanted.to_string())),
-            Self::Year => digits(text, 4).map(|(_, rest)| rest).ok_or_else(|| form("2006")),
-            Self::Two(layout, least, most, what) => two(text, layout, (*least, *most), what),
-            Self::Seconds => {
-                let rest = two(text, "05", (0, 59), "second")?;
-                let fraction = rest.strip_prefix(['.', ',']).filter(|_| !has_fraction);
-                let after = fraction.map(|fraction| fraction.trim_start_matches(|c: char| c.is_ascii_digit()));
-                Ok(after.filter(|after| fraction.is_some_and(|all| all.len() > after.len())).unwrap_or(rest))
-            }
-            Self::Micros => {
-                let digits = text.strip_prefix(['.', ',']).and_then(|fraction| digits(fraction, 6));
-                digits.map(|(_, rest)| rest).ok_or_else(|| form(".000000"))
-            }
-            Self::Zone => zone(text).ok_or_else(|| form("Z07:00"))?,
+            Self::Seconds => "2006-01-02T15:04:05Z07:00",
+            Self::Micros => "2006-01-02T15:04:05.000000Z07:00",
         }
     }
 }
 
-/// What follows the offset; nothing when there is none.
-fn zone(text: &str) -> Option<Result<&str, Misfit>> {
-    if let Some(rest) = text.strip_prefix('Z') {
-        return Some(Ok(rest));
+/// A moment: seconds since 1970, and nanoseconds after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) seconds: i64,
+    pub(crate) nanos: u32,
+}
+
+/// Seconds of the first day of the year 1, Go's zero time.
+const ZERO: i64 = -62_135_596_800;
+const DAY: i64 = 24 * 3600;
+/// The element of a time of microseconds that has them.
+const MICROS: &str = ".000000";
+/// Digits of a fraction that count.
+const NANOS: usize = 9;
+/// Bytes of a text that an error repeats, of which Go repeats all.
+const MAX_SHOWN: usize = 64 * 1024;
+
+/// # Errors
+/// Go's, when the text is no time of this layout.
+pub(crate) fn parse(text: &str, layout: Layout) -> Result<Moment, String> {
+    let mut read = Reading { text, rest: text, layout };
+    let year = read.year()?;
+    read.literal('-')?;
+    let month = read.two("01", (1, 12), "month")?;
+    read.literal('-')?;
+    // Which days there are is asked last.
+    let day = read.two("02", (0, 99), "day")?;
+    read.literal('T')?;
+    let hour = read.hour()?;
+    read.literal(':')?;
+    let minute = read.two("04", (0, 59), "minute")?;
+    read.literal(':')?;
+    let second = read.two("05", (0, 59), "second")?;
+    let nanos = read.fraction()?;
+    let offset = read.offset()?;
+    read.end()?;
+    if day < 1 || day > days_in(year, month) {
+        return Err(read.out_of_range("day"));
     }
-    let (hours, rest) = digits(text.strip_prefix(['+', '-'])?, 2)?;
-    let (minutes, rest) = digits(rest.strip_prefix(':')?, 2)?;
-    Some(match (hours, minutes) {
-        (25.., _) => Err(Misfit::Range("time zone offset hour")),
-        (_, 61..) => Err(Misfit::Range("time zone offset minute")),
-        _ => Ok(rest),
-    })
+    let seconds = days_from_civil(year, month, day) * DAY + (hour * 60 + minute) * 60 + second - offset;
+    Ok(Moment { seconds, nanos })
+}
+
+impl Moment {
+    /// Whether it is Go's zero time, which reads as no time.
+    pub(crate) fn is_zero(self) -> bool {
+        (self.seconds, self.nanos) == (ZERO, 0)
+    }
+
+    /// In UTC, as Go writes it in this layout.
+    pub(crate) fn text(self, layout: Layout) -> String {
+        let (days, second) = (self.seconds.div_euclid(DAY), self.seconds.rem_euclid(DAY));
+        let (year, month, day) = civil_from_days(days);
+        let sign = if year < 0 { "-" } else { "" };
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let fraction = match layout {
+            Layout::Seconds => String::new(),
+            Layout::Micros => format!(".{:06}", self.nanos / 1000),
+        };
+        format!("{sign}{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z", year.abs())
+    }
+}
+
+/// A text that is read from its beginning.
+struct Reading<'t> {
+    text: &'t str,
+    rest: &'t str,
+    layout: Layout,
+}
+
+impl Reading<'_> {
+    fn year(&mut self) -> Result<i64, String> {
+        self.digits(4).ok_or_else(|| self.misfit("2006"))
+    }
+
+    fn literal(&mut self, wanted: char) -> Result<(), String> {
+        self.rest = self.rest.strip_prefix(wanted).ok_or_else(|| self.misfit(&wanted.to_string()))?;
+        Ok(())
+    }
+
+    /// Two digits between bounds, and the word for what they are.
+    fn two(&mut self, element: &str, (least, most): (i64, i64), what: &str) -> Result<i64, String> {
+        match self.digits(2) {
+            Some(number) if (least..=most).contains(&number) => Ok(number),
+            Some(_) => Err(self.out_of_range(what)),
+            None => Err(self.misfit(element)),
+        }
+    }
+
+    /// Of all numbers, only the hour may have one digit.
+    fn hour(&mut self) -> Result<i64, String> {
+        match self.digits(2).or_else(|| self.digits(1)) {
+            Some(hour) if hour < 24 => Ok(hour),
+            Some(_) => Err(self.out_of_range("hour")),
+            None => Err(self.misfit("15")),
+        }
+    }
+
+    /// The nanoseconds behind the seconds: where the layout has a fraction it must be there, in so many digits.
+    fn fraction(&mut self) -> Result<u32, String> {
+        match self.layout {
+            Layout::Micros => self.micros(),
+            Layout::Seconds => {
+                let Some(digits) = self.rest.strip_prefix(['.', ',']) else { return Ok(0) };
+                let after = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+                let digits = &digits[..digits.len() - after.len()];
+                if !digits.is_empty() {
+                    self.rest = after;
+                }
+                Ok(nanos(&digits[..digits.len().min(NANOS)]))
+            }
+        }
+    }
+
+    fn micros(&mut self) -> Result<u32, String> {
+        let bad = || self.misfit(MICROS);
+        let (fraction, after) = self.rest.split_at_checked(MICROS.len()).ok_or_else(bad)?;
+        let digits = fraction.strip_prefix(['.', ',']).ok_or_else(bad)?;
+        // Go reads a number, which may have a sign.
+        let (digits, is_below_zero) = match digits.strip_prefix(['+', '-']) {
+            Some(unsigned) => (unsigned, digits.starts_with('-')),
+            None => (digits, false),
+        };
+        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(bad());
+        }
+        let number: u32 = digits.parse().map_err(|_| bad())?;
+        if is_below_zero && number > 0 {
+            return Err(self.out_of_range("fractional second"));
+        }
+        self.rest = after;
+        Ok(number * 1000)
+    }
+
+    /// Seconds from UTC.
+    fn offset(&mut self) -> Result<i64, String> {
+        if let Some(rest) = self.rest.strip_prefix('Z') {
+            self.rest = rest;
+            return Ok(0);
+        }
+        let element = "Z07:00";
+        let Some([sign, hour @ .., b':', m1, m2]) = self.rest.as_bytes().first_chunk::<6>() else {
+            return Err(self.misfit(element));
+        };
+        let hours = number(hour);
+        let minutes = hours.and_then(|_| number(&[*m1, *m2]));
+        // What is out of range is told before what is no number.
+        if minutes.is_some_and(|minutes| minutes > 60) {
+            return Err(self.out_of_range("time zone offset minute"));
+        }
+        if hours.is_some_and(|hours| hours > 24) {
+            return Err(self.out_of_range("time zone offset hour"));
+        }
+        let seconds = hours.zip(minutes).map(|(hours, minutes)| (hours * 60 + minutes) * 60);
+        let offset = match (sign, seconds) {
+            (b'+', Some(seconds)) => seconds,
+            (b'-', Some(seconds)) => -seconds,
+            _ => return Err(self.misfit(element)),
+        };
+        self.rest = self.rest.get(6..).unwrap_or_default();
+        Ok(offset)
+    }
+
+    fn end(&self) -> Result<(), String> {
+        match self.rest {
+            "" => Ok(()),
+            more => Err(format!("parsing time {}: extra text: {}", quoted(self.text), quoted(more))),
+        }
+    }
+
+    fn digits(&mut self, count: usize) -> Option<i64> {
+        let (digits, rest) = self.rest.split_at_checked(count)?;
+        let number = number(digits.as_bytes())?;
+        self.rest = rest;
+        Some(number)
+    }
+
+    fn misfit(&self, element: &str) -> String {
+        let (text, rest) = (quoted(self.text), quoted(self.rest));
+        format!("parsing time {text} as {}: cannot parse {rest} as {}", quoted(self.layout.text()), quoted(element))
+    }
+
+    fn out_of_range(&self, what: &str) -> String {
+        format!("parsing time {}: {what} out of range", quoted(self.text))
+    }
+}
+
+/// The number of a few digits.
+fn number(digits: &[u8]) -> Option<i64> {
+    digits.iter().try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0')))
+}
+
+/// Digits behind a point, up to nine, as nanoseconds.
+fn nanos(digits: &str) -> u32 {
+    (0..NANOS).fold(0, |nanos, at| nanos * 10 + digits.as_bytes().get(at).map_or(0, |digit| u32::from(digit - b'0')))
+}
+
+/// As Go's `time` package quotes: what is no ASCII byte by byte.
+fn quoted(text: &str) -> String {
+    let text = &text[..text.floor_char_boundary(MAX_SHOWN)];
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=0x7f => quoted.push(char::from(byte)),
+            _ => quoted.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn days_in(year: i64, month: i64) -> i64 {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 => 28 + i64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days of 400 years, after which the calendar repeats itself.
+const ERA: i64 = 146_097;
+/// Days from the 1st of March of the year 0 to the 1st of January 1970.
+const EPOCH: i64 = 719_468;
+
+/// Days since 1970 of a day of the Gregorian calendar. Years are counted from March, so that leap days come last.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * ERA + year * 365 + year / 4 - year / 100 + day_of_year - EPOCH
+}
+
+/// Year, month and day of so many days since 1970.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + EPOCH;
+    let (era, day) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
@@ -113,29 +271,95 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_time_is_told_as_go_does() {
-        for (text, layout, expected) in [
-            ("Mon", SECONDS, r#" as "2006-01-02T15:04:05Z07:00": cannot parse "Mon" as "2006""#),
-            ("", SECONDS, r#" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),
-            ("99999-99", MICROS, r#" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "9-99" as "-""#),
-            ("2026-1-02", SECONDS, r#" as "2006-01-02T15:04:05Z07:00": cannot parse "1-02" as "01""#),
-            ("2026-13-02T00:00:00Z", SECONDS, ": month out of range"),
-            ("2026-02-30T00:00:00Z", SECONDS, ": day out of range"),
-            ("2026-02-03 00:00:00Z", SECONDS, r#" as "2006-01-02T15:04:05Z07:00": cannot parse " 00:00:00Z" as "T""#),
-            ("2026-02-03T24:00:00Z", SECONDS, ": hour out of range"),
-            ("2026-02-03T23:60:00Z", SECONDS, ": minute out of range"),
-            ("2026-02-03T23:59:60Z", SECONDS, ": second out of range"),
-            ("2026-02-03T23:59:59", SECONDS, r#" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "Z07:00""#),
-            ("2026-02-03T23:59:59.5", SECONDS, r#" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "Z07:00""#),
-            ("2026-02-03T23:59:59Zx", SECONDS, r#": extra text: "x""#),
-            ("2026-02-03T23:59:59+25:00", SECONDS, ": time zone offset hour out of range"),
-            (
-                "2026-02-03T23:59:59.12Z",
-                MICROS,
-                r#" as "2006-01-02T15:04:05.000000Z07:00": cannot parse ".12Z" as ".000000""#,
-            ),
+    fn times_are_read_as_go_reads_them() {
+        for (text, expected) in [
+            ("2026-02-03T04:05:06Z", "2026-02-03T04:05:06Z"),
+            ("2026-02-03T3:04:05Z", "2026-02-03T03:04:05Z"),
+            ("2026-02-03T04:05:06.5Z", "2026-02-03T04:05:06Z"),
+            ("2026-02-03T04:05:06,999999999999Z", "2026-02-03T04:05:06Z"),
+            ("2026-02-03T04:05:06+01:30", "2026-02-03T02:35:06Z"),
+            ("2026-02-03T04:05:06-24:60", "2026-02-04T05:05:06Z"),
+            ("2024-02-29T00:00:00Z", "2024-02-29T00:00:00Z"),
+            ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+            ("9999-12-31T23:59:59-01:00", "10000-01-01T00:59:59Z"),
+            ("0000-01-01T00:00:00+01:00", "-0001-12-31T23:00:00Z"),
         ] {
-            assert_eq!(error(text, layout), format!("parsing time {text:?}{expected}"));
+            let read = parse(text, Layout::Seconds).map(|moment| moment.text(Layout::Seconds));
+            assert_eq!(read, Ok(expected.to_owned()), "{text}");
         }
+        for (text, expected) in [
+            ("2026-02-03T04:05:06.123456Z", "2026-02-03T04:05:06.123456Z"),
+            ("2026-02-03T4:05:06,000001-00:01", "2026-02-03T04:06:06.000001Z"),
+            // Six digits are a number to Go, which may have a sign.
+            ("2026-02-03T04:05:06.+00012Z", "2026-02-03T04:05:06.000012Z"),
+            ("2026-02-03T04:05:06.-00000Z", "2026-02-03T04:05:06.000000Z"),
+        ] {
+            let read = parse(text, Layout::Micros).map(|moment| moment.text(Layout::Micros));
+            assert_eq!(read, Ok(expected.to_owned()), "{text}");
+        }
+        for zero in ["0001-01-01T00:00:00Z", "0001-01-01T01:00:00+01:00"] {
+            assert!(parse(zero, Layout::Seconds).is_ok_and(Moment::is_zero), "{zero}");
+        }
+        assert!(parse("0001-01-01T00:00:00.000001Z", Layout::Micros).is_ok_and(|moment| !moment.is_zero()));
+    }
+
+    #[test]
+    fn what_is_no_time_is_told_as_go_does() {
+        let seconds = r#" as "2006-01-02T15:04:05Z07:00": cannot parse "#;
+        let micros = r#" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "#;
+        for (text, layout, expected) in [
+            ("Mon", Layout::Seconds, format!(r#"{seconds}"Mon" as "2006""#)),
+            ("", Layout::Seconds, format!(r#"{seconds}"" as "2006""#)),
+            ("99999-99", Layout::Micros, format!(r#"{micros}"9-99" as "-""#)),
+            ("2026-1-02", Layout::Seconds, format!(r#"{seconds}"1-02" as "01""#)),
+            ("2026-13-02T00:00:00Z", Layout::Seconds, ": month out of range".into()),
+            ("2026-02-30T00:00:00Z", Layout::Seconds, ": day out of range".into()),
+            ("2023-02-29T00:00:00Z", Layout::Seconds, ": day out of range".into()),
+            ("2026-02-00T00:00:00Z", Layout::Seconds, ": day out of range".into()),
+            ("2026-02-03 00:00:00Z", Layout::Seconds, format!(r#"{seconds}" 00:00:00Z" as "T""#)),
+            ("2026-02-03t00:00:00Z", Layout::Seconds, format!(r#"{seconds}"t00:00:00Z" as "T""#)),
+            ("2026-02-03T24:00:00Z", Layout::Seconds, ": hour out of range".into()),
+            ("2026-02-03T23:60:00Z", Layout::Seconds, ": minute out of range".into()),
+            ("2026-02-03T23:59:60Z", Layout::Seconds, ": second out of range".into()),
+            ("2026-02-03T23:59:59", Layout::Seconds, format!(r#"{seconds}"" as "Z07:00""#)),
+            ("2026-02-03T23:59:59.5", Layout::Seconds, format!(r#"{seconds}"" as "Z07:00""#)),
+            ("2026-02-03T23:59:59.Z", Layout::Seconds, format!(r#"{seconds}".Z" as "Z07:00""#)),
+            ("2026-02-03T23:59:59z", Layout::Seconds, format!(r#"{seconds}"z" as "Z07:00""#)),
+            ("2026-02-03T23:59:59+0500", Layout::Seconds, format!(r#"{seconds}"+0500" as "Z07:00""#)),
+            ("2026-02-03T23:59:59Zx", Layout::Seconds, r#": extra text: "x""#.into()),
+            ("2026-02-03T23:59:59+05:00[UTC]", Layout::Seconds, r#": extra text: "[UTC]""#.into()),
+            ("2026-02-03T23:59:59+25:00", Layout::Seconds, ": time zone offset hour out of range".into()),
+            ("2026-02-03T23:59:59+25:xx", Layout::Seconds, ": time zone offset hour out of range".into()),
+            ("2026-02-03T23:59:59x25:61", Layout::Seconds, ": time zone offset minute out of range".into()),
+            ("2026-02-03T23:59:59.12Z", Layout::Micros, format!(r#"{micros}".12Z" as ".000000""#)),
+            ("2026-02-03T23:59:59.-00001Z", Layout::Micros, ": fractional second out of range".into()),
+        ] {
+            assert_eq!(parse(text, layout), Err(format!("parsing time {text:?}{expected}")));
+        }
+        let odd = parse("é\"\\\u{1}", Layout::Seconds).unwrap_err();
+        assert!(odd.starts_with(r#"parsing time "\xc3\xa9\"\\\x01" as "#), "{odd}");
+    }
+
+    #[test]
+    fn every_day_is_itself() {
+        let first = days_from_civil(-1, 1, 1);
+        let (mut year, mut month, mut day) = (-1, 1, 1);
+        for days in first..days_from_civil(10_001, 1, 1) {
+            assert_eq!(civil_from_days(days), (year, month, day));
+            assert_eq!(days_from_civil(year, month, day), days);
+            day += 1;
+            if day > days_in(year, month) {
+                (month, day) = (month + 1, 1);
+            }
+            if month > 12 {
+                (year, month) = (year + 1, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_long_text_is_bounded() {
+        let why = parse(&"é".repeat(1 << 20), Layout::Seconds).unwrap_err();
+        assert!(why.len() < 9 * MAX_SHOWN, "{}", why.len());
     }
 }

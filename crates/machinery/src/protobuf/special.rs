@@ -1,8 +1,8 @@
 //! Types whose two forms follow no general rule.
 
-use std::time::Duration;
+use std::ops::RangeInclusive;
 
-use jiff::{SignedDuration, Timestamp, tz::Offset};
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::{
@@ -11,7 +11,10 @@ use super::{
     read::{Reader, WireType},
     write::{self, Encoder},
 };
-use crate::kinds::{Field, Special, TypeId};
+use crate::{
+    decode::time::{self, Layout, Moment},
+    kinds::{Field, Special, TypeId},
+};
 
 /// The type behind the unions of JSON schemas.
 pub(super) const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
@@ -27,8 +30,8 @@ pub(super) fn decode(
     let text = |at: u32| String::from_utf8_lossy(parts.bytes(at).unwrap_or_default()).into_owned();
     Ok(match special {
         Special::Time | Special::MicroTime if data.is_empty() => Value::Null,
-        Special::Time => Value::String(time_text(field, parts.number(1))?),
-        Special::MicroTime => Value::String(micros(&time_text(field, parts.number(1))?, parts.number(2))),
+        Special::Time => time_text(field, &parts, Layout::Seconds)?,
+        Special::MicroTime => time_text(field, &parts, Layout::Micros)?,
         Special::Duration => Value::String(duration_text(parts.number(1))),
         Special::Quantity => match text(1) {
             empty if empty.is_empty() => Value::from("0"),
@@ -107,9 +110,10 @@ pub(super) fn encode(
         (Special::SchemaOrBool, Value::Null) => write::number(out, 1, 0),
         (_, Value::Null) => {}
         (Special::Time | Special::MicroTime, Value::String(text)) => {
-            let time: Timestamp = text.parse().map_err(|_| invalid(field))?;
-            write::number(out, 1, time.as_second() as u64);
-            write::number(out, 2, time.subsec_nanosecond() as u64);
+            // Of whole seconds, too: a fraction may follow them in this layout.
+            let time = time::parse(text, Layout::Seconds).map_err(|_| invalid(field))?;
+            write::number(out, 1, time.seconds as u64);
+            write::number(out, 2, u64::from(time.nanos));
         }
         (Special::Duration, Value::String(text)) => {
             let span: SignedDuration = text.parse().map_err(|_| invalid(field))?;
@@ -144,20 +148,16 @@ fn int_or_string(out: &mut Vec<u8>, kind: u64, number: i64, text: &str) {
     write::bytes(out, 3, text.as_bytes());
 }
 
-/// Whole seconds since 1970 in RFC 3339, in UTC.
-fn time_text(field: &Field, seconds: i64) -> Result<String, ProtobufError> {
-    let time = Timestamp::from_second(seconds).map_err(|_| invalid(field))?;
-    let time = Offset::UTC.to_datetime(time);
-    if time.year() < 0 {
-        return Err(invalid(field));
-    }
-    Ok(format!("{time}Z"))
-}
+/// The first and the last second that JSON has a form for.
+const WRITTEN: RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
-/// Puts microseconds into a text of whole seconds.
-fn micros(whole: &str, nanos: i64) -> String {
-    let nanos = Duration::from_nanos(nanos.clamp(0, 999_999_999) as u64);
-    format!("{}.{:06}Z", whole.trim_end_matches('Z'), nanos.as_micros())
+/// A time from its seconds since 1970, and the nanoseconds after them.
+fn time_text(field: &Field, parts: &Parts<'_>, layout: Layout) -> Result<Value, ProtobufError> {
+    let (seconds, nanos) = (parts.number(1), parts.number(2).clamp(0, 999_999_999) as u32);
+    match WRITTEN.contains(&seconds) {
+        true => Ok(Moment { seconds, nanos }.text(layout).into()),
+        false => Err(invalid(field)),
+    }
 }
 
 /// Go's `time.Duration.String`.
