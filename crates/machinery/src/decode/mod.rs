@@ -425,6 +425,8 @@ fn read_yaml<T>(
     // As YAML 1.1 has them, which Go reads: `0755` is 493, as `yes` and `on` are truths.
     options.legacy_octal_numbers = true;
     options.strict_booleans = false;
+    // As a key it is a text.
+    options.non_finite_float_policy = serde_saphyr::options::NonFiniteFloatPolicy::PassThrough;
     options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     serde_saphyr::with_deserializer_from_slice_with_options(body, options, read)
         .map_err(|error| syntax::yaml_error(body, &error))

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::tree::UNSUPPORTED;
+
 /// Go's error about JSON; `None` where Go would find none.
 pub fn json_error(text: &[u8]) -> Option<String> {
     let mut scanner = Scanner { open: Vec::new(), step: Step::Value };
@@ -232,6 +234,8 @@ pub(super) fn yaml_error(body: &[u8], error: &serde_saphyr::Error) -> String {
         said if said.starts_with("alias replay limit") || said.starts_with("budget breached: ScalarBytes") => {
             "yaml: document contains excessive aliasing".into()
         }
+        // YAML can say it, and JSON, which Go makes of it, cannot.
+        said if said.starts_with(UNSUPPORTED) => said.to_owned(),
         said => format!("yaml: line {line}: {said}"),
     }
 }

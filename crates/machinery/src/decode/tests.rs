@@ -465,6 +465,7 @@ fn yaml_means_what_it_means_to_go() {
             "{1.0: a, 100000.5: b, 1000000.5: c, 1e21: d, 0.1: e, 1e-5: f}",
             json!({"1": "a", "100000.5": "b", "1.0000005e+06": "c", "1e+21": "d", "0.1": "e", "1e-05": "f"}),
         ),
+        ("{.inf: a, -.inf: b, .nan: c}", json!({".inf": "a", "-.inf": "b", ".nan": "c"})),
         ("a: 0755", json!({"a": 493})),
         ("a: 0o14", json!({"a": 12})),
         ("a: 0x1f", json!({"a": 31})),
@@ -475,6 +476,10 @@ fn yaml_means_what_it_means_to_go() {
         ("a: ~", json!({"a": null})),
     ] {
         assert_eq!(read(text), expected, "{text}");
+    }
+    for (text, name) in [("a: .inf", "+Inf"), ("b: 1\na: [-.inf]", "-Inf"), ("a: .nan", "NaN")] {
+        let refused = decode_any(MediaType::Yaml, text.as_bytes()).unwrap_err();
+        assert_eq!(refused, format!("json: unsupported value: {name}"), "{text}");
     }
     let body = "spec: {replicas: 1.0, template: {metadata: {labels: {y: 'y'}}}}";
     let kind = kind("apps", "Deployment");

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashSet, fmt};
 
 use serde::{
     Deserialize,
-    de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
@@ -47,9 +47,30 @@ pub(super) fn whole(number: f64) -> Option<i64> {
     is_whole.then_some(number as i64)
 }
 
+/// What Go says of a number that JSON has no form for.
+///
+/// # Errors
+/// For what is infinite, or none.
+pub(super) fn finite<E: Error>(number: f64) -> Result<f64, E> {
+    let name = match number {
+        number if number.is_finite() => return Ok(number),
+        number if number.is_nan() => "NaN",
+        number if number > 0.0 => "+Inf",
+        _ => "-Inf",
+    };
+    Err(E::custom(format!("{UNSUPPORTED}{name}")))
+}
+
+/// How an error about such a number begins.
+pub(super) const UNSUPPORTED: &str = "json: unsupported value: ";
+
 /// A float as Go's converter from YAML writes it as a key: `%g` of its 32 bits.
 fn float_key(key: f64) -> String {
     let key = key as f32;
+    if !key.is_finite() {
+        let name = if key.is_nan() { ".nan" } else { ".inf" };
+        return if key < 0.0 { format!("-{name}") } else { name.to_owned() };
+    }
     let shortest = format!("{key:e}");
     match shortest.split_once('e').map(|(mantissa, exponent)| (mantissa, exponent.parse::<i32>())) {
         Some((mantissa, Ok(exponent))) if !(-4..6).contains(&exponent) => {
@@ -163,7 +184,8 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
         Ok(value.into())
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        let value = finite(value)?;
         Ok(match whole(value).filter(|_| self.of_yaml()) {
             Some(whole) => whole.into(),
             None => value.into(),

@@ -13,7 +13,7 @@ use super::{
     MediaType,
     errors::Fault,
     scalar::{Misfit, Token},
-    tree::{Key, PLAIN, PLAIN_YAML, Source, Tree, whole},
+    tree::{Key, PLAIN, PLAIN_YAML, Source, Tree, finite, whole},
 };
 use crate::{
     kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId, WireTarget},
@@ -450,6 +450,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
+        let value = finite(value)?;
         let is_whole = whole(value).filter(|_| self.walk.source == Source::Yaml);
         self.token(is_whole.map_or(Token::Float(value), Token::Int))
     }
