@@ -22,6 +22,7 @@ pub mod hooks;
 mod in_process;
 mod kinds;
 mod limits;
+mod measured;
 mod metrics;
 mod objects;
 mod options;

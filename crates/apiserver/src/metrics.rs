@@ -2,6 +2,7 @@
 //! logical cluster.
 
 mod admission;
+mod storage;
 
 use std::sync::Arc;
 
@@ -12,7 +13,10 @@ use prometheus::{
     TextEncoder, core::Collector,
 };
 
-pub(crate) use self::admission::{AdmissionMetrics, Called, Step};
+pub(crate) use self::{
+    admission::{AdmissionMetrics, Called, Step},
+    storage::StorageMetrics,
+};
 use crate::{attributes::Attributes, pipeline::Counted, process::Process};
 
 /// Buckets of the duration of requests, in seconds.
@@ -49,6 +53,8 @@ pub(crate) struct Metrics {
     authorizations: IntCounterVec,
     /// What admission took.
     pub(crate) admission: AdmissionMetrics,
+    /// What is asked of the store.
+    pub(crate) storage: StorageMetrics,
     waiting: IntGaugeVec,
     rejected: IntCounterVec,
     compiled: IntCounter,
@@ -199,6 +205,7 @@ impl Metrics {
             authentications: make.counter("authentication_attempts", "Looked at credentials.", &["result"]),
             authorizations: make.counter("authorization_attempts_total", "Decided requests.", &["result"]),
             admission: AdmissionMetrics::new(&make),
+            storage: StorageMetrics::new(&make),
             waiting: make.gauge(
                 "apiserver_flowcontrol_current_inqueue_requests",
                 "Requests that wait for their turn.",

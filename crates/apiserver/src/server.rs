@@ -19,6 +19,7 @@ use crate::{
     handlers::Failing,
     kinds::Catalog,
     limits::Admittance,
+    measured::measured,
     metrics::Metrics,
     pki::Pki,
     watch::FrameCache,
@@ -81,6 +82,8 @@ impl ApiServer {
     pub async fn new(store: DynStore, config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
         let pki = Pki::open(&config)?;
         let seams = config.seams.clone();
+        let metrics = Metrics::new(config.registry.clone());
+        let store = measured(store, metrics.storage.clone());
         let directory = Arc::new(Directory::load(store.clone()).await.map_err(StartError::Directory)?);
         if directory.is_empty() {
             directory.insert(found_root(&store, &seams).await.map_err(StartError::Directory)?);
@@ -91,7 +94,6 @@ impl ApiServer {
         let rbac = Arc::new(RbacAuthorizer::new(store.clone()));
         let mut background = JoinSet::new();
         background.spawn(directory.clone().follow());
-        let metrics = Metrics::new(config.registry.clone());
         let kinds = Catalog::new(store.clone(), metrics.compiled());
         background.spawn(kinds.clone().follow());
         for resource in crate::authz::RESOURCES {

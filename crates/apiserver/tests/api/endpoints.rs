@@ -1,6 +1,6 @@
 //! What clients learn about the server.
 
-use crate::common::{Faulty, MAPS, Plane};
+use crate::common::{Faulty, MAPS, Plane, config_map};
 use serde_json::json;
 
 #[tokio::test]
@@ -19,6 +19,17 @@ async fn health_version_and_numbers() {
     let text = admin.get("/metrics").await.expect(200).text();
     assert!(text.contains("apiserver_request_total{") && text.contains("verb=\"GET\""), "{text}");
     assert!(!text.contains("root"), "no logical cluster in labels");
+    admin.post("/api/v1/namespaces/default/configmaps", config_map("a", json!({}))).await.expect(201);
+    admin.merge("/api/v1/namespaces/default/configmaps/a", json!({"data": {"k": "w"}})).await.expect(200);
+    admin.get("/api/v1/namespaces/default/configmaps").await.expect(200);
+    admin.delete("/api/v1/namespaces/default/configmaps/a").await.expect(200);
+    let text = admin.get("/metrics").await.expect(200).text();
+    for operation in ["get", "list", "create", "update", "delete"] {
+        let labels = format!("{{group=\"\",operation=\"{operation}\",resource=\"configmaps\"}}");
+        for name in ["etcd_request_duration_seconds_count", "etcd_requests_total"] {
+            assert!(text.contains(&format!("{name}{labels}")), "{name}{labels} in {text}");
+        }
+    }
     for name in [
         "apiserver_request_duration_seconds_bucket{",
         "apiserver_request_sli_duration_seconds_bucket{",
