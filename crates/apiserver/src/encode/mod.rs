@@ -13,7 +13,7 @@ pub(crate) use body::{empty, held, kept, stream};
 pub(crate) use compress::wants_gzip;
 pub(crate) use list::{Deletions, Listing, list, packed};
 pub(crate) use negotiate::{
-    Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, aggregated, negotiate, preferred,
+    Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, aggregated, negotiate, preferred, route,
 };
 pub(crate) use object::{Shape, media_of, object, tree, value, with_revision, yaml};
 pub(crate) use response::{document, failure_media, finish, json, own_kind, status, status_object, text, warn};

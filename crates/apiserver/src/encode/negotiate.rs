@@ -1,12 +1,9 @@
 //! What form of answer a client accepts.
 
+use std::{borrow::Cow, cmp::Reverse};
+
 use http::{HeaderMap, header::ACCEPT};
 use portolan_types::{Reason, Status};
-
-/// Media ranges that are looked at in one `Accept`.
-const MAX_RANGES: usize = 64;
-/// Longest `Accept` that is looked at, in bytes.
-const MAX_ACCEPT: usize = 8 * 1024;
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,15 +100,26 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// # Errors
 /// 406 when nothing fits.
 pub(crate) fn negotiate(headers: &HeaderMap, offer: Offer) -> Result<Accepted, Status> {
-    let ranges = ranges(headers).ok_or_else(|| not_acceptable(offer))?;
-    if ranges.is_empty() {
+    route(headers, offer.routed)?;
+    let accept = accept(headers);
+    if ranges(&accept).next().is_none() {
         return Ok(Accepted::plain(Media::Json));
     }
-    let names_one = ranges.iter().any(|range| range.media == "*/*" || offer.routed.contains(&range.media));
-    if !offer.routed.is_empty() && !names_one {
-        return Err(unroutable(offer.routed));
+    best(&accept, |range| range.choose(offer)).ok_or_else(|| not_acceptable(offer))
+}
+
+/// A route is one for those who name one of its media types, whatever else they say of it.
+///
+/// # Errors
+/// 406, of upstream's router, for others.
+pub(crate) fn route(headers: &HeaderMap, routed: &[&str]) -> Result<(), Status> {
+    let accept = accept(headers);
+    let names_one = |range: Range<'_>| range.media == "*/*" || routed.contains(&range.media);
+    let mut all = ranges(&accept).peekable();
+    match routed.is_empty() || all.peek().is_none() || all.any(names_one) {
+        true => Ok(()),
+        false => Err(unroutable(routed)),
     }
-    ranges.iter().find_map(|range| range.choose(offer)).ok_or_else(|| not_acceptable(offer))
 }
 
 /// In which form a client wants one document for all groups; `None` when it does not want one. Other forms that it takes do not
@@ -120,30 +128,35 @@ pub(crate) fn aggregated(headers: &HeaderMap) -> Option<Media> {
     let wanted = |range: &Range<'_>| {
         range.shown_as == Some("APIGroupDiscoveryList") && range.group == "apidiscovery.k8s.io" && range.version == "v2"
     };
-    ranges(headers)?.into_iter().filter(wanted).find_map(|range| range.media())
+    best(&accept(headers), |range| range.media().filter(|_| wanted(range)))
 }
 
 /// What of the offered media types a client wants most; the first one where it says nothing.
 pub(crate) fn preferred<T: Copy>(headers: &HeaderMap, offers: &[(&str, T)]) -> Option<T> {
-    let ranges = ranges(headers)?;
-    let wanted = ranges.iter().filter(|range| !range.refused).find_map(|range| {
-        offers.iter().find(|(media, _)| matches!(range.media, "*/*" | "application/*") || range.media == *media)
-    });
-    wanted.or_else(|| offers.first().filter(|_| ranges.is_empty())).map(|(_, offer)| *offer)
+    let accept = accept(headers);
+    if ranges(&accept).next().is_none() {
+        return offers.first().map(|(_, offer)| *offer);
+    }
+    best(&accept, |range| {
+        let fits = |media: &str| matches!(range.media, "*/*" | "application/*") || range.media == media;
+        offers.iter().find(|(media, _)| !range.is_refused() && fits(media)).map(|(_, offer)| *offer)
+    })
 }
 
-/// What a client accepts, the best first, without what it refuses; `None` when it is too much to look at.
-fn ranges(headers: &HeaderMap) -> Option<Vec<Range<'_>>> {
-    let mut ranges: Vec<(u16, Range<'_>)> = Vec::new();
-    for value in headers.get_all(ACCEPT) {
-        let text = value.to_str().ok().filter(|text| text.len() <= MAX_ACCEPT)?;
-        ranges.extend(text.split(',').filter(|r| !r.trim().is_empty()).map(Range::parse));
-    }
-    if ranges.len() > MAX_RANGES {
-        return None;
-    }
-    ranges.sort_by_key(|(quality, range)| (std::cmp::Reverse(*quality), range.media == "*/*", range.is_open()));
-    Some(ranges.into_iter().map(|(_, range)| range).collect())
+/// What a client accepts: of several headers the first, as Go reads them.
+fn accept(headers: &HeaderMap) -> Cow<'_, str> {
+    headers.get(ACCEPT).map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default()
+}
+
+/// The media ranges, in order. There may be as many as fit into a header: nobody keeps them.
+fn ranges(accept: &str) -> impl Iterator<Item = Range<'_>> {
+    accept.split(',').filter(|range| !range.trim().is_empty()).map(Range::parse)
+}
+
+/// What the first of the best ranges is good for.
+fn best<T>(accept: &str, good_for: impl Fn(&Range<'_>) -> Option<T>) -> Option<T> {
+    let good = ranges(accept).filter_map(|range| Some((range.rank(), good_for(&range)?)));
+    good.min_by_key(|(rank, _)| *rank).map(|(_, good)| good)
 }
 
 struct Range<'a> {
@@ -152,37 +165,40 @@ struct Range<'a> {
     group: &'a str,
     version: &'a str,
     pretty: bool,
-    /// Its quality is 0.
-    refused: bool,
+    /// In thousandths; none is wanted of 0.
+    quality: u16,
 }
 
 impl<'a> Range<'a> {
-    fn parse(text: &'a str) -> (u16, Self) {
+    fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
-        let mut range = Self { media, shown_as: None, group: "", version: "", pretty: false, refused: false };
-        let mut quality = 1000;
+        let mut range = Self { media, shown_as: None, group: "", version: "", pretty: false, quality: 1000 };
         for (key, value) in parts.filter_map(|part| part.split_once('=')) {
             match key.trim() {
                 "as" => range.shown_as = Some(value),
                 "g" => range.group = value,
                 "v" => range.version = value,
                 "pretty" => range.pretty = value == "1",
-                "q" => quality = value.parse::<f32>().map_or(0, |q| (q.clamp(0.0, 1.0) * 1000.0) as u16),
+                "q" => range.quality = value.parse::<f32>().map_or(0, |q| (q.clamp(0.0, 1.0) * 1000.0) as u16),
                 _ => {}
             }
         }
-        range.refused = quality == 0;
-        (quality, range)
+        range
     }
 
-    fn is_open(&self) -> bool {
-        self.media.ends_with("/*")
+    fn is_refused(&self) -> bool {
+        self.quality == 0
+    }
+
+    /// Those of a lower rank come first.
+    fn rank(&self) -> (Reverse<u16>, bool, bool) {
+        (Reverse(self.quality), self.media == "*/*", self.media.ends_with("/*"))
     }
 
     fn media(&self) -> Option<Media> {
         match self.media {
-            _ if self.refused => None,
+            _ if self.is_refused() => None,
             "application/json" | "*/*" | "application/*" => Some(Media::Json),
             "application/yaml" => Some(Media::Yaml),
             PROTOBUF => Some(Media::Protobuf),
@@ -262,6 +278,9 @@ mod tests {
             ("application/json;q=0.5, application/yaml", all, Some((Media::Yaml, plain))),
             ("application/json;q=0", all, None),
             ("application/json;q=NaN", all, None),
+            (&format!("{}application/yaml", "text/x, ".repeat(10_000)), all, Some((Media::Yaml, plain))),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io, application/json", all, Some((json, Form::Table))),
+            (",, ,", all, Some((json, plain))),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, accept.parse().unwrap());
@@ -269,6 +288,10 @@ mod tests {
             assert_eq!(got, expected, "{accept}");
         }
         assert!(negotiate(&HeaderMap::new(), all).is_ok());
+        let mut two = HeaderMap::new();
+        two.append(ACCEPT, "application/yaml".parse().unwrap());
+        two.append(ACCEPT, "application/json".parse().unwrap());
+        assert_eq!(negotiate(&two, all).map(|a| a.media), Ok(Media::Yaml), "Go reads the first of several headers");
     }
 
     #[test]

@@ -186,9 +186,13 @@ async fn node_of(api: &ApiServer, account: &ObjectKey, pod: &Value) -> Result<Op
 }
 
 /// The key set of service account tokens.
-pub(super) fn jwks(api: &ApiServer) -> Response<Body> {
-    let text = api.tokens.jwks().to_string();
-    cached(finish(200, "application/jwk-set+json", full(text)))
+///
+/// # Errors
+/// 406 for those who do not take it as what it is.
+pub(super) fn jwks(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
+    const KEY_SET: &str = "application/jwk-set+json";
+    encode::route(&call.headers, &[KEY_SET])?;
+    Ok(cached(finish(200, KEY_SET, full(api.tokens.jwks().to_string()))))
 }
 
 /// Keys change rarely: verifiers may keep them for an hour.
@@ -198,8 +202,12 @@ fn cached(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// OpenID discovery of the issuer.
-pub(super) fn configuration(api: &ApiServer) -> Response<Body> {
-    cached(encode::json(
+///
+/// # Errors
+/// 406 for those who take no JSON.
+pub(super) fn configuration(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
+    encode::route(&call.headers, &["application/json"])?;
+    Ok(cached(encode::json(
         200,
         &json!({
             "issuer": api.tokens.issuer(),
@@ -208,5 +216,5 @@ pub(super) fn configuration(api: &ApiServer) -> Response<Body> {
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
         }),
-    ))
+    )))
 }

@@ -40,12 +40,34 @@ async fn health_version_and_numbers() {
     ] {
         assert!(text.contains(name), "{name} in {text}");
     }
-    let keys = admin.get("/openid/v1/jwks").await.expect(200).json();
-    assert_eq!(keys["keys"][0]["alg"], "ES256");
+}
+
+#[tokio::test]
+async fn keys_of_tokens_go_to_those_who_take_them_as_what_they_are() {
+    let admin = Plane::new().await.admin();
+    let (keys, configuration) = ("/openid/v1/jwks", "/.well-known/openid-configuration");
+    let answer = admin.get(keys).await.expect(200);
+    assert_eq!(answer.json()["keys"][0]["alg"], "ES256");
     assert_eq!(
-        admin.get("/.well-known/openid-configuration").await.expect(200).json()["issuer"],
-        "https://kubernetes.default.svc"
+        (&answer.headers["content-type"], &answer.headers["cache-control"]),
+        (&"application/jwk-set+json".parse().unwrap(), &"public, max-age=3600".parse().unwrap())
     );
+    assert_eq!(admin.get(configuration).await.expect(200).json()["issuer"], "https://kubernetes.default.svc");
+    for (path, accept, code) in [
+        (keys, "application/jwk-set+json", 200),
+        (keys, "text/x, */*;q=0", 200),
+        (keys, "application/json", 406),
+        (keys, "application/*", 406),
+        (configuration, "application/json;q=0.1", 200),
+        (configuration, "application/jwk-set+json", 406),
+    ] {
+        let answer = admin.send("GET", path, &[("accept", accept)], "").await;
+        assert_eq!(answer.code, code, "{path} as {accept}");
+        if code == 406 {
+            let known = if path == keys { "application/jwk-set+json" } else { "application/json" };
+            assert_eq!(answer.message(), format!("406: Not Acceptable\n\nAvailable representations: {known}"));
+        }
+    }
 }
 
 #[tokio::test]
