@@ -15,5 +15,5 @@ pub(crate) use list::{Deletions, Listing, list, packed};
 pub(crate) use negotiate::{
     Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, aggregated, negotiate, preferred, route,
 };
-pub(crate) use object::{Shape, media_of, object, tree, value, with_revision, yaml};
-pub(crate) use response::{document, failure_media, finish, json, own_kind, status, status_object, text, warn};
+pub(crate) use object::{Shape, media_of, object, tree, value, wants_pretty, with_revision, yaml};
+pub(crate) use response::{Written, document, finish, indented, json, own_kind, status, status_object, text, warn};

@@ -1,7 +1,7 @@
 //! One object as an answer.
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response, header::USER_AGENT};
 use portolan_machinery::{
     conversion,
     decode::MediaType,
@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 use crate::{
     call::{Call, Target},
     errors::damaged,
+    query::Query,
 };
 
 use super::{
-    Accepted, Body, Form, Many, Media, MetaVersion, Offer, finish, full, negotiate,
+    Accepted, Body, Form, Many, Media, MetaVersion, Offer, Written, finish, full, negotiate,
     negotiate::{LIST_TYPES, OBJECT_TYPES},
     wants_gzip,
 };
@@ -62,11 +63,16 @@ impl Shape {
         Ok(Self {
             target: target.clone(),
             accepted,
-            pretty: accepted.pretty || wants_pretty(call),
+            pretty: accepted.pretty || wants_pretty(&call.headers, &call.query),
             gzip: wants_gzip(&call.headers),
             include,
             now,
         })
+    }
+
+    /// How a `Status` is written in this form.
+    pub(crate) fn written(&self) -> Written {
+        Written { media: self.accepted.media, pretty: self.pretty }
     }
 
     /// Whether stored bytes, with the resourceVersion spliced in, are the answer.
@@ -265,9 +271,9 @@ fn check_many(call: &Call, target: &Target, form: Form) -> Result<(), Status> {
 }
 
 /// Asked for, or for people: browsers and command line tools that show answers as they come.
-pub(super) fn wants_pretty(call: &Call) -> bool {
-    let agent = call.header(http::header::USER_AGENT);
-    let asked = call.query.get("pretty").filter(|text| !text.is_empty()).map(|_| call.query.says_yes("pretty"));
+pub(crate) fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let asked = query.get("pretty").filter(|text| !text.is_empty()).map(|_| query.says_yes("pretty"));
     asked.unwrap_or_else(|| ["Mozilla/5.0", "curl", "Wget"].iter().any(|known| agent.starts_with(known)))
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::call::Call;
 
 use super::{
-    Body, Media, Offer, full, negotiate,
+    Accepted, Body, Media, OBJECT_TYPES, Offer, full, negotiate,
     object::{json_bytes, wants_pretty},
     yaml,
 };
@@ -23,14 +23,37 @@ const MAX_WARNING: usize = 256;
 /// All warnings of one answer, in characters.
 const MAX_WARNINGS: usize = 4096;
 
-/// In which form the client takes a failure; JSON when in none.
-pub(crate) fn failure_media(headers: &HeaderMap) -> Media {
-    negotiate(headers, Offer::document(&[])).map_or(Media::Json, |accepted| accepted.media)
+/// How a `Status` is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) media: Media,
+    /// In lines, for people.
+    pub(crate) pretty: bool,
+}
+
+impl Written {
+    /// As nobody has asked for anything else.
+    pub(crate) const PLAIN: Self = Self { media: Media::Json, pretty: false };
+
+    /// How the client takes a failure; as JSON when in no form.
+    pub(crate) fn of_failure(headers: &HeaderMap) -> Self {
+        negotiate(headers, Offer::document(&[]))
+            .map_or(Self::PLAIN, |Accepted { media, pretty, .. }| Self { media, pretty })
+    }
+
+    /// How the client of a call takes what an endpoint without objects answers.
+    ///
+    /// # Errors
+    /// 406 when it takes nothing that there is.
+    pub(crate) fn of(call: &Call) -> Result<Self, Status> {
+        let Accepted { media, pretty, .. } = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?;
+        Ok(Self { media, pretty: pretty || wants_pretty(&call.headers, &call.query) })
+    }
 }
 
 /// A `Status` object as an answer.
-pub(crate) fn status_object(media: Media, code: u16, status: &Value) -> Response<Body> {
-    own_kind(media, false, status)
+pub(crate) fn status_object(written: Written, code: u16, status: &Value) -> Response<Body> {
+    own_kind(written.media, written.pretty, status)
         .map_or_else(|_| json(code, status), |(media, bytes)| finish(code, media, full(bytes)))
 }
 
@@ -57,18 +80,18 @@ pub(crate) fn own_kind(media: Media, pretty: bool, value: &Value) -> Result<(&'s
 /// 406 when the client takes none.
 pub(crate) fn document(call: &Call, routed: &'static [&'static str], value: &Value) -> Result<Response<Body>, Status> {
     let accepted = negotiate(&call.headers, Offer::document(routed))?;
-    let (media, bytes) = own_kind(accepted.media, accepted.pretty || wants_pretty(call), value)?;
+    let (media, bytes) = own_kind(accepted.media, accepted.pretty || wants_pretty(&call.headers, &call.query), value)?;
     Ok(finish(200, media, full(bytes)))
 }
 
 /// A failure as an answer.
-pub(crate) fn status(failure: &Status, media: Media) -> Response<Body> {
+pub(crate) fn status(failure: &Status, written: Written) -> Response<Body> {
     let mut object = failure.to_value();
     // What upstream's router says itself has details without anything in them.
     if matches!(failure.code(), 404 | 405) && object.get("details").is_none() {
         object["details"] = json!({});
     }
-    let mut response = status_object(media, failure.code(), &object);
+    let mut response = status_object(written, failure.code(), &object);
     if let Some(seconds) = failure.details().retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -79,6 +102,11 @@ pub(crate) fn status(failure: &Status, media: Media) -> Response<Body> {
 pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
     let bytes = serde_json::to_vec(value).expect("a JSON tree serializes into memory");
     finish(code, "application/json", full(bytes))
+}
+
+/// A JSON value as an answer that is in lines for whomever it is, as upstream writes what is no object.
+pub(crate) fn indented(value: &Value) -> Response<Body> {
+    finish(200, "application/json", full(json_bytes(value, true)))
 }
 
 /// Text as an answer.

@@ -10,7 +10,7 @@ use crate::{
     ApiServer, Body,
     admission::Operation,
     call::{Call, Target, method_not_allowed},
-    encode::{OBJECT_TYPES, Offer, negotiate},
+    encode::Written,
     objects::Writer,
     options::WriteOptions,
 };
@@ -44,7 +44,7 @@ async fn bind_as(
     (bindings, pods): (&Target, &Target),
     name: Option<&str>,
 ) -> Result<Response<Body>, Status> {
-    let media = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?.media;
+    let written = Written::of(call)?;
     let options = WriteOptions::of(call)?;
     let mut binding = body::decode(call, bindings, options.validation, None)?;
     if name.is_none() {
@@ -71,5 +71,5 @@ async fn bind_as(
     let writer = Writer { api, call, target: pods, options: &options, applied: false };
     let context = WriteContext { table: &pods.table, seams: &api.seams };
     writer.change(&key, found, Some("binding"), &|pod| lifecycle::bind(&context, pod, &binding)).await?;
-    Ok(made(media))
+    Ok(made(written))
 }

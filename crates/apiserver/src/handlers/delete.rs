@@ -94,7 +94,7 @@ pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
             encode::value(&shape, 200, encode::with_revision(last, at))
         }
         Deleted::Gone(last, None) if target.kind.returns_deleted() => encode::value(&shape, 200, last),
-        Deleted::Gone(last, _) => Ok(encode::status_object(shape.accepted.media, 200, &success(target, &last))),
+        Deleted::Gone(last, _) => Ok(encode::status_object(shape.written(), 200, &success(target, &last))),
         Deleted::Marked(object) => encode::value(&shape, 200, object),
     }
 }

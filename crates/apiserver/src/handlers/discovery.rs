@@ -121,5 +121,5 @@ pub(super) async fn index(api: &ApiServer, call: &Call) -> Result<Response<Body>
     }
     paths.sort();
     paths.dedup();
-    Ok(encode::json(200, &json!({"paths": paths})))
+    Ok(encode::indented(&json!({"paths": paths})))
 }

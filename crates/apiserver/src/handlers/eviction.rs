@@ -24,7 +24,7 @@ use crate::{
     ApiServer, Body,
     admission::Operation,
     call::{Call, Target},
-    encode::{self, Media, OBJECT_TYPES, Offer, media_of, negotiate, tree},
+    encode::{self, Written, media_of, tree},
     errors::{damaged, status_for},
     objects::{Commit, Found, WRITE_ATTEMPTS},
     options::WriteOptions,
@@ -37,7 +37,7 @@ const SERVER: &str = "kube-apiserver";
 
 /// Deletes a pod if its disruption budget allows.
 pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
-    let media = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?.media;
+    let written = Written::of(call)?;
     let write = WriteOptions::of(call)?;
     let mut asked = decoded(call, target, &write)?;
     lifecycle::wipe_system_fields(&mut asked);
@@ -60,13 +60,13 @@ pub(super) async fn evict(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targe
         let as_it_is = eviction::may_come_to_need_leave(&pod).then_some(&pod);
         match eviction.disrupt(&key, found, as_it_is).await {
             Err(failure) if eviction.tries_again(&failure) && attempt < WRITE_ATTEMPTS => {}
-            done => return done.map(|()| made(media)),
+            done => return done.map(|()| made(written)),
         }
         found = api.found(call, target).await?.1;
     }
     eviction.with_leave(&key, found).await.map(|said| match said {
-        Said::Evicted => made(media),
-        Said::TooManyBudgets => too_many_budgets(media),
+        Said::Evicted => made(written),
+        Said::TooManyBudgets => too_many_budgets(written),
     })
 }
 
@@ -267,16 +267,16 @@ fn covers(budget: &Value, pod: &Value) -> bool {
 }
 
 /// Upstream gives this failure no reason.
-fn too_many_budgets(media: Media) -> Response<Body> {
+fn too_many_budgets(written: Written) -> Response<Body> {
     let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": 500,
     });
-    encode::status_object(media, 500, &status)
+    encode::status_object(written, 500, &status)
 }
 
 /// What is done is answered as if it had been made.
-pub(super) fn made(media: Media) -> Response<Body> {
+pub(super) fn made(written: Written) -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    encode::status_object(media, 201, &status)
+    encode::status_object(written, 201, &status)
 }

@@ -101,25 +101,22 @@ pub(super) fn version(api: &ApiServer, call: &Call) -> Result<Response<Body>, St
     let base = if base.is_empty() { "v1.36.3" } else { base };
     let mut parts = base.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("36"));
-    encode::document(
-        call,
-        &["application/json"],
-        &json!({
-            "major": major,
-            "minor": minor,
-            "emulationMajor": major,
-            "emulationMinor": minor,
-            "minCompatibilityMajor": major,
-            "minCompatibilityMinor": minor.parse::<u32>().map_or(0, |n| n.saturating_sub(1)).to_string(),
-            "gitVersion": format!("{base}+{}", api.config.build),
-            "gitCommit": "",
-            "gitTreeState": "",
-            "buildDate": "",
-            "goVersion": "",
-            "compiler": "rustc",
-            "platform": format!("{}/{}", std::env::consts::OS, arch()),
-        }),
-    )
+    encode::route(&call.headers, &["application/json"])?;
+    Ok(encode::indented(&json!({
+        "major": major,
+        "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": minor.parse::<u32>().map_or(0, |n| n.saturating_sub(1)).to_string(),
+        "gitVersion": format!("{base}+{}", api.config.build),
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, arch()),
+    })))
 }
 
 /// The machine in Go's words, which clients compare.

@@ -12,7 +12,14 @@ use portolan_types::Status;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
-use crate::{ApiServer, Body, attributes::Attributes, call::Call, encode, metrics::Labels};
+use crate::{
+    ApiServer, Body,
+    attributes::Attributes,
+    call::Call,
+    encode::{self, Media, Written},
+    metrics::Labels,
+    query::Query,
+};
 
 use super::door::{Admitted, Entry, is_long_running};
 
@@ -30,7 +37,9 @@ pub(super) struct Outcome {
     /// Texts for `Warning` headers.
     warnings: Vec<String>,
     /// In what forms the client takes answers, failures among them.
-    accept: Vec<HeaderValue>,
+    accept: Option<HeaderValue>,
+    /// Whether it wants them in lines.
+    pretty: bool,
 }
 
 /// A gauge that goes down again by itself.
@@ -62,12 +71,14 @@ impl Outcome {
             cluster: String::new(),
             warnings: Vec::new(),
             audit_id: given.cloned().unwrap_or_else(made),
-            accept: headers.get_all(ACCEPT).iter().cloned().collect(),
+            accept: headers.get(ACCEPT).cloned(),
+            pretty: encode::wants_pretty(headers, &Query::default()),
         }
     }
 
     pub(super) fn seen(&mut self, entry: &Entry, headers: &HeaderMap) {
         self.attributes = entry.attributes.clone();
+        self.pretty = encode::wants_pretty(headers, &entry.query);
         let is_apply = headers.get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/apply-patch"));
         self.labels = labels(&entry.attributes, &entry.method, is_apply, entry.query.text("dryRun") == "All");
     }
@@ -94,8 +105,7 @@ impl Outcome {
         answered: Result<Response<Body>, Status>,
         started: Instant,
     ) -> Response<Body> {
-        let mut response =
-            answered.unwrap_or_else(|failure| encode::status(&failure, self.failure_media(failure.code())));
+        let mut response = answered.unwrap_or_else(|failure| encode::status(&failure, self.written(failure.code())));
         response.headers_mut().insert(AUDIT_ID, self.audit_id.clone());
         encode::warn(&mut response, std::mem::take(&mut self.warnings));
         let code = response.status().as_u16();
@@ -112,15 +122,15 @@ impl Outcome {
         response
     }
 
-    fn failure_media(&self, code: u16) -> encode::Media {
-        let mut headers = HeaderMap::new();
-        headers.extend(self.accept.iter().map(|value| (Some(ACCEPT), value.clone())));
-        let media = encode::failure_media(&headers);
+    fn written(&self, code: u16) -> Written {
+        let headers = self.accept.iter().map(|value| (ACCEPT, value.clone())).collect();
+        let Written { media, pretty } = Written::of_failure(&headers);
         let asked = &self.attributes;
         let is_custom = !asked.resource.is_empty()
             && KindTable::builtin().resource(&asked.group, &asked.version, &asked.resource).is_none();
         // Custom resources have no protobuf, and so have failures about them, once their form has been agreed on.
-        if media == encode::Media::Protobuf && is_custom && code != 406 { encode::Media::Json } else { media }
+        let has_none = media == Media::Protobuf && is_custom && code != 406;
+        Written { media: if has_none { Media::Json } else { media }, pretty: pretty || self.pretty }
     }
 }
 

@@ -91,7 +91,7 @@ fn answer(path: &str, check: &dyn ReadyCheck) -> Response<Body> {
             let (name, what) = (check.name(), &path[1..]);
             encode::text(500, format!("[+]ping ok\n[-]{name} failed: {why}\n{what} check failed\n"))
         }
-        _ => encode::status(&Status::new(Reason::ServiceUnavailable, why).retry_after(1), encode::Media::Json),
+        _ => encode::status(&Status::new(Reason::ServiceUnavailable, why).retry_after(1), encode::Written::PLAIN),
     }
 }
 

@@ -20,4 +20,5 @@ mod schemas;
 mod serving;
 mod slices;
 mod webhooks;
+mod wire;
 mod writes;
