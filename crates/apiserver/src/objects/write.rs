@@ -79,11 +79,13 @@ impl<'a> Writer<'a> {
     ) -> Result<Changed, Status> {
         for attempt in 1.. {
             let object = make()?;
-            let generated = object::name(&object).is_empty() && !object::meta_text(&object, "generateName").is_empty();
+            // Upstream says so also where the name was given beside.
+            let has_prefix = !object::meta_text(&object, "generateName").is_empty();
+            let generated = has_prefix && object::name(&object).is_empty();
             let more = if generated { NAME_ATTEMPTS } else { WRITE_ATTEMPTS };
             match self.create_once(object, name).await {
                 Err(CommitError::Exists(_)) if generated && attempt < NAME_ATTEMPTS => {}
-                Err(CommitError::Exists(status)) if generated => return Err(no_unique_name(self.target, &status)),
+                Err(CommitError::Exists(status)) if has_prefix => return Err(no_unique_name(self.target, &status)),
                 Err(CommitError::Raced(_)) if attempt < more => {}
                 other => return other.map_err(CommitError::into_status),
             }
@@ -298,6 +300,6 @@ fn check_revision(new: &Value) -> Result<(), Status> {
 }
 
 fn no_unique_name(target: &Target, cause: &Status) -> Status {
-    let message = format!("{}: the server was not able to generate a unique name for the object", cause.message());
+    let message = format!("{}, the server was not able to generate a unique name for the object", cause.message());
     Status::new(Reason::AlreadyExists, message).about(&target.resource(), &cause.details().name).retry_after(1)
 }

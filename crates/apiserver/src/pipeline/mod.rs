@@ -94,7 +94,8 @@ where
     if long {
         return handled.await;
     }
-    let answered = tokio::time::timeout_at(deadline, handled).await.map_err(|_| timed_out())??;
+    let late = || if writes { unfinished() } else { timed_out() };
+    let answered = tokio::time::timeout_at(deadline, handled).await.map_err(|_| late())??;
     let Some(bytes) = answered.body().size_hint().exact() else {
         // What is still to be read from the store while it is sent is part of the request.
         let size = || api.metrics.size(outcome.labels());
@@ -189,5 +190,11 @@ fn deprecation(of: &Attributes) -> Option<&'static str> {
 }
 
 fn timed_out() -> Status {
-    Status::new(Reason::Timeout, "Timeout: request did not complete within the allotted timeout")
+    Status::generic(Reason::Timeout, "Timeout: request did not complete within the allotted timeout")
+}
+
+/// Writes have a limit of their own, which upstream's handlers keep.
+fn unfinished() -> Status {
+    let why = "request did not complete within requested timeout - context deadline exceeded";
+    Status::generic(Reason::Timeout, format!("Timeout: {why}"))
 }

@@ -1,6 +1,13 @@
-//! What answers look like on the wire.
+//! What answers look like on the wire: line by line, in time, under names that nobody has.
 
-use crate::common::{Answer, MAPS, Plane, config_map};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use crate::common::{Answer, Client, MAPS, Plane, config_map};
+use portolan_apiserver::admission::{Admission, Request};
+use portolan_types::{BoxFuture, Seams, Status, seams::Entropy};
 use serde_json::{Value, json};
 
 const CURL: (&str, &str) = ("user-agent", "curl/8.5.0");
@@ -65,4 +72,95 @@ async fn people_get_json_in_lines() {
     }
     let mut watch = admin.watch(&format!("{MAPS}?watch=true&pretty=true"), &[CURL]).await;
     assert_eq!(watch.seen().await, ("ADDED".into(), "b".into()), "an event is a line");
+}
+
+/// Never done with anything.
+struct Endless;
+
+impl Admission for Endless {
+    fn validate<'a>(
+        &'a self,
+        request: &'a Request<'a>,
+        _object: Option<&'a Value>,
+        _old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        match &*request.kind.resource {
+            "configmaps" => Box::pin(std::future::pending()),
+            _ => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_takes_too_long_is_told_in_upstreams_words() {
+    let admin = Plane::with(|config| config.hooks.admission.push(Arc::new(Endless))).await.admin();
+    let failure = |message: &str| {
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+            "reason": "Timeout", "details": {}, "code": 504})
+    };
+    let (read, write) = (
+        "Timeout: request did not complete within the allotted timeout",
+        "Timeout: request did not complete within requested timeout - context deadline exceeded",
+    );
+    let body = config_map("a", json!({})).to_string();
+    let json = [("content-type", "application/json")];
+    for (case, method, path, body, within, expected) in [
+        ("a write", "POST", MAPS.to_owned(), &*body, 34, write),
+        ("a write with less time", "POST", format!("{MAPS}?timeout=5s"), &body, 5, write),
+        ("a write that asks for more than there is", "POST", format!("{MAPS}?timeout=1h"), &body, 34, write),
+        // It waits for a state that is to come, for up to three seconds.
+        ("a read", "GET", format!("{MAPS}?timeout=1s&resourceVersion=999999"), "", 1, read),
+    ] {
+        let started = tokio::time::Instant::now();
+        let answer = admin.send(method, &path, &json, body.to_owned()).await.expect(504);
+        assert_eq!(answer.json(), failure(expected), "{case}");
+        assert_eq!(started.elapsed().as_secs(), within, "{case}");
+    }
+    admin.get(&format!("{MAPS}/a")).await.expect(404);
+}
+
+/// Gives every name the same bytes, and every uid its own.
+#[derive(Default)]
+struct Stuck(AtomicUsize);
+
+impl Entropy for Stuck {
+    fn fill(&self, bytes: &mut [u8]) {
+        let n = self.0.fetch_add(1, Ordering::SeqCst);
+        bytes.fill(7);
+        if bytes.len() >= 16 {
+            bytes[..8].copy_from_slice(&n.to_le_bytes());
+        }
+    }
+}
+
+/// Makes a ConfigMap; the name of it, or the refusal.
+async fn made(admin: &Client, metadata: Value) -> Result<String, Answer> {
+    let answer = admin.post(MAPS, json!({"metadata": metadata})).await;
+    match answer.code {
+        201 => Ok(answer.json()["metadata"]["name"].as_str().unwrap().to_owned()),
+        _ => Err(answer),
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_generated_is_told_as_upstream_tells_it() {
+    let seams = Seams { entropy: Arc::new(Stuck::default()), ..Seams::system() };
+    let admin = Plane::with(|config| config.seams = seams).await.admin();
+    let name = made(&admin, json!({"generateName": "a-"})).await.ok().unwrap();
+    for metadata in [json!({"generateName": "a-"}), json!({"name": name, "generateName": "b-"})] {
+        let refused = made(&admin, metadata).await.err().unwrap().expect(409);
+        let message = format!(
+            "configmaps {name:?} already exists, the server was not able to generate a unique name for the object"
+        );
+        let details = json!({"name": name, "kind": "configmaps", "retryAfterSeconds": 1});
+        let said = refused.json();
+        assert_eq!(
+            (&said["message"], &said["reason"], &said["details"]),
+            (&json!(message), &json!("AlreadyExists"), &details)
+        );
+        assert_eq!(refused.headers["retry-after"], "1");
+    }
+    let refused = made(&admin, json!({"name": name})).await.err().unwrap().expect(409);
+    assert_eq!(refused.message(), format!("configmaps {name:?} already exists"));
+    made(&admin, json!({"generateName": "c-"})).await.ok().unwrap();
 }
