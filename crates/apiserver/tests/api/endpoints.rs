@@ -1,6 +1,7 @@
 //! What clients learn about the server.
 
 use crate::common::{Faulty, MAPS, Plane, config_map};
+use portolan_types::Seams;
 use serde_json::json;
 
 #[tokio::test]
@@ -103,6 +104,39 @@ async fn openapi_documents_have_stable_addresses() {
     let moved = admin.get("/openapi/v3/apis/apps/v1?hash=bad").await.expect(301);
     assert_eq!(moved.headers["location"].to_str().unwrap(), format!("/clusters/root{url}"));
     admin.get("/openapi/v3/apis/nope.io/v1").await.expect(404);
+}
+
+#[tokio::test]
+async fn openapi_documents_are_kept_by_their_hash() {
+    let seams = Seams { clock: Seams::seeded(0, "2026-01-01T00:00:00Z".parse().unwrap()).clock, ..Seams::system() };
+    let admin = Plane::with(|config| config.seams = seams).await.admin();
+    let index = admin.get("/openapi/v3").await.expect(200).json();
+    let by_hash = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let hash = by_hash.rsplit_once('=').unwrap().1;
+    let (own, other) = (format!("\"{hash}\""), "\"other\"".to_owned());
+    let (both, immutable, fresh) = (format!("{other}, W/{own}"), "public, immutable", "no-cache, private");
+    for (case, path, known, code, caching, expires) in [
+        ("by its hash", &*by_hash, None, 200, immutable, "Fri, 01 Jan 2027 00:00:00 GMT"),
+        ("by its hash, known", &by_hash, Some(&own), 304, immutable, "Fri, 01 Jan 2027 00:00:00 GMT"),
+        ("by its name", "/openapi/v3/api/v1", None, 200, fresh, ""),
+        ("by its name, known", "/openapi/v3/api/v1", Some(&own), 304, fresh, ""),
+        ("among others", "/openapi/v3/api/v1", Some(&both), 304, fresh, ""),
+        ("another one is known", "/openapi/v3/api/v1", Some(&other), 200, fresh, ""),
+    ] {
+        let headers: Vec<(&str, &str)> = known.iter().map(|known| ("if-none-match", known.as_str())).collect();
+        let answer = admin.send("GET", path, &headers, "").await.expect(code);
+        let header = |name: &str| answer.headers.get(name).map_or("", |value| value.to_str().unwrap());
+        assert_eq!((header("etag"), header("cache-control"), header("expires")), (&*own, caching, expires), "{case}");
+        assert_eq!(header("vary"), "Accept", "{case}");
+        assert_eq!(answer.bytes.is_empty(), code == 304, "{case}");
+    }
+    let moved = admin.get("/openapi/v3/api/v1?hash=other").await.expect(301);
+    assert_eq!(moved.headers["location"].to_str().unwrap(), format!("/clusters/root{by_hash}"));
+    assert_eq!(moved.headers["etag"].to_str().unwrap(), own);
+    assert!(!moved.headers.contains_key("expires"));
+    let swagger = admin.get("/openapi/v2").await.expect(200);
+    let known = [("if-none-match", swagger.headers["etag"].to_str().unwrap())];
+    assert!(admin.send("GET", "/openapi/v2", &known, "").await.expect(304).bytes.is_empty());
 }
 
 #[tokio::test]

@@ -218,6 +218,96 @@ async fn a_server_that_stops_sends_clients_away_and_finishes_what_is_under_way()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_end_in_order_when_the_server_stops() {
+    const WATCHES: usize = 20;
+    let served = served().await;
+    let mut admin = patient_http2(&served).await;
+    let path = format!("/clusters/root{MAPS}?watch=true&resourceVersion={}", served.store.current());
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        let watch = request(served.address, "GET", &path, String::new());
+        watches.push(admin.send_request(watch).await.unwrap().into_body());
+    }
+    let mut plain = http1::handshake(TokioIo::new(served.connect("http/1.1", true).await)).await.unwrap();
+    tokio::spawn(plain.1);
+    let watch = Request::get(&path).header("host", "portolan").body(Full::new(Bytes::new())).unwrap();
+    watches.push(plain.0.send_request(watch).await.unwrap().into_body());
+    crate::common::fill(&served.store, 1, 10).await;
+    for watch in &mut watches {
+        assert_eq!(events(watch, 1).await, 1);
+    }
+    served.shutdown.cancel();
+    for watch in watches {
+        // Not cut off: a stream that is reset, or a body without its end, is an error here.
+        assert!(watch.collect().await.unwrap().to_bytes().is_empty(), "nothing is made up at the end");
+    }
+    served.task.await.unwrap();
+    assert!(admin.ready().await.is_err(), "the client is told to go elsewhere");
+}
+
+/// Opens a watch as a WebSocket in whose frames every event is a message.
+async fn websocket(served: &Served, accept: &str) -> TokioIo<hyper::upgrade::Upgraded> {
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(served.connect("http/1.1", true).await)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let watch = Request::get(format!("/clusters/root{MAPS}?watch=true&resourceVersion={}", served.store.current()))
+        .header("host", served.address.to_string())
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("accept", accept);
+    let answer = sender.send_request(watch.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+    TokioIo::new(hyper::upgrade::on(answer).await.unwrap())
+}
+
+/// The next message: how its length is written, its opcode, and its payload.
+async fn message(socket: &mut TokioIo<hyper::upgrade::Upgraded>) -> (u8, u8, Vec<u8>) {
+    let mut head = [0; 2];
+    socket.read_exact(&mut head).await.unwrap();
+    let length = match head[1] {
+        126 => u64::from(socket.read_u16().await.unwrap()),
+        127 => socket.read_u64().await.unwrap(),
+        short => u64::from(short),
+    };
+    let mut payload = vec![0; usize::try_from(length).unwrap()];
+    socket.read_exact(&mut payload).await.unwrap();
+    (head[1], head[0], payload)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn websockets_carry_protobuf_and_large_events() {
+    let served = served().await;
+    let protobuf = "application/vnd.kubernetes.protobuf;stream=watch";
+    let (mut json, mut binary) = (websocket(&served, "application/json").await, websocket(&served, protobuf).await);
+    for (n, (size, length)) in [(10, 126), (100_000, 127), (1_000_000, 127)].into_iter().enumerate() {
+        let name = format!("n{n}");
+        let text = "x".repeat(size);
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": text}});
+        let make = request(served.address, "POST", &format!("/clusters/root{MAPS}"), object.to_string());
+        assert_eq!(served.http2(true).await.send_request(make).await.unwrap().status(), StatusCode::CREATED);
+        let (written, opcode, payload) = message(&mut json).await;
+        assert_eq!((written, opcode), (length, 0x81), "{size}: one text message");
+        let event: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+        assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&"ADDED".into(), &name.as_str().into()));
+        assert_eq!(event["object"]["data"]["k"].as_str().map(str::len), Some(size));
+        let (written, opcode, payload) = message(&mut binary).await;
+        assert_eq!((written, opcode), (length, 0x82), "{size}: one binary message");
+        // `WatchEvent`: its type, and the object as `RawExtension` in its own envelope.
+        assert_eq!(payload[..7], *b"\x0a\x05ADDED");
+        let envelope = payload.windows(4).position(|window| window == b"k8s\0").unwrap();
+        assert!(envelope < 24, "{envelope}");
+        let has = |needle: &[u8]| payload.windows(needle.len()).any(|window| window == needle);
+        assert!(has(name.as_bytes()) && has(text.as_bytes()), "{size}");
+    }
+    served.shutdown.cancel();
+    let (_, opcode, payload) = message(&mut json).await;
+    assert_eq!((opcode, payload), (0x88, Vec::new()), "a server that stops says goodbye");
+    served.task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_is_served_over_a_websocket() {
     let served = served().await;
     let connect = async |origin: Option<&str>, upgrade: bool| {
