@@ -1,11 +1,8 @@
 //! Query parameters, decoded once.
 
-use std::{
-    borrow::Cow,
-    num::{IntErrorKind, ParseIntError},
-};
+use std::borrow::Cow;
 
-use portolan_types::Status;
+use portolan_types::{Status, number};
 
 /// The parameters of a request, in order.
 #[derive(Clone, Debug, Default)]
@@ -72,18 +69,9 @@ impl Query {
     /// # Errors
     /// 400 when it is none.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
-        let parse = |text: &str| text.parse().map_err(|error| not_a_number(text, &error));
+        let parse = |text| number::parse(text).map_err(Status::bad_request);
         self.get(key).filter(|text| !text.is_empty()).map(parse).transpose()
     }
-}
-
-/// Go's words about text that is no whole number.
-fn not_a_number(text: &str, error: &ParseIntError) -> Status {
-    let why = match error.kind() {
-        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
-        _ => "invalid syntax",
-    };
-    Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
 }
 
 fn decode(text: &str) -> Result<String, Status> {

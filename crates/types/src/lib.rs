@@ -13,6 +13,7 @@ pub mod key;
 pub mod labels;
 pub mod names;
 pub mod note;
+pub mod number;
 pub mod object;
 pub mod placement;
 pub mod pod_security;

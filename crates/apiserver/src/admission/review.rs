@@ -231,6 +231,9 @@ fn options(request: &Request<'_>) -> Value {
             if let Some(propagation) = sent.propagation {
                 options["propagationPolicy"] = format!("{propagation:?}").into();
             }
+            if let Some(orphan) = sent.orphan_dependents {
+                options["orphanDependents"] = orphan.into();
+            }
             for (key, value) in [("uid", &sent.uid), ("resourceVersion", &sent.resource_version)] {
                 if let Some(value) = value {
                     options["preconditions"][key] = value.as_str().into();

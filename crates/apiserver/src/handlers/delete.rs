@@ -43,12 +43,13 @@ pub(super) enum Deleted {
 
 /// Options from the body, else from the query.
 pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Status> {
-    let query = || {
-        let names = ["gracePeriodSeconds", "orphanDependents", "propagationPolicy", "dryRun"];
-        let pairs = names.iter().filter_map(|name| call.query.get(name).map(|value| (*name, value)));
-        DeleteOptions::from_query(pairs)
-    };
-    if call.body.is_empty() { query() } else { from_body(call, target, query()?.dry_run) }
+    let dry_run = call.query.all("dryRun").map(|value| ("dryRun", value));
+    if !call.body.is_empty() {
+        return from_body(call, target, DeleteOptions::from_query(dry_run)?.dry_run);
+    }
+    let names = ["gracePeriodSeconds", "orphanDependents", "propagationPolicy", "uid", "resourceVersion"];
+    let single = names.iter().filter_map(|name| call.query.get(name).map(|value| (*name, value)));
+    DeleteOptions::from_query(single.chain(dry_run))
 }
 
 /// Jobs leave their pods behind unless told otherwise, for which clients of old would not look.
@@ -93,6 +94,8 @@ pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
         Deleted::Gone(last, Some(at)) if target.kind.returns_deleted() => {
             encode::value(&shape, 200, encode::with_revision(last, at))
         }
+        // Only those hear that it stays who said in the older word that nothing else should.
+        Deleted::Marked(object) if options.orphan_dependents == Some(false) => encode::value(&shape, 202, object),
         Deleted::Gone(last, None) if target.kind.returns_deleted() => encode::value(&shape, 200, last),
         Deleted::Gone(last, _) => Ok(encode::status_object(shape.written(), 200, &success(target, &last))),
         Deleted::Marked(object) => encode::value(&shape, 200, object),

@@ -1,7 +1,9 @@
 //! Deleting.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
-use portolan_types::{GroupKind, GroupResource, Status, StatusCause, object, seams};
+use portolan_types::{GroupKind, GroupResource, Status, StatusCause, number, object, seams};
 use serde_json::{Value, json};
 
 use super::{WriteContext, is_held, is_removable};
@@ -29,6 +31,8 @@ pub struct DeleteOptions {
     pub resource_version: Option<String>,
     /// What happens to dependents; the kind's own way when absent.
     pub propagation: Option<Propagation>,
+    /// The older word for it, which does not stand beside the newer one: whether dependents stay.
+    pub orphan_dependents: Option<bool>,
     /// Everything but the write.
     pub dry_run: bool,
 }
@@ -47,8 +51,7 @@ impl DeleteOptions {
             grace_period_seconds: options.get("gracePeriodSeconds").and_then(Value::as_i64),
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
-            propagation: propagation(orphan, text("/propagationPolicy").as_deref())?,
-            dry_run: dry_run(&dry)?,
+            ..Self::checked(orphan, text("/propagationPolicy").as_deref(), &dry)?
         })
     }
 
@@ -58,56 +61,67 @@ impl DeleteOptions {
     /// 400 for numbers that are none, 422 as [`DeleteOptions::from_value`].
     pub fn from_query<'q>(query: impl IntoIterator<Item = (&'q str, &'q str)>) -> Result<Self, Status> {
         let (mut options, mut orphan, mut policy, mut dry) = (Self::default(), None, None, Vec::new());
+        let given = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
         for (key, value) in query {
             match key {
                 "gracePeriodSeconds" => {
-                    let wrong = |_| Status::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"));
-                    options.grace_period_seconds = Some(value.parse().map_err(wrong)?);
+                    options.grace_period_seconds = Some(number::parse(value).map_err(Status::bad_request)?);
                 }
                 "orphanDependents" => orphan = Some(value != "0" && !value.eq_ignore_ascii_case("false")),
                 "propagationPolicy" => policy = Some(value),
+                "uid" => options.uid = given(value),
+                "resourceVersion" => options.resource_version = given(value),
                 "dryRun" => dry.push(value),
                 _ => {}
             }
         }
-        options.propagation = propagation(orphan, policy)?;
-        options.dry_run = dry_run(&dry)?;
-        Ok(options)
+        let Self { grace_period_seconds, uid, resource_version, .. } = options;
+        Ok(Self { grace_period_seconds, uid, resource_version, ..Self::checked(orphan, policy, &dry)? })
     }
-}
 
-fn invalid(field: &str, reason: &str, message: String) -> Status {
-    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() };
-    Status::invalid(&kind, "", vec![StatusCause { reason: reason.into(), message, field: field.into() }])
-}
-
-fn propagation(orphan: Option<bool>, policy: Option<&str>) -> Result<Option<Propagation>, Status> {
-    match (orphan, policy) {
-        (Some(_), Some(policy)) => {
+    /// What can be wrong, all of which is told.
+    fn checked(orphan_dependents: Option<bool>, policy: Option<&str>, dry_run: &[&str]) -> Result<Self, Status> {
+        let mut causes = Vec::new();
+        if let Some((_, policy)) = orphan_dependents.zip(policy) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            Err(invalid("propagationPolicy", "FieldValueInvalid", format!("Invalid value: {policy:?}: {why}")))
+            causes.push(cause("propagationPolicy", "FieldValueInvalid", format!("Invalid value: {policy:?}: {why}")));
         }
-        (Some(true), None) | (None, Some("Orphan")) => Ok(Some(Propagation::Orphan)),
-        (Some(false), None) | (None, Some("Background")) => Ok(Some(Propagation::Background)),
-        (None, Some("Foreground")) => Ok(Some(Propagation::Foreground)),
-        (None, None) => Ok(None),
-        (None, Some(other)) => {
-            let known = r#""Foreground", "Background", "Orphan", "nil""#;
-            let message = format!("Unsupported value: {other:?}: supported values: {known}");
-            Err(invalid("propagationPolicy", "FieldValueNotSupported", message))
+        let propagation = match policy {
+            None => None,
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                let known = r#""Foreground", "Background", "Orphan", "nil""#;
+                let message = format!("Unsupported value: {other:?}: supported values: {known}");
+                causes.push(cause("propagationPolicy", "FieldValueNotSupported", message));
+                None
+            }
+        };
+        if dry_run.iter().any(|value| *value != "All") {
+            let message = format!("Unsupported value: {}: supported values: \"All\"", json!(dry_run));
+            causes.push(cause("dryRun", "FieldValueNotSupported", message));
+        }
+        let kind = GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() };
+        match causes.is_empty() {
+            true => Ok(Self { propagation, orphan_dependents, dry_run: !dry_run.is_empty(), ..Self::default() }),
+            false => Err(Status::invalid(&kind, "", causes)),
+        }
+    }
+
+    /// What is asked for in one word or the other. Namespaces take the older one for their own.
+    fn asked(&self, is_namespace: bool) -> Option<Propagation> {
+        match self.orphan_dependents {
+            Some(true) => Some(Propagation::Orphan),
+            Some(false) if is_namespace => Some(Propagation::Foreground),
+            Some(false) => Some(Propagation::Background),
+            None => self.propagation,
         }
     }
 }
 
-fn dry_run(values: &[&str]) -> Result<bool, Status> {
-    match values.iter().find(|value| **value != "All") {
-        None => Ok(!values.is_empty()),
-        Some(_) => {
-            let shown = json!(values);
-            let message = format!("Unsupported value: {shown}: supported values: \"All\"");
-            Err(invalid("dryRun", "FieldValueNotSupported", message))
-        }
-    }
+fn cause(field: &str, reason: &str, message: String) -> StatusCause {
+    StatusCause { reason: reason.into(), message, field: field.into() }
 }
 
 /// What a delete comes to.
@@ -156,7 +170,7 @@ pub fn prepare_delete(
     if is_namespace && object::is_deleting(old) && is_being_emptied(old) {
         return Ok(Deletion::Pending(new));
     }
-    set_finalizers(kind, &mut new, options.propagation);
+    set_finalizers(kind, &mut new, options.asked(is_namespace && !object::is_deleting(old)));
     if !object::is_deleting(&new) {
         if !is_held(&new) && !is_definition {
             return Ok(Deletion::Remove(new));
@@ -273,7 +287,8 @@ pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// Finalizer of an owner whose dependents are to be kept.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// Leaves the garbage collector the finalizer that says what to do with dependents.
+/// Leaves the garbage collector the finalizer that says what to do with dependents. Where it is there already, and no other,
+/// the list stays as it is, in its order.
 fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagation>) {
     let has = |name| object::finalizers(object).any(|finalizer| finalizer == name);
     let wanted = match (propagation, &*kind.gvk.group, &*kind.gvk.kind) {
@@ -292,6 +307,10 @@ fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagati
         Propagation::Background => {}
         Propagation::Foreground => names.push(FOREGROUND_FINALIZER.into()),
         Propagation::Orphan => names.push(ORPHAN_FINALIZER.into()),
+    }
+    let before: BTreeSet<&str> = object::finalizers(object).collect();
+    if before == names.iter().map(String::as_str).collect::<BTreeSet<&str>>() {
+        return;
     }
     let metadata = object::metadata_mut(object);
     match names.is_empty() {

@@ -358,6 +358,13 @@ fn propagation_leaves_a_finalizer() {
         ("background", json!([]), Some(Propagation::Background), None),
         ("background takes an older wish off", json!(["orphan"]), Some(Propagation::Background), None),
         ("an older wish stays", json!(["orphan"]), None, Some(json!(["orphan"]))),
+        ("and so does the order", json!(["orphan", "a/b"]), None, Some(json!(["orphan", "a/b"]))),
+        (
+            "also when it is said again",
+            json!(["orphan", "a/b"]),
+            Some(Propagation::Orphan),
+            Some(json!(["orphan", "a/b"])),
+        ),
     ] {
         let got = match delete("apps", "Deployment", &object(before), options(propagation)).unwrap() {
             Deletion::Mark(object) => Some(object["metadata"]["finalizers"].clone()),
@@ -377,6 +384,35 @@ fn propagation_leaves_a_finalizer() {
     );
     let Ok(Deletion::Mark(marked)) = delete("batch", "Job", &job, DeleteOptions::default()) else { panic!() };
     assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
+}
+
+#[test]
+fn whether_dependents_stay_has_an_older_word() {
+    let held = stored(create("", "ConfigMap", json!({"metadata": {"name": "a", "finalizers": ["x/y"]}})).unwrap());
+    let older = |orphan| DeleteOptions { orphan_dependents: Some(orphan), ..DeleteOptions::default() };
+    let mut namespace = stored(create("", "Namespace", json!({"metadata": {"name": "n"}})).unwrap());
+    namespace["spec"]["finalizers"] = json!(["kubernetes"]);
+    for (case, kind, object, orphan, expected) in [
+        ("they stay", "ConfigMap", &held, true, json!(["x/y", "orphan"])),
+        ("they go", "ConfigMap", &held, false, json!(["x/y"])),
+        ("a namespace waits for them", "Namespace", &namespace, false, json!(["foregroundDeletion"])),
+    ] {
+        let Ok(Deletion::Mark(marked)) = delete("", kind, object, older(orphan)) else { panic!("{case}") };
+        assert_eq!(marked["metadata"]["finalizers"], expected, "{case}");
+    }
+    let Ok(Deletion::Mark(ending)) = delete("", "Namespace", &namespace, DeleteOptions::default()) else { panic!() };
+    let again = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
+    assert_eq!(delete("", "Namespace", &ending, again), Ok(Deletion::Pending(ending)), "it says nothing to its end");
+}
+
+#[test]
+fn all_that_is_wrong_with_options_of_a_deletion_is_told() {
+    let wrong = [("propagationPolicy", "Sideways"), ("orphanDependents", "true"), ("dryRun", "All"), ("dryRun", "x")];
+    let refused = DeleteOptions::from_query(wrong).unwrap_err();
+    let fields: Vec<&str> = refused.details().causes.iter().map(|cause| &*cause.field).collect();
+    assert_eq!((refused.code(), fields), (422, vec!["propagationPolicy", "propagationPolicy", "dryRun"]));
+    let large = DeleteOptions::from_query([("gracePeriodSeconds", "9223372036854775808")]).unwrap_err();
+    assert!(large.message().ends_with("value out of range"), "{}", large.message());
 }
 
 #[test]
