@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_types::{Status, object};
-use serde_json::Value;
+use portolan_machinery::lifecycle;
+use portolan_types::{NamespaceName, ObjectKey, Status, object};
+use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
@@ -30,22 +31,28 @@ pub(super) async fn replace(
     let writer = Writer { api, call, target, options: &options, applied: false };
     let key = target.key(call, &call.captures.name)?;
     let Some(found) = api.find(call, target, &key).await? else {
+        // A body of no sense is told before that there is nothing to replace.
+        let mut new = decode(None)?;
+        let uid = object::meta_text(&new, "uid");
+        if !uid.is_empty() {
+            return Err(lifecycle::uid_conflict(&target.kind, &nothing(&key), uid));
+        }
         if subresource.is_some() || !target.kind.create_on_update {
-            // A body of no sense is told before that there is nothing to replace.
-            decode(None)?;
             return Err(Status::not_found(&target.resource(), &key.name));
         }
         may_create(api, call).await?;
-        let fresh = || {
-            let mut new = decode(None)?;
-            object::metadata_mut(&mut new).remove("resourceVersion");
-            Ok(new)
-        };
-        let created = writer.create(&fresh, Some(&call.captures.name)).await?;
+        object::metadata_mut(&mut new).remove("resourceVersion");
+        let created = writer.create(&|| Ok(new.clone()), Some(&call.captures.name)).await?;
         return body::changed(api, call, &shape, 201, created);
     };
     let changed = writer.change(&key, found, subresource, &|old| decode(Some(old))).await?;
     body::changed(api, call, &shape, 200, changed)
+}
+
+/// What stands where there is no object: nothing but the name.
+fn nothing(key: &ObjectKey) -> Value {
+    let namespace = key.namespace().map(NamespaceName::as_str).unwrap_or_default();
+    json!({"metadata": {"name": key.name.as_str(), "namespace": namespace}})
 }
 
 /// The object in the body, which must be the one of the URL.

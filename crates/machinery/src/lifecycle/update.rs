@@ -99,7 +99,7 @@ fn upstream_key(kind: &Kind, object: &Value) -> String {
 }
 
 /// 409 for a write that is meant for the object of another uid.
-pub(super) fn uid_conflict(kind: &Kind, old: &Value, asked: &str) -> Status {
+pub fn uid_conflict(kind: &Kind, old: &Value, asked: &str) -> Status {
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {}",
         upstream_key(kind, old),
