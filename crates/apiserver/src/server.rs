@@ -57,6 +57,8 @@ pub struct ApiServer {
     pub(crate) charging: Lines<quota::Namespace>,
     /// Who takes up bounded room.
     pub(crate) furnishing: Lines<ObjectKey>,
+    /// Who has lost several races for an object.
+    pub(crate) racing: Lines<ObjectKey>,
     pub(crate) webhooks: webhooks::Clients,
     pub(crate) conversions: ConvertedEvents,
     pub(crate) admittance: Admittance,
@@ -116,6 +118,7 @@ impl ApiServer {
             expressions: Expressions::new(),
             charging: Lines::default(),
             furnishing: Lines::default(),
+            racing: Lines::default(),
             webhooks: webhooks::Clients::new(config.webhooks),
             conversions: ConvertedEvents::default(),
             admittance: Admittance::new(&config.limits, &metrics),

@@ -20,7 +20,7 @@ use crate::{
     encode,
     encode::{Deletions, Shape, media_of, tree},
     errors::status_for,
-    objects::{Commit, CommitError, Found, read_list},
+    objects::{Commit, CommitError, Found, Races, read_list},
     options::ListOptions,
 };
 
@@ -28,8 +28,6 @@ use crate::{
 const OPTIONS_SCHEME: &str = "pkg/apis/meta/internalversion/scheme/register.go:27";
 /// What clients are told that leave open what becomes of a job's pods.
 const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
-/// How often a deletion is tried when others write the same object.
-const ATTEMPTS: usize = 8;
 /// Objects of a collection that are deleted at once, so that their writes share a sync to disk.
 const AT_ONCE: usize = 16;
 
@@ -94,10 +92,10 @@ pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
         Deleted::Gone(last, Some(at)) if target.kind.returns_deleted() => {
             encode::value(&shape, 200, encode::with_revision(last, at))
         }
-        // Only those hear that it stays who said in the older word that nothing else should.
-        Deleted::Marked(object) if options.orphan_dependents == Some(false) => encode::value(&shape, 202, object),
         Deleted::Gone(last, None) if target.kind.returns_deleted() => encode::value(&shape, 200, last),
         Deleted::Gone(last, _) => Ok(encode::status_object(shape.written(), 200, &success(target, &last))),
+        // Only those hear that it stays who said in the older word that nothing else should.
+        Deleted::Marked(object) if options.orphan_dependents == Some(false) => encode::value(&shape, 202, object),
         Deleted::Marked(object) => encode::value(&shape, 200, object),
     }
 }
@@ -141,17 +139,17 @@ pub(super) async fn delete(
         let why = "it belongs to every logical cluster; change what it allows instead of deleting it";
         return Err(Status::forbidden(&target.resource(), &key.name, why));
     }
-    let mut found = found;
-    for attempt in 1.. {
+    let (mut found, mut races) = (found, Races::new(api, key));
+    loop {
         match delete_once(api, call, target, (key, &found), (options, admission)).await {
-            Err(CommitError::Raced(_)) if attempt < ATTEMPTS => {
+            Err(CommitError::Raced(_)) => {
+                races.lose().await;
                 let again = api.find(call, target, key).await?;
                 found = again.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
             }
             other => return other.map_err(CommitError::into_status),
         }
     }
-    Err(Status::internal("a write was tried too often"))
 }
 
 async fn delete_once(
@@ -203,11 +201,12 @@ async fn remove_marked(
     marked: StoredObject,
 ) -> Result<ResourceVersion, Status> {
     let (key, uid, mut stored) = (marked.key.clone(), marked.record.header.uid.clone(), marked);
-    for _ in 0..ATTEMPTS {
+    let mut races = Races::new(api, &key);
+    loop {
         let mut commit = Commit::new(key.clone(), Expect::At(stored.revision), None);
         api.admission.clear(api, request, last, &mut commit).await?;
         match commit.run(api, Some(&stored)).await {
-            Err(CommitError::Raced(_)) => {}
+            Err(CommitError::Raced(_)) => races.lose().await,
             done => return done.map(|gone| gone.revision).map_err(CommitError::into_status),
         }
         let again = api.store.get(&key).await.map_err(|e| status_for(&e))?;
@@ -216,7 +215,6 @@ async fn remove_marked(
             None => return Ok(stored.revision),
         }
     }
-    Err(Status::modified(&key.resource, &key.name))
 }
 
 pub(super) async fn collection(

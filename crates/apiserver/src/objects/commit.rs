@@ -65,6 +65,8 @@ pub(crate) enum CommitError {
     Raced(Status),
     /// There is an object of that name.
     Exists(Status),
+    /// It has more bytes than can be stored at once.
+    TooLarge(Status),
     /// The end.
     Failed(Status),
 }
@@ -73,7 +75,7 @@ impl CommitError {
     /// The answer when it is not tried again.
     pub(crate) fn into_status(self) -> Status {
         match self {
-            Self::Raced(status) | Self::Exists(status) | Self::Failed(status) => status,
+            Self::Raced(status) | Self::Exists(status) | Self::TooLarge(status) | Self::Failed(status) => status,
         }
     }
 }
@@ -184,9 +186,9 @@ fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
             CommitError::Raced(Status::modified(&key.resource, &key.name))
         }
         StoreError::NotFound { .. } => CommitError::Raced(status),
+        StoreError::TooLarge { .. } => CommitError::TooLarge(status),
         StoreError::Compacted { .. }
         | StoreError::FutureRevision { .. }
-        | StoreError::TooLarge { .. }
         | StoreError::Overloaded
         | StoreError::Full
         | StoreError::Unreachable { .. }

@@ -4,6 +4,7 @@ mod commit;
 mod find;
 mod list;
 mod own;
+mod races;
 mod slices;
 mod write;
 
@@ -11,5 +12,6 @@ pub(crate) use commit::{Commit, CommitError, Entry};
 pub(crate) use find::Found;
 pub(crate) use list::{reached, read_failed, read_list, snapshot, wait_until};
 pub(crate) use own::is_computed;
+pub(crate) use races::Races;
 pub(crate) use slices::Slices;
 pub(crate) use write::{Changed, WRITE_ATTEMPTS, Writer};

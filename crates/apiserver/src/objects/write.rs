@@ -18,11 +18,11 @@ use crate::{
     options::{WriteOptions, no_number},
 };
 
-use super::{Commit, CommitError, Found};
+use super::{Commit, CommitError, Found, Races};
 
 /// How often a generated name is tried.
 const NAME_ATTEMPTS: usize = 8;
-/// How often a change is tried when others write the same object.
+/// How often a write is tried that depends on more than the object itself.
 pub(crate) const WRITE_ATTEMPTS: usize = 5;
 
 /// What a write came to.
@@ -33,6 +33,14 @@ pub(crate) enum Changed {
     Dry(Value),
     /// It is gone; this was its last state.
     Removed(Value),
+}
+
+/// What is stored of who owns the fields of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owners {
+    Kept,
+    /// Nothing, as upstream when the object would be too large otherwise.
+    LeftOut,
 }
 
 /// When an object is looked at.
@@ -77,13 +85,15 @@ impl<'a> Writer<'a> {
         make: &(dyn Fn() -> Result<Value, Status> + Sync),
         name: Option<&str>,
     ) -> Result<Changed, Status> {
+        let mut owners = Owners::Kept;
         for attempt in 1.. {
             let object = make()?;
             // Upstream says so also where the name was given beside.
             let has_prefix = !object::meta_text(&object, "generateName").is_empty();
             let generated = has_prefix && object::name(&object).is_empty();
             let more = if generated { NAME_ATTEMPTS } else { WRITE_ATTEMPTS };
-            match self.create_once(object, name).await {
+            match self.create_once(object, name, owners).await {
+                Err(CommitError::TooLarge(_)) if self.may_leave_out(owners) => owners = Owners::LeftOut,
                 Err(CommitError::Exists(_)) if generated && attempt < NAME_ATTEMPTS => {}
                 Err(CommitError::Exists(status)) if has_prefix => return Err(no_unique_name(self.target, &status)),
                 Err(CommitError::Raced(_)) if attempt < more => {}
@@ -93,7 +103,12 @@ impl<'a> Writer<'a> {
         Err(Status::internal("a write was tried too often"))
     }
 
-    async fn create_once(&self, mut object: Value, name: Option<&str>) -> Result<Changed, CommitError> {
+    /// Whether an object that is too large is tried without its owners. Appliers would lose what they have applied.
+    fn may_leave_out(&self, owners: Owners) -> bool {
+        owners == Owners::Kept && !self.applied
+    }
+
+    async fn create_once(&self, mut object: Value, name: Option<&str>, owners: Owners) -> Result<Changed, CommitError> {
         let called = name.unwrap_or_else(|| object::name(&object)).to_owned();
         let request = self.request(Operation::Create, &called, None);
         let mut checks = self.api.admission.guard(self.api, &request).await?;
@@ -124,6 +139,7 @@ impl<'a> Writer<'a> {
             quota::check(self.api, &request, &object, None).await?;
             return self.would_create(&commit.key, object).await;
         }
+        owners.settle(&mut object);
         commit.record = Some(self.record(&object).await?);
         let name = commit.key.name.clone();
         // Under the name of the resource that was asked for, which is not always the one that is stored.
@@ -145,7 +161,7 @@ impl<'a> Writer<'a> {
     /// Changes an object: `make` gives the new state from the present one, and may be asked again when others were faster.
     ///
     /// # Errors
-    /// 409 when others are always faster; whatever `make`, admission, the life cycle or the store has against it.
+    /// Whatever `make`, admission, the life cycle or the store has against it.
     pub(crate) async fn change(
         &self,
         key: &ObjectKey,
@@ -153,30 +169,27 @@ impl<'a> Writer<'a> {
         subresource: Option<&str>,
         make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
     ) -> Result<Changed, Status> {
-        let mut found = found;
-        for attempt in 1.. {
-            match self.change_once(key, &found, subresource, make).await {
-                Err(CommitError::Raced(_)) if attempt < WRITE_ATTEMPTS => {
+        let (mut found, mut owners, mut races) = (found, Owners::Kept, Races::new(self.api, key));
+        loop {
+            match self.change_once((key, &found), subresource, make, owners).await {
+                // There is an object of that name when a shared one has become an own one.
+                Err(CommitError::Raced(_) | CommitError::Exists(_)) => {
+                    races.lose().await;
                     let again = self.api.find(self.call, self.target, key).await?;
                     found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))?;
                 }
-                Err(CommitError::Exists(_)) if attempt < WRITE_ATTEMPTS => {
-                    // A shared object has become an own one.
-                    let again = self.api.find(self.call, self.target, key).await?;
-                    found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))?;
-                }
+                Err(CommitError::TooLarge(_)) if self.may_leave_out(owners) => owners = Owners::LeftOut,
                 other => return other.map_err(CommitError::into_status),
             }
         }
-        Err(Status::internal("a write was tried too often"))
     }
 
     async fn change_once(
         &self,
-        key: &ObjectKey,
-        found: &Found,
+        (key, found): (&ObjectKey, &Found),
         subresource: Option<&str>,
         make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
+        owners: Owners,
     ) -> Result<Changed, CommitError> {
         let old = tree(self.target, &found.stored)?;
         let mut new = make(&old)?;
@@ -223,6 +236,7 @@ impl<'a> Writer<'a> {
             commit.run(self.api, Some(&found.stored)).await?;
             return Ok(Changed::Removed(object));
         }
+        owners.settle(&mut object);
         commit.record = Some(self.record(&object).await?);
         let stored = quota::commit(self.api, &request, (&object, Some(&old)), commit, Some(&found.stored)).await?;
         Ok(self.stored(stored, object).await?)
@@ -286,6 +300,14 @@ impl<'a> Writer<'a> {
             return Err(Status::bad_request(format!("the object is deeper than {} levels", decode::MAX_DEPTH)));
         }
         self.api.stored_form(self.call.cluster.id, self.target, object).await
+    }
+}
+
+impl Owners {
+    fn settle(self, object: &mut Value) {
+        if self == Self::LeftOut {
+            object::metadata_mut(object).remove("managedFields");
+        }
     }
 }
 
