@@ -109,7 +109,7 @@ impl<'a> Patch<'a> {
     }
 
     /// The patched document, whatever it is of.
-    pub(super) fn raw(&self, old: &Value) -> Result<Value, Status> {
+    fn raw(&self, old: &Value) -> Result<Value, Status> {
         match self.kind {
             PatchKind::Json => patch::json_patch(old, &self.call.body),
             PatchKind::Merge => Ok(patch::merge_patch(old, &self.tree)),
@@ -121,9 +121,15 @@ impl<'a> Patch<'a> {
     }
 
     fn on(&self, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
+        let new = self.typed(old, validation)?;
+        check_uid(self.target, old, &new)?;
+        Ok(new)
+    }
+
+    /// The patched object, read as one of its kind that is still called as before.
+    pub(super) fn typed(&self, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
         let mut new = self.raw(old)?;
         self.check_type(old, &mut new)?;
-        self.check_identity(old, &new)?;
         let repeated = self.repeated(validation);
         match decode::prune_patched(&self.target.table, &self.target.kind, &mut new, validation, repeated.clone()) {
             Ok(mut warnings) => {
@@ -132,6 +138,7 @@ impl<'a> Patch<'a> {
                     warnings[first..].sort();
                 }
                 self.call.warn(warnings);
+                check_named(old, &new)?;
                 body::warn_of_server_keys(self.call, &new, Some(old));
                 Ok(new)
             }
@@ -165,16 +172,6 @@ impl<'a> Patch<'a> {
         patch::echo(&self.target.table, self.target.kind.schema, patched, &touched)
     }
 
-    fn check_identity(&self, old: &Value, new: &Value) -> Result<(), Status> {
-        if object::name(new).is_empty() {
-            let name = object::name(old);
-            return Err(Status::bad_request(format!(
-                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            )));
-        }
-        check_uid(self.target, old, new)
-    }
-
     /// What the object is cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
     fn check_type(&self, old: &Value, new: &mut Value) -> Result<(), Status> {
         let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -195,6 +192,16 @@ impl<'a> Patch<'a> {
             new[key] = old[key].clone();
         }
         Ok(())
+    }
+}
+
+fn check_named(old: &Value, new: &Value) -> Result<(), Status> {
+    let name = object::name(old);
+    match object::name(new).is_empty() {
+        false => Ok(()),
+        true => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use http::Response;
 use portolan_machinery::{
     apply::{self, ApplyRequest},
-    decode, lifecycle, table,
+    decode::{self, FieldValidation},
+    lifecycle, table,
 };
-use portolan_types::{GroupVersionKind, Status, object};
+use portolan_types::{GroupResource, GroupVersionKind, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -44,8 +45,10 @@ pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
         }
         Some(PatchKind::Apply) => apply(&writer, &key, found).await?,
         Some(kind) => {
-            let patch = Patch::read(call, target, kind)?;
-            change(&writer, &key, found, &|scale| patch.raw(scale)).await?
+            let taken = decode::taken_by(&target.table, &target.kind, scale_kind())?;
+            let scales = Target { kind: Arc::new(taken), ..target.clone() };
+            let patch = Patch::read(call, &scales, kind)?;
+            change(&writer, &key, found, &|scale| patched(target, &patch, scale, options.validation)).await?
         }
     };
     match changed {
@@ -57,6 +60,23 @@ pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
             answer(api, call, target, lifecycle::scale_of(&target.kind, &object)?)
         }
     }
+}
+
+fn scale_kind() -> GroupVersionKind {
+    GroupVersionKind::new("autoscaling", "v1", "Scale")
+}
+
+/// A patch asks for no uid, as an update does. Upstream holds the one that it leaves behind against the object.
+fn patched(target: &Target, patch: &Patch<'_>, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
+    let new = patch.typed(old, validation)?;
+    let (uid, asked) = (object::meta_text(old, "uid"), object::meta_text(&new, "uid"));
+    if asked.is_empty() || asked == uid {
+        return Ok(new);
+    }
+    let GroupResource { group, resource } = target.resource();
+    let about = GroupResource::new(group, format!("{resource}/scale"));
+    let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}");
+    Err(Status::conflict(&about, object::name(old), why))
 }
 
 /// Writes a changed scale through to the object.
@@ -93,7 +113,7 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
 }
 
 fn decode_scale(call: &Call, target: &Target, options: &WriteOptions) -> Result<Value, Status> {
-    let (taken, media) = (GroupVersionKind::new("autoscaling", "v1", "Scale"), media_of(call)?);
+    let (taken, media) = (scale_kind(), media_of(call)?);
     let decoded = decode::decode_as(&target.table, &target.kind, taken, media, &call.body, options.validation)?;
     call.warn(decoded.warnings);
     let mut scale = decoded.object;
@@ -109,7 +129,7 @@ fn answer(api: &ApiServer, call: &Call, target: &Target, scale: Value) -> Result
         Form::Object => scale,
         Form::Metadata(_) => shape.metadata_only(scale),
         Form::Table => {
-            let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
+            let kind = scale_kind();
             let metadata = json!({"resourceVersion": object::meta_text(&scale, "resourceVersion")});
             shape.versioned(table::table_of(&kind, vec![scale], metadata, shape.include, true, shape.now))
         }

@@ -259,24 +259,140 @@ async fn generated_names_differ_and_some_updates_create() {
 }
 
 #[tokio::test]
-async fn racing_writers_lose_no_update() {
+async fn racing_writers_all_succeed_and_lose_no_update() {
     let plane = Plane::new().await;
     let admin = plane.admin();
-    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let mut held = config_map("a", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    admin.post(MAPS, held).await.expect(201);
     let mut writers = tokio::task::JoinSet::new();
-    for n in 0..4 {
+    for n in 0..100 {
         let admin = admin.clone();
         writers.spawn(async move {
             let patch = json!({"data": {format!("k{n}"): "v"}});
-            let mut tries = 0;
-            while admin.merge(&format!("{MAPS}/a"), patch.clone()).await.code != 200 {
-                tries += 1;
-                assert!(tries < 50);
-            }
+            let patched = admin.merge(&format!("{MAPS}/a"), patch).await;
+            // Every tenth deletes it, too: it stays for its finalizer.
+            let deleted = if n % 10 == 0 { Some(admin.delete(&format!("{MAPS}/a")).await) } else { None };
+            [Some(patched), deleted]
         });
     }
-    writers.join_all().await;
-    assert_eq!(admin.get(&format!("{MAPS}/a")).await.json()["data"].as_object().map(|d| d.len()), Some(5));
+    for answer in writers.join_all().await.into_iter().flatten().flatten() {
+        answer.expect(200);
+    }
+    let left = admin.get(&format!("{MAPS}/a")).await.expect(200).json();
+    assert_eq!(left["data"].as_object().map(|d| d.len()), Some(101));
+    assert!(left["metadata"]["deletionTimestamp"].is_string());
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_stored_without_its_owners() {
+    let admin = Plane::new().await.admin();
+    let object = |name: &str, count: usize| {
+        let data: serde_json::Map<String, serde_json::Value> =
+            (0..count).map(|n| (format!("{name}-{n:09}"), json!(""))).collect();
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+    };
+    let owned = |answer: &serde_json::Value| answer["metadata"]["managedFields"].is_array();
+    let created = admin.post(MAPS, object("a", 50_000)).await.expect(201).json();
+    assert!(!owned(&created));
+    admin.post(MAPS, object("b", 1)).await.expect(201);
+    let replaced = admin.put(&format!("{MAPS}/b"), object("b", 50_000)).await.expect(200).json();
+    assert!(!owned(&replaced));
+    admin.post(MAPS, object("c", 1)).await.expect(201);
+    let patched = admin.merge(&format!("{MAPS}/c"), object("c", 50_000)).await.expect(200).json();
+    assert!(!owned(&patched));
+    let apply = "application/apply-patch+yaml";
+    admin.patch(&format!("{MAPS}/d?fieldManager=m"), apply, object("d", 50_000)).await.expect(413);
+    let small = json!({"data": null, "metadata": {"labels": {"x": "y"}}});
+    let small = admin.merge(&format!("{MAPS}/c"), small).await.expect(200).json();
+    assert!(!owned(&small), "as upstream, who has no owners gets them with the next apply");
+    let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
+    let applied = admin.patch(&format!("{MAPS}/c?fieldManager=m"), apply, applied).await.expect(200).json();
+    assert!(owned(&applied));
+}
+
+#[tokio::test]
+async fn a_put_of_what_is_not_there_asks_for_no_uid() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let admin = Plane::new().await.admin();
+    let spec = json!({"holderIdentity": "me"});
+    let lease = json!({"metadata": {"name": "l", "uid": "abc"}, "spec": spec});
+    let mut map = config_map("a", json!({}));
+    map["metadata"]["uid"] = "abc".into();
+    let told = "Precondition failed: UID in precondition: abc, UID in object meta: ";
+    for (path, object) in [(format!("{LEASES}/l"), lease), (format!("{MAPS}/a"), map)] {
+        let refused = admin.put(&path, object).await.expect(409);
+        assert!(refused.message().ends_with(told), "{}", refused.message());
+    }
+    admin.put(&format!("{LEASES}/l"), json!({"metadata": {"name": "l"}, "spec": spec})).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_deletion_by_its_query_has_preconditions() {
+    let admin = Plane::new().await.admin();
+    let made = admin.post(MAPS, config_map("a", json!({}))).await.expect(201).json();
+    let text = |key: &str| made["metadata"][key].as_str().unwrap().to_owned();
+    let (uid, version) = (text("uid"), text("resourceVersion"));
+    for (query, code) in [
+        ("uid=other".to_owned(), 409),
+        ("resourceVersion=1".to_owned(), 409),
+        (format!("uid={uid}&resourceVersion=1"), 409),
+        (format!("dryRun=All&uid={uid}&resourceVersion={version}"), 200),
+        ("dryRun=All&dryRun=x".to_owned(), 422),
+        ("uid=".to_owned(), 200),
+    ] {
+        let answer = admin.delete(&format!("{MAPS}/a?{query}")).await;
+        assert_eq!(answer.code, code, "{query}: {}", answer.text());
+    }
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    admin.delete(&format!("{MAPS}?uid=other")).await.expect(409);
+    admin.get(&format!("{MAPS}/a")).await.expect(200);
+}
+
+#[tokio::test]
+async fn who_says_in_the_older_word_that_nothing_stays_hears_that_it_does() {
+    let admin = Plane::new().await.admin();
+    let mut held = config_map("a", json!({}));
+    held["metadata"]["finalizers"] = json!(["orphan", "example.com/x"]);
+    admin.post(MAPS, held).await.expect(201);
+    let one = format!("{MAPS}/a");
+    let json_media = [("content-type", "application/json")];
+    let dry = json!({"orphanDependents": false, "dryRun": ["All"]}).to_string();
+    let told = admin.send("DELETE", &one, &json_media, dry).await.expect(202).json();
+    assert_eq!(told["metadata"]["finalizers"], json!(["example.com/x"]));
+    admin.delete(&format!("{one}?dryRun=All&orphanDependents=true")).await.expect(200);
+    let kept = admin.delete(&one).await.expect(200).json();
+    assert_eq!(kept["metadata"]["finalizers"], json!(["orphan", "example.com/x"]), "the order is the client's");
+    admin.delete(&format!("{one}?orphanDependents=false")).await.expect(202);
+    admin.merge(&one, json!({"metadata": {"finalizers": null}})).await.expect(200);
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    admin.delete(&format!("{one}?orphanDependents=false")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_patched_scale_is_read_as_one() {
+    const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+    let admin = Plane::new().await.admin();
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    admin.post(DEPLOYMENTS, json!({"metadata": {"name": "d"}, "spec": spec})).await.expect(201);
+    let scale = |query: &str| format!("{DEPLOYMENTS}/d/scale{query}");
+    let more = json!({"spec": {"replicas": 3, "more": 1}});
+    let warned = admin.merge(&scale(""), more.clone()).await.expect(200);
+    assert_eq!(warned.headers["warning"], "299 - \"unknown field \\\"spec.more\\\"\"");
+    let refused = admin.merge(&scale("?fieldValidation=Strict"), more).await.expect(422);
+    assert!(refused.message().contains("unknown field \"spec.more\""), "{}", refused.message());
+    let text = admin.merge(&scale(""), json!({"spec": {"replicas": "5"}})).await.expect(422).json();
+    assert_eq!(text["details"]["causes"][0]["field"], "patch");
+    let other = admin.merge(&scale(""), json!({"metadata": {"uid": "x"}})).await.expect(409).json();
+    assert_eq!(other["details"]["kind"], "deployments/scale");
+    let twice = r#"{"spec":{"replicas":4,"replicas":5}}"#;
+    let merge = [("content-type", "application/merge-patch+json")];
+    let warned = admin.send("PATCH", &scale(""), &merge, twice).await.expect(200);
+    assert!(warned.headers["warning"].to_str().unwrap().contains("duplicate field"));
+    let strategic = "application/strategic-merge-patch+json";
+    admin.patch(&scale(""), strategic, json!({"spec": {"replicas": 6}})).await.expect(200);
+    assert_eq!(admin.get(&scale("")).await.expect(200).json()["spec"]["replicas"], 6);
 }
 
 #[tokio::test]

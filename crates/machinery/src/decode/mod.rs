@@ -143,14 +143,21 @@ pub fn decode_as(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
+    decode(table, &taken_by(table, kind, taken)?, media, body, validation)
+}
+
+/// What a subresource of `kind` takes, as a kind of its own.
+///
+/// # Errors
+/// 500 when there is no such type.
+pub fn taken_by(table: &KindTable, kind: &Kind, taken: GroupVersionKind) -> Result<Kind, Status> {
     // A version that is not served any more is read as that which is.
     let of = |version: &str| table.object_type(&taken.group, version, &taken.kind);
-    let decoded_as =
+    let schema =
         of(&taken.version).or_else(|| of("v1")).ok_or_else(|| Status::internal(format!("no type {}", taken.kind)))?;
     let GroupVersionKind { group, version, .. } = taken.clone();
     let storage = GroupVersionResource { group, version, resource: kind.resource.clone() };
-    let kind = Kind { gvk: taken, decoded_as, content: None, storage, ..kind.clone() };
-    decode(table, &kind, media, body, validation)
+    Ok(Kind { gvk: taken, schema, decoded_as: schema, content: None, storage, ..kind.clone() })
 }
 
 /// Takes off what the definition of a custom kind does not declare. It is noted behind what stands twice.
