@@ -93,7 +93,7 @@ fn attributes(method: &Method, route: Option<&Route>, captures: &Captures, path:
     };
     let verb = verb(method, route.endpoint, query);
     let mut name = captures.name.clone();
-    if matches!(verb, "list" | "watch" | "deletecollection") {
+    if matches!(verb, "list" | "watch") {
         name = captures.watched.clone().or_else(|| query.selected_name()).unwrap_or_default();
     }
     Attributes {
