@@ -304,7 +304,7 @@ impl WatchOptions {
         Ok(Self {
             selection: Selection::of(target, query)?,
             from,
-            marks_end: initial == Some(true) && query.flag("allowWatchBookmarks"),
+            marks_end: asked == Some(true) && query.flag("allowWatchBookmarks"),
             bookmarks: query.flag("allowWatchBookmarks"),
             timeout_seconds: seconds.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
         })

@@ -41,6 +41,9 @@ pub(crate) fn read_failed(target: &Target, error: &StoreError) -> Status {
     let is_cached = *target.stored_as().resource != *"events";
     match error {
         StoreError::FutureRevision { .. } if is_cached => status_for(error).retry_after(RETRY),
+        StoreError::Compacted { .. } if !is_cached => {
+            Status::expired("The resourceVersion for the provided watch is too old.")
+        }
         _ => status_for(error),
     }
 }
@@ -174,7 +177,7 @@ fn too_old() -> Status {
     Status::expired("The resourceVersion for the provided list is too old.")
 }
 
-/// A page whose state is gone can be gone on with in the latest state, knowingly.
+/// What is said of a state that is gone. A page of it can be gone on with in the latest state, knowingly.
 fn expired_page(failure: Status, key: &[u8], identity: &ListIdentity<'_>, place: Option<&Place>) -> Status {
     match (failure.code(), place) {
         (410, Some(place)) => {

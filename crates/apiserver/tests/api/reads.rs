@@ -270,6 +270,26 @@ async fn a_list_whose_state_is_gone_can_be_gone_on_with_knowingly() {
     let event = gone.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(event["object"]["message"].as_str().unwrap().starts_with("too old resource version"));
+    let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    let message = admin.get(&exact).await.expect(410).message();
+    assert_eq!(message, "The resourceVersion for the provided list is too old.");
+    let events = format!("/api/v1/namespaces/default/events?watch=true&resourceVersion={version}");
+    let gone = admin.watch(&events, &[]).await.next().await.unwrap();
+    assert_eq!(gone["object"]["message"], "The resourceVersion for the provided watch is too old.");
+}
+
+#[tokio::test]
+async fn a_watch_with_bookmarks_marks_the_end_of_the_state_that_it_was_not_asked_for() {
+    let admin = Plane::new().await.admin();
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    for query in ["", "&resourceVersion=0"] {
+        let path = format!("{MAPS}?watch=true&allowWatchBookmarks=true{query}");
+        let mut watch = admin.watch(&path, &[]).await;
+        assert_eq!(watch.seen().await, ("ADDED".into(), "a".into()));
+        let mark = watch.next().await.unwrap();
+        assert_eq!(mark["type"], "BOOKMARK", "{query}");
+        assert_eq!(mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true", "{query}");
+    }
 }
 
 #[tokio::test]
