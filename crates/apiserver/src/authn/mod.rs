@@ -4,6 +4,7 @@ mod certificate;
 mod impersonation;
 mod service_accounts;
 mod static_tokens;
+pub(crate) mod websocket;
 
 use std::sync::Arc;
 
@@ -77,25 +78,31 @@ impl Authenticator {
         Self { static_tokens: StaticTokens::new(static_tokens), service_accounts }
     }
 
-    /// Who sent these headers over this connection. A certificate counts before a token.
+    /// Who sent these headers over this connection. A certificate counts before a token. The token of a WebSocket is taken off.
     ///
     /// # Errors
     /// 401 for credentials that are wrong; none at all are anonymous.
-    pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Identity, Status> {
+    pub async fn authenticate(&self, peer: &Peer, headers: &mut HeaderMap) -> Result<Identity, Status> {
         let certified = match peer {
             Peer::InProcess(identity) => return Ok(Identity::clone(identity)),
             Peer::Connection(user) => user,
         };
+        let of_socket = websocket::take_token(headers);
         if let Some(user) = certified {
             return Ok(Identity::global(User::clone(user)));
         }
-        let Some(value) = headers.get(AUTHORIZATION) else { return Ok(Identity::anonymous()) };
-        let text = value.to_str().map_err(|_| Status::unauthorized())?;
-        let Some((scheme, token)) = text.trim().split_once(' ') else { return Err(Status::unauthorized()) };
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(Status::unauthorized());
+        let mut refused = None;
+        for token in [Ok(bearer(headers)), of_socket].map(Result::transpose).into_iter().flatten() {
+            let found = match token {
+                Ok(token) => self.token(&token, &[]).await,
+                Err(failure) => Err(failure),
+            };
+            match found {
+                Ok((identity, _)) => return Ok(identity),
+                Err(failure) => refused = Some(failure),
+            }
         }
-        self.token(token.trim(), &[]).await.map(|(identity, _)| identity)
+        refused.map_or_else(|| Ok(Identity::anonymous()), Err)
     }
 
     /// Whose bearer token this is, and for which of `audiences` it is good (of the server's own, when none are asked for).
@@ -116,6 +123,14 @@ impl Authenticator {
     }
 }
 
+/// The bearer token in the headers. Credentials of other kinds are none.
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let text = String::from_utf8_lossy(headers.get(AUTHORIZATION)?.as_bytes()).into_owned();
+    let mut parts = text.trim().split(' ');
+    parts.next().filter(|scheme| scheme.eq_ignore_ascii_case("bearer"))?;
+    parts.next().filter(|token| !token.is_empty()).map(str::to_owned)
+}
+
 /// `groups` with the one that everybody authenticated is in.
 pub(crate) fn with_authenticated(mut groups: Vec<String>) -> Vec<String> {
     if !groups.iter().any(|g| g == AUTHENTICATED) {
@@ -130,5 +145,29 @@ pub(crate) fn strip_proxy_headers(headers: &mut HeaderMap) {
         headers.keys().filter(|name| name.as_str().replace('_', "-").starts_with("x-remote-")).cloned().collect();
     for name in forged {
         headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_that_are_no_bearer_are_none() {
+        for (text, expected) in [
+            ("Bearer t", Some("t")),
+            ("bEARER t and more", Some("t")),
+            ("  Bearer t ", Some("t")),
+            ("Bearer  t", None),
+            ("Bearer ", None),
+            ("Bearer", None),
+            ("Basic YTpi", None),
+            ("t", None),
+            ("", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, text.parse().unwrap());
+            assert_eq!(bearer(&headers).as_deref(), expected, "{text}");
+        }
     }
 }

@@ -124,7 +124,7 @@ fn verb(method: &Method, endpoint: Endpoint, query: &Query) -> &'static str {
 }
 
 /// Who asks.
-pub(super) async fn authenticate(api: &ApiServer, peer: &Peer, headers: &HeaderMap) -> Result<Identity, Status> {
+pub(super) async fn authenticate(api: &ApiServer, peer: &Peer, headers: &mut HeaderMap) -> Result<Identity, Status> {
     let found = api.authenticator.authenticate(peer, headers).await;
     api.metrics.authenticated(found.is_ok());
     found

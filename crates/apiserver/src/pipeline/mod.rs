@@ -72,7 +72,7 @@ where
     outcome.seen(&entry, &parts.headers);
     let is_health = entry.is_health();
     let admitting = async {
-        let identity = door::authenticate(api, peer, &parts.headers).await?;
+        let identity = door::authenticate(api, peer, &mut parts.headers).await?;
         door::admit(api, entry, identity, &mut parts.headers).await
     };
     let admitted = match is_health {

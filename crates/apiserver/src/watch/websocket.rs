@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    HeaderName, HeaderValue, Response, StatusCode,
     header::{
         CONNECTION, HOST, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
         SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -18,7 +18,7 @@ use portolan_types::{Reason, Status};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::{Body, call::Call, encode::empty};
+use crate::{Body, authn::websocket::is_asked_for, call::Call, encode::empty};
 
 /// What RFC 6455 has the server add to the client's key.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -41,7 +41,7 @@ impl Handshake {
     /// 400 when it wants one in a way that cannot be, 403 for browsers that show somebody else's page.
     pub(super) fn of(call: &Call) -> Result<Option<Self>, Status> {
         let headers = &call.headers;
-        if !has_token(headers, UPGRADE, "websocket") || !has_token(headers, CONNECTION, "upgrade") {
+        if !is_asked_for(headers) {
             return Ok(None);
         }
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -98,11 +98,6 @@ fn check_origin(origin: &str, host: &str) -> Result<(), Status> {
         true => Ok(()),
         false => Err(Status::new(Reason::Forbidden, "WebSockets are not opened for pages of other origins")),
     }
-}
-
-fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|own| own.trim().eq_ignore_ascii_case(token))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -486,7 +486,7 @@ async fn nobody_becomes_somebody_by_saying_so() {
             .header(("impersonate-group", "system:masters")),
         get("a group without a user", 400, "BadRequest").header(("impersonate-group", "system:masters")),
         get("a token that is none", 401, "Unauthorized").header(("authorization", "Bearer x.y.z")),
-        get("a password", 401, "Unauthorized").header(("authorization", "Basic YTpi")),
+        get("a password", 403, "Forbidden").header(("authorization", "Basic YTpi")).says("system:anonymous"),
         get("a token without end", 401, "Unauthorized")
             .header(("authorization", &format!("Bearer {}", "t".repeat(20_000)))),
         get("another tenant's token", 401, "Unauthorized").header(("authorization", &bearer)),

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use crate::common::{Hands, MAPS, config_map};
+use crate::common::{Hands, MAPS, config_map, user};
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use portolan_apiserver::{ApiServer, ApiServerConfig};
+use portolan_apiserver::{ApiServer, ApiServerConfig, authn::StaticToken};
 use portolan_types::Seams;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
@@ -34,7 +34,9 @@ async fn served() -> Served {
 async fn served_with(seams: Seams) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let config = ApiServerConfig { bind_address: address, ..ApiServerConfig::in_memory(seams) };
+    let ann = StaticToken { token: "t-ann".into(), user: user("ann", &["system:masters"]) };
+    let config =
+        ApiServerConfig { bind_address: address, static_tokens: vec![ann], ..ApiServerConfig::in_memory(seams) };
     let store = portolan_store::memory();
     let api = ApiServer::new(store.clone(), config).await.unwrap();
     let shutdown = CancellationToken::new();
@@ -326,6 +328,25 @@ async fn a_watch_is_served_over_a_websocket() {
         }
         sender.send_request(watch.body(Full::new(Bytes::new())).unwrap()).await.unwrap()
     };
+    let with_token = async |protocols: &str| {
+        let stream = served.connect("http/1.1", false).await;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let watch = Request::get(format!("/clusters/root{MAPS}?watch=true"))
+            .header("host", served.address.to_string())
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .header("sec-websocket-protocol", protocols);
+        sender.send_request(watch.body(Full::new(Bytes::new())).unwrap()).await.unwrap()
+    };
+    let prefix = "base64url.bearer.authorization.k8s.io.";
+    let known = with_token(&format!("{prefix}dC1hbm4, binary.k8s.io")).await;
+    assert_eq!(known.status(), StatusCode::SWITCHING_PROTOCOLS);
+    assert_eq!(known.headers()["sec-websocket-protocol"], "binary.k8s.io", "the token is not repeated");
+    assert_eq!(with_token(&format!("{prefix}bm9ib2R5, binary.k8s.io")).await.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(with_token("binary.k8s.io").await.status(), StatusCode::FORBIDDEN);
     assert_eq!(connect(Some("https://evil.example"), true).await.status(), StatusCode::FORBIDDEN);
     assert_eq!(connect(None, false).await.status(), StatusCode::OK, "without an upgrade it is a plain watch");
 
