@@ -1,12 +1,12 @@
 //! `Impersonate-*` headers: acting as somebody else, with permission only.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use portolan_machinery::rbac::{MASTERS, User};
 use portolan_types::{LogicalClusterId, Status};
 
 use crate::{attributes::Attributes, authz::Authorizer};
 
-use super::{AUTHENTICATED, Identity, UNAUTHENTICATED, with_authenticated};
+use super::{AUTHENTICATED, Identity, UNAUTHENTICATED};
 
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 /// Keys that authenticators give a meaning.
@@ -25,35 +25,39 @@ impl Impersonation {
     /// 400 when they are incomplete or no text.
     pub(crate) fn take(headers: &mut HeaderMap) -> Result<Option<Self>, Status> {
         let mut user = User::default();
-        let mut any = false;
-        let names: Vec<http::HeaderName> =
-            headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+        let names: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name)).cloned().collect();
         for name in names {
-            any = true;
-            let values = headers.get_all(&name).iter().map(|value| value.to_str().map(str::to_owned));
-            let values: Vec<String> =
-                values.collect::<Result<_, _>>().map_err(|_| Status::bad_request("impersonation headers are text"))?;
-            match name.as_str() {
-                "impersonate-user" => user.name = values.first().cloned().unwrap_or_default(),
-                "impersonate-uid" => user.uid = values.first().cloned().unwrap_or_default(),
-                "impersonate-group" => user.groups = values,
-                other => {
-                    if let Some(key) = other.strip_prefix(EXTRA_PREFIX) {
-                        user.extra.insert(extra_key(key)?, values);
-                    }
-                }
-            }
+            let values: Vec<String> = headers.get_all(&name).iter().map(text).collect::<Result<_, _>>()?;
             headers.remove(&name);
+            let first = || values.first().cloned().unwrap_or_default();
+            match name.as_str() {
+                "impersonate-user" => user.name = first(),
+                "impersonate-uid" => user.uid = first(),
+                "impersonate-group" => user.groups = values,
+                other => user.extra.entry(extra_key(&other[EXTRA_PREFIX.len()..])).or_default().extend(values),
+            }
         }
-        match (any, user.name.is_empty()) {
-            (false, _) => Ok(None),
+        let asks_more = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
+        match (user.name.is_empty(), asks_more) {
+            (true, false) => Ok(None),
             (true, true) => {
                 let asked = in_go(&user);
                 Err(Status::bad_request(format!("requested {asked} without impersonating a user name")))
             }
-            (true, false) => Ok(Some(Self { user })),
+            (false, _) => Ok(Some(Self { user })),
         }
     }
+}
+
+/// Whether a header has a meaning here; others of such a name have none.
+fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    matches!(name, "impersonate-user" | "impersonate-uid" | "impersonate-group") || name.starts_with(EXTRA_PREFIX)
+}
+
+fn text(value: &HeaderValue) -> Result<String, Status> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| Status::bad_request("impersonation headers are text"))
 }
 
 /// A user as Go's `%#v` shows it.
@@ -71,9 +75,16 @@ fn in_go(user: &User) -> String {
     format!("&user.DefaultInfo{{Name:{name:?}, UID:{uid:?}, Groups:{groups}, Extra:{extra}}}")
 }
 
-fn extra_key(text: &str) -> Result<String, Status> {
-    let key = percent_encoding::percent_decode_str(text).decode_utf8();
-    key.map(|key| key.to_lowercase()).map_err(|_| Status::bad_request("impersonation headers are text"))
+/// The key as it is meant. Names of headers are lower case; what is encoded in them is as it was. What is encoded wrongly counts as
+/// it stands.
+fn extra_key(encoded: &str) -> String {
+    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    let bytes = encoded.as_bytes();
+    let is_whole = |(at, _): (usize, &str)| is_hex(bytes.get(at + 1)) && is_hex(bytes.get(at + 2));
+    match percent_encoding::percent_decode_str(encoded).decode_utf8() {
+        Ok(key) if encoded.match_indices('%').all(is_whole) => key.into_owned(),
+        _ => encoded.to_owned(),
+    }
 }
 
 /// The identity that `asker` may act as in `cluster`.
@@ -137,12 +148,16 @@ fn groups_of(user: &User, account: Option<(&str, &str)>) -> Vec<String> {
     if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
         groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
-    if user.name == "system:anonymous" {
-        groups.retain(|g| g != AUTHENTICATED);
-        groups.push(UNAUTHENTICATED.into());
-        return groups;
+    let group = match user.name.as_str() {
+        "system:anonymous" => UNAUTHENTICATED,
+        // Whoever is given that group is not authenticated.
+        _ if groups.iter().any(|group| group == UNAUTHENTICATED) => return groups,
+        _ => AUTHENTICATED,
+    };
+    if !groups.iter().any(|own| own == group) {
+        groups.push(group.into());
     }
-    with_authenticated(groups)
+    groups
 }
 
 #[cfg(test)]
@@ -179,5 +194,38 @@ mod tests {
                 r#"requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"a"}, Extra:map[string][]string(nil)} without impersonating a user name"#
             )
         );
+    }
+    #[test]
+    fn extra_keys_are_lowered_before_they_are_decoded_and_unknown_headers_mean_nothing() {
+        for (name, expected) in [
+            ("impersonate-extra-Scopes", "scopes"),
+            ("impersonate-extra-a%2Fb%41", "a/bA"),
+            ("impersonate-extra-a%2", "a%2"),
+            ("impersonate-extra-a%zz%41", "a%zz%41"),
+        ] {
+            let mut map = headers(&[("impersonate-user", "ann")]);
+            map.append(name.parse::<HeaderName>().unwrap(), "x".parse().unwrap());
+            let user = Impersonation::take(&mut map).unwrap().unwrap().user;
+            assert_eq!(user.extra.keys().collect::<Vec<_>>(), [expected], "{name}");
+        }
+        assert_eq!(Impersonation::take(&mut headers(&[("impersonate-other", "x")])), Ok(None));
+        assert_eq!(Impersonation::take(&mut headers(&[("impersonate-user", "")])), Ok(None));
+    }
+
+    #[test]
+    fn everybody_is_authenticated_or_not() {
+        let (yes, no) = ("system:authenticated", "system:unauthenticated");
+        for (name, groups, expected) in [
+            ("ann", vec![], vec![yes]),
+            ("ann", vec!["a"], vec!["a", yes]),
+            ("ann", vec![yes], vec![yes]),
+            ("ann", vec![no], vec![no]),
+            ("system:anonymous", vec![], vec![no]),
+            ("system:anonymous", vec![yes], vec![yes, no]),
+        ] {
+            let groups = groups.into_iter().map(str::to_owned).collect();
+            let user = User { name: name.into(), groups, ..User::default() };
+            assert_eq!(groups_of(&user, None), expected, "{user:?}");
+        }
     }
 }
