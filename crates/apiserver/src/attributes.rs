@@ -54,7 +54,8 @@ impl Attributes {
     pub fn denial(&self, user: &User, why: &str) -> Status {
         let because = if why.is_empty() { String::new() } else { format!(": {why}") };
         if !self.is_resource() {
-            let message = format!("forbidden: User {:?} cannot {} path {:?}{because}", user.name, self.verb, self.path);
+            let sentence = harmless(&format!("User {:?} cannot {} path {:?}", user.name, self.verb, self.path));
+            let message = format!("forbidden: {sentence}{because}");
             return Status::new(Reason::Forbidden, message).about(&GroupResource::new("", ""), "");
         }
         let resource = match self.subresource.as_str() {
@@ -65,13 +66,19 @@ impl Attributes {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace {namespace:?}"),
         };
-        let sentence = format!(
-            "User {:?} cannot {} resource {resource:?} in API group {:?} {place}{because}",
+        let sentence = harmless(&format!(
+            "User {:?} cannot {} resource {resource:?} in API group {:?} {place}",
             user.name, self.verb, self.group
-        );
+        ));
+        let sentence = format!("{sentence}{because}");
         let about = GroupResource::new(self.group.as_str(), self.resource.as_str());
         Status::forbidden(&about, &self.name, sentence)
     }
+}
+
+/// Text without what a browser could take for markup.
+fn harmless(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -100,8 +107,11 @@ mod tests {
                 r#"nodes is forbidden: User "ann" cannot list resource "nodes" in API group "" at the cluster scope"#,
             ),
             (Attributes::of_path("get", "/metrics"), r#"forbidden: User "ann" cannot get path "/metrics""#),
+            (Attributes::of_path("get", "/<b>&"), r#"forbidden: User "ann" cannot get path "/&lt;b&gt;&amp;""#),
         ] {
             assert_eq!(attributes.denial(&user, "").message(), expected);
         }
+        let why = Attributes::of_path("get", "/<b>").denial(&user, "no <a>");
+        assert_eq!(why.message(), r#"forbidden: User "ann" cannot get path "/&lt;b&gt;": no <a>"#);
     }
 }

@@ -73,7 +73,7 @@ where
     let is_health = entry.is_health();
     let admitting = async {
         let identity = door::authenticate(api, peer, &mut parts.headers).await?;
-        door::admit(api, entry, identity, &mut parts.headers).await
+        door::admit(api, entry, identity, &mut parts.headers).await.inspect_err(|why| outcome.refused(why))
     };
     let admitted = match is_health {
         true => tokio::time::timeout(HEALTH_PATIENCE, admitting).await.map_err(|_| timed_out())??,

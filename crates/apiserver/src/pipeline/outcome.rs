@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response,
-    header::{ACCEPT, CONTENT_TYPE},
+    header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
 };
 use http_body::Body as _;
 use portolan_machinery::kinds::KindTable;
@@ -34,6 +34,8 @@ pub(super) struct Outcome {
     user: String,
     cluster: String,
     audit_id: HeaderValue,
+    /// Authorization, or impersonation, refuses it: the answer repeats what a stranger has sent.
+    is_refused: bool,
     /// Texts for `Warning` headers.
     warnings: Vec<String>,
     /// In what forms the client takes answers, failures among them.
@@ -69,6 +71,7 @@ impl Outcome {
             labels: Labels::default(),
             user: String::new(),
             cluster: String::new(),
+            is_refused: false,
             warnings: Vec::new(),
             audit_id: given.cloned().unwrap_or_else(made),
             accept: headers.get(ACCEPT).cloned(),
@@ -86,6 +89,11 @@ impl Outcome {
     pub(super) fn admitted(&mut self, admitted: &Admitted) {
         self.cluster = admitted.cluster.id.to_string();
         debug_assert_eq!(admitted.entry().attributes.verb, self.attributes.verb);
+    }
+
+    /// Has not been admitted.
+    pub(super) fn refused(&mut self, why: &Status) {
+        self.is_refused = matches!(why.code(), 400 | 403);
     }
 
     /// What the request counts as.
@@ -107,6 +115,9 @@ impl Outcome {
     ) -> Response<Body> {
         let mut response = answered.unwrap_or_else(|failure| encode::status(&failure, self.written(failure.code())));
         response.headers_mut().insert(AUDIT_ID, self.audit_id.clone());
+        if self.is_refused {
+            response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        }
         encode::warn(&mut response, std::mem::take(&mut self.warnings));
         let code = response.status().as_u16();
         let seconds = started.elapsed().as_secs_f64();
