@@ -4,6 +4,7 @@ mod body;
 mod compress;
 mod items;
 mod list;
+mod media_type;
 mod negotiate;
 mod object;
 mod response;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 use super::{
-    Accepted, Body, Form, Many, Media, MetaVersion, Offer, Written, finish, full, negotiate,
+    Accepted, Body, Form, Many, Media, MetaVersion, Offer, Written, finish, full, media_type, negotiate,
     negotiate::{LIST_TYPES, OBJECT_TYPES},
     wants_gzip,
 };
@@ -311,10 +311,11 @@ fn answer(shape: &Shape, code: u16, bytes: Vec<u8>) -> Response<Body> {
 /// 415 for types that are none of ours.
 pub(crate) fn media_of(call: &Call) -> Result<MediaType, Status> {
     let text = call.header(http::header::CONTENT_TYPE);
-    match text.split(';').next().unwrap_or_default().trim() {
-        "" | "application/json" => Ok(MediaType::Json),
-        "application/yaml" => Ok(MediaType::Yaml),
-        "application/vnd.kubernetes.protobuf" => Ok(MediaType::Protobuf),
+    let media = if text.is_empty() { Some("application/json".into()) } else { media_type::parse(text) };
+    match media.as_deref() {
+        Some("application/json") => Ok(MediaType::Json),
+        Some("application/yaml") => Ok(MediaType::Yaml),
+        Some("application/vnd.kubernetes.protobuf") => Ok(MediaType::Protobuf),
         _ => Err(Status::new(
             Reason::UnsupportedMediaType,
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
