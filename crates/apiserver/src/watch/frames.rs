@@ -1,6 +1,9 @@
 //! Frames of watches: each made once per event and form, and shared by all who watch in that form.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -19,14 +22,61 @@ const MAX_KEPT: usize = 8 * 1024 * 1024;
 struct FrameKey {
     revision: ResourceVersion,
     seen: Seen,
-    form: usize,
+    form: u64,
 }
 
 /// The latest frames, bounded by bytes.
 pub(crate) struct FrameCache {
     kept: Mutex<Kept>,
-    /// Numbers of forms: every watcher looks its frames up by one. There are as many as kinds and ways to show them.
-    forms: Mutex<HashMap<String, usize>>,
+    /// Every watcher looks its frames up by the number of its form.
+    forms: Arc<Mutex<Forms>>,
+}
+
+/// The forms that somebody watches in.
+#[derive(Default)]
+struct Forms {
+    known: HashMap<FormName, Known>,
+    next: u64,
+}
+
+/// The table of the kind, by its address, and how objects are shown.
+type FormName = (usize, String);
+
+struct Known {
+    number: u64,
+    watches: usize,
+}
+
+/// A form, known for as long as somebody watches in it.
+struct Watched {
+    forms: Arc<Mutex<Forms>>,
+    name: FormName,
+    number: u64,
+}
+
+impl Watched {
+    fn new(forms: &Arc<Mutex<Forms>>, name: FormName) -> Self {
+        let mut all = forms.lock();
+        let next = all.next;
+        let known = all.known.entry(name.clone()).or_insert(Known { number: next, watches: 0 });
+        known.watches += 1;
+        let number = known.number;
+        // Numbers do not come back: frames of forms that nobody watches in any more are still kept.
+        all.next += u64::from(number == next);
+        Self { forms: forms.clone(), name, number }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut forms = self.forms.lock();
+        if let Some(known) = forms.known.get_mut(&self.name) {
+            known.watches -= 1;
+            if known.watches == 0 {
+                forms.known.remove(&self.name);
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -38,13 +88,7 @@ struct Kept {
 
 impl FrameCache {
     pub(crate) fn new() -> Self {
-        Self { kept: Mutex::default(), forms: Mutex::default() }
-    }
-
-    fn form(&self, of: String) -> usize {
-        let mut forms = self.forms.lock();
-        let next = forms.len();
-        *forms.entry(of).or_insert(next)
+        Self { kept: Mutex::default(), forms: Arc::default() }
     }
 
     fn get(&self, key: &FrameKey) -> Option<Bytes> {
@@ -70,15 +114,16 @@ impl FrameCache {
 /// Turns writes into frames of one form.
 pub(super) struct Encoder {
     shape: Shape,
-    form: usize,
+    form: Watched,
     /// Tables name their columns once, in the first frame.
     columns_sent: bool,
 }
 
 impl Encoder {
     pub(super) fn new(shape: Shape, cache: &FrameCache) -> Self {
-        let form = format!("{}|{:?}|{:?}|{}", shape.target.kind.gvk, shape.accepted, shape.include, shape.pretty);
-        Self { form: cache.form(form), columns_sent: shape.accepted.form != Form::Table, shape }
+        let shown = format!("{}|{:?}|{:?}|{}", shape.target.kind.gvk, shape.accepted, shape.include, shape.pretty);
+        let form = Watched::new(&cache.forms, (Arc::as_ptr(&shape.target.table).addr(), shown));
+        Self { form, columns_sent: shape.accepted.form != Form::Table, shape }
     }
 
     /// The frame of a write, from the cache where others have made it.
@@ -89,7 +134,7 @@ impl Encoder {
         record: &Record,
         revision: ResourceVersion,
     ) -> Result<Bytes, Status> {
-        let key = FrameKey { revision, seen, form: self.form };
+        let key = FrameKey { revision, seen, form: self.form.number };
         let shareable = self.columns_sent;
         if shareable && let Some(frame) = cache.get(&key) {
             return Ok(frame);
@@ -178,6 +223,21 @@ impl Encoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn forms_are_known_while_somebody_watches_in_them_and_are_those_of_one_table() {
+        let cache = FrameCache::new();
+        let watch = |table: usize, shown: &str| Watched::new(&cache.forms, (table, shown.to_owned()));
+        let (one, same, redefined) = (watch(1, "a"), watch(1, "a"), watch(2, "a"));
+        assert_eq!(one.number, same.number);
+        assert_ne!(one.number, redefined.number);
+        drop(one);
+        assert_eq!(watch(1, "a").number, same.number, "one is left");
+        let was = same.number;
+        drop((same, redefined));
+        assert!(cache.forms.lock().known.is_empty());
+        assert_ne!(watch(1, "a").number, was, "its frames may still be kept");
+    }
 
     #[test]
     fn the_cache_keeps_the_latest_frames_within_its_bound() {
