@@ -30,6 +30,11 @@ pub(crate) fn is_shared(resource: &GroupResource, name: &str) -> bool {
     find(resource, name).is_some()
 }
 
+/// The names of shared ClusterRoles that collect the rules of others.
+pub(crate) fn aggregated() -> impl Iterator<Item = &'static str> {
+    bootstrap().cluster_roles.iter().filter(|role| role.get("aggregationRule").is_some()).map(object::name)
+}
+
 fn find(resource: &GroupResource, name: &str) -> Option<&'static Value> {
     let all = shared(resource);
     let at = all.binary_search_by(|value| object::name(value).cmp(name)).ok()?;

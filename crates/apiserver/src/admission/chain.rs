@@ -15,8 +15,8 @@ use crate::{
 };
 
 use super::{
-    Admission, Operation, Request, builtin, definitions, escalation, namespaces, policies, quota, room, services,
-    webhooks, workspaces,
+    Admission, Operation, Request, aggregation, builtin, definitions, escalation, namespaces, policies, quota, room,
+    services, webhooks, workspaces,
 };
 
 /// Kubernetes' own steps come first, then the binary's.
@@ -199,6 +199,9 @@ impl Chain {
         }
         if request.is("", "resourcequotas") && request.operation == Operation::Create {
             quota::check_count(api, request, object, commit).await?;
+        }
+        if request.is("rbac.authorization.k8s.io", "clusterroles") {
+            aggregation::furnish(api, request, object, commit).await?;
         }
         if room::is_configuration(request) {
             room::check_configuration(api, request, object, old, commit).await?;

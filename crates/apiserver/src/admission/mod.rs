@@ -1,5 +1,6 @@
 //! What every write must pass, in order: guards, mutating steps, validating steps, quotas, and what must be written with it.
 
+mod aggregation;
 mod builtin;
 mod chain;
 mod configured;

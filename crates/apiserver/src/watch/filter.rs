@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan_store::{Change, Event};
 use portolan_types::{Record, Status};
 
-use crate::{bootstrap, call::Target, errors::damaged, options::Selection};
+use crate::{call::Target, errors::damaged, options::Selection};
 
 /// How a watcher is told of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,11 +55,9 @@ impl Filter {
 
     /// How a write to an object in scope is told and which state is shown; `None` when it is none of the watcher's business.
     pub(super) fn sees<'e>(&self, event: &'e Event) -> Result<Option<(Seen, &'e Arc<Record>)>, Status> {
-        // A shared object that becomes an own one was in view before.
-        let shared = event.change == Change::Created && bootstrap::is_shared(&event.key.resource, &event.key.name);
         let now = event.change != Change::Deleted && self.matches(event, &event.record)?;
         let before = match (event.change, &event.previous) {
-            (Change::Created, _) => shared && now,
+            (Change::Created, _) => false,
             (Change::Deleted, _) => self.matches(event, &event.record)?,
             (Change::Updated, Some(previous)) => self.matches(event, previous)?,
             (Change::Updated, None) => now,

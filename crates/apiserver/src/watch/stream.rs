@@ -11,7 +11,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
 use portolan_machinery::kinds::Served;
-use portolan_store::{Event, EventBatch, EventStream, StoreError, StoredObject};
+use portolan_store::{Change, Event, EventBatch, EventStream, StoreError, StoredObject};
 use portolan_types::{ResourceVersion, Status};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -19,6 +19,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::{
     ApiServer,
     authz::{Authorizer as _, Verdict},
+    bootstrap,
     call::{Call, Target},
     limits::Place,
     metrics::WatchMetrics,
@@ -215,6 +216,7 @@ impl Watch {
             let whose = (&*self.api, &*self.call, &self.filter.target);
             let shown = meanwhile(whose, &mut self.pace, &mut self.stopping, shown).await?;
             let Some(event) = shown else { return Ok(None) };
+            let event = from_shared(&self.api, &self.call, event).await?;
             if let Some((seen, record)) = self.filter.sees(&event)? {
                 let frame = self.encoder.frame(&self.api.frames, seen, record, event.revision)?;
                 self.metrics.sizes.observe(frame.len() as f64);
@@ -252,6 +254,17 @@ impl Watch {
         }
         Ok(None)
     }
+}
+
+/// A shared object that becomes an own one was there before.
+async fn from_shared(api: &ApiServer, call: &Call, event: Arc<Event>) -> Result<Arc<Event>, Status> {
+    if event.change != Change::Created || !bootstrap::is_shared(&event.key.resource, &event.key.name) {
+        return Ok(event);
+    }
+    let roles = api.rbac.roles(call.cluster.id).await?;
+    let shared = bootstrap::one(&call.cluster, &event.key.resource, &event.key.name, &roles);
+    let previous = shared.map(|shared| shared.record);
+    Ok(Arc::new(Event { change: Change::Updated, previous, ..Event::clone(&event) }))
 }
 
 /// What a watch waits for, such as a webhook that converts objects, for as long as it may go on; `None` at its end.

@@ -149,6 +149,76 @@ async fn nobody_grants_what_they_do_not_hold() {
 }
 
 #[tokio::test]
+async fn names_in_rules_are_for_reads_of_one_object_by_a_selector_not_for_deletions() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"],
+        "verbs": ["get", "list", "watch", "delete", "deletecollection"]});
+    admin.post(&format!("{RBAC}/clusterroles"), json!({"metadata": {"name": "r"}, "rules": [rule]})).await.expect(201);
+    admin.post(&format!("{RBAC}/namespaces/default/rolebindings"), binding("b", "ann", "r")).await.expect(201);
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    let one = format!("{MAPS}?fieldSelector=metadata.name%3Da");
+    ann.get(&one).await.expect(200);
+    ann.get(MAPS).await.expect(403);
+    ann.delete(&one).await.expect(403);
+    ann.delete(&format!("{MAPS}/b")).await.expect(403);
+    ann.delete(&format!("{MAPS}/a")).await.expect(200);
+}
+
+#[tokio::test]
+async fn shared_roles_that_collect_a_new_one_have_a_new_revision_and_watchers_are_told() {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let admin = Plane::new().await.admin();
+    let rule = json!({"apiGroups": ["example.com"], "resources": ["things"], "verbs": ["get"]});
+    let plain = json!({"metadata": {"name": "plain", "labels": {"a": "b"}}, "rules": [rule]});
+    admin.post(ROLES, plain).await.expect(201);
+    let before = admin.get(&format!("{ROLES}/view")).await.expect(200).json();
+    let list = admin.get(ROLES).await.expect(200).json();
+    let since = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut watch = admin.watch(&format!("{ROLES}?watch=true&resourceVersion={since}"), &[]).await;
+    let labels = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
+    admin.post(ROLES, json!({"metadata": {"name": "more", "labels": labels}, "rules": [rule]})).await.expect(201);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        seen.push(watch.seen().await);
+    }
+    seen.sort();
+    let seen: Vec<(&str, &str)> = seen.iter().map(|(word, name)| (&**word, &**name)).collect();
+    assert_eq!(seen, [("ADDED", "more"), ("MODIFIED", "admin"), ("MODIFIED", "edit"), ("MODIFIED", "view")]);
+    for name in ["view", "edit", "admin"] {
+        let now = admin.get(&format!("{ROLES}/{name}")).await.expect(200).json();
+        assert!(now["rules"].as_array().unwrap().contains(&rule), "{name}");
+        assert_ne!(now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"], "{name}");
+    }
+    let now = admin.get(&format!("{ROLES}/view")).await.expect(200).json();
+    assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn a_shared_object_that_leaves_a_selector_is_told_as_gone() {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let admin = Plane::new().await.admin();
+    let list = admin.get(ROLES).await.expect(200).json();
+    let since = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let selected = "labelSelector=kubernetes.io/bootstrapping%3Drbac-defaults";
+    let mut watch = admin.watch(&format!("{ROLES}?watch=true&{selected}&resourceVersion={since}"), &[]).await;
+    let off = json!({"metadata": {"labels": {"kubernetes.io/bootstrapping": null}}});
+    admin.merge(&format!("{ROLES}/view"), off).await.expect(200);
+    let gone = watch.next().await.unwrap();
+    assert_eq!((&gone["type"], &gone["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("view")));
+    assert_eq!(gone["object"]["metadata"]["labels"]["kubernetes.io/bootstrapping"], "rbac-defaults");
+    admin.merge(&format!("{ROLES}/edit"), json!({"metadata": {"annotations": {"a": "b"}}})).await.expect(200);
+    assert_eq!(watch.seen().await, ("MODIFIED".into(), "edit".into()));
+}
+
+#[tokio::test]
+async fn a_refusal_repeats_no_markup() {
+    let refused = Plane::new().await.as_user("ann").get("/a%3Cb%3E").await.expect(403);
+    assert_eq!(refused.message(), r#"forbidden: User "ann" cannot get path "/a&lt;b&gt;""#);
+    assert_eq!(refused.headers["x-content-type-options"], "nosniff");
+}
+
+#[tokio::test]
 async fn roles_of_more_than_one_holds_are_not_changed_nor_aggregated() {
     const AGGREGATE: &str = "must have cluster-admin privileges to use the aggregationRule";
     const GRANT: &str = "is attempting to grant RBAC permissions not currently held";
