@@ -23,6 +23,7 @@ pub(crate) struct Kubeconfig {
 pub(crate) enum Credential {
     Certificate { certificate: Vec<u8>, key: Vec<u8> },
     Token(String),
+    Nothing,
 }
 
 impl Kubeconfig {
@@ -87,6 +88,11 @@ impl Kubeconfig {
         Self { credential: Credential::Token(token.to_owned()), ..self.clone() }
     }
 
+    /// Nobody at the same server.
+    pub(crate) fn without_credential(&self) -> Self {
+        Self { credential: Credential::Nothing, ..self.clone() }
+    }
+
     pub(crate) fn to_json(&self) -> String {
         let user = match &self.credential {
             Credential::Certificate { certificate, key } => json!({
@@ -94,6 +100,7 @@ impl Kubeconfig {
                 "client-key-data": BASE64.encode(key),
             }),
             Credential::Token(token) => json!({"token": token}),
+            Credential::Nothing => json!({}),
         };
         let config = json!({
             "apiVersion": "v1",

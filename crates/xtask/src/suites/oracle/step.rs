@@ -43,6 +43,8 @@ pub(super) struct Step {
     pub(super) keep: Option<String>,
     /// Waited before: admission of kube-apiserver reads caches that are some moments old.
     pub(super) pause: Duration,
+    /// Sent without the administrator's certificate.
+    pub(super) anonymous: bool,
 }
 
 /// What is sent.
@@ -76,6 +78,7 @@ impl Step {
             body: Body::None,
             keep: None,
             pause: Duration::ZERO,
+            anonymous: false,
         }
     }
 
