@@ -67,30 +67,26 @@ impl Namespaces {
         for kind in self.content.iter().copied().chain(own) {
             let scope = RangeScope::Namespace(cluster, kind.storage.group_resource(), namespace.clone());
             // One kind that cannot be deleted keeps no other.
-            let waits = self.empty_of(kind, scope, &mut emptied).await.unwrap_or_else(|error| {
+            let left = self.empty_of(kind, scope).await.unwrap_or_else(|error| {
                 emptied.failures.push(error);
-                false
+                Vec::new()
             });
+            emptied.add(kind, &left);
             // Pods may need what else is in their namespace while they end (KEP-5080). Those that a physical cluster makes are
             // made there anew until what they are made from is gone: waiting for their end first would never end.
-            if &*kind.resource == "pods" && waits {
+            if &*kind.resource == "pods" && left.iter().any(|pod| !is_made_below(pod)) {
                 break;
             }
         }
         emptied
     }
 
-    /// Deletes all objects of a kind, and takes in what is left. Whether something is that no physical cluster makes.
-    async fn empty_of(&self, kind: &Kind, scope: RangeScope, emptied: &mut Emptied) -> Result<bool, PlaneError> {
-        let mut waits = false;
-        if self.delete_all(kind, scope.clone()).await? {
-            let mut slices = self.plane.slices(scope);
-            while let Some(left) = slices.next().await? {
-                emptied.add(kind, &left);
-                waits |= left.iter().any(|left| !is_made_below(left));
-            }
+    /// Deletes all objects of a kind. What is left of them.
+    async fn empty_of(&self, kind: &Kind, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
+        match self.delete_all(kind, scope.clone()).await? {
+            true => self.plane.list(scope).await,
+            false => Ok(Vec::new()),
         }
-        Ok(waits)
     }
 
     /// Deletes all objects of a scope, a slice of them in memory at a time. Whether there were any.

@@ -48,26 +48,6 @@ impl Found {
     }
 }
 
-/// Objects, slice by slice.
-pub struct Slices<'a> {
-    plane: &'a Plane,
-    next: Option<RangeRequest>,
-}
-
-impl Slices<'_> {
-    /// The next slice; `None` behind the last.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn next(&mut self) -> Result<Option<Vec<Found>>, PlaneError> {
-        let Some(mut request) = self.next.take() else { return Ok(None) };
-        let page = self.plane.store().range(request.clone()).await?;
-        request.after = page.objects.last().map(|stored| stored.key.clone());
-        self.next = (page.more && request.after.is_some()).then_some(request);
-        page.objects.into_iter().map(found).collect::<Result<_, _>>().map(Some)
-    }
-}
-
 /// What [`Plane::change`] should do with what it read.
 pub enum Step {
     /// Leave it.
@@ -183,11 +163,6 @@ impl Plane {
     pub async fn list(&self, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
         let page = self.store().range(RangeRequest::all(scope)).await?;
         page.objects.into_iter().map(found).collect()
-    }
-
-    /// The objects of a scope, a slice of them in memory at a time, each as it is when its slice is read.
-    pub fn slices(&self, scope: RangeScope) -> Slices<'_> {
-        Slices { plane: self, next: Some(RangeRequest::slices(scope)) }
     }
 
     /// Some objects of a scope at the latest state: so many, or all when there are fewer.

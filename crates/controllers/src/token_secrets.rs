@@ -1,7 +1,7 @@
 //! Fills Secrets of the type `kubernetes.io/service-account-token`, and takes away those whose account is gone. As the
 //! tokens controller of kube-controller-manager does it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use portolan_machinery::{
@@ -10,8 +10,8 @@ use portolan_machinery::{
 };
 use portolan_store::{Change, Event, RangeRequest, RangeScope};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion,
-    Status, object, work::WorkKey,
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, ResourceVersion, Status, object,
+    work::WorkKey,
 };
 use serde_json::Value;
 
@@ -26,8 +26,6 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 const CA: &str = "ca.crt";
 const NAMESPACE: &str = "namespace";
 const TOKEN: &str = "token";
-/// How long a look at the tokens of a namespace waits for more of its accounts to go, so that one look serves all of them.
-const LINGER: Duration = Duration::from_millis(100);
 
 /// What a token says.
 #[derive(Clone, Debug)]
@@ -62,8 +60,8 @@ pub struct TokenSecrets {
 pub enum Key {
     /// A Secret that holds a token, or has to.
     Secret(ObjectKey),
-    /// All Secrets of a namespace of which accounts are gone.
-    Tokens(LogicalClusterId, NamespaceName),
+    /// An account that is gone, with its uid.
+    Gone(ObjectKey, String),
     /// An account that may name a Secret which is gone.
     Names(ObjectKey, String),
 }
@@ -73,8 +71,7 @@ impl WorkKey for Key {
 
     fn tenant(&self) -> LogicalClusterId {
         match self {
-            Self::Secret(key) | Self::Names(key, _) => key.cluster,
-            Self::Tokens(cluster, _) => *cluster,
+            Self::Secret(key) | Self::Gone(key, _) | Self::Names(key, _) => key.cluster,
         }
     }
 }
@@ -160,14 +157,20 @@ impl TokenSecrets {
         }
     }
 
-    /// Takes away the tokens of accounts that are gone. One of the same name that was made since has another uid.
-    async fn look_at_all(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Result<(), PlaneError> {
-        let mut slice =
-            RangeRequest::slices(RangeScope::Namespace(cluster, self.secrets.group_resource(), namespace.clone()));
+    /// Takes away the tokens of an account that is gone. One of the same name that was made since has another uid.
+    async fn forget(&self, account: &ObjectKey, uid: &str) -> Result<(), PlaneError> {
+        let Some(namespace) = account.namespace() else { return Ok(()) };
+        let scope = RangeScope::Namespace(account.cluster, self.secrets.group_resource(), namespace.clone());
+        let mut slice = RangeRequest::slices(scope);
         loop {
             let page = self.plane.store().range(slice.clone()).await?;
-            for stored in page.objects.iter().filter(|stored| token_in(&stored.record).is_some()) {
-                self.look_at(&stored.key).await?;
+            for stored in &page.objects {
+                let Some(secret) = token_in(&stored.record) else { continue };
+                let is_its = self.account_of(&stored.key, &secret).as_ref() == Some(account)
+                    && object::annotation(&secret, ACCOUNT_UID).is_some_and(|own| own == uid);
+                if is_its {
+                    self.delete(&stored.key, &stored.record.header.uid.to_string()).await?;
+                }
             }
             match slice.next(&page) {
                 Some(next) => slice = next,
@@ -220,8 +223,8 @@ impl Controller for TokenSecrets {
     fn keys(&self, event: &Event) -> Vec<Key> {
         let is_gone = event.change == Change::Deleted;
         if event.key.resource == self.accounts.group_resource() {
-            let namespace = event.key.namespace().filter(|_| is_gone).cloned();
-            return namespace.map(|namespace| Key::Tokens(event.key.cluster, namespace)).into_iter().collect();
+            let uid = event.record.header.uid.to_string();
+            return if is_gone { vec![Key::Gone(event.key.clone(), uid)] } else { Vec::new() };
         }
         let Some(secret) = token_in(&event.record) else { return Vec::new() };
         match is_gone {
@@ -233,15 +236,11 @@ impl Controller for TokenSecrets {
         }
     }
 
-    fn linger(&self, _: &Event, key: &Key) -> Duration {
-        if matches!(key, Key::Tokens(..)) { LINGER } else { Duration::ZERO }
-    }
-
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             match key {
                 Key::Secret(key) => self.look_at(key).await?,
-                Key::Tokens(cluster, namespace) => self.look_at_all(*cluster, namespace).await?,
+                Key::Gone(account, uid) => self.forget(account, uid).await?,
                 Key::Names(account, secret) => self.unname(account, secret).await?,
             }
             Ok(Outcome::Done)

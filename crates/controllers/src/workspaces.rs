@@ -49,15 +49,11 @@ impl Workspaces {
 
     /// Asks everything that holds `cluster` to go; the number of what is left.
     async fn empty(&self, cluster: LogicalClusterId) -> Result<usize, PlaneError> {
-        let mut children = self.plane.slices(RangeScope::Cluster(cluster, self.kind.group_resource()));
-        let mut left = 0;
-        while let Some(slice) = children.next().await? {
-            for child in &slice {
-                self.plane.delete(self.kind, &child.key, &background()).await?;
-            }
-            left += slice.len();
+        let children = self.plane.list(RangeScope::Cluster(cluster, self.kind.group_resource())).await?;
+        for child in &children {
+            self.plane.delete(self.kind, &child.key, &background()).await?;
         }
-        match left {
+        match children.len() {
             0 => self.release_held(cluster).await,
             left => Ok(left),
         }

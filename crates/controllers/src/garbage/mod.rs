@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::{
     at_once::at_once,
-    plane::{Found, Plane, PlaneError, Slices, Step},
+    plane::{Found, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
 
@@ -73,8 +73,8 @@ impl GarbageCollector {
         Self { plane }
     }
 
-    fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Slices<'_> {
-        self.plane.slices(RangeScope::OwnedBy(cluster, owner.to_owned()))
+    async fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Result<Vec<Found>, PlaneError> {
+        self.plane.list(RangeScope::OwnedBy(cluster, owner.to_owned())).await
     }
 
     async fn look_at(&self, key: &ObjectKey, why: Why) -> Result<Outcome, PlaneError> {
@@ -97,14 +97,11 @@ impl GarbageCollector {
     /// Takes the owner off its dependents, then lets it go.
     async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<(), PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
-        let (mut dependents, mut done) = (self.dependents(owner.key.cluster, uid), Ok(()));
-        while let Some(slice) = dependents.next().await? {
-            let dropped = at_once(slice, |dependent| async move {
-                self.drop_references(&dependent, |reference| reference.uid == uid).await
-            });
-            done = dropped.await.and(done);
-        }
-        done?;
+        let dependents = self.dependents(owner.key.cluster, uid).await?;
+        at_once(dependents, |dependent| async move {
+            self.drop_references(&dependent, |reference| reference.uid == uid).await
+        })
+        .await?;
         self.drop_finalizer(kind, &owner.key, ORPHAN_FINALIZER).await
     }
 
@@ -118,13 +115,10 @@ impl GarbageCollector {
         };
         // While there are many, one of the first says enough.
         let few = self.plane.list_some(scope.clone(), FEW).await?;
-        let mut blocked = few.iter().any(blocks);
-        if few.len() == FEW {
-            let mut all = self.plane.slices(scope);
-            while !blocked && let Some(slice) = all.next().await? {
-                blocked = slice.iter().any(blocks);
-            }
-        }
+        let blocked = match few.len() < FEW || few.iter().any(blocks) {
+            true => few.iter().any(blocks),
+            false => self.plane.list(scope).await?.iter().any(blocks),
+        };
         match blocked {
             true => Ok(Outcome::CheckAgainIn(AGAIN)),
             false => self.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await.map(|()| Outcome::Done),
@@ -137,22 +131,19 @@ impl GarbageCollector {
         owner: &str,
         gone: Option<&Gone>,
     ) -> Result<Outcome, PlaneError> {
-        let (mut dependents, again, mut done) = (self.dependents(cluster, owner), AtomicBool::new(false), Ok(()));
-        while let Some(slice) = dependents.next().await? {
-            let attempted = at_once(slice, |dependent| {
-                let again = &again;
-                async move {
-                    let kind = self.plane.kind_of(cluster, &dependent.key.resource).await?;
-                    let Some(kind) = kind else { return Ok(()) };
-                    if self.attempt(&kind, &dependent, gone).await? != Outcome::Done {
-                        again.store(true, Ordering::Relaxed);
-                    }
-                    Ok(())
+        let (dependents, again) = (self.dependents(cluster, owner).await?, AtomicBool::new(false));
+        at_once(dependents, |dependent| {
+            let again = &again;
+            async move {
+                let kind = self.plane.kind_of(cluster, &dependent.key.resource).await?;
+                let Some(kind) = kind else { return Ok(()) };
+                if self.attempt(&kind, &dependent, gone).await? != Outcome::Done {
+                    again.store(true, Ordering::Relaxed);
                 }
-            });
-            done = attempted.await.and(done);
-        }
-        done?;
+                Ok(())
+            }
+        })
+        .await?;
         Ok(if again.into_inner() { Outcome::CheckAgainIn(UNSERVED) } else { Outcome::Done })
     }
 
@@ -227,20 +218,15 @@ impl GarbageCollector {
     /// Whether an object whose owner waits for it has dependents of its own, which go before it. One of them that waits for this
     /// object in turn would close a circle, so this object then blocks its owners no more.
     async fn has_dependents_to_go_first(&self, found: &Found) -> Result<bool, PlaneError> {
-        let mut dependents = self.dependents(found.key.cluster, object::meta_text(&found.object, "uid"));
+        let dependents = self.dependents(found.key.cluster, object::meta_text(&found.object, "uid")).await?;
         let waits = |dependent: &Found| {
             object::is_deleting(&dependent.object)
                 && object::finalizers(&dependent.object).any(|f| f == FOREGROUND_FINALIZER)
         };
-        let mut any = false;
-        while let Some(slice) = dependents.next().await? {
-            any |= !slice.is_empty();
-            if slice.iter().any(waits) {
-                self.unblock(found).await?;
-                break;
-            }
+        if dependents.iter().any(waits) {
+            self.unblock(found).await?;
         }
-        Ok(any)
+        Ok(!dependents.is_empty())
     }
 
     async fn unblock(&self, found: &Found) -> Result<(), PlaneError> {
