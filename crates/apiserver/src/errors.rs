@@ -1,6 +1,6 @@
 //! The one place where a store failure becomes an answer to a client.
 
-use portolan_store::StoreError;
+use portolan_store::{Damage, StoreError};
 use portolan_types::{ObjectKey, Reason, ResourceVersion, Status, StatusCause};
 
 /// The answer for a failure of the store.
@@ -27,11 +27,23 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
             tracing::debug!(%why, "the storage cannot be reached");
             Status::new(Reason::ServiceUnavailable, "the storage cannot be reached at present")
         }
+        StoreError::Damaged { key, why } => corrupt(key, *why),
+        StoreError::NotDamaged { key } => Status::internal(format!("{} is not damaged", key.name)),
         StoreError::Backend(cause) => {
             tracing::error!(error = %cause, "storage failed");
             Status::internal("storage failed")
         }
     }
+}
+
+/// The answer when an object is there and cannot be read. Said of it is only what its logical cluster knows.
+fn corrupt(key: &ObjectKey, why: Damage) -> Status {
+    Status::internal(format!("corrupt object, {}: {why}", called(key)))
+}
+
+fn called(key: &ObjectKey) -> String {
+    let namespace = key.namespace().map_or_else(String::new, |namespace| format!("{namespace}/"));
+    format!("{}/{namespace}{}", key.resource, key.name)
 }
 
 /// The answer when a stored object cannot be read.

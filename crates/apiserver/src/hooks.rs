@@ -115,6 +115,10 @@ pub trait ReadyCheck: Send + Sync {
     fn is_vital(&self) -> bool {
         false
     }
+    /// What those who run the server should know although it is ready, in one line.
+    fn note(&self) -> Option<String> {
+        None
+    }
 }
 
 /// All seams.

@@ -35,6 +35,13 @@ impl ReadyCheck for StoreReady {
     fn check(&self) -> Result<(), String> {
         self.0.health().map_err(|why| why.to_string())
     }
+
+    fn note(&self) -> Option<String> {
+        match self.0.known_damage().len() {
+            0 => None,
+            count => Some(format!("{count} stored objects are damaged, the log names them")),
+        }
+    }
 }
 
 /// A store in etcd that is being opened.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Hold;
+use crate::{Damage, Damaged, Hold};
 use portolan_types::{
     BoxFuture, GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion,
 };
@@ -26,6 +26,8 @@ pub enum Expect {
     At(ResourceVersion),
     /// Nothing.
     Anything,
+    /// There is one that cannot be read. Only for deletions.
+    Damaged,
 }
 
 /// One write of a transaction.
@@ -134,6 +136,18 @@ pub struct RangeRequest {
     pub bytes: Option<usize>,
     /// Labels, read from headers only.
     pub labels: LabelSelector,
+    /// What becomes of damaged objects among them.
+    pub on_damage: OnDamage,
+}
+
+/// What a read of many objects does about one that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It fails, and names the first.
+    Fail,
+    /// It goes on, and names each in [`RangePage::damaged`], whatever its labels. Whoever reads so must not take what is left
+    /// out for what is gone.
+    Skip,
 }
 
 /// Bytes of objects that are read at once where a reader needs few of them at a time.
@@ -142,7 +156,21 @@ pub const SLICE_BYTES: usize = 256 * 1024;
 impl RangeRequest {
     /// All of a scope at the latest state.
     pub fn all(scope: RangeScope) -> Self {
-        Self { scope, at: None, after: None, limit: None, bytes: None, labels: LabelSelector::everything() }
+        Self {
+            scope,
+            at: None,
+            after: None,
+            limit: None,
+            bytes: None,
+            labels: LabelSelector::everything(),
+            on_damage: OnDamage::Fail,
+        }
+    }
+
+    /// The same request, which goes on past damaged objects.
+    #[must_use]
+    pub fn past_damage(self) -> Self {
+        Self { on_damage: OnDamage::Skip, ..self }
     }
 
     /// A scope at the latest state, in slices of [`SLICE_BYTES`]; [`RangeRequest::next`] goes on.
@@ -153,8 +181,8 @@ impl RangeRequest {
     /// The request for what `page`, the answer to this one, has left, at the state that it shows. Not for scopes that are
     /// read at the latest state only.
     pub fn next(&self, page: &RangePage) -> Option<Self> {
-        let last = page.objects.last().filter(|_| page.more)?;
-        Some(Self { at: Some(page.revision), after: Some(last.key.clone()), ..self.clone() })
+        let last = page.last.as_ref().filter(|_| page.more)?;
+        Some(Self { at: Some(page.revision), after: Some(last.clone()), ..self.clone() })
     }
 }
 
@@ -165,7 +193,11 @@ pub struct RangePage {
     pub revision: ResourceVersion,
     /// The objects, in key order.
     pub objects: Vec<StoredObject>,
-    /// Whether a bound cut it: go on after the last key.
+    /// What cannot be read, where the request goes on past it. Counts to its bounds as other objects do.
+    pub damaged: Vec<Damaged>,
+    /// The last object, damaged or not.
+    pub last: Option<ObjectKey>,
+    /// Whether a bound cut it: go on after `last`.
     pub more: bool,
     /// How many more there are, when `limit` cut it, no selector was given and the engine can count them cheaply.
     pub remaining: Option<u64>,
@@ -220,7 +252,8 @@ pub trait EventStream: Send {
     /// Waits for the next batch: events in order, none twice, none left out.
     ///
     /// # Errors
-    /// `Compacted` when the cursor fell behind what is kept; the stream is over then, and can be resumed by a new list.
+    /// `Compacted` when the cursor fell behind what is kept; `Damaged` when what comes next cannot be read, such as the last state
+    /// of a damaged object that was deleted. The stream is over then, and can be resumed by a new list.
     fn next(&mut self) -> BoxFuture<'_, Result<EventBatch, StoreError>>;
 
     /// The revision up to which everything has been delivered, advanced also while nothing matches.
@@ -295,6 +328,20 @@ pub enum StoreError {
     /// The disk has no room left; nothing was written. Reads go on, and writes once there is room again.
     #[error("the disk is full: nothing is written until there is room again")]
     Full,
+    /// The object is there and cannot be read.
+    #[error("{key} is damaged: {why}")]
+    Damaged {
+        /// Which one.
+        key: ObjectKey,
+        /// What is wrong.
+        why: Damage,
+    },
+    /// The object can be read, and was to be deleted as one that cannot.
+    #[error("{key} is not damaged")]
+    NotDamaged {
+        /// Which one.
+        key: ObjectKey,
+    },
     /// The engine failed; after a failed sync no write is taken any more.
     #[error("the storage backend failed: {0}")]
     Backend(Arc<BackendError>),
@@ -339,12 +386,15 @@ pub trait Store: Send + Sync {
     fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>>;
 
     /// The latest durable state of an object.
+    ///
+    /// # Errors
+    /// `Damaged` when it is there and cannot be read.
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>>;
 
     /// Objects in key order, at one state.
     ///
     /// # Errors
-    /// `Compacted` and `FutureRevision` for a state that is not there.
+    /// `Compacted` and `FutureRevision` for a state that is not there; `Damaged` unless the request goes on past that.
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>>;
 
     /// Events strictly after `after`; `None` is from now on.
@@ -383,6 +433,9 @@ pub trait Store: Send + Sync {
 
     /// Keeps the present state readable, however long that takes, until the hold is dropped.
     fn hold(&self) -> Hold;
+
+    /// The damaged objects that reads have come across since the start and that are still there, up to a bound.
+    fn known_damage(&self) -> Vec<Damaged>;
 
     /// The logical clusters that were ever deleted.
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>>;

@@ -1,16 +1,19 @@
 //! Looking at everything that a store holds, to find what is damaged or missing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
-    Change, StoreError,
+    Change, DamageList, Damaged, StoreError,
     history::{Entry, What},
-    keys::{self, Suffix},
+    keys::{self, PartsOf, Suffix},
     kv::{Cursor, View},
     load::{Found, LoadError, load},
     read::damaged,
     value::{Damage, Stored, Version, decode},
 };
+
+/// What is said of a damaged object that was superseded.
+const OLDER: &str = " (an older state, which goes with the history)";
 
 /// What a whole store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,14 +35,24 @@ pub struct Audit {
 /// Not found: an object that is missing together with its index entries and was last written before the oldest revision.
 pub(crate) fn audit(view: &dyn View) -> Result<Audit, LoadError> {
     let found = load(view)?;
-    let mut auditor = Auditor { view, found: &found, audit: Audit::default(), indexed: HashMap::new() };
+    let mut auditor = Auditor {
+        view,
+        found: &found,
+        audit: Audit::default(),
+        indexed: HashMap::new(),
+        damaged: HashSet::new(),
+        list: DamageList::default(),
+    };
     auditor.audit.last = found.marks.last;
     auditor.audit.oldest = found.marks.floor;
     auditor.objects()?;
     auditor.superseded()?;
     auditor.history()?;
     auditor.indexes()?;
-    Ok(auditor.audit)
+    match auditor.list.is_empty() {
+        true => Ok(auditor.audit),
+        false => Err(LoadError::DamagedObjects(auditor.list)),
+    }
 }
 
 struct Auditor<'a> {
@@ -48,6 +61,9 @@ struct Auditor<'a> {
     audit: Audit,
     /// How many entries each index should have.
     indexed: HashMap<u8, u64>,
+    /// The latest objects that cannot be read: what indexes say of them is believed.
+    damaged: HashSet<Suffix>,
+    list: DamageList,
 }
 
 impl Auditor<'_> {
@@ -67,7 +83,10 @@ impl Auditor<'_> {
 
     fn objects(&mut self) -> Result<(), LoadError> {
         self.each(b'o', |auditor, cursor, key| {
-            let version = auditor.version(&key[1..], cursor)?;
+            let Some(version) = auditor.version(&key[1..], cursor, "")? else {
+                auditor.damaged.insert(Suffix::from_bytes(&key[1..]));
+                return Ok(());
+            };
             if version.revision.get() > auditor.found.marks.last {
                 return Err(wrong("an object is younger than the store"));
             }
@@ -89,8 +108,8 @@ impl Auditor<'_> {
     fn superseded(&mut self) -> Result<(), LoadError> {
         self.each(b'v', |auditor, cursor, key| {
             let (suffix, until) = keys::version_parts(key).ok_or_else(malformed)?;
-            let version = auditor.version(suffix, cursor)?;
-            if version.revision.get() >= until || until <= auditor.found.marks.floor {
+            let begun = auditor.version(suffix, cursor, OLDER)?.map_or(0, |version| version.revision.get());
+            if begun >= until || until <= auditor.found.marks.floor {
                 return Err(wrong("a superseded object has an impossible span"));
             }
             auditor.audit.superseded += 1;
@@ -98,10 +117,15 @@ impl Auditor<'_> {
         })
     }
 
-    fn version(&self, suffix: &[u8], cursor: &dyn Cursor) -> Result<Version, LoadError> {
+    /// `None` when it is damaged, which is noted.
+    fn version(&mut self, suffix: &[u8], cursor: &dyn Cursor, note: &str) -> Result<Option<Version>, LoadError> {
         let parts = keys::parts(suffix).ok_or_else(malformed)?;
         self.found.resources.name(parts.resource).ok_or_else(|| wrong("an object's resource is unknown"))?;
-        decode(suffix, &cursor.value_bytes()).map_err(|damage| damaged(damage).into())
+        let version = decode(suffix, &cursor.value_bytes());
+        if let Err(why) = &version {
+            self.list.add(format_args!("{}{note}", Damaged::at(&self.found.resources, suffix, *why)));
+        }
+        Ok(version.ok())
     }
 
     /// Every revision after the floor has its entry, and every entry its object as the write left or found it.
@@ -136,24 +160,26 @@ impl Auditor<'_> {
     }
 
     fn begun_at(&self, at: u64, suffix: &Suffix) -> Result<bool, LoadError> {
-        let begun = |value: &[u8]| -> Result<u64, LoadError> {
+        // What is damaged may be it, and has been noted.
+        let may_be_begun = |value: &[u8]| {
             let stored = Stored::check(suffix.as_bytes(), value).and_then(Stored::revision);
-            Ok(stored.map_err(damaged)?.get())
+            stored.map_or(true, |revision| revision.get() == at)
         };
-        if let Some(value) = self.view.get(&suffix.object())?
-            && begun(&value)? == at
-        {
+        if self.view.get(&suffix.object())?.is_some_and(|value| may_be_begun(&value)) {
             return Ok(true);
         }
         let cursor = self.view.scan(&suffix.version(at + 1), &suffix.version(u64::MAX))?;
-        Ok(cursor.key().is_some() && begun(cursor.value())? == at)
+        Ok(cursor.key().is_some() && may_be_begun(cursor.value()))
     }
 
     fn indexes(&mut self) -> Result<(), LoadError> {
-        for letter in [b'x', b'p'] {
+        let parts: [(u8, PartsOf); 2] = [(b'x', keys::owner_parts), (b'p', keys::placed_parts)];
+        for (letter, parts) in parts {
             let mut count = 0;
-            self.each(letter, |_, _, _| {
-                count += 1;
+            self.each(letter, |auditor, _, key| {
+                let is_of_damaged = !auditor.damaged.is_empty()
+                    && parts(key).is_some_and(|(_, suffix)| auditor.damaged.contains(&suffix));
+                count += u64::from(!is_of_damaged);
                 Ok(())
             })?;
             if count != self.indexed.get(&letter).copied().unwrap_or_default() {

@@ -116,7 +116,7 @@ impl Chores {
         let Some(mut sweep) = self.sweeps.pop_front() else { return };
         match swept(core, plan, sweep.cluster) {
             Ok(Progress::More) => self.sweeps.push_front(Sweep::of(sweep.cluster)),
-            Ok(Progress::Done) => {}
+            Ok(Progress::Done) => core.damage.remove_cluster(sweep.cluster),
             Err(error) => {
                 let (cluster, again) = (sweep.cluster, sweep.patience);
                 tracing::error!(%cluster, %error, ?again, "objects of a deleted logical cluster cannot be removed now");

@@ -6,6 +6,7 @@ use portolan_types::LogicalClusterId;
 use crate::{
     BackendError, Committed, Durable, StoreError,
     blocking::Readers,
+    damage::{Damaged, Ledger},
     gate::{Gate, Purpose, Room},
     holds::Holds,
     hub::Hub,
@@ -13,8 +14,9 @@ use crate::{
     load::load,
     metrics::Metrics,
     plan::{Plan, Planned},
-    read::backend,
+    read::{backend, get},
     resources::Resources,
+    value::Damage,
 };
 
 /// The shared part of an embedded store.
@@ -27,6 +29,7 @@ pub(crate) struct Core {
     pub(crate) holds: Holds,
     pub(crate) room: Room,
     pub(crate) readers: Readers,
+    pub(crate) damage: Ledger,
 }
 
 /// The answer to one transaction.
@@ -45,6 +48,7 @@ impl Core {
             hub: Hub::new(found.marks, budget, metrics.watchers.clone()),
             resources: found.resources,
             readers: Readers::new(metrics.waiting_reads.clone()),
+            damage: Ledger::new(metrics.damaged.clone()),
             metrics,
             gate: Gate::open(),
             holds: Holds::default(),
@@ -56,6 +60,22 @@ impl Core {
     /// Reads one state. Views of one thread must not be nested.
     pub(crate) fn view<T>(&self, reader: impl FnOnce(&dyn View) -> T) -> KvResult<T> {
         read(&*self.kv, reader)
+    }
+
+    /// Notes an object that a read found damaged, unless only an older state of it is. Not within a view.
+    pub(crate) fn note(&self, found: &Damaged) {
+        let is_damaged = || {
+            let now = self.view(|view| get(view, &self.resources, &found.key));
+            found.why == Damage::Key || matches!(now, Ok(Err(StoreError::Damaged { .. })))
+        };
+        if self.damage.knows(&found.key) || !is_damaged() {
+            return;
+        }
+        self.damage.add(found);
+        // It may have been deleted in between.
+        if !is_damaged() {
+            self.damage.remove(&found.key);
+        }
     }
 
     /// # Errors
@@ -129,7 +149,10 @@ impl Core {
         if !planned.retired.is_empty() {
             self.resources.retire(planned.retired, planned.marks);
         }
+        let written = || planned.events.iter().map(|published| published.event.key.clone()).collect();
+        let written: Vec<_> = if self.damage.is_empty() { Vec::new() } else { written() };
         self.hub.publish(planned.events, planned.marks, || self.kv.publish());
+        written.iter().for_each(|key| self.damage.remove(key));
         portolan_types::failpoint!("store/commit-published");
         Ok(())
     }

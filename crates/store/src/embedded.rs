@@ -6,8 +6,8 @@ use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
 use tokio::sync::oneshot;
 
 use crate::{
-    Committed, Durable, EventStream, Hold, RangePage, RangeRequest, SLICE_BYTES, Store, StoreError, StoredObject,
-    Transaction, WatchScope,
+    Committed, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, SLICE_BYTES, Store, StoreError,
+    StoredObject, Transaction, WatchScope,
     blocking::{Party, Weight, run},
     committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
@@ -79,6 +79,32 @@ impl EmbeddedStore {
             }
         })
     }
+
+    async fn read_range(&self, request: RangeRequest, party: Party) -> Result<RangePage, StoreError> {
+        let read = |core: &Core, request: &RangeRequest, budget| {
+            core.view(|view| range(view, &core.resources, request, budget)).map_err(backend)?
+        };
+        let budget = match self.core.kv.is_in_memory() {
+            true => Some(Budget::UNLIMITED),
+            // What a selector takes may lie far apart, and what it leaves would be read again.
+            false => request.labels.is_everything().then_some(INLINE),
+        };
+        if let Some(budget) = budget
+            && let Some(page) = read(&self.core, &request, budget)?
+        {
+            let_others_run(&page).await;
+            return Ok(page);
+        }
+        let whole = move |core: &Core| read(core, &request, Budget::UNLIMITED)?.ok_or_else(closed);
+        run(&self.core, party, Weight::Heavy, whole).await
+    }
+
+    /// Notes what kept a read from its end.
+    fn note_error<T>(&self, outcome: &Result<T, StoreError>) {
+        if let Err(StoreError::Damaged { key, why }) = outcome {
+            self.core.note(&Damaged { key: key.clone(), why: *why });
+        }
+    }
 }
 
 impl Store for EmbeddedStore {
@@ -87,29 +113,19 @@ impl Store for EmbeddedStore {
     }
 
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
-        let found = self.core.view(|view| get(view, &self.core.resources, key));
-        Box::pin(std::future::ready(found.map_err(backend).and_then(|found| found)))
+        let found =
+            self.core.view(|view| get(view, &self.core.resources, key)).map_err(backend).and_then(|found| found);
+        self.note_error(&found);
+        Box::pin(std::future::ready(found))
     }
 
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
         let party = Party::of_range(&request.scope);
         Box::pin(async move {
-            let read = |core: &Core, request: &RangeRequest, budget| {
-                core.view(|view| range(view, &core.resources, request, budget)).map_err(backend)?
-            };
-            let budget = match self.core.kv.is_in_memory() {
-                true => Some(Budget::UNLIMITED),
-                // What a selector takes may lie far apart, and what it leaves would be read again.
-                false => request.labels.is_everything().then_some(INLINE),
-            };
-            if let Some(budget) = budget
-                && let Some(page) = read(&self.core, &request, budget)?
-            {
-                let_others_run(&page).await;
-                return Ok(page);
-            }
-            let whole = move |core: &Core| read(core, &request, Budget::UNLIMITED)?.ok_or_else(closed);
-            run(&self.core, party, Weight::Heavy, whole).await
+            let page = self.read_range(request, party).await;
+            self.note_error(&page);
+            page.iter().flat_map(|page| &page.damaged).for_each(|found| self.core.note(found));
+            page
         })
     }
 
@@ -166,6 +182,10 @@ impl Store for EmbeddedStore {
 
     fn hold(&self) -> Hold {
         self.core.holds.hold(|| self.core.hub.marks().last)
+    }
+
+    fn known_damage(&self) -> Vec<Damaged> {
+        self.core.damage.all()
     }
 
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {

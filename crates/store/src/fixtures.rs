@@ -68,8 +68,14 @@ async fn fill(store: &DynStore) {
 }
 
 /// A map that the store and the test look at.
-#[derive(Clone, Default)]
-pub(crate) struct Shared(Arc<MemoryKv>);
+#[derive(Clone)]
+pub(crate) struct Shared(pub(crate) Arc<dyn OrderedKv>);
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self(Arc::new(MemoryKv::default()))
+    }
+}
 
 impl OrderedKv for Shared {
     fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
@@ -89,7 +95,7 @@ impl OrderedKv for Shared {
     }
     fn close(&self) {}
     fn is_in_memory(&self) -> bool {
-        true
+        self.0.is_in_memory()
     }
 }
 
@@ -192,7 +198,7 @@ async fn every_snapshot_that_ever_was_is_restored() {
     let store = crate::memory();
     fill(&store).await;
     let mut taken = Vec::new();
-    save(&*store, &seams(), &mut taken).await.unwrap();
+    save(&*store, &seams(), crate::OnDamage::Fail, &mut taken).await.unwrap();
     for format in SNAPSHOTS {
         let written = if format == SNAPSHOTS[SNAPSHOTS.len() - 1] { Some(hex(&taken)) } else { None };
         let bytes = unhex(&fixture(&format!("snapshot-{format}.txt"), written.as_deref()));

@@ -172,30 +172,38 @@ fn load(
     suffix: &[u8],
     parts: Parts<'_>,
 ) -> Result<Event, StoreError> {
-    let suffix = Suffix::from_bytes(suffix);
+    let (suffix, key) = (Suffix::from_bytes(suffix), object_key(resources, parts)?);
+    let decoded =
+        |value: &Bytes| decode(suffix.as_bytes(), value).map_err(|why| StoreError::Damaged { key: key.clone(), why });
     let ended_here = || -> Result<Version, StoreError> {
         let value = view.get(&suffix.version(revision)).map_err(backend)?;
-        decode(suffix.as_bytes(), &value.ok_or(Damage::Key).map_err(damaged)?).map_err(damaged)
+        decoded(&value.ok_or(Damage::Key).map_err(damaged)?)
     };
+    let begun_here = || begun_at(view, &suffix, revision, decoded);
     let (record, previous) = match change {
-        Change::Created => (begun_at(view, &suffix, revision)?.record, None),
-        Change::Updated => (begun_at(view, &suffix, revision)?.record, Some(ended_here()?.record)),
+        Change::Created => (begun_here()?.record, None),
+        Change::Updated => (begun_here()?.record, Some(ended_here()?.record)),
         Change::Deleted => (ended_here()?.record, None),
     };
     let revision = ResourceVersion::new(revision).ok_or(Damage::Key).map_err(damaged)?;
-    Ok(Event { revision, change, key: object_key(resources, parts)?, record, previous })
+    Ok(Event { revision, change, key, record, previous })
 }
 
 /// The object as a write left it: still the latest, or the first superseded one that ended later.
-fn begun_at(view: &dyn View, suffix: &Suffix, revision: u64) -> Result<Version, StoreError> {
+fn begun_at(
+    view: &dyn View,
+    suffix: &Suffix,
+    revision: u64,
+    decoded: impl Fn(&Bytes) -> Result<Version, StoreError>,
+) -> Result<Version, StoreError> {
     if let Some(value) = view.get(&suffix.object()).map_err(backend)? {
-        let latest = decode(suffix.as_bytes(), &value).map_err(damaged)?;
+        let latest = decoded(&value)?;
         if latest.revision.get() == revision {
             return Ok(latest);
         }
     }
     let cursor = view.scan(&suffix.version(revision + 1), &suffix.version(u64::MAX)).map_err(backend)?;
-    let version = decode(suffix.as_bytes(), &cursor.value_bytes()).map_err(damaged)?;
+    let version = decoded(&cursor.value_bytes())?;
     match version.revision.get() == revision {
         true => Ok(version),
         false => Err(damaged(Damage::Key)),

@@ -34,6 +34,9 @@ impl Inline {
             let (_, swept) = admitted.commit(|plan| (Vec::new(), plan.sweep(&core.resources, cluster)))?;
             progress = swept?;
         }
+        if answer.is_ok() {
+            core.damage.remove_cluster(cluster);
+        }
         answer
     }
 

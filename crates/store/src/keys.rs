@@ -142,6 +142,21 @@ pub(crate) fn placed_suffix(key: &[u8], prefix: &[u8]) -> Option<Suffix> {
     key.get(prefix.len()..).map(Suffix::from_bytes)
 }
 
+/// Takes a key of an index apart: the uid that it begins with, and the object.
+pub(crate) type PartsOf = fn(&[u8]) -> Option<(String, Suffix)>;
+
+/// The uid and the object in a key of the owner index.
+pub(crate) fn owner_parts(key: &[u8]) -> Option<(String, Suffix)> {
+    let (uid, rest) = unescaped(key.get(9..)?)?;
+    Some((uid, Suffix([key.get(1..9)?, rest].concat())))
+}
+
+/// The uid and the object in a key of the placement index.
+pub(crate) fn placed_parts(key: &[u8]) -> Option<(String, Suffix)> {
+    let (uid, rest) = unescaped(key.get(1..)?)?;
+    Some((uid, Suffix::from_bytes(rest)))
+}
+
 /// The first key that does not begin with `prefix` and comes after those that do.
 pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -225,6 +240,25 @@ pub(crate) fn escaped(uid: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The text that was [`escaped`], and what follows it.
+pub(crate) fn unescaped(mut bytes: &[u8]) -> Option<(String, &[u8])> {
+    let mut text = Vec::new();
+    loop {
+        bytes = match bytes {
+            [0, 0, rest @ ..] => return Some((String::from_utf8(text).ok()?, rest)),
+            [0, u8::MAX, rest @ ..] => {
+                text.push(0);
+                rest
+            }
+            [0, ..] | [] => return None,
+            [byte, rest @ ..] => {
+                text.push(*byte);
+                rest
+            }
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -287,8 +321,10 @@ mod tests {
             let owner = suffix.owner("own\0er").unwrap();
             prop_assert!(owner.starts_with(&owners));
             prop_assert_eq!(owner_suffix(&owner, &owners), Some(suffix.clone()));
+            prop_assert_eq!(owner_parts(&owner), Some(("own\0er".to_owned(), suffix.clone())));
             let placed = suffix.placed("east").unwrap();
-            prop_assert_eq!(placed_suffix(&placed, &placed_prefix("east").unwrap()), Some(suffix));
+            prop_assert_eq!(placed_suffix(&placed, &placed_prefix("east").unwrap()), Some(suffix.clone()));
+            prop_assert_eq!(placed_parts(&placed), Some(("east".to_owned(), suffix)));
         }
 
         #[test]

@@ -9,6 +9,7 @@
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
 //! - `keep` tells when history is forgotten.
 //! - `snapshot` writes all of a store as one stream, and makes a store of it.
+//! - `damage` tells of objects that cannot be read, `lost` deletes them.
 //! - `audit` reads all of a store and tells what is wrong with it.
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
 //! - `holds` keep a state readable; `hub` tells watchers.
@@ -21,6 +22,7 @@ mod blocking;
 mod chores;
 mod committer;
 mod core;
+mod damage;
 mod embedded;
 mod etcd;
 #[cfg(test)]
@@ -34,6 +36,7 @@ mod keep;
 mod keys;
 mod kv;
 mod load;
+mod lost;
 mod merge;
 mod metrics;
 mod objects;
@@ -46,12 +49,15 @@ mod reclaim;
 mod resources;
 mod snapshot;
 mod spread;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod upkeep;
 mod value;
 mod worklist;
 
 pub use api::*;
 pub use audit::Audit;
+pub use damage::{DamageList, Damaged};
 pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
 pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
@@ -59,4 +65,5 @@ pub use objects::{Modified, Objects, Step, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};
 pub use opening::Opening;
 pub use snapshot::{Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, restore, save};
+pub use value::Damage;
 pub use worklist::{QueueMetrics, WorkMetrics, Worklist};

@@ -139,8 +139,13 @@ impl<'v> Merge<'v> {
 
     fn latest_is_visible(&self) -> Result<bool, StoreError> {
         let Some(key) = self.latest.key().filter(|_| self.superseded.is_some()) else { return Ok(true) };
-        let revision = Stored::check(&key[1..], self.latest.value()).and_then(Stored::revision).map_err(damaged)?;
-        Ok(revision.get() <= self.at)
+        Ok(self.may_begin(&key[1..], self.latest.value()))
+    }
+
+    /// Whether an object was written by then. Of one that is damaged nobody knows: whoever reads on is told of it.
+    fn may_begin(&self, suffix: &[u8], value: &[u8]) -> bool {
+        let revision = Stored::check(suffix, value).and_then(Stored::revision);
+        !revision.is_ok_and(|revision| revision.get() > self.at)
     }
 
     fn superseded_is_visible(&self) -> Result<bool, StoreError> {
@@ -149,8 +154,7 @@ impl<'v> Merge<'v> {
         if until <= self.at {
             return Ok(false);
         }
-        let revision = Stored::check(suffix, cursor.value()).and_then(Stored::revision).map_err(damaged)?;
-        Ok(revision.get() <= self.at)
+        Ok(self.may_begin(suffix, cursor.value()))
     }
 
     fn advance_superseded(&mut self) -> Result<(), StoreError> {

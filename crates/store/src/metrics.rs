@@ -18,6 +18,8 @@ pub(crate) struct Metrics {
     pub(crate) waiting_reads: IntGauge,
     /// Pairs of a resource and a logical cluster that are kept in memory.
     pub(crate) spread: IntGauge,
+    /// Damaged objects that are known.
+    pub(crate) damaged: IntGauge,
     writes: IntCounter,
     sync_seconds: Histogram,
 }
@@ -37,6 +39,10 @@ impl Metrics {
                 "portolan_store_spread_pairs",
                 "Pairs of a resource and a logical cluster with objects of it, which are kept in memory.",
             )?,
+            damaged: IntGauge::new(
+                "portolan_store_damaged_objects",
+                "Stored objects that cannot be read, as far as reads have come across them.",
+            )?,
             writes: IntCounter::new("portolan_store_object_writes_total", "Objects written.")?,
             sync_seconds: Histogram::with_opts(sync.buckets(buckets))?,
         };
@@ -47,13 +53,14 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) {
-        let collectors: [Box<dyn prometheus::core::Collector>; 8] = [
+        let collectors: [Box<dyn prometheus::core::Collector>; 9] = [
             Box::new(self.queued.clone()),
             Box::new(self.queued_bytes.clone()),
             Box::new(self.overloaded.clone()),
             Box::new(self.watchers.clone()),
             Box::new(self.waiting_reads.clone()),
             Box::new(self.spread.clone()),
+            Box::new(self.damaged.clone()),
             Box::new(self.writes.clone()),
             Box::new(self.sync_seconds.clone()),
         ];

@@ -4,9 +4,7 @@ use parking_lot::Mutex;
 use portolan_types::{LabelSelector, ObjectKey, Record, ResourceVersion};
 use serde_json::Value;
 
-use crate::{
-    DynStore, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, read::damaged, value::Damage,
-};
+use crate::{Damage, DynStore, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction};
 
 /// How often a step is tried before its error is handed to the caller, whose own loop comes again.
 const MAX_TRIES: usize = 16;
@@ -161,9 +159,10 @@ impl StoredObject {
     /// The object as a tree, with its resourceVersion.
     ///
     /// # Errors
-    /// `Backend` when its body is damaged.
+    /// `Damaged` when its body is no JSON.
     pub fn to_value(&self) -> Result<Value, StoreError> {
-        self.record.to_value(self.revision).map_err(|_| damaged(Damage::Body))
+        let body = self.record.to_value(self.revision);
+        body.map_err(|_| StoreError::Damaged { key: self.key.clone(), why: Damage::Body })
     }
 }
 

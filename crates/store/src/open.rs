@@ -15,11 +15,12 @@ pub(crate) use self::{
     witness::Held,
 };
 use crate::{
-    BackendError, DynStore, Opening,
+    BackendError, DamageList, DynStore, Opening,
     audit::{Audit, audit},
     blocking::Readers,
     committer::Committer,
     core::Core,
+    damage::Ledger,
     embedded::{EmbeddedStore, Writer},
     gate::{Gate, Room},
     holds::Holds,
@@ -130,6 +131,14 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
+    /// Objects cannot be read.
+    #[error("{dir}: {found}\ndelete these objects, as docs/operating.md tells, or restore a snapshot")]
+    DamagedObjects {
+        /// The data directory.
+        dir: PathBuf,
+        /// Which ones.
+        found: DamageList,
+    },
     /// The directory or a file cannot be used.
     #[error("{what}: {source}")]
     Io {
@@ -168,16 +177,19 @@ pub fn open(config: StoreConfig, seams: Seams) -> Result<DynStore, OpenError> {
 /// look at, such as a flipped bit in a page that nobody has read since.
 ///
 /// # Errors
-/// Those of [`open`]; `Damaged` when something is not as it was written, or missing.
+/// Those of [`open`]; `Damaged` when something is not as it was written, or missing, `DamagedObjects` when that is single objects.
 pub fn verify(config: StoreConfig, seams: Seams) -> Result<Audit, OpenError> {
     directory::refuse_missing(&config)?;
     let (kv, home) = prepare(&config, &seams)?;
-    let audited = kv.verify().map_err(LoadError::from).and_then(|()| {
+    // Objects first: where an engine knows only that something is wrong with a part of its file, they have names.
+    let look = || {
         let identity = read(&*kv, load)??.identity;
         let found = read(&*kv, audit)??;
+        kv.verify()?;
         Held::compare(&home, &identity, found.last).map_err(LoadError::Damaged)?;
         Ok(found)
-    });
+    };
+    let audited = look();
     kv.close();
     audited.map_err(|error| Refusal::Load(error).in_directory(home.dir().to_owned()))
 }
@@ -223,6 +235,7 @@ impl Refusal {
     fn in_directory(self, dir: PathBuf) -> OpenError {
         match self {
             Self::Load(LoadError::Damaged(what)) => OpenError::Damaged { dir, what },
+            Self::Load(LoadError::DamagedObjects(found)) => OpenError::DamagedObjects { dir, found },
             Self::Load(LoadError::NewerFormat(found)) => {
                 OpenError::NewerFormat { found: found.into(), known: FORMAT.into() }
             }
@@ -261,6 +274,7 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
         hub: Hub::new(found.marks, budget, metrics.watchers.clone()),
         resources: found.resources,
         readers: Readers::new(metrics.waiting_reads.clone()),
+        damage: Ledger::new(metrics.damaged.clone()),
         metrics,
         gate: Gate::open(),
         holds: Holds::default(),

@@ -17,6 +17,7 @@ use crate::{
     hub::Published,
     keys::{self, Suffix, meta},
     kv::{Batch, View},
+    lost::Lost,
     read::{Marks, backend, damaged, marks, revision},
     resources::{self, MAX_RESOURCES, Resources},
     value::{Damage, Prepared, Version, decode},
@@ -112,12 +113,15 @@ pub(crate) struct Planned {
 /// What a write meets.
 struct Before {
     suffix: Option<Suffix>,
-    state: Option<State>,
+    content: Option<Content>,
 }
 
 impl Before {
-    fn revision(&self) -> Option<ResourceVersion> {
-        self.state.as_ref().map(|state| state.version.revision)
+    fn found(&self) -> Option<Result<ResourceVersion, Damage>> {
+        self.content.as_ref().map(|content| match content {
+            Content::Whole(state) => Ok(state.version.revision),
+            Content::Damaged(_, why) => Err(*why),
+        })
     }
 }
 
@@ -128,14 +132,24 @@ pub(super) struct State {
     version: Version,
 }
 
-impl State {
-    pub(super) fn decode(suffix: &[u8], value: Bytes) -> Result<Self, StoreError> {
-        let version = decode(suffix, &value).map_err(damaged)?;
-        Ok(Self { value, version })
+/// What there is under an object's key.
+pub(super) enum Content {
+    Whole(State),
+    Damaged(Bytes, Damage),
+}
+
+impl Content {
+    pub(super) fn of(suffix: &[u8], value: Bytes) -> Self {
+        match decode(suffix, &value) {
+            Ok(version) => Self::Whole(State { value, version }),
+            Err(why) => Self::Damaged(value, why),
+        }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.value.len()
+        match self {
+            Self::Whole(State { value, .. }) | Self::Damaged(value, _) => value.len(),
+        }
     }
 }
 
@@ -190,7 +204,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn transaction(&mut self, txn: PreparedTransaction) -> Result<Committed, StoreError> {
         for (key, expect) in &txn.checks {
             let before = self.before(key)?;
-            check(key, *expect, before.revision())?;
+            check(key, *expect, before.found())?;
         }
         let mut befores: Vec<Before> = Vec::with_capacity(txn.writes.len());
         for write in &txn.writes {
@@ -198,9 +212,13 @@ impl<'a> Plan<'a> {
                 return Err(StoreError::ClusterGone { cluster: write.key.cluster });
             }
             let before = self.before(&write.key)?;
-            check(&write.key, write.expect, before.revision())?;
-            if write.record.is_none() && before.state.is_none() {
+            check(&write.key, write.expect, before.found())?;
+            if write.record.is_none() && before.content.is_none() {
                 return Err(StoreError::NotFound { key: write.key.clone() });
+            }
+            // One that is expected to be damaged can only be deleted.
+            if let (Some(_), Some(Err(why))) = (&write.record, before.found()) {
+                return Err(StoreError::Damaged { key: write.key.clone(), why });
             }
             befores.push(before);
         }
@@ -216,10 +234,16 @@ impl<'a> Plan<'a> {
                 Some(suffix) => suffix,
                 None => self.new_suffix(&write.key),
             };
-            match (write.record, before.state) {
-                (Some(record), state) => self.write(write.key, &suffix, record, state, place)?,
-                (None, Some(state)) => self.delete(write.key, &suffix, state, place)?,
-                (None, None) => {}
+            match (write.record, before.content) {
+                (Some(record), None) => self.write(write.key, &suffix, record, None, place)?,
+                (Some(record), Some(Content::Whole(state))) => {
+                    self.write(write.key, &suffix, record, Some(state), place)?;
+                }
+                (None, Some(Content::Whole(state))) => self.delete(write.key, &suffix, state, place)?,
+                (None, Some(Content::Damaged(value, why))) => {
+                    self.lose(vec![(Lost { key: write.key, suffix, value, why }, place)])?;
+                }
+                (Some(_), Some(Content::Damaged(..))) | (None, None) => {}
             }
         }
         self.now.last = boundary;
@@ -253,10 +277,10 @@ impl<'a> Plan<'a> {
 
     fn before(&self, key: &ObjectKey) -> Result<Before, StoreError> {
         let id = self.new_resources.get(&key.resource).copied().or_else(|| self.resources.id(&key.resource));
-        let Some(id) = id else { return Ok(Before { suffix: None, state: None }) };
+        let Some(id) = id else { return Ok(Before { suffix: None, content: None }) };
         let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
-        let state = self.get(&suffix.object())?.map(|value| State::decode(suffix.as_bytes(), value)).transpose()?;
-        Ok(Before { suffix: Some(suffix), state })
+        let content = self.get(&suffix.object())?.map(|value| Content::of(suffix.as_bytes(), value));
+        Ok(Before { suffix: Some(suffix), content })
     }
 
     /// The suffix of a key whose resource had no number when the transaction was checked.
@@ -293,7 +317,7 @@ impl<'a> Plan<'a> {
                 (Change::Updated, Some(state.version.record))
             }
         };
-        self.record(suffix, place, Event { revision: this, change, key, record: version.record, previous });
+        self.record(suffix, place, Event { revision: this, change, key, record: version.record, previous }, None);
         Ok(())
     }
 
@@ -308,16 +332,16 @@ impl<'a> Plan<'a> {
         self.remove(suffix.object());
         self.put(suffix.version(place.revision), before.value);
         let (revision, record) = (revision(place.revision)?, before.version.record);
-        self.record(suffix, place, Event { revision, change: Change::Deleted, key, record, previous: None });
+        self.record(suffix, place, Event { revision, change: Change::Deleted, key, record, previous: None }, None);
         Ok(())
     }
 
     /// Adds an event to the history and to what is published.
-    fn record(&mut self, suffix: &Suffix, place: Place, event: Event) {
+    pub(super) fn record(&mut self, suffix: &Suffix, place: Place, event: Event, lost: Option<Damage>) {
         let what = What::Object(event.change, suffix.as_bytes());
         let placed = crate::history::placed_on(&event).next().is_some();
         self.put(keys::history(place.revision), Entry { what, remaining: place.remaining(), placed }.encode());
-        self.events.push(Published { event: Arc::new(event), boundary: place.boundary });
+        self.events.push(Published { event: Arc::new(event), boundary: place.boundary, lost });
     }
 
     pub(super) fn record_cluster_gone(&mut self, cluster: LogicalClusterId, place: Place) {
@@ -341,14 +365,23 @@ fn index_keys(uids: Option<&Vec<String>>, key: impl Fn(&str) -> Option<Vec<u8>>)
     uids.into_iter().flatten().filter_map(|uid| key(uid)).collect()
 }
 
-/// Whether an expectation holds of an object that was last written at `actual`.
-pub(crate) fn check(key: &ObjectKey, expect: Expect, actual: Option<ResourceVersion>) -> Result<(), StoreError> {
-    match (expect, actual) {
-        (Expect::Anything, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => Ok(()),
-        (Expect::At(expected), Some(actual)) if expected == actual => Ok(()),
-        (Expect::At(expected), Some(actual)) => Err(conflict(key, expected, actual)),
+/// Whether an expectation holds of an object that was last written then, or that is damaged.
+pub(crate) fn check(
+    key: &ObjectKey,
+    expect: Expect,
+    found: Option<Result<ResourceVersion, Damage>>,
+) -> Result<(), StoreError> {
+    match (expect, found) {
+        (Expect::Anything | Expect::Absent, None) | (Expect::Damaged, Some(Err(_))) => Ok(()),
+        (Expect::Anything | Expect::Present, Some(Ok(_))) => Ok(()),
+        (Expect::At(expected), Some(Ok(actual))) if expected == actual => Ok(()),
+        (Expect::At(expected), Some(Ok(actual))) => Err(conflict(key, expected, actual)),
         (Expect::Absent, Some(_)) => Err(StoreError::AlreadyExists { key: key.clone() }),
-        (Expect::Present | Expect::At(_), None) => Err(StoreError::NotFound { key: key.clone() }),
+        (Expect::Present | Expect::At(_) | Expect::Damaged, None) => Err(StoreError::NotFound { key: key.clone() }),
+        (Expect::Damaged, Some(Ok(_))) => Err(StoreError::NotDamaged { key: key.clone() }),
+        (Expect::Anything | Expect::Present | Expect::At(_), Some(Err(why))) => {
+            Err(StoreError::Damaged { key: key.clone(), why })
+        }
     }
 }
 

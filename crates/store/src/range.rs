@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Scope};
 
 use crate::{
-    RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
+    Damaged, OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
     history::{Entry, object_key},
     keys::{self, Parts, Suffix},
     kv::View,
@@ -12,7 +12,7 @@ use crate::{
     read::{Marks, backend, damaged, marks, revision},
     resources::Resources,
     spread::Next,
-    value::{Damage, Stored},
+    value::{Damage, Stored, Version},
 };
 
 /// How far `remaining` is counted; beyond it, counting is not cheap.
@@ -47,6 +47,9 @@ pub(crate) fn range(
         at,
         budget,
         objects: Vec::new(),
+        damaged: Vec::new(),
+        ends_damaged: false,
+        passed: 0,
         bytes: 0,
         bodies: Bodies::default(),
         last: None,
@@ -64,10 +67,12 @@ pub(crate) fn range(
         End::Reached => (false, None),
         End::Limit { remaining } => (true, remaining),
         // A slice may be shorter than asked for, as long as there is a key to go on from.
-        End::Budget if request.bytes.is_some() && !reader.objects.is_empty() && !reader.is_at_limit() => (true, None),
+        End::Budget if request.bytes.is_some() && reader.last_read().is_some() && !reader.is_at_limit() => (true, None),
         End::Budget => return Ok(None),
     };
-    Ok(Some(RangePage { revision: revision(at)?, objects: reader.objects, more, remaining }))
+    let last = reader.last_read().cloned();
+    let Reader { objects, damaged, .. } = reader;
+    Ok(Some(RangePage { revision: revision(at)?, objects, damaged, last, more, remaining }))
 }
 
 /// The state to read: the boundary of the transaction that `request.at` belongs to.
@@ -97,7 +102,12 @@ struct Reader<'a> {
     at: u64,
     budget: Budget,
     objects: Vec<StoredObject>,
-    /// Bytes of `objects`.
+    damaged: Vec<Damaged>,
+    /// Whether the last of both is damaged.
+    ends_damaged: bool,
+    /// Damaged ones whose address is not.
+    passed: usize,
+    /// Bytes of both.
     bytes: usize,
     bodies: Bodies,
     /// Resource and namespace of the last object: neighbours share them.
@@ -110,7 +120,8 @@ impl Reader<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.is_at_limit() || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && !self.objects.is_empty())
+        self.is_at_limit()
+            || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && self.last_read().is_some())
     }
 
     fn is_over_budget(&self) -> bool {
@@ -118,7 +129,7 @@ impl Reader<'_> {
     }
 
     fn is_at_limit(&self) -> bool {
-        self.request.limit.is_some_and(|limit| self.objects.len() >= limit)
+        self.request.limit.is_some_and(|limit| self.objects.len() + self.passed >= limit)
     }
 
     fn resource(
@@ -178,22 +189,56 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, found: &Found<'_>) -> Result<(), StoreError> {
-        let stored = Stored::check(found.suffix(), found.value()).map_err(damaged)?;
-        if !stored.matches(&self.request.labels).map_err(damaged)? {
-            return Ok(());
+        let version = match self.version(found) {
+            Ok(Some(version)) => version,
+            Ok(None) => return Ok(()),
+            Err(why) => return self.pass(found.suffix(), found.value().len(), why),
+        };
+        let key = match keys::parts(found.suffix()).map(|parts| self.key(parts)) {
+            Some(Ok(key)) => key,
+            _ => return self.pass(found.suffix(), found.value().len(), Damage::Key),
+        };
+        let (revision, created, record) = (version.revision, version.created, version.record);
+        self.bytes += record.body().len();
+        self.ends_damaged = false;
+        self.objects.push(StoredObject { key, revision, created, record });
+        Ok(())
+    }
+
+    /// What was found, when its labels match.
+    fn version(&mut self, found: &Found<'_>) -> Result<Option<Version>, Damage> {
+        let stored = Stored::check(found.suffix(), found.value())?;
+        if !stored.matches(&self.request.labels)? {
+            return Ok(None);
         }
         let bodies = &mut self.bodies;
         let body = |at| match found.shared() {
             Some(value) => value.slice(at..),
             None => bodies.keep(&found.value()[at..]),
         };
-        let version = stored.decode(body).map_err(damaged)?;
-        let parts = keys::parts(found.suffix()).ok_or(Damage::Key).map_err(damaged)?;
-        let key = self.key(parts)?;
-        let (revision, created, record) = (version.revision, version.created, version.record);
-        self.bytes += record.body().len();
-        self.objects.push(StoredObject { key, revision, created, record });
+        stored.decode(body).map(Some)
+    }
+
+    /// Goes past an object that cannot be read, where that is asked for.
+    fn pass(&mut self, suffix: &[u8], len: usize, why: Damage) -> Result<(), StoreError> {
+        let found = Damaged::at(self.resources, suffix, why);
+        if self.request.on_damage == OnDamage::Fail {
+            return Err(found.into());
+        }
+        self.bytes += len;
+        if found.why != Damage::Key {
+            self.passed += 1;
+            self.ends_damaged = true;
+        }
+        self.damaged.push(found);
         Ok(())
+    }
+
+    /// Where to go on from. An address that is damaged itself is no such place.
+    fn last_read(&self) -> Option<&ObjectKey> {
+        let mut damaged = self.damaged.iter().rev().filter(|_| self.ends_damaged);
+        let exact = damaged.find(|found| found.why != Damage::Key).map(|found| &found.key);
+        exact.or_else(|| self.objects.last().map(|object| &object.key))
     }
 
     /// The address of an object, sharing what it has in common with the one before.
@@ -309,8 +354,10 @@ impl Reader<'_> {
                     return Ok(End::Budget);
                 }
                 self.budget.objects -= 1;
-                let value = self.view.get(&suffix.object()).map_err(backend)?.ok_or(Damage::Key).map_err(damaged)?;
-                self.take(&Found::latest(suffix.as_bytes(), value))?;
+                match self.view.get(&suffix.object()).map_err(backend)? {
+                    Some(value) => self.take(&Found::latest(suffix.as_bytes(), value))?,
+                    None => self.pass(suffix.as_bytes(), 0, Damage::Missing)?,
+                }
             }
             cursor.advance().map_err(backend)?;
         }

@@ -66,7 +66,7 @@ pub(crate) fn get(view: &dyn View, resources: &Resources, key: &ObjectKey) -> Re
     let Some(resource) = resources.id_in(view, &key.resource)? else { return Ok(None) };
     let suffix = Suffix::new(key.cluster, resource, &key.scope, &key.name);
     let Some(value) = view.get(&suffix.object()).map_err(backend)? else { return Ok(None) };
-    let version = decode(suffix.as_bytes(), &value).map_err(damaged)?;
+    let version = decode(suffix.as_bytes(), &value).map_err(|why| StoreError::Damaged { key: key.clone(), why })?;
     Ok(Some(StoredObject {
         key: key.clone(),
         revision: version.revision,

@@ -1,21 +1,26 @@
 //! Removing in slices what is no longer wanted: history that was compacted, and the objects of deleted logical clusters.
 //! A slice rides in a batch with other writes, so that neither delays them for long.
 
-use bytes::Bytes;
 use portolan_types::{LogicalClusterId, ObjectKey};
 
 use crate::{
     Change, Committed, StoreError,
     history::{Entry, What, object_key},
     keys::{self, Suffix, meta},
-    plan::{Place, Plan, State, two_numbers},
+    lost::Lost,
+    plan::{Content, Place, Plan, State, two_numbers},
     read::{backend, damaged, revision},
     resources::Resources,
     value::Damage,
 };
 
-/// An object of a logical cluster that is being deleted, as it is read.
-type Stored = (ObjectKey, Suffix, State);
+/// What there is in a logical cluster that is being deleted.
+enum Stored {
+    Whole(ObjectKey, Suffix, State),
+    Damaged(Lost),
+    /// A key that names no object: nobody can have seen one there.
+    Malformed(Vec<u8>),
+}
 
 /// Entries of the history that one slice of a compaction removes.
 const COMPACTION_SLICE: usize = 2048;
@@ -23,14 +28,6 @@ const COMPACTION_SLICE: usize = 2048;
 const SWEEP_OBJECTS: usize = 512;
 /// Bytes of objects that one slice removes, give or take an object.
 const SWEEP_BYTES: usize = 2 << 20;
-
-/// Some objects of a logical cluster.
-struct Slice {
-    objects: Vec<Stored>,
-    progress: Progress,
-    /// Of an object that is not among them, because it cannot be read.
-    damage: Option<StoreError>,
-}
 
 /// Whether there is more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +83,11 @@ impl Plan<'_> {
             let (first, last) = two_numbers(&value)?;
             return Ok((Committed { first: revision(first)?, last: revision(last)? }, Progress::Done));
         }
-        let Slice { objects, progress, .. } = self.slice(resources, cluster)?;
+        let (stored, progress) = self.slice(resources, cluster)?;
         let first = self.now.last + 1;
-        let boundary = first + objects.len() as u64;
+        let boundary = first + writes(&stored);
         self.record_cluster_gone(cluster, Place { revision: first, boundary });
-        self.delete_all(objects, boundary)?;
+        self.delete_all(stored, boundary)?;
         self.put(tombstone, [first.to_le_bytes(), boundary.to_le_bytes()].concat());
         if progress == Progress::More {
             self.put(meta::sweep(cluster), Vec::new());
@@ -98,57 +95,66 @@ impl Plan<'_> {
         Ok((Committed { first: revision(first)?, last: revision(boundary)? }, progress))
     }
 
-    /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch. Damaged ones are left as
-    /// they are, and are an error once nothing else is left.
+    /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch.
     pub(crate) fn sweep(&mut self, resources: &Resources, cluster: LogicalClusterId) -> Result<Progress, StoreError> {
-        let Slice { objects, progress, damage } = self.slice(resources, cluster)?;
-        if let Some(damage) = damage
-            && objects.is_empty()
-        {
-            return Err(damage);
-        }
-        let boundary = self.now.last + objects.len() as u64;
-        self.delete_all(objects, boundary)?;
+        let (stored, progress) = self.slice(resources, cluster)?;
+        let boundary = self.now.last + writes(&stored);
+        self.delete_all(stored, boundary)?;
         if progress == Progress::Done {
             self.remove(meta::sweep(cluster));
         }
         Ok(progress)
     }
 
-    fn slice(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<Slice, StoreError> {
+    fn slice(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<(Vec<Stored>, Progress), StoreError> {
         let prefix = keys::joined(b'o', &[&keys::cluster_prefix(cluster)]);
         let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
-        let (mut objects, mut bytes, mut damage) = (Vec::new(), 0, None);
+        let (mut found, mut bytes) = (Vec::new(), 0);
         while let Some(key) = cursor.key() {
-            if objects.len() >= SWEEP_OBJECTS || bytes >= SWEEP_BYTES {
-                return Ok(Slice { objects, progress: Progress::More, damage });
+            if found.len() >= SWEEP_OBJECTS || bytes >= SWEEP_BYTES {
+                return Ok((found, Progress::More));
             }
-            match stored(resources, &key[1..], cursor.value_bytes()) {
-                Ok(object) => {
-                    bytes += object.2.bytes();
-                    objects.push(object);
-                }
-                Err(error) => damage = Some(error),
-            }
+            let content = Content::of(&key[1..], cursor.value_bytes());
+            bytes += content.bytes();
+            found.push(Stored::of(resources, key, content));
             cursor.advance().map_err(backend)?;
         }
-        let progress = if damage.is_none() { Progress::Done } else { Progress::More };
-        Ok(Slice { objects, progress, damage })
+        Ok((found, Progress::Done))
     }
 
     /// Deletes objects as the last writes of the transaction that ends at `boundary`.
-    fn delete_all(&mut self, objects: Vec<Stored>, boundary: u64) -> Result<(), StoreError> {
-        let first = boundary + 1 - objects.len() as u64;
-        for (at, (key, suffix, state)) in (first..).zip(objects) {
-            self.delete(key, &suffix, state, Place { revision: at, boundary })?;
+    fn delete_all(&mut self, stored: Vec<Stored>, boundary: u64) -> Result<(), StoreError> {
+        let mut places = (boundary + 1 - writes(&stored)..=boundary).map(|revision| Place { revision, boundary });
+        let mut lost = Vec::new();
+        for stored in stored {
+            match stored {
+                Stored::Malformed(key) => self.remove(key),
+                Stored::Whole(key, suffix, state) => {
+                    let place = places.next().ok_or(Damage::Key).map_err(damaged)?;
+                    self.delete(key, &suffix, state, place)?;
+                }
+                Stored::Damaged(one) => lost.push((one, places.next().ok_or(Damage::Key).map_err(damaged)?)),
+            }
         }
+        self.lose(lost)?;
         self.now.last = boundary;
         Ok(())
     }
 }
 
-fn stored(resources: &Resources, suffix: &[u8], value: Bytes) -> Result<Stored, StoreError> {
-    let state = State::decode(suffix, value)?;
-    let parts = keys::parts(suffix).ok_or(Damage::Key).map_err(damaged)?;
-    Ok((object_key(resources, parts)?, Suffix::from_bytes(suffix), state))
+impl Stored {
+    fn of(resources: &Resources, key: &[u8], content: Content) -> Self {
+        let address = keys::parts(&key[1..]).map(|parts| object_key(resources, parts));
+        let Some(Ok(address)) = address else { return Self::Malformed(key.to_vec()) };
+        let suffix = Suffix::from_bytes(&key[1..]);
+        match content {
+            Content::Whole(state) => Self::Whole(address, suffix, state),
+            Content::Damaged(value, why) => Self::Damaged(Lost { key: address, suffix, value, why }),
+        }
+    }
+}
+
+/// How many writes it takes to delete what was found.
+fn writes(stored: &[Stored]) -> u64 {
+    stored.iter().filter(|stored| !matches!(stored, Stored::Malformed(_))).count() as u64
 }

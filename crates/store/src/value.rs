@@ -22,19 +22,27 @@ const REST: usize = 21;
 const FINALIZERS: u8 = 1;
 const DELETING: u8 = 2;
 
-/// Bytes that are no stored object.
+/// Why bytes are no stored object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Damage {
+pub enum Damage {
+    /// They are not what was written.
     #[error("the checksum of a stored object does not match")]
     Checksum,
+    /// They say that a newer version wrote them, or are something else.
     #[error("a stored object has format {0}, which this version does not know")]
     Format(u8),
+    /// There are fewer than were written.
     #[error("a stored object is cut off")]
     CutOff,
+    /// What they are stored under means nothing.
     #[error("a key or bookkeeping entry is malformed")]
     Key,
+    /// They are what was written, and that was no object.
     #[error("the body of a stored object is no JSON")]
     Body,
+    /// There are none.
+    #[error("an index names an object that is missing")]
+    Missing,
 }
 
 /// An object that lacks only its place in the order of writes.

@@ -171,7 +171,7 @@ mod tests {
         let store = memory();
         let mut highest = IdAllocator::new().next(&store).await.unwrap().get();
         let mut bytes = Vec::new();
-        save(&*store, &Seams::system(), &mut bytes).await.unwrap();
+        save(&*store, &Seams::system(), portolan_store::OnDamage::Fail, &mut bytes).await.unwrap();
         for now in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"] {
             let seams = Seams::seeded(1, now.parse().unwrap());
             let dir = tempfile::tempdir().unwrap();

@@ -13,17 +13,20 @@ use crate::{ApiServer, Body, call::Call, encode, hooks::ReadyCheck, routes::Endp
 struct Check {
     name: String,
     outcome: Result<(), String>,
+    /// What is to be known of it although all is well.
+    note: Option<String>,
 }
 
 fn checks(api: &ApiServer, endpoint: Endpoint) -> Vec<Check> {
-    let own = |name: &str, outcome| Check { name: name.into(), outcome };
+    let own = |name: &str, outcome| Check { name: name.into(), outcome, note: None };
     let mut all = vec![own("ping", Ok(()))];
     let is_asked = |hook: &&Arc<dyn ReadyCheck>| endpoint == Endpoint::Readyz || hook.is_vital();
     if endpoint == Endpoint::Readyz {
         let stopping = if api.stopping.is_cancelled() { Err("process is shutting down".to_owned()) } else { Ok(()) };
         all.push(own("shutdown", stopping));
     }
-    all.extend(api.config.hooks.ready.iter().filter(is_asked).map(|hook| own(hook.name(), hook.check())));
+    let asked = api.config.hooks.ready.iter().filter(is_asked);
+    all.extend(asked.map(|hook| Check { name: hook.name().to_owned(), outcome: hook.check(), note: hook.note() }));
     all
 }
 
@@ -71,7 +74,10 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
         // Writing into a string cannot fail.
         let _ = match (&check.outcome, excluded.contains(&check.name.as_str())) {
             (_, true) => writeln!(report, "[+]{} excluded: ok", check.name),
-            (Ok(()), false) => writeln!(report, "[+]{} ok", check.name),
+            (Ok(()), false) => match check.note.as_ref().filter(|_| may_know) {
+                None => writeln!(report, "[+]{} ok", check.name),
+                Some(note) => writeln!(report, "[+]{} ok: {note}", check.name),
+            },
             (Err(why), false) => {
                 failed = true;
                 let why = if may_know { why } else { "reason withheld" };

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::Response;
-use portolan_store::{Begun, Out, Snapshot, SnapshotError, Store, go_on, save};
+use portolan_store::{Begun, OnDamage, Out, Snapshot, SnapshotError, Store, go_on, save};
 use portolan_types::{BoxFuture, Seams, Status};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -43,11 +43,16 @@ fn begun(call: &Call) -> Result<Option<Begun>, Status> {
 pub(super) async fn answer(api: &Arc<ApiServer>, call: &Call, place: Option<Place>) -> Result<Response<Body>, Status> {
     let place = place.ok_or_else(|| Status::internal("a stream without a place"))?;
     let begun = begun(call)?;
+    let on_damage = match call.query.text("damaged") {
+        "" => OnDamage::Fail,
+        "skip" => OnDamage::Skip,
+        other => return Err(Status::bad_request(format!("damaged can be \"skip\", and not {other:?}"))),
+    };
     let (pieces, mut read) = mpsc::channel(PIECES);
     let (store, seams, stopping) = (api.store.clone(), api.seams.clone(), api.stopping.clone());
     api.streams.spawn(async move {
         let saved = tokio::select! {
-            saved = send(&*store, &seams, begun.as_ref(), pieces.clone()) => saved,
+            saved = send(&*store, &seams, (begun.as_ref(), on_damage), pieces.clone()) => saved,
             () = stopping.cancelled() => Err(SnapshotError::Io(io::ErrorKind::ConnectionAborted.into())),
         };
         match saved {
@@ -73,14 +78,14 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Call, place: Option<Plac
 async fn send(
     store: &dyn Store,
     seams: &Seams,
-    begun: Option<&Begun>,
+    (begun, on_damage): (Option<&Begun>, OnDamage),
     pieces: mpsc::Sender<Result<Bytes, SnapshotError>>,
 ) -> Result<Snapshot, SnapshotError> {
     let mut pipe = Pipe(pieces.clone());
     let work = async {
         match begun {
-            Some(begun) => go_on(store, begun, &mut pipe).await,
-            None => save(store, seams, &mut pipe).await,
+            Some(begun) => go_on(store, begun, on_damage, &mut pipe).await,
+            None => save(store, seams, on_damage, &mut pipe).await,
         }
     };
     tokio::select! {
@@ -119,7 +124,7 @@ mod tests {
         let begun = Begun { revision: store.current().get(), taken: "t".into(), bytes: u64::MAX, sha256: "s".into() };
         let seams = Seams::system();
         let (pieces, read) = mpsc::channel(PIECES);
-        let mut sending = Box::pin(send(&*store, &seams, Some(&begun), pieces));
+        let mut sending = Box::pin(send(&*store, &seams, (Some(&begun), OnDamage::Fail), pieces));
         assert!(futures::poll!(&mut sending).is_pending(), "it was read to the end at once");
         drop(read);
         let left = sending.await.unwrap_err();

@@ -194,6 +194,8 @@ fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
         | StoreError::Unreachable { .. }
         | StoreError::ClusterGone { .. }
         | StoreError::Unknown
+        | StoreError::Damaged { .. }
+        | StoreError::NotDamaged { .. }
         | StoreError::Backend(_) => CommitError::Failed(status),
     }
 }

@@ -74,6 +74,10 @@ impl Store for Failing {
         self.inner.hold()
     }
 
+    fn known_damage(&self) -> Vec<portolan_store::Damaged> {
+        self.inner.known_damage()
+    }
+
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
         self.inner.gone_clusters()
     }

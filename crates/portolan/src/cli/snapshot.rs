@@ -92,10 +92,14 @@ impl Restore {
 impl Inspect {
     fn run(self) -> anyhow::Result<()> {
         let summary = portolan_store::inspect(input(&self.file)?)?;
-        let Summary { revision, taken, objects, gone_clusters, bytes } = summary;
+        let Summary { revision, taken, objects, gone_clusters, bytes, damaged } = summary;
+        let left_out = match damaged.is_empty() {
+            true => String::new(),
+            false => format!("partial        it lacks these objects: {damaged}\n"),
+        };
         output::print(&format!(
             "revision       {revision}\ntaken          {taken}\nobjects        {objects}\ngone clusters  {gone_clusters}\n\
-             bytes          {bytes}\n"
+             bytes          {bytes}\n{left_out}"
         ))
     }
 }
@@ -134,7 +138,7 @@ mod tests {
         fs::write(&part, "left by another").unwrap();
         fs::set_permissions(&part, fs::Permissions::from_mode(0o644)).unwrap();
         let mut other = File::open(&part).unwrap();
-        Save { data_dir: old.clone(), file: file.clone() }.run().unwrap();
+        Save { data_dir: old.clone(), skip_damaged: false, file: file.clone() }.run().unwrap();
         let mut seen = String::new();
         other.read_to_string(&mut seen).unwrap();
         assert_eq!(seen, "left by another", "who had it open reads nothing of the snapshot");
@@ -146,9 +150,10 @@ mod tests {
         };
         restore(&new).run().unwrap();
         assert!(open(&new, portolan_store::Engine::Sled).current().get() > 1);
-        for refused in
-            [restore(&new).run(), Save { data_dir: dir.path().join("none"), file: dir.path().join("x") }.run()]
-        {
+        for refused in [
+            restore(&new).run(),
+            Save { data_dir: dir.path().join("none"), skip_damaged: false, file: dir.path().join("x") }.run(),
+        ] {
             assert!(refused.unwrap_err().to_string().contains("there is"), "one is there, the other is not");
         }
         for (data_dir, store, why) in [

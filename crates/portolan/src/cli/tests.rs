@@ -285,7 +285,7 @@ async fn a_snapshot_whose_connection_is_cut_goes_on_at_its_revision() {
     let through = kubeconfig.replace(&plane.address.to_string(), &proxy.to_string());
     std::fs::write(data_dir.join("admin.kubeconfig"), through).unwrap();
     let save = || {
-        let save = Save { data_dir: data_dir.clone(), file: file.clone() };
+        let save = Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() };
         tokio::task::spawn_blocking(move || save.run())
     };
     let cut = save().await.unwrap().unwrap_err().to_string();

@@ -3,14 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use portolan_types::LogicalClusterId;
+use portolan_types::{LogicalClusterId, ObjectKey};
 
 use super::{
     Inner, READ_PATIENCE,
-    commit::{at, delete as delete_key, encode_places, is_absent, is_at, nested, put},
+    commit::{at, delete as delete_key, encode_places, is_absent, is_at, is_there, nested, put},
     proto::{KeyValue, RangeRequest, TxnRequest},
 };
-use crate::{Committed, RangeRequest as Range, RangeScope, StoreError, StoredObject, read::damaged, value::Damage};
+use crate::{
+    Committed, RangePage, RangeRequest as Range, RangeScope, StoreError, StoredObject, read::damaged, value::Damage,
+};
 
 /// Objects that go in one transaction, and bytes that are read for it.
 const SLICE: (usize, usize) = (100, 4 << 20);
@@ -26,9 +28,10 @@ pub(super) async fn delete(inner: &Arc<Inner>, cluster: LogicalClusterId) -> Res
         if let Some(done) = inner.tombstone(cluster).await? {
             return Ok(done);
         }
-        let slice = if attempt < TRIES { inner.slice(cluster).await? } else { Vec::new() };
+        // What is damaged waits for the sweep, when nobody writes any more.
+        let slice = if attempt < TRIES { inner.slice(cluster).await?.objects } else { Vec::new() };
         let tombstone = inner.layout.tombstone(cluster);
-        let mut request = inner.removal(&slice, 1);
+        let mut request = inner.removal(&slice, &[], 1);
         request.compare.push(is_absent(tombstone.clone()));
         request.success.push(put(tombstone, vec![u8::try_from(slice.len()).unwrap_or(u8::MAX)].into()));
         request.success.push(put(inner.layout.sweep(cluster), Bytes::new()));
@@ -57,19 +60,22 @@ impl Inner {
         Ok(Some(self.committed(kv.mod_revision, usize::from(count) + 1)?))
     }
 
-    async fn slice(&self, cluster: LogicalClusterId) -> Result<Vec<StoredObject>, StoreError> {
-        let all = Range::all(RangeScope::Everything(cluster));
-        Ok(self.range(&Range { limit: Some(SLICE.0), bytes: Some(SLICE.1), ..all }).await?.objects)
+    async fn slice(&self, cluster: LogicalClusterId) -> Result<RangePage, StoreError> {
+        let all = Range::all(RangeScope::Everything(cluster)).past_damage();
+        self.range(&Range { limit: Some(SLICE.0), bytes: Some(SLICE.1), ..all }).await
     }
 
-    /// Removes objects as they were seen, and nothing when one of them has changed. `others` is how many writes come first.
-    fn removal(&self, objects: &[StoredObject], others: usize) -> TxnRequest {
+    /// Removes objects as they were seen, and nothing when one of them has changed; damaged ones whatever they are. `others` is
+    /// how many writes come first.
+    fn removal(&self, objects: &[StoredObject], damaged: &[ObjectKey], others: usize) -> TxnRequest {
         let layout = &self.layout;
         let unchanged = |object: &StoredObject| {
             is_at(layout.object(&object.key), layout.numbering.transaction(object.revision.get()))
         };
-        let compare = objects.iter().map(unchanged).chain([self.is_same_store()]).collect();
-        let keys: Vec<Vec<u8>> = objects.iter().map(|object| layout.object(&object.key)).collect();
+        let there = damaged.iter().map(|key| is_there(layout.object(key)));
+        let compare = objects.iter().map(unchanged).chain(there).chain([self.is_same_store()]).collect();
+        let keys = objects.iter().map(|object| &object.key).chain(damaged);
+        let keys: Vec<Vec<u8>> = keys.map(|key| layout.object(key)).collect();
         let indexes = objects.iter().flat_map(|object| layout.indexes(&object.key, &object.record.header));
         let mut success: Vec<_> = keys.iter().cloned().chain(indexes).map(delete_key).collect();
         if keys.len() + others > 1 && !keys.is_empty() {
@@ -82,9 +88,12 @@ impl Inner {
     /// Removes what is left of a logical cluster that is gone. Several servers may do so at once.
     async fn sweep(&self, cluster: LogicalClusterId) -> Result<(), StoreError> {
         loop {
-            let slice = self.slice(cluster).await?;
-            let mut request = self.removal(&slice, 0);
-            if slice.is_empty() {
+            let RangePage { objects, damaged, .. } = self.slice(cluster).await?;
+            let damaged: Vec<ObjectKey> = damaged.into_iter().map(|found| found.key).collect();
+            let mut request = self.removal(&objects, &damaged, 0);
+            request.success.extend(self.index_keys_of(cluster, &damaged).await?.into_iter().map(delete_key));
+            let is_empty = objects.is_empty() && damaged.is_empty();
+            if is_empty {
                 request.success.push(delete_key(self.layout.sweep(cluster)));
             }
             let request = TxnRequest { success: nested(request.compare.len(), request.success), ..request };
@@ -92,7 +101,8 @@ impl Inner {
             if !written.succeeded {
                 // Something was written in between; in another store it would never succeed.
                 self.check_same_store(self.at(self.layout.meta(), 0).await?.as_ref())?;
-            } else if slice.is_empty() {
+            } else if is_empty {
+                self.damage.remove_cluster(cluster);
                 return Ok(());
             }
         }

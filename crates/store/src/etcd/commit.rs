@@ -1,7 +1,7 @@
 //! One transaction of ours is one of etcd's: conditioned on what was seen, and tried again when somebody was faster.
 
 use bytes::Bytes;
-use portolan_types::{LogicalClusterId, ObjectKey};
+use portolan_types::{LogicalClusterId, ObjectKey, ResourceVersion};
 
 use super::{
     Inner,
@@ -18,6 +18,7 @@ use crate::{
     kv::failed,
     plan::{PreparedTransaction, PreparedWrite, check},
     read::{backend, revision},
+    value::Damage,
 };
 
 /// How often a transaction is tried that others come before.
@@ -36,6 +37,11 @@ const _: () = assert!(CONDITIONS < OPERATIONS);
 pub(super) fn is_absent(key: Vec<u8>) -> Compare {
     let target_union = Some(TargetUnion::CreateRevision(0));
     Compare { result: CompareResult::Equal.into(), target: CompareTarget::Create.into(), key: key.into(), target_union }
+}
+
+/// A condition: there is such a key.
+pub(super) fn is_there(key: Vec<u8>) -> Compare {
+    Compare { result: CompareResult::Greater.into(), ..is_absent(key) }
 }
 
 /// A condition: the key was last written at a revision of etcd's; 0 is never.
@@ -117,7 +123,8 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
             inner.reach(seen.at).await?;
             return Ok(Committed { first: now, last: now });
         }
-        let request = attempt.request(&seen, &found);
+        let lost = attempt.lost_indexes(&found).await?;
+        let request = attempt.request(&seen, &found, lost);
         let count = attempt.writes.len();
         portolan_types::failpoint!("etcd/commit-planned");
         let written = inner.metrics.time_commit(count, inner.client.write(request, inner.patience)).await;
@@ -129,6 +136,7 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
             if attempt.puts() {
                 inner.sound(|standing| matches!(standing, super::Standing::Full));
             }
+            attempt.writes.iter().for_each(|write| inner.damage.remove(&write.key));
             // The events are readable before the answer.
             inner.reach(at).await.map_err(|_| StoreError::Unknown)?;
             portolan_types::failpoint!("etcd/commit-seen");
@@ -172,6 +180,30 @@ struct Seen {
     /// Of the writes, then of the checks.
     keys: Vec<Option<KeyValue>>,
     gone: Vec<LogicalClusterId>,
+}
+
+/// What a write meets.
+enum Before {
+    Absent,
+    Whole(StoredObject),
+    Damaged(Damage),
+}
+
+impl Before {
+    fn whole(&self) -> Option<&StoredObject> {
+        match self {
+            Self::Whole(stored) => Some(stored),
+            Self::Absent | Self::Damaged(_) => None,
+        }
+    }
+
+    fn found(&self) -> Option<Result<ResourceVersion, Damage>> {
+        match self {
+            Self::Absent => None,
+            Self::Whole(stored) => Some(Ok(stored.revision)),
+            Self::Damaged(why) => Some(Err(*why)),
+        }
+    }
 }
 
 struct Attempt<'a> {
@@ -240,47 +272,68 @@ impl<'a> Attempt<'a> {
     }
 
     /// Whether all holds that is expected; what is there of the keys that are written.
-    fn check(&self, seen: &Seen) -> Result<Vec<Option<StoredObject>>, StoreError> {
-        let stored = |kv: &Option<KeyValue>| kv.as_ref().map(|kv| self.inner.layout.stored(kv)).transpose();
+    fn check(&self, seen: &Seen) -> Result<Vec<Before>, StoreError> {
         let (of_writes, of_checks) = seen.keys.split_at(self.writes.len());
-        let at = |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.revision);
         for ((key, expect), kv) in self.checks.iter().zip(of_checks) {
-            check(key, *expect, at(&stored(kv)?))?;
+            check(key, *expect, self.before(kv.as_ref())?.found())?;
         }
         let mut found = Vec::with_capacity(self.writes.len());
         for (write, kv) in self.writes.iter().zip(of_writes) {
             if seen.gone.contains(&write.key.cluster) {
                 return Err(StoreError::ClusterGone { cluster: write.key.cluster });
             }
-            let stored = stored(kv)?;
-            check(&write.key, write.expect, at(&stored))?;
-            if write.record.is_none() && stored.is_none() {
-                return Err(StoreError::NotFound { key: write.key.clone() });
+            let before = self.before(kv.as_ref())?;
+            check(&write.key, write.expect, before.found())?;
+            match (&write.record, &before) {
+                (None, Before::Absent) => return Err(StoreError::NotFound { key: write.key.clone() }),
+                // One that is expected to be damaged can only be deleted.
+                (Some(_), Before::Damaged(why)) => {
+                    return Err(StoreError::Damaged { key: write.key.clone(), why: *why });
+                }
+                (None | Some(_), _) => found.push(before),
             }
-            found.push(stored);
         }
         Ok(found)
     }
 
-    fn request(&self, seen: &Seen, found: &[Option<StoredObject>]) -> TxnRequest {
+    fn before(&self, kv: Option<&KeyValue>) -> Result<Before, StoreError> {
+        match kv.map(|kv| self.inner.layout.stored(kv)) {
+            None => Ok(Before::Absent),
+            Some(Ok(stored)) => Ok(Before::Whole(stored)),
+            Some(Err(StoreError::Damaged { why, .. })) => Ok(Before::Damaged(why)),
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    /// The keys of indexes that name damaged objects which are deleted.
+    async fn lost_indexes(&self, found: &[Before]) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut indexes = Vec::new();
+        for (write, _) in self.writes.iter().zip(found).filter(|(_, before)| matches!(before, Before::Damaged(_))) {
+            indexes.extend(self.inner.index_keys_of(write.key.cluster, std::slice::from_ref(&write.key)).await?);
+        }
+        Ok(indexes)
+    }
+
+    fn request(&self, seen: &Seen, found: &[Before], lost: Vec<Vec<u8>>) -> TxnRequest {
         let layout = &self.inner.layout;
         let keys = self.keys().zip(&seen.keys);
         let unchanged = keys.map(|(key, kv)| is_at(layout.object(key), kv.as_ref().map_or(0, |kv| kv.mod_revision)));
         let there = self.clusters.iter().map(|cluster| is_absent(layout.tombstone(*cluster)));
         let compare = unchanged.chain(there).chain([self.inner.is_same_store()]).collect();
-        TxnRequest { compare, success: nested(self.conditions(), self.operations(found)), failure: self.looks() }
+        TxnRequest { compare, success: nested(self.conditions(), self.operations(found, lost)), failure: self.looks() }
     }
 
     /// The writes in their order, then the indexes.
-    fn operations(&self, found: &[Option<StoredObject>]) -> Vec<RequestOp> {
+    fn operations(&self, found: &[Before], lost: Vec<Vec<u8>>) -> Vec<RequestOp> {
         let layout = &self.inner.layout;
         let (mut operations, mut indexes, mut deletions) = (Vec::new(), Vec::new(), Vec::new());
         for ((write, before), remaining) in self.writes.iter().zip(found).zip((0..self.writes.len() as u64).rev()) {
             let key = layout.object(&write.key);
-            let old = before.as_ref().map_or_else(Vec::new, |old| layout.indexes(&write.key, &old.record.header));
+            let before = before.whole();
+            let old = before.map_or_else(Vec::new, |old| layout.indexes(&write.key, &old.record.header));
             let new = match &write.record {
                 Some(record) => {
-                    let created = before.as_ref().map(|old| old.created);
+                    let created = before.map(|old| old.created);
                     operations.push(put(key, Numbering::sealed(&write.key, record.clone(), remaining, created)));
                     layout.indexes(&write.key, record.header())
                 }
@@ -298,6 +351,7 @@ impl<'a> Attempt<'a> {
             operations.push(put(layout.deletions(), encode_places(places)));
         }
         operations.append(&mut indexes);
+        operations.extend(lost.into_iter().map(delete));
         operations
     }
 }

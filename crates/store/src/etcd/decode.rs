@@ -68,7 +68,7 @@ impl Inner {
         view: View,
     ) -> Result<Vec<Published>, Undecoded> {
         let is_object = |event: &proto::Event| event.kv.as_ref().is_some_and(|kv| self.layout.is_object(&kv.key));
-        let objects: Vec<proto::Event> = events.into_iter().filter(is_object).collect();
+        let objects: Vec<&proto::Event> = events.iter().filter(|event| is_object(event)).collect();
         let mut published = Vec::with_capacity(objects.len());
         let mut places = None;
         for (event, following) in objects.iter().zip((0..objects.len() as u64).rev()) {
@@ -83,8 +83,17 @@ impl Inner {
                     remaining_of(places.as_deref().unwrap_or_default(), &kv.key)?
                 }
             };
-            let event = self.event(event, at, is_deletion.then_some(remaining))?;
-            published.push(Published { event: Arc::new(event), boundary: self.layout.numbering.boundary(at) });
+            match self.event(event, at, is_deletion.then_some(remaining)) {
+                Ok(event) => {
+                    let boundary = self.layout.numbering.boundary(at);
+                    published.push(Published { event: Arc::new(event), boundary, lost: None });
+                }
+                Err(Undecoded::Failed(StoreError::Damaged { key, why })) => {
+                    let place = if is_deletion { remaining } else { following };
+                    published.push(self.lost((at, place), &events, key, why)?);
+                }
+                Err(failure) => return Err(failure),
+            }
         }
         Ok(published)
     }

@@ -197,11 +197,12 @@ impl Layout {
     /// When the bytes are not what was written.
     pub(crate) fn stored(&self, kv: &KeyValue) -> Result<StoredObject, StoreError> {
         let key = self.parse(&kv.key).ok_or(Damage::Key).map_err(damaged)?;
-        let version = decode(self.address_in(&kv.key), &kv.value).map_err(damaged)?;
+        let version = match decode(self.address_in(&kv.key), &kv.value) {
+            Ok(version) if version.revision.get() <= PLACES => version,
+            Ok(_) => return Err(StoreError::Damaged { key, why: Damage::CutOff }),
+            Err(why) => return Err(StoreError::Damaged { key, why }),
+        };
         let place = version.revision.get();
-        if place > PLACES {
-            return Err(damaged(Damage::Key));
-        }
         let revision = revision(self.numbering.number(kv.mod_revision, PLACES - place))?;
         let created = if version.created == THIS { revision } else { version.created };
         Ok(StoredObject { key, revision, created, record: version.record })

@@ -14,6 +14,7 @@ mod config;
 mod decode;
 mod feed;
 mod layout;
+mod lost;
 mod opening;
 mod past;
 mod proto;
@@ -43,9 +44,10 @@ pub use self::{
     roles::{Roles, Term},
 };
 use crate::{
-    BackendError, Committed, Durable, EventStream, Hold, RangePage, RangeRequest, Store, StoreError, StoredObject,
-    Transaction, WatchScope,
+    BackendError, Committed, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, Store, StoreError,
+    StoredObject, Transaction, WatchScope,
     core::closed,
+    damage::Ledger,
     holds::Holds,
     hub::{Cursor, Hub},
     kv::failed,
@@ -83,6 +85,7 @@ pub(crate) struct Inner {
     founded: i64,
     hub: Hub,
     holds: Holds,
+    damage: Ledger,
     metrics: Metrics,
     /// The revision of etcd's that the hub has reached.
     reached: watch::Sender<i64>,
@@ -302,6 +305,10 @@ impl Store for EtcdStore {
 
     fn hold(&self) -> Hold {
         self.inner.holds.hold(|| self.inner.hub.marks().last)
+    }
+
+    fn known_damage(&self) -> Vec<Damaged> {
+        self.inner.damage.all()
     }
 
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     DynStore, OpenError, StoreConfig, StoreError,
+    damage::Ledger,
     holds::Holds,
     hub::{Hub, RingBudget},
     metrics::Metrics,
@@ -60,6 +61,7 @@ pub async fn open_etcd(
         founded,
         hub,
         holds: Holds::default(),
+        damage: Ledger::new(metrics.damaged.clone()),
         metrics,
         reached: watch::Sender::new(founded),
         nudge: Notify::new(),

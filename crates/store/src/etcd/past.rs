@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Event, StoreError, WatchScope,
     history::{CaughtUp, concerns},
-    hub::{Hub, Past},
+    hub::{Hub, Past, Published},
 };
 
 /// Most events that one reading returns, give or take a transaction.
@@ -113,6 +113,11 @@ impl Inner {
     }
 }
 
+/// Whether an event whose object cannot be read belongs to a watch, or may do so.
+fn may_concern(scope: &WatchScope, event: &Event) -> bool {
+    matches!(scope, WatchScope::PlacedOn(_)) || concerns(scope, event)
+}
+
 /// Events of the past, so far.
 struct Found<'a> {
     inner: &'a Inner,
@@ -136,8 +141,12 @@ impl Found<'_> {
                 Err(Undecoded::Forgotten) => return Err(self.inner.forgotten(at).await?),
                 Err(Undecoded::Failed(error)) => return Err(error),
             };
-            for event in events.into_iter().map(|published| published.event) {
-                if event.revision.get() > self.after && concerns(self.scope, &event) {
+            for Published { event, lost, .. } in events.into_iter().filter(|one| one.event.revision.get() > self.after)
+            {
+                if let Some(why) = lost.filter(|_| may_concern(self.scope, &event)) {
+                    return Err(StoreError::Damaged { key: event.key.clone(), why });
+                }
+                if lost.is_none() && concerns(self.scope, &event) {
                     self.bytes += event.record.body().len();
                     self.events.push(event);
                 }

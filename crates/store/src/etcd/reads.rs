@@ -12,7 +12,7 @@ use super::{
     proto::{self, KeyValue, RangeResponse, TxnRequest, request_op::Request},
 };
 use crate::{
-    RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
+    Damaged, OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
     read::{damaged, revision},
     value::{Damage, Stored},
 };
@@ -60,7 +60,11 @@ impl Inner {
     pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
         let found = self.read(self.layout.object(key), Vec::new(), 0, 0, false).await?;
         self.reach(revision_of(&found)).await?;
-        found.kvs.first().map(|kv| self.layout.stored(kv)).transpose()
+        let stored = found.kvs.first().map(|kv| self.layout.stored(kv)).transpose();
+        if let Err(StoreError::Damaged { key, why }) = &stored {
+            self.damage.add(&Damaged { key: key.clone(), why: *why });
+        }
+        stored
     }
 
     /// What etcd has at a key, at a revision of its own.
@@ -84,6 +88,11 @@ impl Inner {
         tombstones.iter().map(id).collect()
     }
 
+    /// Some keys of a range, without values.
+    pub(super) async fn key_page(&self, from: Vec<u8>, to: Vec<u8>, limit: i64) -> Result<RangeResponse, StoreError> {
+        self.read(from, to, limit, 0, true).await
+    }
+
     /// What is said of a revision of etcd's that is compacted.
     pub(super) async fn forgotten(&self, at: i64) -> Result<StoreError, StoreError> {
         let floor = self.layout.numbering.boundary(self.compacted().await?);
@@ -94,7 +103,16 @@ impl Inner {
 
     /// Many objects at one state.
     pub(super) async fn range(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
-        let mut reader = Reader { inner: self, request, at: 0, objects: Vec::new(), bytes: 0, page: FIRST_PAGE };
+        let mut reader = Reader {
+            inner: self,
+            request,
+            at: 0,
+            objects: Vec::new(),
+            damaged: Vec::new(),
+            ends_damaged: false,
+            bytes: 0,
+            page: FIRST_PAGE,
+        };
         if let Some(asked) = request.at {
             reader.at = self.state(asked).await?;
         }
@@ -121,7 +139,9 @@ impl Inner {
             End::Full(remaining) => (true, remaining),
         };
         let revision = revision(layout.numbering.boundary(reader.at))?;
-        Ok(RangePage { revision, objects: reader.objects, more, remaining })
+        let last = reader.last_read().cloned();
+        let Reader { objects, damaged, .. } = reader;
+        Ok(RangePage { revision, objects, damaged, last, more, remaining })
     }
 
     /// The transaction of a revision whose state is asked for.
@@ -150,17 +170,29 @@ struct Reader<'a> {
     /// The revision of etcd's that is read; 0 until the first answer tells.
     at: i64,
     objects: Vec<StoredObject>,
+    damaged: Vec<Damaged>,
+    /// Whether the last of both is damaged.
+    ends_damaged: bool,
     bytes: usize,
     page: i64,
 }
 
 impl Reader<'_> {
     fn is_at_limit(&self) -> bool {
-        self.request.limit.is_some_and(|limit| self.objects.len() >= limit)
+        self.request.limit.is_some_and(|limit| self.objects.len() + self.damaged.len() >= limit)
     }
 
     fn is_full(&self) -> bool {
-        self.is_at_limit() || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && !self.objects.is_empty())
+        self.is_at_limit()
+            || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && self.last_read().is_some())
+    }
+
+    /// Where to go on from.
+    fn last_read(&self) -> Option<&ObjectKey> {
+        match self.ends_damaged {
+            true => self.damaged.last().map(|found| &found.key),
+            false => self.objects.last().map(|object| &object.key),
+        }
     }
 
     /// A page of a range, at the state that is read; a smaller one when it would be too large.
@@ -217,12 +249,35 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, kv: &KeyValue) -> Result<(), StoreError> {
-        let stored = Stored::check(self.inner.layout.address_in(&kv.key), &kv.value).map_err(damaged)?;
-        if stored.matches(&self.request.labels).map_err(damaged)? {
-            let object = self.inner.layout.stored(kv)?;
-            self.bytes += object.record.body().len();
-            self.objects.push(object);
+        let matches = Stored::check(self.inner.layout.address_in(&kv.key), &kv.value)
+            .and_then(|stored| stored.matches(&self.request.labels));
+        match matches.map(|matches| matches.then(|| self.inner.layout.stored(kv))) {
+            Ok(None) => Ok(()),
+            Ok(Some(Ok(object))) => {
+                self.bytes += object.record.body().len();
+                self.ends_damaged = false;
+                self.objects.push(object);
+                Ok(())
+            }
+            Ok(Some(Err(StoreError::Damaged { why, .. }))) | Err(why) => self.pass(&kv.key, kv.value.len(), why),
+            Ok(Some(Err(error))) => Err(error),
         }
+    }
+
+    /// Goes past an object that cannot be read, where that is asked for.
+    fn pass(&mut self, key: &[u8], len: usize, why: Damage) -> Result<(), StoreError> {
+        let key = self.inner.layout.parse(key).ok_or(Damage::Key).map_err(damaged)?;
+        let found = Damaged { key, why };
+        // Of an older state nobody knows whether the latest one is damaged too.
+        if self.request.at.is_none() && why != Damage::Missing {
+            self.inner.damage.add(&found);
+        }
+        if self.request.on_damage == OnDamage::Fail {
+            return Err(found.into());
+        }
+        self.bytes += len;
+        self.ends_damaged = true;
+        self.damaged.push(found);
         Ok(())
     }
 
@@ -275,11 +330,14 @@ impl Reader<'_> {
             let object = |kv: &KeyValue| layout.indexed(&kv.key, &prefix);
             let keys: Option<Vec<_>> = page.kvs.iter().map(object).collect();
             for keys in keys.ok_or_else(|| damaged(Damage::Key))?.chunks(INDEXED) {
-                for kv in self.objects_at(keys).await? {
+                for (key, kv) in keys.iter().zip(self.objects_at(keys).await?) {
                     if self.is_full() {
                         return Ok(End::Full(None));
                     }
-                    self.take(&kv)?;
+                    match kv {
+                        Some(kv) => self.take(&kv)?,
+                        None => self.pass(key, 0, Damage::Missing)?,
+                    }
                 }
             }
             match page.kvs.last().filter(|_| page.more) {
@@ -291,7 +349,7 @@ impl Reader<'_> {
     }
 
     /// What the keys hold at the state that is read.
-    async fn objects_at(&self, keys: &[Vec<u8>]) -> Result<Vec<KeyValue>, StoreError> {
+    async fn objects_at(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<KeyValue>>, StoreError> {
         let looks = keys.iter().map(|key| {
             let mut operation = look(key.clone());
             if let Some(Request::RequestRange(range)) = &mut operation.request {
@@ -306,7 +364,7 @@ impl Reader<'_> {
             Err(fault) => return Err(self.inner.read_fault(fault)),
         };
         debug_assert!(at(&found) >= self.at, "etcd answers at the latest state or later");
-        looked(found).into_iter().map(|kv| kv.ok_or_else(|| damaged(Damage::Key))).collect()
+        Ok(looked(found))
     }
 }
 

@@ -26,6 +26,7 @@ use self::{
 use crate::{
     Event, EventBatch, StoreError, WatchScope, history,
     read::{Marks, revision},
+    value::Damage,
 };
 
 /// Least bytes that a ring keeps, however many rings there are.
@@ -45,6 +46,8 @@ pub(crate) struct RingBudget {
 pub(crate) struct Published {
     pub(crate) event: Arc<Event>,
     pub(crate) boundary: u64,
+    /// Why the last state of an object that was deleted is not known. What is said of it in the event is no more than a key.
+    pub(crate) lost: Option<Damage>,
 }
 
 /// What a ring is for.
@@ -266,7 +269,11 @@ impl State {
 
     fn append_to(&mut self, topic: &Topic, published: &Published, before: u64, limit: usize, wakers: &mut Vec<Waker>) {
         if let Some(watched) = self.topics.get_mut(topic) {
-            watched.ring.push(published.clone(), limit);
+            match published.lost {
+                None => watched.ring.push(published.clone(), limit),
+                // Who watches it finds it in the history, and cannot go on.
+                Some(_) => watched.ring = Ring::new(published.boundary),
+            }
             watched.waiting.wake(published.event.key.cluster, before, wakers);
         }
     }

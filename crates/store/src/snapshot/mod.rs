@@ -19,7 +19,7 @@ pub use self::{
     restore::{begun, inspect, restore},
     save::{Out, go_on, save},
 };
-use crate::{OpenError, StoreError};
+use crate::{DamageList, OpenError, StoreError};
 
 /// The version of the stream. A snapshot of a newer one is refused.
 const FORMAT: u32 = 2;
@@ -59,6 +59,8 @@ pub struct Snapshot {
     pub gone_clusters: u64,
     /// Bytes of it.
     pub bytes: u64,
+    /// What was left out of it, because it could not be read.
+    pub damaged: DamageList,
 }
 
 /// What there is of a snapshot that was broken off: whole frames from its beginning.
@@ -89,6 +91,11 @@ pub enum SnapshotError {
     /// The bytes are not what was written, or not all of it.
     #[error("the snapshot is damaged: {0}")]
     Damaged(String),
+    /// Objects cannot be read, and would be missing in it.
+    #[error(
+        "{0}\nthere is no snapshot of them: delete them, as docs/operating.md tells, or leave them out with --skip-damaged"
+    )]
+    DamagedObjects(DamageList),
     /// What was begun cannot be completed.
     #[error("the store would begin the snapshot of revision {0} in another way now")]
     Other(u64),

@@ -12,7 +12,7 @@ use super::{
     jump,
 };
 use crate::{
-    StoreConfig,
+    DamageList, StoreConfig,
     keys::{self, Suffix, meta},
     kv::{Batch, OrderedKv},
     open::{first_marks, make},
@@ -159,8 +159,9 @@ impl Contents {
         take(Item::Gone(cluster, self.snapshot.revision))
     }
 
-    fn check_end(&self, payload: &[u8], digest: &str) -> Result<(), SnapshotError> {
+    fn check_end(&mut self, payload: &[u8], digest: &str) -> Result<(), SnapshotError> {
         let end: Value = serde_json::from_slice(payload).map_err(damaged)?;
+        self.snapshot.damaged = left_out(&end["damaged"]);
         let counts = (end["objects"].as_u64(), end["goneClusters"].as_u64());
         let complete = counts == (Some(self.snapshot.objects), Some(self.snapshot.gone_clusters));
         match complete && end["sha256"].as_str() == Some(digest) {
@@ -168,6 +169,12 @@ impl Contents {
             false => Err(damaged("its end does not fit what came before")),
         }
     }
+}
+
+/// What the end says was left out.
+fn left_out(end: &Value) -> DamageList {
+    let names = end["first"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    DamageList { count: end["count"].as_u64().unwrap_or_default(), first: names.map(str::to_owned).collect() }
 }
 
 /// Takes a length and so many bytes off the front.

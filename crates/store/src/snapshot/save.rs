@@ -11,7 +11,10 @@ use super::{
     Begun, Snapshot, SnapshotError, damaged,
     frame::{Kind, Writer, hex},
 };
-use crate::{RangePage, RangeRequest, RangeScope, Store, StoredObject, keys::Suffix, resources, value::Prepared};
+use crate::{
+    DamageList, OnDamage, RangePage, RangeRequest, RangeScope, Store, StoredObject, keys::Suffix, resources,
+    value::Prepared,
+};
 
 /// Objects and bytes that are read at once.
 const PAGE: (usize, usize) = (500, 1 << 20);
@@ -30,12 +33,18 @@ impl<W: io::Write + Send> Out for W {
     }
 }
 
-/// Writes the present state of a store to `out`. Writes go on meanwhile, and are not in it.
+/// Writes the present state of a store to `out`. Writes go on meanwhile, and are not in it. Damaged objects are left out, and
+/// named at its end, or keep it from having an end.
 ///
 /// # Errors
-/// `Io` of `out`; `Store` when the store fails.
-pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result<Snapshot, SnapshotError> {
-    save_at(store, None, seams.now_text(), out).await
+/// `Io` of `out`; `Store` when the store fails; `DamagedObjects`, of all that there are, unless they are to be skipped.
+pub async fn save(
+    store: &dyn Store,
+    seams: &Seams,
+    on_damage: OnDamage,
+    out: &mut dyn Out,
+) -> Result<Snapshot, SnapshotError> {
+    save_at(store, (None, seams.now_text()), on_damage, out).await
 }
 
 /// Writes what a snapshot lacks that was begun: what follows its whole frames. They are made once more, and compared.
@@ -43,10 +52,15 @@ pub async fn save(store: &dyn Store, seams: &Seams, out: &mut dyn Out) -> Result
 /// # Errors
 /// As for [`save`]; `Other` when it would begin in another way now, as when a logical cluster was deleted since; a `Store`
 /// error when its revision is not kept any more, or not of this store. Nothing was written then.
-pub async fn go_on(store: &dyn Store, begun: &Begun, out: &mut dyn Out) -> Result<Snapshot, SnapshotError> {
+pub async fn go_on(
+    store: &dyn Store,
+    begun: &Begun,
+    on_damage: OnDamage,
+    out: &mut dyn Out,
+) -> Result<Snapshot, SnapshotError> {
     let at = ResourceVersion::new(begun.revision).ok_or_else(|| damaged("it has no revision"))?;
     let mut rest = Rest { out, begun, left: begun.bytes, hash: Sha256::new(), is_other: false };
-    let saved = save_at(store, Some(at), begun.taken.clone(), &mut rest).await;
+    let saved = save_at(store, (Some(at), begun.taken.clone()), on_damage, &mut rest).await;
     match rest.is_other || rest.left > 0 && saved.is_ok() {
         true => Err(SnapshotError::Other(begun.revision)),
         false => saved,
@@ -55,12 +69,17 @@ pub async fn go_on(store: &dyn Store, begun: &Begun, out: &mut dyn Out) -> Resul
 
 async fn save_at(
     store: &dyn Store,
-    at: Option<ResourceVersion>,
-    taken: String,
+    (at, taken): (Option<ResourceVersion>, String),
+    on_damage: OnDamage,
     out: &mut dyn Out,
 ) -> Result<Snapshot, SnapshotError> {
     let _held = store.hold();
-    let slice = RangeRequest { at, limit: Some(PAGE.0), bytes: Some(PAGE.1), ..RangeRequest::all(RangeScope::All) };
+    let slice = RangeRequest {
+        at,
+        limit: Some(PAGE.0),
+        bytes: Some(PAGE.1),
+        ..RangeRequest::all(RangeScope::All).past_damage()
+    };
     let mut gone = store.gone_clusters().await?;
     let mut page = loop {
         let page = store.range(slice.clone()).await?;
@@ -72,7 +91,13 @@ async fn save_at(
         gone = now;
     };
     let revision = page.revision;
-    let mut saver = Saver { writer: Writer::new(), resources: HashMap::new(), frame: Vec::new(), objects: 0 };
+    let mut saver = Saver {
+        writer: Writer::new(),
+        resources: HashMap::new(),
+        frame: Vec::new(),
+        objects: 0,
+        damaged: DamageList::default(),
+    };
     let header = json!({"revision": revision.to_string(), "taken": taken, "portolan": env!("CARGO_PKG_VERSION")});
     saver.writer.frame(Kind::Header, header.to_string().as_bytes());
     for cluster in &gone {
@@ -88,11 +113,21 @@ async fn save_at(
         tokio::task::yield_now().await;
         page = store.range(RangeRequest { at: Some(revision), after, ..slice.clone() }).await?;
     }
+    if on_damage == OnDamage::Fail && !saver.damaged.is_empty() {
+        return Err(SnapshotError::DamagedObjects(saver.damaged));
+    }
     saver.end(gone.len());
     out.put(saver.writer.take()).await?;
     let bytes = saver.writer.bytes();
     let gone_clusters = gone.len() as u64;
-    Ok(Snapshot { revision: revision.get(), taken, objects: saver.objects, gone_clusters, bytes })
+    Ok(Snapshot {
+        revision: revision.get(),
+        taken,
+        objects: saver.objects,
+        gone_clusters,
+        bytes,
+        damaged: saver.damaged,
+    })
 }
 
 /// Lets through what follows the bytes that are there already, when they are the same.
@@ -127,13 +162,15 @@ struct Saver {
     resources: HashMap<GroupResource, u32>,
     frame: Vec<u8>,
     objects: u64,
+    damaged: DamageList,
 }
 
 impl Saver {
     /// Returns the key of the last object.
     fn page(&mut self, page: &RangePage) -> Option<ObjectKey> {
         page.objects.iter().for_each(|object| self.object(object));
-        page.objects.last().map(|object| object.key.clone())
+        page.damaged.iter().for_each(|found| self.damaged.add(found));
+        page.last.clone()
     }
 
     fn object(&mut self, object: &StoredObject) {
@@ -173,7 +210,10 @@ impl Saver {
 
     fn end(&mut self, gone: usize) {
         self.flush();
-        let end = json!({"objects": self.objects, "goneClusters": gone, "sha256": self.writer.digest()});
+        let mut end = json!({"objects": self.objects, "goneClusters": gone, "sha256": self.writer.digest()});
+        if !self.damaged.is_empty() {
+            end["damaged"] = json!({"count": self.damaged.count, "first": self.damaged.first});
+        }
         self.writer.frame(Kind::End, end.to_string().as_bytes());
     }
 }

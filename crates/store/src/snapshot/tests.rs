@@ -65,7 +65,7 @@ async fn list(store: &DynStore, scope: RangeScope) -> Vec<StoredObject> {
 
 async fn taken(store: &DynStore) -> Vec<u8> {
     let mut bytes = Vec::new();
-    save(&**store, &Seams::system(), &mut bytes).await.unwrap();
+    save(&**store, &Seams::system(), crate::OnDamage::Fail, &mut bytes).await.unwrap();
     bytes
 }
 
@@ -225,7 +225,8 @@ async fn what_is_written_while_it_is_taken_is_not_in_it() {
     }
     let before = list(&store, RangeScope::All).await;
     let mut out = Meddling(&store, Vec::new());
-    let snapshot = tokio::task::unconstrained(save(&*store, &Seams::system(), &mut out)).await.unwrap();
+    let snapshot =
+        tokio::task::unconstrained(save(&*store, &Seams::system(), crate::OnDamage::Fail, &mut out)).await.unwrap();
     assert_eq!((snapshot.objects, snapshot.revision), (1500, before.iter().map(|o| o.revision.get()).max().unwrap()));
     let bytes = out.1;
     let dir = tempfile::tempdir().unwrap();

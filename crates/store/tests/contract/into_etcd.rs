@@ -24,7 +24,7 @@ async fn saved() -> (Scene, Vec<u8>) {
     scene.put(&gone, "x").await;
     scene.store.delete_cluster(cluster(9)).await.unwrap();
     let mut snapshot = Vec::new();
-    portolan_store::save(&*scene.store, &Seams::system(), &mut snapshot).await.unwrap();
+    portolan_store::save(&*scene.store, &Seams::system(), portolan_store::OnDamage::Fail, &mut snapshot).await.unwrap();
     (scene, snapshot)
 }
 

@@ -151,7 +151,7 @@ pub(crate) async fn restore(engine: &str, root: &Path) {
         // Deleting what is absent fails.
         let _ = memory.commit(transaction(&mut numbers)).await;
     }
-    portolan_store::save(&*memory, &Seams::system(), &mut snapshot).await.unwrap();
+    portolan_store::save(&*memory, &Seams::system(), portolan_store::OnDamage::Fail, &mut snapshot).await.unwrap();
     let mut said = Said(File::create(root.join(SAID)).unwrap());
     said.say(&format!("state 1 {}", digest_of(&memory).await));
     portolan_store::restore(&config(engine, root), &Seams::system(), snapshot.as_slice(), None).unwrap();

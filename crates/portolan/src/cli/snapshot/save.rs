@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use http::{StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
-use portolan_store::{Begun, OpenError, SnapshotError, StoreConfig, StoreError};
+use portolan_store::{Begun, OnDamage, OpenError, SnapshotError, StoreConfig, StoreError};
 use portolan_types::Seams;
 
 use super::{describe, is_standard};
@@ -21,6 +21,9 @@ pub(in crate::cli) struct Save {
     /// Data directory of the server.
     #[arg(long)]
     pub(in crate::cli) data_dir: PathBuf,
+    /// Leave out objects that are damaged, and name them, instead of refusing.
+    #[arg(long)]
+    pub(in crate::cli) skip_damaged: bool,
     /// File to write, readable by its owner only; `-` for standard output.
     pub(in crate::cli) file: PathBuf,
 }
@@ -36,39 +39,50 @@ impl Save {
     pub(in crate::cli) fn run(self) -> anyhow::Result<()> {
         let runtime = crate::cli::runtime()?;
         if is_standard(&self.file) {
-            let taken = runtime.block_on(take(&self.data_dir, None, &mut io::stdout()))?;
+            let on_damage = if self.skip_damaged { OnDamage::Skip } else { OnDamage::Fail };
+            let taken = runtime.block_on(take(&self.data_dir, (None, on_damage), &mut io::stdout()))?;
             return taken.map_err(|CannotGoOn(why)| anyhow::anyhow!(why));
         }
         // A name that is there is that of a whole snapshot.
         let part = self.file.with_added_extension("part");
         let begun = File::open(&part).ok().and_then(|left| portolan_store::begun(BufReader::new(left)));
         let mut out = part_file(&part, begun.as_ref())?;
+        // What was left out is named in the snapshot, and looked at before it has its name.
         let taken = runtime.block_on(async {
-            let cannot = match take(&self.data_dir, begun.as_ref(), &mut out).await? {
+            let cannot = match take(&self.data_dir, (begun.as_ref(), OnDamage::Skip), &mut out).await? {
                 Ok(()) => return Ok(()),
                 Err(CannotGoOn(why)) => why,
             };
             eprintln!("{} cannot be completed, it begins anew: {cannot}", part.display());
             out = part_file(&part, None)?;
-            take(&self.data_dir, None, &mut out).await?.map_err(|CannotGoOn(why)| anyhow::anyhow!(why))
+            take(&self.data_dir, (None, OnDamage::Skip), &mut out)
+                .await?
+                .map_err(|CannotGoOn(why)| anyhow::anyhow!(why))
         });
         if let Err(error) = taken {
             return Err(keep_or_remove(&part, error));
         }
-        let finished = finish(&out, &part, &self.file);
+        let finished = finish(&out, &part, &self.file, self.skip_damaged);
         if finished.is_err() {
             // What is not a snapshot is none to go on with; the error that made it so is told.
             let _ = fs::remove_file(&part);
         }
-        eprintln!("{}: {}", self.file.display(), describe(&finished?));
+        let summary = finished?;
+        eprintln!("{}: {}", self.file.display(), describe(&summary));
+        if !summary.damaged.is_empty() {
+            eprintln!("the snapshot is partial: {}", summary.damaged);
+        }
         Ok(())
     }
 }
 
-/// Makes the part the file, when it is a whole snapshot.
-fn finish(out: &File, part: &Path, file: &Path) -> anyhow::Result<portolan_store::Snapshot> {
+/// Makes the part the file, when it is a whole snapshot, or what was left out may be.
+fn finish(out: &File, part: &Path, file: &Path, skip_damaged: bool) -> anyhow::Result<portolan_store::Snapshot> {
     out.sync_all()?;
     let summary = portolan_store::inspect(BufReader::new(File::open(part)?))?;
+    if !skip_damaged && !summary.damaged.is_empty() {
+        return Err(SnapshotError::DamagedObjects(summary.damaged).into());
+    }
     fs::rename(part, file)?;
     sync_dir_of(file)?;
     Ok(summary)
@@ -92,14 +106,14 @@ fn keep_or_remove(part: &Path, error: anyhow::Error) -> anyhow::Error {
 /// Takes a snapshot of the store in a data directory, or of the server that has it open, or what one lacks that was begun.
 async fn take(
     data_dir: &Path,
-    begun: Option<&Begun>,
+    (begun, on_damage): (Option<&Begun>, OnDamage),
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<Result<(), CannotGoOn>> {
     let dir = data_dir.join("store");
     let Some(engine) = portolan_store::found_in(&dir) else {
         // The objects of a server on etcd are not here, but the way to it is.
         return match data_dir.join("admin.kubeconfig").exists() {
-            true => download(data_dir, begun, out).await,
+            true => download(data_dir, (begun, on_damage), out).await,
             false => {
                 bail!("there is no store in {}, and no server has been started with this data directory", dir.display())
             }
@@ -107,12 +121,12 @@ async fn take(
     };
     let store = match portolan_store::open(StoreConfig::new(engine, Some(dir)), Seams::system()) {
         Ok(store) => store,
-        Err(OpenError::InUse(_)) => return download(data_dir, begun, out).await,
+        Err(OpenError::InUse(_)) => return download(data_dir, (begun, on_damage), out).await,
         Err(error) => return Err(error.into()),
     };
     let saved = match begun {
-        Some(begun) => portolan_store::go_on(&*store, begun, out).await,
-        None => portolan_store::save(&*store, &Seams::system(), out).await,
+        Some(begun) => portolan_store::go_on(&*store, begun, on_damage, out).await,
+        None => portolan_store::save(&*store, &Seams::system(), on_damage, out).await,
     };
     store.close().await;
     match saved {
@@ -129,7 +143,7 @@ async fn take(
 /// Asks the server, with the credentials that it left in its data directory.
 async fn download(
     data_dir: &Path,
-    begun: Option<&Begun>,
+    (begun, on_damage): (Option<&Begun>, OnDamage),
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<Result<(), CannotGoOn>> {
     let path = data_dir.join("admin.kubeconfig");
@@ -141,10 +155,11 @@ async fn download(
     config.default_retry = false;
     let server = config.cluster_url.clone();
     let client = kube::Client::try_from(config)?;
-    let query = begun.map_or_else(String::new, |Begun { revision, taken, bytes, sha256 }| {
-        format!("?revision={revision}&taken={taken}&bytes={bytes}&sha256={sha256}")
+    let damaged = if on_damage == OnDamage::Skip { "skip" } else { "" };
+    let rest = begun.map_or_else(String::new, |Begun { revision, taken, bytes, sha256 }| {
+        format!("&revision={revision}&taken={taken}&bytes={bytes}&sha256={sha256}")
     });
-    let request = http::Request::get(format!("/snapshot{query}")).body(kube::client::Body::empty())?;
+    let request = http::Request::get(format!("/snapshot?damaged={damaged}{rest}")).body(kube::client::Body::empty())?;
     let response = client.send(request).await.map_err(|error| no_answer(&server, &error))?;
     let code = response.status();
     if !code.is_success() {
@@ -249,7 +264,7 @@ mod tests {
     fn what_was_broken_off_goes_on_at_its_revision_as_long_as_that_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let (data_dir, file) = (dir.path().join("data"), dir.path().join("backup"));
-        let save = || Save { data_dir: data_dir.clone(), file: file.clone() }.run();
+        let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
         let with_store = |change: &dyn Fn(&DynStore, &tokio::runtime::Runtime)| {
             let runtime = crate::cli::runtime().unwrap();
             let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    RangeRequest, RangeScope,
+    Change, RangeRequest, RangeScope,
+    history::{Entry, What},
     keys::{self, Suffix, meta},
     value::Prepared,
 };
@@ -73,37 +74,56 @@ async fn a_deletion_that_fails_for_a_while_is_tried_again_and_holds_up_nothing_e
     }
 }
 
+/// Damaged objects, and a key that is none, as they stand on disk.
+fn damaged(of: LogicalClusterId, count: usize) -> Batch {
+    let named = |n: usize| object(of, &format!("damaged{n}")).0;
+    let malformed = keys::joined(b'o', &[&keys::cluster_prefix(of), b"damaged"]);
+    (0..count).map(named).chain([malformed]).map(|key| (key, Some("?".into()))).collect()
+}
+
 #[tokio::test]
-async fn a_damaged_object_keeps_only_itself_from_being_deleted() {
+async fn damaged_objects_are_removed_slice_by_slice_with_their_logical_cluster() {
     let kv = unfinished(&[cluster(7)]);
-    let damaged = keys::joined(b'o', &[&keys::cluster_prefix(cluster(7)), b"damaged"]);
-    kv.kv.commit(Batch::from([(damaged.clone(), Some("?".into()))])).unwrap();
+    kv.kv.commit(damaged(cluster(7), 1300)).unwrap();
     kv.kv.publish();
-    let (tidied, disk) = (kv.tidied.clone(), kv.kv.clone());
+    let disk = kv.kv.clone();
+    let left = || {
+        let found = crate::kv::read(&*disk, |view| {
+            let from = objects(cluster(7));
+            let is_marked = view.get(&meta::sweep(cluster(7))).unwrap().is_some();
+            is_marked || view.scan(&from, &keys::end_of(&from)).unwrap().key().is_some()
+        });
+        found.unwrap()
+    };
     let scene = Scene::on(kv, Duration::from_secs(30)).await;
-    scene.until_swept(cluster(7)).await;
-    let last = scene.put("after").await.unwrap();
-    soon(scene.store.compact(last)).await.unwrap();
-    assert_eq!(scene.store.oldest(), last);
-    let before = tidied.load(Ordering::Relaxed);
-    let idle = async {
-        while tidied.load(Ordering::Relaxed) == before {
-            tokio::task::yield_now().await;
+    let swept = async {
+        while left() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    soon(Box::pin(idle)).await;
-    let (is_there, is_marked) = crate::kv::read(&*disk, |view| {
-        (view.get(&damaged).unwrap().is_some(), view.get(&meta::sweep(cluster(7))).unwrap().is_some())
-    })
-    .unwrap();
-    assert!(is_there && is_marked, "an operator sees it, and the next start looks for it again");
+    soon(Box::pin(swept)).await;
+    let longest = crate::kv::read(&*disk, |view| {
+        let (mut longest, mut writes) = (0, 0);
+        let mut cursor = view.scan(b"h", b"i").unwrap();
+        while cursor.key().is_some() {
+            let entry = Entry::decode(cursor.value()).unwrap();
+            longest = longest.max(entry.remaining + 1);
+            writes += u64::from(matches!(entry.what, What::Object(Change::Deleted, _)));
+            cursor.advance().unwrap();
+        }
+        (longest, writes)
+    });
+    assert_eq!(longest.unwrap(), (512, 1302), "each is a write of its own, and no slice has more than it may");
+    let last = scene.put("after").await.unwrap();
+    soon(scene.store.compact(last)).await.unwrap();
+    assert_eq!(scene.store.known_damage(), []);
 }
 
 #[tokio::test]
 async fn a_logical_cluster_with_a_damaged_object_can_be_deleted() {
     let kv = unfinished(&[]);
-    let damaged = keys::joined(b'o', &[&keys::cluster_prefix(cluster(9)), b"damaged"]);
-    kv.kv.commit(Batch::from([(damaged, Some("?".into())), object(cluster(9), "a")])).unwrap();
+    kv.kv.commit(damaged(cluster(9), 3)).unwrap();
+    kv.kv.commit(Batch::from([object(cluster(9), "a")])).unwrap();
     kv.kv.publish();
     let scene = Scene::on(kv, Duration::from_secs(30)).await;
     soon(scene.store.delete_cluster(cluster(9))).await.unwrap();

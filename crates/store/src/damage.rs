@@ -1,0 +1,163 @@
+//! Objects that cannot be read: what is told of one, and which of them are known.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, fmt};
+
+use parking_lot::Mutex;
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey};
+use prometheus::IntGauge;
+
+use crate::{StoreError, history::object_key, keys, resources::Resources, value::Damage};
+
+/// Damaged objects that are told apart; further ones are neither logged nor counted.
+const MOST_KNOWN: usize = 10_000;
+
+/// An object that is stored and cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its address. Where that is damaged itself, what can be told of it, and `why` is [`Damage::Key`].
+    pub key: ObjectKey,
+    /// What is wrong.
+    pub why: Damage,
+}
+
+impl Damaged {
+    /// What was found under the keys of `suffix`.
+    pub(crate) fn at(resources: &Resources, suffix: &[u8], why: Damage) -> Self {
+        match keys::parts(suffix).map(|parts| object_key(resources, parts)) {
+            Some(Ok(key)) => Self { key, why },
+            _ => Self { key: stand_in(suffix), why: Damage::Key },
+        }
+    }
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, why } = self;
+        let namespace = key.namespace().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        write!(f, "{} \"{namespace}{}\" of logical cluster {}: {why}", key.resource, key.name, key.cluster)
+    }
+}
+
+/// Damaged objects that somebody came across who looked at everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamageList {
+    /// How many there are.
+    pub count: u64,
+    /// The first of them, in words.
+    pub first: Vec<String>,
+}
+
+impl DamageList {
+    /// Objects that are named.
+    const NAMED: usize = 20;
+
+    /// No damage.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn add(&mut self, found: impl fmt::Display) {
+        self.count += 1;
+        if self.first.len() < Self::NAMED {
+            self.first.push(found.to_string());
+        }
+    }
+}
+
+impl fmt::Display for DamageList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (objects, are) = if self.count == 1 { ("object", "is") } else { ("objects", "are") };
+        write!(f, "{} {objects} in the store {are} damaged:", self.count)?;
+        self.first.iter().try_for_each(|one| write!(f, "\n  {one}"))?;
+        match self.count.saturating_sub(self.first.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
+}
+
+impl From<Damaged> for StoreError {
+    fn from(Damaged { key, why }: Damaged) -> Self {
+        Self::Damaged { key, why }
+    }
+}
+
+/// The address that is told of an object whose own is damaged: its bytes.
+fn stand_in(suffix: &[u8]) -> ObjectKey {
+    let cluster = suffix.first_chunk().map_or(0, |cluster| u64::from_be_bytes(*cluster));
+    let digits: String = suffix.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("x{digits}").parse().expect("letters and digits are a name");
+    ObjectKey::cluster_scoped(LogicalClusterId::new(cluster), GroupResource::new("", "unknown"), name)
+}
+
+/// The damaged objects that reads have come across since the start. Each is logged once.
+pub(crate) struct Ledger {
+    known: Mutex<BTreeMap<ObjectKey, Damage>>,
+    count: IntGauge,
+}
+
+impl Ledger {
+    /// Tells in `count` how many there are.
+    pub(crate) fn new(count: IntGauge) -> Self {
+        Self { known: Mutex::default(), count }
+    }
+
+    /// Whether nothing is damaged, as far as anybody knows. Takes no lock.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.get() == 0
+    }
+
+    pub(crate) fn knows(&self, key: &ObjectKey) -> bool {
+        !self.is_empty() && self.known.lock().contains_key(key)
+    }
+
+    /// Notes one, and tells the operator.
+    pub(crate) fn add(&self, found: &Damaged) {
+        let Damaged { key, why } = found;
+        let mut known = self.known.lock();
+        if known.len() >= MOST_KNOWN || known.insert(key.clone(), *why).is_some() {
+            return;
+        }
+        self.recount(&known);
+        tracing::error!(
+            cluster = %key.cluster,
+            resource = %key.resource,
+            namespace = key.namespace().map_or("", NamespaceName::as_str),
+            name = %key.name,
+            error = %why,
+            "a stored object is damaged: it is left out until somebody deletes it or restores a snapshot",
+        );
+    }
+
+    /// It is there no more.
+    pub(crate) fn remove(&self, key: &ObjectKey) {
+        if !self.is_empty() {
+            let mut known = self.known.lock();
+            known.remove(key);
+            self.recount(&known);
+        }
+    }
+
+    /// Nothing is left of a logical cluster.
+    pub(crate) fn remove_cluster(&self, cluster: LogicalClusterId) {
+        if !self.is_empty() {
+            let mut known = self.known.lock();
+            known.retain(|key, _| key.cluster != cluster);
+            self.recount(&known);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Damaged> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        self.known.lock().iter().map(|(key, why)| Damaged { key: key.clone(), why: *why }).collect()
+    }
+
+    fn recount(&self, known: &BTreeMap<ObjectKey, Damage>) {
+        self.count.set(i64::try_from(known.len()).unwrap_or(i64::MAX));
+    }
+}

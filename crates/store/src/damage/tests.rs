@@ -1,0 +1,273 @@
+//! One object is damaged, on every engine: what is left of it, and of all others.
+
+use std::sync::Arc;
+
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
+use serde_json::json;
+
+use super::Damaged;
+use crate::{
+    Change, Damage, DynStore, Engine, Expect, OnDamage, RangeRequest, RangeScope, SnapshotError, StoreConfig,
+    StoreError, Transaction, WatchScope,
+    audit::audit,
+    fixtures::Shared,
+    inspect,
+    keys::Suffix,
+    kv::{Batch, MemoryKv, OrderedKv, RedbKv, SledKv, read},
+    load::load,
+    open::{Base, initialize, start},
+    opening::Opening,
+    restore, save,
+};
+
+fn maps() -> GroupResource {
+    GroupResource::new("", "configmaps")
+}
+
+fn shop() -> NamespaceName {
+    "shop".parse().unwrap()
+}
+
+fn key(cluster: u64, name: &str) -> ObjectKey {
+    ObjectKey::namespaced(LogicalClusterId::new(cluster), maps(), shop(), name.parse().unwrap())
+}
+
+/// A store, and what it stands on.
+struct Scene {
+    engine: &'static str,
+    store: DynStore,
+    kv: Shared,
+    _dir: tempfile::TempDir,
+}
+
+impl Scene {
+    /// Three objects in each of two logical clusters, all of one owner and on one physical cluster.
+    async fn each() -> Vec<Self> {
+        let mut scenes = Vec::new();
+        for engine in ["memory", "redb", "sled"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(engine);
+            let kv: Arc<dyn OrderedKv> = match engine {
+                "redb" => Arc::new(RedbKv::open(&path, 1 << 20, &Opening::default()).unwrap()),
+                "sled" => Arc::new(SledKv::open(&path, 1 << 20).unwrap()),
+                _ => Arc::new(MemoryKv::default()),
+            };
+            initialize(&*kv, &Seams::system()).unwrap();
+            let kv = Shared(kv);
+            let started = start(Base::in_memory(Box::new(kv.clone())), &StoreConfig::new(Engine::Memory, None));
+            let store = started.unwrap_or_else(|_| panic!("{engine} starts"));
+            let scene = Self { engine, store, kv, _dir: dir };
+            for (cluster, name) in [(1, "a"), (1, "b"), (1, "c"), (2, "a"), (2, "b"), (2, "c")] {
+                scene.put(&key(cluster, name)).await.unwrap();
+            }
+            scenes.push(scene);
+        }
+        scenes
+    }
+
+    async fn put(&self, key: &ObjectKey) -> Result<ResourceVersion, StoreError> {
+        let placement =
+            json!({"clusters": [{"name": "east", "uid": "e-1", "phase": "Active", "epoch": 1}]}).to_string();
+        let object = json!({"metadata": {"name": &*key.name, "ownerReferences": [{"uid": "o-1"}],
+            "annotations": {"portolan.dev/placement": placement}}});
+        self.commit(key, Expect::Anything, Some(Record::of(&object))).await
+    }
+
+    async fn commit(
+        &self,
+        key: &ObjectKey,
+        expect: Expect,
+        record: Option<Record>,
+    ) -> Result<ResourceVersion, StoreError> {
+        let committed = self.store.commit(Transaction::one(key.clone(), expect, record)).await;
+        committed.map(|committed| committed.into_inner().last)
+    }
+
+    /// Flips a bit of what is stored of an object.
+    fn damage(&self, key: &ObjectKey) {
+        let flipped = read(&self.kv, |view| {
+            let id = load(view).unwrap().resources.id(&key.resource).unwrap();
+            let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
+            let mut value = view.get(&suffix.object()).unwrap().unwrap().to_vec();
+            *value.last_mut().unwrap() ^= 4;
+            (suffix.object(), Some(value.into()))
+        });
+        self.kv.commit(Batch::from([flipped.unwrap()])).unwrap();
+        self.kv.publish();
+    }
+
+    async fn names(&self, request: RangeRequest) -> (String, Vec<Damaged>) {
+        let page = self.store.range(request).await.unwrap();
+        assert!(!page.more, "{}", self.engine);
+        let named = |object: &crate::StoredObject| format!("{}{} ", object.key.cluster.get(), object.key.name);
+        (page.objects.iter().map(named).collect(), page.damaged)
+    }
+}
+
+fn broken() -> Damaged {
+    Damaged { key: key(1, "b"), why: Damage::Checksum }
+}
+
+fn is_broken<T>(outcome: &Result<T, StoreError>) -> bool {
+    matches!(outcome, Err(StoreError::Damaged { key: of, why: Damage::Checksum }) if *of == key(1, "b"))
+}
+
+#[tokio::test]
+async fn a_damaged_object_is_named_and_all_others_are_read() {
+    for scene in Scene::each().await {
+        let (engine, store) = (scene.engine, &scene.store);
+        let whole = store.current();
+        scene.damage(&key(1, "b"));
+        assert_eq!(store.known_damage(), [], "{engine}: nobody has looked");
+        assert!(is_broken(&store.get(&key(1, "b")).await), "{engine}");
+        assert_eq!(store.known_damage(), [broken()], "{engine}");
+        assert!(store.get(&key(1, "a")).await.unwrap().is_some(), "{engine}");
+        let one = LogicalClusterId::new(1);
+        for (case, scope, readable) in [
+            ("all logical clusters", RangeScope::AllClusters(maps()), "1a 1c 2a 2b 2c "),
+            ("everything", RangeScope::All, "1a 1c 2a 2b 2c "),
+            ("its logical cluster", RangeScope::Cluster(one, maps()), "1a 1c "),
+            ("its namespace", RangeScope::Namespace(one, maps(), shop()), "1a 1c "),
+            ("what has its owner", RangeScope::OwnedBy(one, "o-1".into()), "1a 1c "),
+            ("what is where it is", RangeScope::PlacedOn("e-1".into()), "1a 1c 2a 2b 2c "),
+        ] {
+            let all = RangeRequest::all(scope.clone());
+            assert!(is_broken(&store.range(all.clone()).await), "{engine}: {case}");
+            let past = scene.names(all.clone().past_damage()).await;
+            assert_eq!(past, (readable.to_owned(), vec![broken()]), "{engine}: {case}");
+            let (mut request, mut pages) = (RangeRequest { limit: Some(1), ..all.past_damage() }, Vec::new());
+            loop {
+                let page = store.range(request.clone()).await.unwrap();
+                pages.push((page.objects.len(), page.damaged.len()));
+                if !page.more {
+                    break;
+                }
+                request.after = page.last;
+            }
+            let count = readable.split_whitespace().count();
+            assert_eq!(pages.iter().filter(|page| **page == (0, 1)).count(), 1, "{engine}: {case}");
+            assert_eq!(pages.iter().filter(|page| **page == (1, 0)).count(), count, "{engine}: {case}: {pages:?}");
+        }
+        let other = RangeRequest::all(RangeScope::Cluster(LogicalClusterId::new(2), maps()));
+        assert_eq!(scene.names(other).await, ("2a 2b 2c ".to_owned(), vec![]), "{engine}");
+        scene.put(&key(1, "a")).await.unwrap();
+        let before = RangeRequest { at: Some(whole), ..RangeRequest::all(RangeScope::AllClusters(maps())) };
+        assert!(is_broken(&store.range(before.clone()).await), "{engine}: an older state");
+        assert_eq!(scene.names(before.past_damage()).await.0, "1a 1c 2a 2b 2c ", "{engine}: an older state");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_object_is_only_deleted_as_such_and_leaves_nothing_behind() {
+    for scene in Scene::each().await {
+        let (engine, store) = (scene.engine, &scene.store);
+        let (start, broken_key) = (store.current(), key(1, "b"));
+        scene.damage(&broken_key);
+        for (case, expect, is_written) in [
+            ("changed", Expect::Present, true),
+            ("written whatever it is", Expect::Anything, true),
+            ("replaced unread", Expect::Damaged, true),
+            ("deleted as others are", Expect::Anything, false),
+        ] {
+            let record = is_written.then(|| Record::of(&json!({"metadata": {}})));
+            assert!(is_broken(&scene.commit(&broken_key, expect, record).await), "{engine}: {case}");
+        }
+        let record = Some(Record::of(&json!({"metadata": {}})));
+        let again = scene.commit(&broken_key, Expect::Absent, record).await;
+        assert!(matches!(again, Err(StoreError::AlreadyExists { .. })), "{engine}: its name is taken");
+        let whole = scene.commit(&key(1, "a"), Expect::Damaged, None).await;
+        assert!(
+            matches!(whole, Err(StoreError::NotDamaged { .. })),
+            "{engine}: what can be read is not deleted unread"
+        );
+        let absent = scene.commit(&key(1, "none"), Expect::Damaged, None).await;
+        assert!(matches!(absent, Err(StoreError::NotFound { .. })), "{engine}");
+        assert!(store.get(&broken_key).await.is_err());
+
+        let scopes = [
+            WatchScope::Resource(maps(), Some(LogicalClusterId::new(1))),
+            WatchScope::Resource(maps(), None),
+            WatchScope::PlacedOn("e-1".into()),
+        ];
+        let mut watches = Vec::new();
+        for scope in &scopes {
+            watches.push(store.watch(scope.clone(), None).await.unwrap());
+        }
+        let other = WatchScope::Resource(maps(), Some(LogicalClusterId::new(2)));
+        let mut elsewhere = store.watch(other, None).await.unwrap();
+        let gone = scene.commit(&broken_key, Expect::Damaged, None).await.unwrap();
+        assert_eq!(gone, start.plus(1), "{engine}");
+        assert_eq!(store.known_damage(), [], "{engine}");
+        assert_eq!(store.get(&broken_key).await.unwrap(), None, "{engine}");
+        for watch in &mut watches {
+            assert!(is_broken(&watch.next().await), "{engine}: who watched it lists again");
+        }
+        for scope in scopes {
+            let mut late = store.watch(scope.clone(), Some(start)).await.unwrap();
+            assert!(is_broken(&late.next().await), "{engine}: also who comes later");
+            let mut after = store.watch(scope, Some(gone)).await.unwrap();
+            scene.put(&key(1, "c")).await.unwrap();
+            assert!(!after.next().await.unwrap().events.is_empty(), "{engine}: who has listed again goes on");
+        }
+        scene.put(&key(2, "c")).await.unwrap();
+        let seen = elsewhere.next().await.unwrap();
+        assert_eq!(
+            (seen.events.len(), seen.events[0].change),
+            (1, Change::Updated),
+            "{engine}: nobody else is disturbed"
+        );
+
+        let plain = Some(Record::of(&json!({"metadata": {}})));
+        scene.commit(&broken_key, Expect::Absent, plain).await.unwrap();
+        for index in [RangeScope::OwnedBy(LogicalClusterId::new(1), "o-1".into()), RangeScope::PlacedOn("e-1".into())] {
+            let (names, damaged) = scene.names(RangeRequest::all(index)).await;
+            assert!(
+                !names.contains("1b") && damaged.is_empty(),
+                "{engine}: no index takes it for the next of its name"
+            );
+        }
+        let found = read(&scene.kv, audit).unwrap().unwrap_err().to_string();
+        assert!(found.contains("shop/b") && found.contains("older state"), "{engine}: {found}");
+        store.compact(store.current()).await.unwrap();
+        read(&scene.kv, audit).unwrap().unwrap_or_else(|error| panic!("{engine}: {error}"));
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_without_damaged_objects_is_made_only_where_that_is_asked_for() {
+    for scene in Scene::each().await {
+        let engine = scene.engine;
+        scene.damage(&key(1, "b"));
+        scene.damage(&key(2, "c"));
+        let mut taken = Vec::new();
+        let refused = save(&*scene.store, &Seams::system(), OnDamage::Fail, &mut taken).await.unwrap_err();
+        let words = refused.to_string();
+        assert!(matches!(refused, SnapshotError::DamagedObjects(_)), "{engine}: {words}");
+        for part in
+            ["2 objects in the store are damaged", "shop/b\" of logical cluster root", "shop/c\"", "--skip-damaged"]
+        {
+            assert!(words.contains(part), "{engine}: {words}");
+        }
+        assert!(inspect(&*taken).is_err(), "{engine}: what there is of it is none");
+        let mut partial = Vec::new();
+        let saved = save(&*scene.store, &Seams::system(), OnDamage::Skip, &mut partial).await.unwrap();
+        let inspected = inspect(&*partial).unwrap();
+        assert_eq!(
+            (inspected.objects, inspected.damaged.count, &inspected.damaged),
+            (4, 2, &saved.damaged),
+            "{engine}"
+        );
+        let found = read(&scene.kv, audit).unwrap().unwrap_err().to_string();
+        assert!(found.contains(&inspected.damaged.to_string()), "{engine}: verification says the same: {found}");
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
+        restore(&config, &Seams::system(), &*partial, None).unwrap();
+        let restored = crate::open(config, Seams::system()).unwrap();
+        let page = restored.range(RangeRequest::all(RangeScope::AllClusters(maps()))).await.unwrap();
+        assert_eq!(page.objects.len(), 4, "{engine}: the rest is whole");
+        scene.store.close().await;
+        restored.close().await;
+    }
+}
