@@ -166,7 +166,7 @@ impl ApiServer {
     pub async fn use_grants(&self, home: LogicalClusterId) -> Result<UseGrants, Status> {
         // Whoever asks may have seen a write before the cache did.
         self.rbac.forget(home);
-        Ok(UseGrants::of(&*self.rbac.roles(home).await?))
+        Ok(UseGrants::of(&*self.rbac.whole_roles(home).await?))
     }
 
     /// Makes and verifies tokens of service accounts.

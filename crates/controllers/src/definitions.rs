@@ -132,11 +132,13 @@ impl Definitions {
             return Ok((Instances::Left, Some(RECHECK)));
         };
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-        let mut request = RangeRequest::slices(RangeScope::Cluster(key.cluster, definition.resource.clone()));
+        let mut request =
+            RangeRequest::slices(RangeScope::Cluster(key.cluster, definition.resource.clone())).past_damage();
         let (mut deleted, mut held) = (0, false);
         loop {
             let page = self.plane.store().range(request.clone()).await?;
-            request.after = page.objects.last().map(|stored| stored.key.clone());
+            request.after = page.last.clone();
+            held |= !page.damaged.is_empty();
             held |= page.objects.iter().any(|stored| stored.record.header.has_finalizers);
             let staying: Vec<_> = page.objects.into_iter().filter(|stored| !stored.record.header.is_deleting).collect();
             deleted += staying.len();
@@ -152,7 +154,8 @@ impl Definitions {
         // What came before the definition began to end may have come after the page that it belongs to was read.
         request.after = None;
         request.limit = Some(1);
-        let is_empty = !held && self.plane.store().range(request).await?.objects.is_empty();
+        let left = self.plane.store().range(request).await?;
+        let is_empty = !held && left.objects.is_empty() && left.damaged.is_empty();
         Ok(if is_empty { (Instances::Gone, None) } else { (Instances::Left, Some(RECHECK)) })
     }
 }

@@ -7,10 +7,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use conditions::Emptied;
 
 use portolan_machinery::{
+    custom,
     kinds::Kind,
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Event, RangeRequest, RangeScope, StoredObject};
+use portolan_store::{Event, RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, object,
     placement::PlacementRecord,
@@ -78,6 +79,7 @@ impl Namespaces {
                 break;
             }
         }
+        self.add_undefined(cluster, namespace, &mut emptied).await;
         emptied
     }
 
@@ -89,14 +91,33 @@ impl Namespaces {
         }
     }
 
-    /// Deletes all objects of a scope, a slice of them in memory at a time. Whether there were any.
+    /// Tells what there is of kinds whose definition is damaged: nobody knows how to delete it.
+    async fn add_undefined(&self, cluster: LogicalClusterId, namespace: &NamespaceName, emptied: &mut Emptied) {
+        let known = self.plane.store().known_damage();
+        let is_definition = |key: &ObjectKey| {
+            key.cluster == cluster
+                && *key.resource.group == *custom::GROUP
+                && *key.resource.resource == *custom::RESOURCE
+        };
+        for found in known.into_iter().filter(|found| is_definition(&found.key)) {
+            let Some(resource) = custom::resource_named(found.key.name.as_str()) else { continue };
+            let scope = RangeScope::Namespace(cluster, resource, namespace.clone());
+            match self.plane.list_past_damage(scope, Some(1)).await {
+                Ok(left) if left.is_empty() => {}
+                Ok(_) => emptied.failures.push(StoreError::from(found).into()),
+                Err(error) => emptied.failures.push(error),
+            }
+        }
+    }
+
+    /// Deletes all objects of a scope that can be read, a slice of them in memory at a time. Whether there were any at all.
     async fn delete_all(&self, kind: &Kind, scope: RangeScope) -> Result<bool, PlaneError> {
         let options = &DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-        let (mut request, mut any, mut done) = (RangeRequest::slices(scope), false, Ok(()));
+        let (mut request, mut any, mut done) = (RangeRequest::slices(scope).past_damage(), false, Ok(()));
         loop {
             let page = self.plane.store().range(request.clone()).await?;
-            any |= !page.objects.is_empty();
-            request.after = page.objects.last().map(|stored| stored.key.clone());
+            any |= !page.objects.is_empty() || !page.damaged.is_empty();
+            request.after = page.last.clone();
             let delete = |stored: StoredObject| async move { self.plane.delete(kind, &stored.key, options).await };
             done = done.and(at_once(page.objects, delete).await);
             if !page.more {

@@ -7,7 +7,9 @@ use portolan_machinery::{
     kinds::{BuiltinKinds, Kind, KindTable, Kinds},
     lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext},
 };
-use portolan_store::{self as store, DynStore, Modified, Objects, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_store::{
+    self as store, Damaged, DynStore, Modified, Objects, RangePage, RangeRequest, RangeScope, StoreError,
+};
 use portolan_types::{
     GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, ResourceVersion, Scope, Seams, Status,
 };
@@ -45,6 +47,45 @@ impl Found {
             resource_version: Some(self.revision.to_string()),
             ..DeleteOptions::default()
         }
+    }
+}
+
+/// Objects of a scope, as far as they can be read.
+#[derive(Debug, Default)]
+pub struct Listed {
+    /// Those that can.
+    pub found: Vec<Found>,
+    /// Those that cannot. They are there: whoever asks what is left, or who is in use, must count them.
+    pub damaged: Vec<Damaged>,
+}
+
+impl Listed {
+    /// Whether there is nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty() && self.damaged.is_empty()
+    }
+
+    /// What can be read, if that is all.
+    ///
+    /// # Errors
+    /// `Damaged` otherwise.
+    pub fn whole(self) -> Result<Vec<Found>, PlaneError> {
+        match self.damaged.into_iter().next() {
+            None => Ok(self.found),
+            Some(damaged) => Err(StoreError::from(damaged).into()),
+        }
+    }
+
+    fn of(page: RangePage) -> Result<Self, PlaneError> {
+        let mut listed = Self { found: Vec::with_capacity(page.objects.len()), damaged: page.damaged };
+        for stored in page.objects {
+            match stored.to_value() {
+                Ok(object) => listed.found.push(Found { object, key: stored.key, revision: stored.revision }),
+                Err(StoreError::Damaged { key, why }) => listed.damaged.push(Damaged { key, why }),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(listed)
     }
 }
 
@@ -156,22 +197,22 @@ impl Plane {
         Ok(found.map(|(object, revision)| Found { key: key.clone(), revision, object }))
     }
 
-    /// All objects of a scope at the latest state.
+    /// All objects of a scope at the latest state, each of which must be readable: for loops that conclude from what is not
+    /// among them.
     ///
     /// # Errors
-    /// When the store fails.
+    /// When the store fails, or one is damaged.
     pub async fn list(&self, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
-        let page = self.store().range(RangeRequest::all(scope)).await?;
-        page.objects.into_iter().map(found).collect()
+        self.list_past_damage(scope, None).await?.whole()
     }
 
-    /// Some objects of a scope at the latest state: so many, or all when there are fewer.
+    /// Objects of a scope at the latest state, damaged ones apart: so many, or all.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn list_some(&self, scope: RangeScope, limit: usize) -> Result<Vec<Found>, PlaneError> {
-        let page = self.store().range(RangeRequest { limit: Some(limit), ..RangeRequest::all(scope) }).await?;
-        page.objects.into_iter().map(found).collect()
+    pub async fn list_past_damage(&self, scope: RangeScope, limit: Option<usize>) -> Result<Listed, PlaneError> {
+        let request = RangeRequest { limit, ..RangeRequest::all(scope).past_damage() };
+        Listed::of(self.store().range(request).await?)
     }
 
     /// Creates an object as a request would; `None` when there is one already.
@@ -310,10 +351,6 @@ impl Plane {
         };
         Ok(ObjectKey { cluster, resource: kind.storage.group_resource(), scope, name })
     }
-}
-
-fn found(stored: StoredObject) -> Result<Found, PlaneError> {
-    Ok(Found { object: stored.to_value()?, key: stored.key, revision: stored.revision })
 }
 
 fn with_revision(key: ObjectKey, revision: ResourceVersion, mut object: Value) -> Found {

@@ -12,7 +12,7 @@ use portolan_machinery::{
     kinds::Kind,
     quota::{Tally, amounts, count_name, is_counted, is_plain, list},
 };
-use portolan_store::{Change, Event, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_store::{Change, Damaged, Event, RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectName, Record, annotations,
     object,
@@ -95,9 +95,14 @@ impl Quotas {
         let are_claims = resource.group.is_empty() && *resource.resource == *"persistentvolumeclaims";
         self.each(namespace, resource, |stored| {
             if are_claims {
-                claims.push(stored.key.name.clone());
+                claims.push(stored.as_ref().map_or_else(|found| &found.key, |stored| &stored.key).name.clone());
             }
-            let object = if is_plain(resource) { Value::Null } else { stored.to_value()? };
+            let object = match (is_plain(resource), stored) {
+                (true, _) => Value::Null,
+                (false, Ok(stored)) => stored.to_value()?,
+                // What it uses is not known, and less must not be told than there is.
+                (false, Err(damaged)) => return Err(damaged.into()),
+            };
             if !is_charged_above(resource, &object) {
                 tallies.iter_mut().for_each(|tally| tally.count(resource, &object));
             }
@@ -118,7 +123,7 @@ impl Quotas {
             return Ok(());
         }
         self.each(namespace, &placements(), |stored| {
-            let placement = stored.to_value()?;
+            let placement = stored?.to_value()?;
             let (set, status) = charged(&placement);
             for tally in tallies.iter_mut() {
                 status.pods.iter().for_each(|pods| tally.count_pods(pods));
@@ -134,13 +139,14 @@ impl Quotas {
         &self,
         (cluster, namespace): &Namespace,
         resource: &GroupResource,
-        mut take: impl FnMut(&StoredObject) -> Result<(), StoreError> + Send,
+        mut take: impl FnMut(Result<&StoredObject, Damaged>) -> Result<(), StoreError> + Send,
     ) -> Result<(), PlaneError> {
         let scope = RangeScope::Namespace(*cluster, resource.clone(), namespace.clone());
-        let mut next = Some(RangeRequest::slices(scope));
+        let mut next = Some(RangeRequest::slices(scope).past_damage());
         while let Some(request) = next {
             let page = self.plane.store().range(request.clone()).await?;
-            page.objects.iter().try_for_each(&mut take)?;
+            page.objects.iter().map(Ok).try_for_each(&mut take)?;
+            page.damaged.iter().cloned().map(Err).try_for_each(&mut take)?;
             next = request.next(&page);
         }
         Ok(())

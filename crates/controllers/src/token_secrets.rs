@@ -161,7 +161,7 @@ impl TokenSecrets {
     async fn forget(&self, account: &ObjectKey, uid: &str) -> Result<(), PlaneError> {
         let Some(namespace) = account.namespace() else { return Ok(()) };
         let scope = RangeScope::Namespace(account.cluster, self.secrets.group_resource(), namespace.clone());
-        let mut slice = RangeRequest::slices(scope);
+        let mut slice = RangeRequest::slices(scope).past_damage();
         loop {
             let page = self.plane.store().range(slice.clone()).await?;
             for stored in &page.objects {

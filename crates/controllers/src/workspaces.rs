@@ -1,7 +1,7 @@
 //! Takes along what is in a workspace that is deleted: workspaces below it first, then what is placed or has finalizers,
 //! then all the rest in one tombstone.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use portolan_machinery::{
     kinds::Kind,
@@ -35,6 +35,9 @@ pub trait Directory: Send + Sync {
     /// No workspace is made in `cluster` any more.
     fn mark_deleting(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>>;
 
+    /// The logical clusters whose workspaces are in `parent`.
+    fn children(&self, parent: LogicalClusterId) -> Vec<LogicalClusterId>;
+
     /// From now on it is as if `cluster` had never been.
     fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>>;
 }
@@ -47,25 +50,40 @@ impl Workspaces {
         Self { plane, directory, kind, emptying: Emptying::default() }
     }
 
-    /// Asks everything that holds `cluster` to go; the number of what is left.
-    async fn empty(&self, cluster: LogicalClusterId) -> Result<usize, PlaneError> {
-        let children = self.plane.list(RangeScope::Cluster(cluster, self.kind.group_resource())).await?;
+    /// Asks everything that holds `cluster`, which goes because of the workspace `key`, to go; the number of what is left.
+    async fn empty(&self, cluster: LogicalClusterId, key: &ObjectKey) -> Result<usize, PlaneError> {
+        self.directory.mark_deleting(cluster).await?;
+        portolan_types::failpoint!("controllers/workspace-marked");
+        self.emptying.begin(cluster, key.clone());
+        let scope = RangeScope::Cluster(cluster, self.kind.group_resource());
+        let children = self.plane.list_past_damage(scope, None).await?.found;
         for child in &children {
             self.plane.delete(self.kind, &child.key, &background()).await?;
         }
-        match children.len() {
+        // One whose Workspace cannot be read, or was deleted as such, goes without it.
+        let known: HashSet<LogicalClusterId> = children.iter().filter_map(|child| cluster_of(&child.object)).collect();
+        let mut left = children.len();
+        for child in self.directory.children(cluster).into_iter().filter(|child| !known.contains(child)) {
+            let of_child = Box::pin(self.empty(child, key)).await?;
+            if of_child == 0 {
+                self.end(child).await?;
+            }
+            left += of_child;
+        }
+        match left {
             0 => self.release_held(cluster).await,
             left => Ok(left),
         }
     }
 
     async fn release_held(&self, cluster: LogicalClusterId) -> Result<usize, PlaneError> {
-        let mut request = RangeRequest::all(RangeScope::Everything(cluster));
+        // What is damaged holds nothing: it goes with the rest.
+        let mut request = RangeRequest::all(RangeScope::Everything(cluster)).past_damage();
         request.limit = Some(PAGE);
         let mut held = 0;
         loop {
             let page = self.plane.store().range(request.clone()).await?;
-            request.after = page.objects.last().map(|o| o.key.clone());
+            request.after = page.last.clone();
             for stored in page.objects {
                 let header = &stored.record.header;
                 if !header.has_finalizers && header.placed_on.is_empty() {
@@ -86,8 +104,8 @@ impl Workspaces {
         }
     }
 
-    /// The logical cluster goes, then its entry in the directory, then what held the Workspace.
-    async fn remove(&self, cluster: LogicalClusterId, key: &ObjectKey) -> Result<(), PlaneError> {
+    /// The logical cluster goes, then its entry in the directory.
+    async fn end(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
         match self.plane.store().delete_cluster(cluster).await {
             Ok(_) | Err(StoreError::ClusterGone { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -95,7 +113,8 @@ impl Workspaces {
         portolan_types::failpoint!("controllers/logical-cluster-deleted");
         self.directory.remove(cluster).await?;
         portolan_types::failpoint!("controllers/directory-entry-removed");
-        self.release(key).await
+        self.emptying.end(&cluster);
+        Ok(())
     }
 
     fn is_asked_to_go(&self, event: &Event) -> bool {
@@ -113,6 +132,11 @@ impl Workspaces {
         };
         self.plane.change(self.kind, key, release).await.map(drop)
     }
+}
+
+/// The logical cluster that a Workspace is.
+fn cluster_of(workspace: &Value) -> Option<LogicalClusterId> {
+    workspace.pointer("/spec/cluster").and_then(Value::as_str)?.parse().ok()
 }
 
 fn background() -> DeleteOptions {
@@ -151,19 +175,13 @@ impl Controller for Workspaces {
             if !object::is_deleting(&workspace.object) || !held {
                 return Ok(Outcome::Done);
             }
-            let id = workspace.object.pointer("/spec/cluster").and_then(Value::as_str).unwrap_or_default();
-            let Ok(cluster) = id.parse::<LogicalClusterId>() else {
-                self.release(key).await?;
-                return Ok(Outcome::Done);
-            };
-            self.directory.mark_deleting(cluster).await?;
-            portolan_types::failpoint!("controllers/workspace-marked");
-            self.emptying.begin(cluster, key.clone());
-            if self.empty(cluster).await? > 0 {
-                return Ok(Outcome::CheckAgainIn(RECHECK));
+            if let Some(cluster) = cluster_of(&workspace.object) {
+                if self.empty(cluster, key).await? > 0 {
+                    return Ok(Outcome::CheckAgainIn(RECHECK));
+                }
+                self.end(cluster).await?;
             }
-            self.remove(cluster, key).await?;
-            self.emptying.end(&cluster);
+            self.release(key).await?;
             Ok(Outcome::Done)
         })
     }

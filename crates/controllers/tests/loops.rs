@@ -18,7 +18,9 @@ use portolan_machinery::{
     lifecycle::{DeleteOptions, Propagation},
     rbac,
 };
-use portolan_store::{Event, Expect, RangeRequest, RangeScope, StoreError, Transaction, WatchScope};
+use portolan_store::{
+    Engine, Event, Expect, RangeRequest, RangeScope, StoreConfig, StoreError, Transaction, WatchScope,
+};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Seams, Status, object,
     placement::{Phase, PlacedCopy, PlacementRecord},
@@ -201,6 +203,8 @@ async fn content_with_a_finalizer_holds_its_namespace_and_says_so() {
 struct Told {
     deleting: Mutex<Vec<LogicalClusterId>>,
     removed: Mutex<Vec<LogicalClusterId>>,
+    /// A logical cluster in another.
+    below: Option<(LogicalClusterId, LogicalClusterId)>,
 }
 
 impl Directory for Told {
@@ -209,10 +213,132 @@ impl Directory for Told {
         Box::pin(async { Ok(()) })
     }
 
+    fn children(&self, parent: LogicalClusterId) -> Vec<LogicalClusterId> {
+        let is_gone = |child: &LogicalClusterId| self.removed.lock().unwrap().contains(child);
+        let below = self.below.filter(|(above, _)| *above == parent).map(|(_, child)| child);
+        below.into_iter().filter(|child| !is_gone(child)).collect()
+    }
+
     fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
         self.removed.lock().unwrap().push(cluster);
         Box::pin(async { Ok(()) })
     }
+}
+
+/// What damaged objects hold, each before it is damaged.
+const MARK: &str = "nobody will read this";
+
+/// Loops on a store where whatever `fill` wrote with the mark is damaged.
+async fn start_damaged<T>(
+    fill: impl AsyncFnOnce(&Plane) -> T,
+    more: impl FnOnce(Loops) -> Loops,
+) -> (Fixture, T, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let config = StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
+        portolan_store::open(config, Seams::system()).unwrap()
+    };
+    let plane = |store: portolan_store::DynStore| {
+        let plane = Plane::new(store.clone(), KindTable::builtin(), Seams::system());
+        plane.with_kinds(Arc::new(AsStored(store)))
+    };
+    let whole = plane(open());
+    let filled = fill(&whole).await;
+    whole.store().close().await;
+    drop(whole);
+    assert!(portolan_store::testing::damage(dir.path(), MARK).unwrap() > 0);
+    (Fixture::on(plane(open()), more), filled, dir)
+}
+
+async fn made(plane: &Plane, cluster: LogicalClusterId, object: Value) -> portolan_controllers::plane::Found {
+    let gvk = GroupVersionKind::parse(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+    plane.create(plane.table().kind(&gvk.unwrap()).unwrap(), cluster, object).await.unwrap().expect("it is new")
+}
+
+fn map_in(namespace: &str, name: &str, text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {"text": text}})
+}
+
+fn owned_by(mut object: Value, owner: &str, uid: &str) -> Value {
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid});
+    object["metadata"]["ownerReferences"] = json!([reference]);
+    object
+}
+
+impl Fixture {
+    async fn delete_unread(&self, key: &ObjectKey) {
+        let txn = Transaction::one(key.clone(), Expect::Damaged, None);
+        self.plane.store().commit(txn).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_object_stops_no_loop_and_is_not_taken_for_gone() {
+    let other = LogicalClusterId::new(7);
+    let fill = async |plane: &Plane| {
+        let shop = made(plane, CLUSTER, namespace("shop")).await.key;
+        let broken = made(plane, CLUSTER, map_in("shop", "broken", MARK)).await.key;
+        let fine = made(plane, CLUSTER, map_in("shop", "fine", "")).await.key;
+        let owner = made(plane, CLUSTER, map_in("lab", "owner", MARK)).await;
+        let uid = object::meta_text(&owner.object, "uid");
+        let mut kept = owned_by(map_in("lab", "kept", ""), "owner", uid);
+        kept["kind"] = json!("Secret");
+        kept.as_object_mut().unwrap().remove("data");
+        let kept = made(plane, CLUSTER, kept).await.key;
+        let lonely = made(plane, CLUSTER, owned_by(map_in("lab", "lonely", ""), "nobody", "u-1")).await.key;
+        (shop, broken, fine, owner.key, kept, lonely)
+    };
+    let (f, (shop, broken, fine, owner, kept, lonely), _dir) = start_damaged(fill, |loops| loops).await;
+    for cluster in [CLUSTER, other] {
+        let fresh = made(&f.plane, cluster, namespace("fresh")).await.key;
+        let accounts = GroupResource::new("", "serviceaccounts");
+        let account = ObjectKey::namespaced(cluster, accounts, "fresh".parse().unwrap(), "default".parse().unwrap());
+        f.until("the loops go on", &account, |found| found.is_some()).await;
+        f.delete(&fresh, Propagation::Background).await;
+        f.until("also those that end", &fresh, |found| found.is_none()).await;
+    }
+    f.until("what has no owner is collected", &lonely, |found| found.is_none()).await;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("what can be deleted is", &fine, |found| found.is_none()).await;
+    f.until("what is left is told", &shop, |found| {
+        let conditions = found.and_then(|o| o.pointer("/status/conditions")).and_then(Value::as_array);
+        let failure = conditions.into_iter().flatten().find(|c| c["type"] == "NamespaceDeletionContentFailure");
+        failure
+            .is_some_and(|c| c["status"] == "True" && c["message"].as_str().unwrap().contains("shop/broken is damaged"))
+    })
+    .await;
+    assert!(f.plane.get(&kept).await.unwrap().is_some(), "its owner is there, if nobody can read it");
+    f.delete_unread(&broken).await;
+    f.until("the namespace goes with the last of it", &shop, |found| found.is_none()).await;
+    f.delete_unread(&owner).await;
+    f.until("the owner is gone now", &kept, |found| found.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_with_damaged_objects_goes_with_all_below_it() {
+    let (outer, inner) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
+    let told = Arc::new(Told { below: Some((outer, inner)), ..Told::default() });
+    let fill = async |plane: &Plane| {
+        let shop = made(plane, CLUSTER, workspace("shop", outer)).await.key;
+        let mut below = workspace("below", inner);
+        below["metadata"]["annotations"] = json!({"text": MARK});
+        made(plane, outer, below).await;
+        for cluster in [outer, inner] {
+            made(plane, cluster, map_in("lab", "broken", MARK)).await;
+        }
+        shop
+    };
+    let directory = told.clone();
+    let workspaces = |loops: Loops| {
+        let workspaces = Workspaces::new(loops.plane().clone(), directory);
+        loops.with(workspaces)
+    };
+    let (f, shop, _dir) = start_damaged(fill, workspaces).await;
+    f.delete(&shop, Propagation::Background).await;
+    f.until("it goes", &shop, |found| found.is_none()).await;
+    assert_eq!(*told.removed.lock().unwrap(), [inner, outer]);
+    assert_eq!(f.plane.store().gone_clusters().await.unwrap(), [outer, inner]);
+    assert_eq!(f.plane.store().known_damage(), []);
 }
 
 /// A workspace as the API server makes it.

@@ -276,6 +276,10 @@ impl workspaces::Directory for ApiDirectory {
         Box::pin(self.0.directory().mark_deleting(cluster))
     }
 
+    fn children(&self, parent: LogicalClusterId) -> Vec<LogicalClusterId> {
+        self.0.directory().children(parent).iter().map(|child| child.id).collect()
+    }
+
     fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.0.directory().remove(cluster))
     }

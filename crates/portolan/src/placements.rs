@@ -126,7 +126,9 @@ impl ClusterTree for Tree {
         let directory = self.0.directory();
         let up = std::iter::successors(directory.by_id(cluster), |c| directory.by_id(c.parent?));
         let lineage: Vec<_> = up.collect();
-        match lineage.iter().any(|cluster| cluster.is_deleting()) {
+        // Where an ancestor is not known, neither is what holds for all below it.
+        let is_whole = lineage.last().is_some_and(|top| top.parent.is_none());
+        match !is_whole || lineage.iter().any(|cluster| cluster.is_deleting()) {
             true => Vec::new(),
             false => lineage.iter().map(|cluster| (cluster.id, cluster.path.clone())).collect(),
         }

@@ -49,8 +49,9 @@ async fn may_have_copies(store: &DynStore) -> Result<bool, StoreError> {
         RangeScope::Cluster(LogicalClusterId::SYSTEM, GroupResource::new("internal.portolan.dev", resource))
     });
     for scope in of_any.into_iter().chain(of_system) {
-        let request = RangeRequest { limit: Some(1), ..RangeRequest::all(scope) };
-        if !store.range(request).await?.objects.is_empty() {
+        let request = RangeRequest { limit: Some(1), ..RangeRequest::all(scope).past_damage() };
+        let page = store.range(request).await?;
+        if !page.objects.is_empty() || !page.damaged.is_empty() {
             return Ok(true);
         }
     }

@@ -18,10 +18,11 @@ use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion
 use tokio::sync::Notify;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// Pause after the store failed.
-const PAUSE: Duration = Duration::from_millis(500);
+/// First and longest pause after the store failed.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// The grants of every logical cluster where physical clusters are registered. Where they are not known, nobody may use any.
+/// The grants of every logical cluster where physical clusters are registered. Where they are not known, nobody may use any, and
+/// nothing is decided.
 #[derive(Clone)]
 pub(crate) struct Rights(Arc<Inner>);
 
@@ -50,6 +51,10 @@ impl UseRights for Rights {
         let homes = self.0.homes.read();
         homes.get(&home).is_some_and(|grants| grants.allow(&identity_of(known.id, &known.path), name))
     }
+
+    fn are_known(&self, home: LogicalClusterId) -> bool {
+        self.0.homes.read().contains_key(&home)
+    }
 }
 
 impl Rights {
@@ -59,13 +64,17 @@ impl Rights {
         Self(Arc::new(Inner { api, store, homes, stale, woken }))
     }
 
-    /// Reads the grants of all homes. Tries until it succeeds.
+    /// Reads the grants of all homes, each once: of those that cannot be read nothing is known until they can. Tries until
+    /// the homes are known.
     pub(crate) async fn load(&self) {
+        let mut pause = PAUSES.0;
         while let Err(error) = self.find_homes().await {
             tracing::warn!(%error, "physical clusters cannot be listed");
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
         }
-        self.read_stale(|_| {}).await;
+        let failed = self.read_marked(&|_| {}).await;
+        self.mark(failed);
     }
 
     /// Keeps the grants up to date, and has the scheduler look again at what a change may concern. Ends when it is dropped.
@@ -91,11 +100,12 @@ impl Rights {
     /// Marks every home, the known ones and those that are not known yet.
     async fn find_homes(&self) -> Result<ResourceVersion, Status> {
         let known: Vec<LogicalClusterId> = self.0.homes.read().keys().copied().collect();
-        let mut request = RangeRequest::slices(RangeScope::AllClusters(physical_clusters()));
+        let mut request = RangeRequest::slices(RangeScope::AllClusters(physical_clusters())).past_damage();
         let mut homes: BTreeSet<LogicalClusterId> = known.into_iter().collect();
         loop {
             let page = self.0.store.range(request.clone()).await.map_err(Status::internal)?;
             homes.extend(page.objects.iter().map(|stored| stored.key.cluster));
+            homes.extend(page.damaged.iter().map(|found| found.key.cluster));
             let Some(next) = request.next(&page) else {
                 self.mark(homes);
                 return Ok(page.revision);
@@ -109,34 +119,41 @@ impl Rights {
         self.0.woken.notify_one();
     }
 
-    /// Reads what is marked, and tells of each home whose grants are others than before. A home that cannot be read keeps no
-    /// other one waiting.
+    /// Reads what is marked, until all is read. A home that cannot be read keeps no other one waiting.
     async fn read_stale(&self, changed: impl Fn(LogicalClusterId)) {
+        let mut pause = PAUSES.0;
         loop {
-            let homes = std::mem::take(&mut *self.0.stale.lock());
-            if homes.is_empty() {
+            let failed = self.read_marked(&changed).await;
+            if failed.is_empty() {
                 return;
             }
-            let mut failed = BTreeSet::new();
-            for home in homes {
-                match self.0.api.use_grants(home).await {
-                    Ok(grants) => {
-                        let before = self.0.homes.write().insert(home, grants.clone());
-                        if before.as_ref() != Some(&grants) {
-                            changed(home);
-                        }
-                    }
-                    Err(error) => {
-                        tracing::warn!(cluster = %home, %error, "the rights to physical clusters cannot be read");
-                        failed.insert(home);
-                    }
-                }
-            }
-            if !failed.is_empty() {
-                self.0.stale.lock().extend(failed);
-                tokio::time::sleep(PAUSE).await;
+            self.0.stale.lock().extend(failed);
+            // What is marked in between is read at once.
+            if tokio::time::timeout(pause, self.0.woken.notified()).await.is_err() {
+                pause = (pause * 2).min(PAUSES.1);
             }
         }
+    }
+
+    /// Reads what is marked, once, and tells of each home whose grants are others than before. Returns what failed.
+    async fn read_marked(&self, changed: &impl Fn(LogicalClusterId)) -> BTreeSet<LogicalClusterId> {
+        let homes = std::mem::take(&mut *self.0.stale.lock());
+        let mut failed = BTreeSet::new();
+        for home in homes {
+            match self.0.api.use_grants(home).await {
+                Ok(grants) => {
+                    let before = self.0.homes.write().insert(home, grants.clone());
+                    if before.as_ref() != Some(&grants) {
+                        changed(home);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(cluster = %home, %error, "the rights to physical clusters cannot be read");
+                    failed.insert(home);
+                }
+            }
+        }
+        failed
     }
 }
 
@@ -192,6 +209,17 @@ mod tests {
         }
     }
 
+    fn parts(store: &DynStore, rights: &Rights) -> Parts {
+        Parts {
+            store: store.clone(),
+            seams: Seams::system(),
+            tree: Arc::new(NoTree),
+            rights: Arc::new(rights.clone()),
+            kinds: Arc::new(BuiltinKinds),
+            gate: None,
+        }
+    }
+
     async fn send(api: &Arc<ApiServer>, method: &str, path: &str, object: Value) -> Value {
         let admin = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
         let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -219,14 +247,7 @@ mod tests {
         let rights = Rights::new(api.clone(), store.clone());
         rights.load().await;
         assert!(!rights.may_use(shop, acme, "east"), "where nothing is registered nothing may be used");
-        let parts = Parts {
-            store: store.clone(),
-            seams: Seams::system(),
-            tree: Arc::new(NoTree),
-            rights: Arc::new(rights.clone()),
-            kinds: Arc::new(BuiltinKinds),
-            gate: None,
-        };
+        let parts = parts(&store, &rights);
         let (running, scheduler) = (rights.clone(), Scheduler::new(parts));
         let task = tokio::spawn(async move { running.run(&scheduler).await });
         let settle = || tokio::time::sleep(Duration::from_secs(1));
@@ -266,12 +287,17 @@ mod tests {
         let key = ObjectKey::cluster_scoped(first, GroupResource::new(RBAC, "clusterroles"), "broken".parse().unwrap());
         store.commit(Transaction::one(key.clone(), Expect::Absent, broken)).await.unwrap();
         let rights = Rights::new(api.clone(), store.clone());
-        let loading = rights.clone();
-        let mut task = tokio::spawn(async move { loading.load().await });
-        assert!(tokio::time::timeout(Duration::from_secs(60), &mut task).await.is_err(), "one is still to be read");
+        tokio::time::timeout(Duration::from_secs(60), rights.load())
+            .await
+            .expect("one that cannot be read holds up none");
         assert!(rights.may_use(second, second, "east") && !rights.may_use(first, first, "east"));
+        assert!(rights.are_known(second) && !rights.are_known(first), "nothing is concluded from what is not known");
+        let parts = parts(&store, &rights);
+        let (running, scheduler) = (rights.clone(), Scheduler::new(parts));
+        let task = tokio::spawn(async move { running.run(&scheduler).await });
         store.commit(Transaction::one(key, Expect::Present, None)).await.unwrap();
-        tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(rights.may_use(first, first, "east"));
+        task.abort();
     }
 }

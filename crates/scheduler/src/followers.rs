@@ -37,6 +37,8 @@ struct Inhabited {
     anywhere: BTreeSet<Uid>,
     /// Where each (kind, name) is named.
     named: BTreeMap<(&'static str, String), Places>,
+    /// Something that may need followers cannot be read: nobody knows where, so that none goes from where it is.
+    is_partial: bool,
 }
 
 impl Inhabited {
@@ -123,20 +125,24 @@ impl Inner {
         let custom: Vec<_> = self.custom().iter().cloned().collect();
         let workloads = kinds::PLACEABLE.iter().filter(|p| !p.follows).map(kinds::Placeable::resource).chain(custom);
         for resource in workloads {
-            for stored in self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await? {
+            let (objects, is_whole) = self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await?;
+            inhabited.is_partial |= !is_whole;
+            for stored in objects {
                 if !stored.record.header.placed_on.is_empty() {
                     inhabited.add_workload(&stored.to_value()?);
                 }
             }
         }
-        if inhabited.anywhere.is_empty() {
+        if inhabited.anywhere.is_empty() && !inhabited.is_partial {
             return Ok(inhabited);
         }
         // Accounts name pull secrets, Ingresses certificates: both go where their account or Ingress goes.
         for (resource, kind) in [("serviceaccounts", "ServiceAccount"), ("ingresses", "Ingress")] {
             let group = if kind == "Ingress" { "networking.k8s.io" } else { "" };
             let resource = GroupResource::new(group, resource);
-            for stored in self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await? {
+            let (objects, is_whole) = self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await?;
+            inhabited.is_partial |= !is_whole;
+            for stored in objects {
                 let role = if kind == "Ingress" { Role::Network } else { Role::Content };
                 let places = inhabited.needs(role, kind, &stored.key.name);
                 if !places.is_empty() {
@@ -147,9 +153,11 @@ impl Inner {
         Ok(inhabited)
     }
 
-    async fn range(&self, scope: RangeScope) -> Result<Vec<StoredObject>, StoreError> {
-        let request = RangeRequest { labels: placed_from_here(), ..RangeRequest::all(scope) };
-        Ok(self.objects.store().range(request).await?.objects)
+    /// What is not made below, as far as it can be read, and whether that is all.
+    async fn range(&self, scope: RangeScope) -> Result<(Vec<StoredObject>, bool), StoreError> {
+        let request = RangeRequest { labels: placed_from_here(), ..RangeRequest::all(scope).past_damage() };
+        let page = self.objects.store().range(request).await?;
+        Ok((page.objects, page.damaged.is_empty()))
     }
 
     async fn followers(
@@ -161,12 +169,17 @@ impl Inner {
         let mut found = Vec::new();
         if pending.all {
             for resource in kinds::followers() {
-                found.extend(self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await?);
+                found.extend(self.range(RangeScope::Namespace(cluster, resource, namespace.clone())).await?.0);
             }
             return Ok(found);
         }
         for key in &pending.keys {
-            found.extend(self.objects.store().get(key).await?);
+            match self.objects.store().get(key).await {
+                Ok(follower) => found.extend(follower),
+                // It stays where it is, and keeps no other from going where it is needed.
+                Err(StoreError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(found)
     }
@@ -194,8 +207,11 @@ impl Inner {
         if portolan_types::object::is_deleting(&object) {
             return self.place_object(key).await;
         }
-        let needed = inhabited.needs(role, builtin.kind, &key.name);
         let record = PlacementRecord::of(&object).unwrap_or_default();
+        let mut needed = inhabited.needs(role, builtin.kind, &key.name);
+        if inhabited.is_partial {
+            needed.extend(record.active().map(|copy| (copy.uid.clone(), copy.name.clone())));
+        }
         let suits = in_passing && inhabited.suits(&record, &needed);
         let as_written = record.overrides.is_empty() && record.yields.is_empty();
         if !selected && as_written && (suits || (unplaced && needed.is_empty())) {

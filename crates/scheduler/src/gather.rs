@@ -75,6 +75,7 @@ impl Inner {
         if reach.lineage.is_empty() || !matters || self.owner_goes_down(key, &object).await? {
             return Ok(None);
         }
+        self.check_known(&reach, &namespace)?;
         let found = self.objects.get_value(&namespace_key(key.cluster, &namespace)).await?;
         let (around, _) = found.unwrap_or((Value::Null, revision));
         if object::is_deleting(&around) && !is_placed {
@@ -88,7 +89,7 @@ impl Inner {
         let namespace_uid = object::meta_text(&around, "uid").to_owned();
         let home = self.home(key.cluster, &namespace, &namespace_uid).await?;
         let placement = self.objects.get_value(&placement_key(key)).await?;
-        let gone = self.gone(&record).await?;
+        let gone = self.gone(&record, &reach).await?;
         let key = key.clone();
         let gathered = Gathered {
             key,
@@ -104,6 +105,21 @@ impl Inner {
             gone,
         };
         Ok(Some(gathered))
+    }
+
+    /// What is not known must not look as if it were not there: copies would move for it.
+    ///
+    /// # Errors
+    /// `Unreadable` while a policy that may hold, or who may use a physical cluster within reach, cannot be read.
+    fn check_known(&self, reach: &Reach, namespace: &str) -> Result<(), SchedulerError> {
+        let facts = self.facts();
+        if let Some(key) = facts.unreadable_policy(reach, namespace) {
+            return Err(SchedulerError::Unreadable(key.to_string()));
+        }
+        match facts.unknown_home(reach, &*self.rights) {
+            None => Ok(()),
+            Some(home) => Err(SchedulerError::Unreadable(format!("who may use the physical clusters of {home}"))),
+        }
     }
 
     /// Whether the controller of an object is placed itself: then the controller's own controller runs below and makes the
@@ -129,8 +145,11 @@ impl Inner {
             return Ok(Vec::new());
         };
         let scope = RangeScope::OwnedBy(key.cluster, owner.to_owned());
-        let page =
-            self.objects.store().range(RangeRequest { limit: Some(MAX_SIBLINGS), ..RangeRequest::all(scope) }).await?;
+        let page = self
+            .objects
+            .store()
+            .range(RangeRequest { limit: Some(MAX_SIBLINGS), ..RangeRequest::all(scope).past_damage() })
+            .await?;
         let others = page.objects.iter().filter(|s| s.key != *key && s.key.resource == key.resource);
         let uids: BTreeSet<Uid> =
             others.flat_map(|s| &s.record.header.placed_on).filter_map(|uid| uid.parse().ok()).collect();
@@ -180,7 +199,7 @@ impl Inner {
     ///
     /// # Errors
     /// When one exists that is not known yet: nothing can be decided until it is.
-    pub(crate) async fn gone(&self, record: &PlacementRecord) -> Result<BTreeSet<Uid>, SchedulerError> {
+    pub(crate) async fn gone(&self, record: &PlacementRecord, reach: &Reach) -> Result<BTreeSet<Uid>, SchedulerError> {
         let unknown: BTreeSet<Uid> = {
             let facts = self.facts();
             record.clusters.iter().map(|c| &c.uid).filter(|uid| facts.physical(uid).is_none()).cloned().collect()
@@ -188,8 +207,15 @@ impl Inner {
         if unknown.is_empty() {
             return Ok(unknown);
         }
-        let all = RangeRequest::all(RangeScope::AllClusters(kinds::physical_clusters()));
+        if let Some(key) = self.facts().unreadable_physical(reach) {
+            return Err(SchedulerError::Unreadable(key.to_string()));
+        }
+        let all = RangeRequest::all(RangeScope::AllClusters(kinds::physical_clusters())).past_damage();
         let page = self.objects.store().range(all).await?;
+        // One that is damaged may be any of those that are registered where it is.
+        if let Some(found) = page.damaged.iter().find(|found| reach.may_contain(found.key.cluster)) {
+            return Err(SchedulerError::Unreadable(found.key.to_string()));
+        }
         let exists = |uid: &Uid| page.objects.iter().any(|s| s.record.header.uid == uid.as_str());
         match unknown.iter().any(exists) {
             true => Err(SchedulerError::Behind),

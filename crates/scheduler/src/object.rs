@@ -96,7 +96,7 @@ impl Inner {
         revision: ResourceVersion,
         mut record: PlacementRecord,
     ) -> Result<(), SchedulerError> {
-        let gone = self.gone(&record).await?;
+        let gone = self.gone(&record, &self.reach(key.cluster)).await?;
         if gone.is_empty() {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl Inner {
         record: &PlacementRecord,
         revision: ResourceVersion,
     ) -> Result<(), SchedulerError> {
-        let gone = self.gone(record).await?;
+        let gone = self.gone(record, &self.reach(key.cluster)).await?;
         if !gone.is_empty() && record.clusters.iter().all(|c| gone.contains(&c.uid)) {
             self.objects.store().commit(Transaction::one(key.clone(), Expect::At(revision), None)).await?;
         }

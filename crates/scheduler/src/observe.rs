@@ -64,6 +64,13 @@ impl Inner {
         }
     }
 
+    /// Takes in that an object is there and cannot be read.
+    pub(crate) fn observe_unreadable(&self, key: &ObjectKey) {
+        if key.resource == kinds::physical_clusters() || kinds::policies().contains(&key.resource) {
+            self.facts().put_unreadable(key);
+        }
+    }
+
     /// Takes in an event: facts first, then what is to be looked at because of it.
     pub(crate) fn observe(&self, event: &Event) {
         let resource = &event.key.resource;

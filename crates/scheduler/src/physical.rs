@@ -6,7 +6,7 @@
 //! its entries are taken off the records, and nothing is deleted downstream.
 
 use portolan_placement::placed_condition;
-use portolan_store::{Expect, RangeRequest, RangeScope, StoredObject, Transaction};
+use portolan_store::{Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction};
 use portolan_types::{
     ObjectKey, Record, object,
     placement::{Condition, PhysicalClusterStatus},
@@ -54,10 +54,12 @@ impl Inner {
     async fn left_on(&self, physical: &StoredObject) -> Result<Vec<ObjectKey>, SchedulerError> {
         let scope = RangeScope::PlacedOn(physical.record.header.uid.clone());
         let labels = crate::rescan::placed_from_here();
-        let page = self.objects.store().range(RangeRequest { labels, ..RangeRequest::all(scope) }).await?;
+        let page =
+            self.objects.store().range(RangeRequest { labels, ..RangeRequest::all(scope).past_damage() }).await?;
         // A ReplicaSet that several physical clusters share has no label of one of them.
         let placed = |stored: &StoredObject| !Peek::of(&stored.record).record.is_projected();
-        Ok(page.objects.into_iter().filter(placed).map(|stored| stored.key).collect())
+        let damaged = page.damaged.into_iter().map(|found| found.key);
+        Ok(page.objects.into_iter().filter(placed).map(|stored| stored.key).chain(damaged).collect())
     }
 
     async fn say_what_is_left(
@@ -110,7 +112,11 @@ impl Inner {
             .first()
             .map_or_else(|| key.cluster.to_string(), |(_, path)| path.to_string());
         let namespace = key.namespace().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
-        let placement = self.objects.get_value(&placement_key(key)).await?.map(|(placement, _)| placement);
+        let placement = match self.objects.get_value(&placement_key(key)).await {
+            Ok(found) => found.map(|(placement, _)| placement),
+            Err(StoreError::Damaged { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
         let placed = placement.as_ref().and_then(placed_condition).filter(|(_, message)| !message.is_empty());
         let why = placed.map(|(_, why)| format!(" ({why})")).unwrap_or_default();
         Ok(format!("{path}: {}/{}{namespace}{why}", key.resource.resource, key.name))

@@ -11,7 +11,7 @@ use portolan_types::{GroupResource, LabelSelector, LogicalClusterId, NamespaceNa
 use tokio::sync::Notify;
 use tracing::warn;
 
-use crate::{kinds, queue::Task, scheduler::Inner};
+use crate::{feed::PAUSES, kinds, queue::Task, scheduler::Inner};
 
 /// Objects that are read at once.
 const PAGE: usize = 500;
@@ -20,7 +20,6 @@ const MAX_QUEUED: usize = 2_000;
 /// Larger subtrees are read as one range over all logical clusters.
 const MAX_SINGLE_RANGES: usize = 32;
 const PAUSE: Duration = Duration::from_millis(5);
-const BACKOFF: Duration = Duration::from_millis(200);
 
 /// Which objects are to be looked at again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,12 +67,17 @@ impl Rescans {
 
 impl Inner {
     pub(crate) async fn run_rescans(&self) {
+        let mut pause = PAUSES.0;
         loop {
             let scope = self.rescans.next().await;
-            if let Err(error) = self.rescan(&scope).await {
-                warn!(?scope, %error, "could not look at everything again");
-                tokio::time::sleep(BACKOFF).await;
-                self.rescans.add(scope);
+            match self.rescan(&scope).await {
+                Ok(()) => pause = PAUSES.0,
+                Err(error) => {
+                    warn!(?scope, %error, ?pause, "could not look at everything again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSES.1);
+                    self.rescans.add(scope);
+                }
             }
         }
     }
@@ -124,13 +128,15 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let projected = matches!(scope, RangeScope::PlacedOn(_));
         let labels = if projected { LabelSelector::everything() } else { placed_from_here() };
-        let mut request = RangeRequest { limit: Some(PAGE), labels, ..RangeRequest::slices(scope) };
+        let mut request = RangeRequest { limit: Some(PAGE), labels, ..RangeRequest::slices(scope).past_damage() };
         loop {
             let page = self.objects.store().range(request.clone()).await?;
             let within = |stored: &&StoredObject| only.is_none_or(|only| only.contains(&stored.key.cluster));
             page.objects.iter().filter(within).for_each(|stored| self.look_at(stored));
-            let Some(last) = page.objects.last().filter(|_| page.more) else { return Ok(()) };
-            request.after = Some(last.key.clone());
+            if !page.more {
+                return Ok(());
+            }
+            request.after = page.last;
             while self.queue.len() > MAX_QUEUED {
                 tokio::time::sleep(PAUSE).await;
             }

@@ -54,6 +54,9 @@ pub enum SchedulerError {
     /// An object names a physical cluster that exists and has not been seen yet. It is tried again.
     #[error("a physical cluster is not known yet")]
     Behind,
+    /// What the decision depends on is there and cannot be read. It is tried again.
+    #[error("{0} cannot be read")]
+    Unreadable(String),
     /// Nobody could be asked whether pods are let in. It is tried again.
     #[error("admission: {0}")]
     Admission(Status),
@@ -265,7 +268,7 @@ fn log_failure(task: &Task, error: &SchedulerError) {
         SchedulerError::Store(Conflict { .. } | AlreadyExists { .. } | NotFound { .. } | ClusterGone { .. }) => {
             debug!(?task, %error, "somebody was faster");
         }
-        SchedulerError::Behind => debug!(?task, %error, "not yet"),
+        SchedulerError::Behind | SchedulerError::Unreadable(_) => debug!(?task, %error, "not yet"),
         error => warn!(?task, %error, "could not place"),
     }
 }

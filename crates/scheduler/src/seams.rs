@@ -25,6 +25,11 @@ pub trait UseRights: Send + Sync {
     /// Whether objects of `cluster` may be placed on the physical cluster `name` that is registered in `home`, an ancestor or
     /// `cluster` itself.
     fn may_use(&self, cluster: LogicalClusterId, home: LogicalClusterId, name: &str) -> bool;
+
+    /// Whether the rights to what is registered in `home` are known. Where they are not, nothing is concluded from them.
+    fn are_known(&self, _home: LogicalClusterId) -> bool {
+        true
+    }
 }
 
 /// Which resource a kind is stored as.

@@ -101,7 +101,17 @@ impl World {
     }
 
     async fn with_rights(physical: &[&str], rights: Arc<dyn crate::UseRights>) -> Self {
-        let store = memory();
+        let world = Self::on(memory(), rights);
+        world.create(shop("namespaces/shop"), "v1", "Namespace", json!({})).await;
+        for name in physical {
+            world.physical(name, json!({}), true).await;
+        }
+        world.run();
+        world
+    }
+
+    /// With what is in a store, and a scheduler that does not run yet.
+    fn on(store: DynStore, rights: Arc<dyn crate::UseRights>) -> Self {
         let parts = Parts {
             store: store.clone(),
             seams: Seams::seeded(1, jiff::Timestamp::from_second(1_800_000_000).unwrap()),
@@ -110,19 +120,17 @@ impl World {
             kinds: Arc::new(Kinds),
             gate: None,
         };
-        let world = Self {
+        Self {
             objects: Objects::new(store.clone()),
             store,
             scheduler: Scheduler::new(parts),
             stop: CancellationToken::new(),
-        };
-        world.create(shop("namespaces/shop"), "v1", "Namespace", json!({})).await;
-        for name in physical {
-            world.physical(name, json!({}), true).await;
         }
-        let (scheduler, stop) = (world.scheduler.clone(), world.stop.clone());
+    }
+
+    fn run(&self) {
+        let (scheduler, stop) = (self.scheduler.clone(), self.stop.clone());
         tokio::spawn(async move { scheduler.run(stop).await });
-        world
     }
 
     async fn create(&self, key: ObjectKey, api_version: &str, kind: &str, mut object: Value) -> ResourceVersion {
@@ -685,4 +693,76 @@ async fn a_scheduler_that_does_not_lead_decides_nothing_until_it_does() {
     assert_eq!(words(world.get(&key).await.as_ref()), "", "another one decides");
     world.scheduler.lead(true);
     world.placed(&key, "east").await;
+}
+
+/// What damaged objects hold, each before it is damaged.
+const MARK: &str = "nobody will read this";
+
+fn other(text: &str) -> ObjectKey {
+    key(OTHER, text)
+}
+
+fn naming(secret: &str) -> Value {
+    let pod = json!({"containers": [], "volumes": [{"name": "v", "secret": {"secretName": secret}}]});
+    json!({"spec": {"replicas": 2, "template": {"spec": pod}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_moves_because_something_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let config = portolan_store::StoreConfig::new(portolan_store::Engine::Redb, Some(dir.path().to_owned()));
+        World::on(portolan_store::open(config, Seams::system()).unwrap(), Arc::new(UseByAll))
+    };
+    let world = open();
+    for namespace in [shop("namespaces/shop"), other("namespaces/shop")] {
+        world.create(namespace, "v1", "Namespace", json!({})).await;
+    }
+    for name in ["east", "west"] {
+        world.physical(name, json!({}), true).await;
+    }
+    let west = json!({"metadata": {"annotations": {"text": MARK}}, "spec": {
+        "resources": [{"apiGroup": "apps", "kinds": ["Deployment"]}], "clusters": {"names": ["west"]}}});
+    let policy = shop("clusterplacementpolicies.portolan.dev/west");
+    world.create(policy.clone(), "portolan.dev/v1alpha1", "ClusterPlacementPolicy", west).await;
+    world.run();
+    world.deployment("web", json!({"containers": []})).await;
+    let web = shop("deployments.apps/shop/web");
+    world.placed(&web, "west").await;
+    let (lame, whole) = (other("deployments.apps/shop/lame"), other("deployments.apps/shop/whole"));
+    for secret in ["of-lame", "of-whole", "new"] {
+        world.create(other(&format!("secrets/shop/{secret}")), "v1", "Secret", json!({})).await;
+    }
+    let mut object = naming("of-lame");
+    object["metadata"] = json!({"annotations": {"text": MARK}});
+    world.create(lame.clone(), "apps/v1", "Deployment", object).await;
+    world.create(whole.clone(), "apps/v1", "Deployment", naming("of-whole")).await;
+    for placed in [&lame, &whole, &other("secrets/shop/of-lame"), &other("secrets/shop/of-whole")] {
+        world.placed(placed, "east").await;
+    }
+    world.stop.cancel();
+    world.store.close().await;
+    drop(world);
+    assert!(portolan_store::testing::damage(dir.path(), MARK).unwrap() >= 2);
+
+    let world = open();
+    world.run();
+    world
+        .change(&whole, |whole| {
+            whole["spec"] = naming("new")["spec"].clone();
+            object::metadata_mut(whole).insert("generation".into(), 2.into());
+        })
+        .await;
+    world.placed(&other("secrets/shop/new"), "east").await;
+    world.change(&web, |web| object::set_annotation(web, "portolan.dev/pin", Some("east".into()))).await;
+    world.deployment("late", json!({"containers": []})).await;
+    world.create(other("deployments.apps/shop/late"), "apps/v1", "Deployment", naming("of-whole")).await;
+    world.placed(&other("deployments.apps/shop/late"), "east").await;
+    let left = world.get(&other("secrets/shop/of-lame")).await;
+    assert_eq!(words(left.as_ref()), "east", "what a damaged workload may need stays");
+    assert_eq!(words(world.get(&web).await.as_ref()), "west", "nobody knows what the policy says");
+    let late = shop("deployments.apps/shop/late");
+    assert_eq!(words(world.get(&late).await.as_ref()), "");
+    world.store.commit(Transaction::one(policy, Expect::Damaged, None)).await.unwrap();
+    world.until("it is decided now", &late, |late| !words(late).is_empty()).await;
 }

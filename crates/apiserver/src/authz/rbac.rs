@@ -64,7 +64,7 @@ impl RbacAuthorizer {
         follow(self.store.clone(), scope, self.clone()).await;
     }
 
-    /// The roles and bindings of a logical cluster.
+    /// The roles and bindings of a logical cluster. Damaged ones grant nothing.
     ///
     /// # Errors
     /// When the store fails.
@@ -93,9 +93,22 @@ impl RbacAuthorizer {
         Ok(read)
     }
 
+    /// As [`RbacAuthorizer::roles`], for whoever concludes from a right that is missing that it was taken back.
+    ///
+    /// # Errors
+    /// When the store fails, or one of them is damaged.
+    pub(crate) async fn whole_roles(&self, cluster: LogicalClusterId) -> Result<Arc<ClusterRoles>, Status> {
+        let roles = self.roles(cluster).await?;
+        let known = self.store.known_damage();
+        match known.iter().find(|found| found.key.cluster == cluster && *found.key.resource.group == *GROUP) {
+            None => Ok(roles),
+            Some(found) => Err(Status::internal(found)),
+        }
+    }
+
     async fn read(&self, cluster: LogicalClusterId, resource: &str) -> Result<Vec<Value>, Status> {
         let scope = RangeScope::Cluster(cluster, GroupResource::new(GROUP, resource));
-        let page = self.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?;
+        let page = self.store.range(RangeRequest::all(scope).past_damage()).await.map_err(|e| status_for(&e))?;
         let value = |o: portolan_store::StoredObject| o.record.to_value(o.revision).map_err(|e| damaged(&o.key, &e));
         page.objects.into_iter().map(value).collect()
     }

@@ -101,13 +101,17 @@ impl Directory {
         // What is inserted meanwhile may be younger than the list, and comes as an event after it.
         let mut gone: HashSet<LogicalClusterId> = self.known.read().by_id.keys().copied().collect();
         let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, record::resource());
-        let mut request = RangeRequest::slices(scope);
+        // A logical cluster whose entry is damaged is not known, or stays as it was.
+        let mut request = RangeRequest::slices(scope).past_damage();
         loop {
             let page = self.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
             for stored in &page.objects {
                 let cluster = record::read(stored)?;
                 gone.remove(&cluster.id);
                 self.insert(cluster);
+            }
+            for id in page.damaged.iter().filter_map(|found| found.key.name.parse().ok()) {
+                gone.remove(&id);
             }
             let Some(next) = request.next(&page) else {
                 gone.into_iter().for_each(|id| self.forget(id));

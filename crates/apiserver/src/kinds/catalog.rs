@@ -7,7 +7,7 @@ use portolan_machinery::{
     custom::{self, Definition},
     kinds::{Kinds, Surface},
 };
-use portolan_store::{DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
+use portolan_store::{DynStore, Event, RangeRequest, RangeScope, StoreError, StoredObject, WatchScope};
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Status};
 use prometheus::IntCounter;
 
@@ -131,7 +131,8 @@ impl Catalog {
 
     async fn all(&self, cluster: LogicalClusterId) -> Result<Definitions, Status> {
         let mut all = Definitions::new();
-        let mut request = RangeRequest::slices(RangeScope::Cluster(cluster, resource()));
+        // A definition that is damaged is not served; all others are, and it can be deleted.
+        let mut request = RangeRequest::slices(RangeScope::Cluster(cluster, resource())).past_damage();
         loop {
             let page = self.0.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
             let next = request.next(&page);
@@ -147,7 +148,11 @@ impl Catalog {
         let mut found = Vec::new();
         for (name, _) in names {
             let key = ObjectKey::cluster_scoped(cluster, resource(), name.clone());
-            found.extend(self.0.store.get(&key).await.map_err(|e| status_for(&e))?);
+            match self.0.store.get(&key).await {
+                Ok(stored) => found.extend(stored),
+                Err(StoreError::Damaged { .. }) => {}
+                Err(error) => return Err(status_for(&error)),
+            }
         }
         self.understood(found).await
     }

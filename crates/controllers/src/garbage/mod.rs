@@ -17,7 +17,7 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
 };
-use portolan_store::{Change, Event, Expect, RangeScope, Transaction};
+use portolan_store::{Change, Event, Expect, RangeRequest, RangeScope, Transaction};
 use portolan_types::{
     BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, note::Note, object, work::WorkKey,
 };
@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::{
     at_once::at_once,
-    plane::{Found, Plane, PlaneError, Step},
+    plane::{Found, Listed, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
 
@@ -53,6 +53,8 @@ pub enum Key {
     Owner(OwnerKey),
     /// The dependents of an owner that is gone.
     DependentsOf(Gone),
+    /// All that have owners: one of these is gone, whichever it was.
+    AllOf(LogicalClusterId),
 }
 
 impl WorkKey for Key {
@@ -63,6 +65,7 @@ impl WorkKey for Key {
             Self::Object(key) => key.cluster,
             Self::Owner(owner) => owner.cluster,
             Self::DependentsOf(gone) => gone.key.cluster,
+            Self::AllOf(cluster) => *cluster,
         }
     }
 }
@@ -73,8 +76,8 @@ impl GarbageCollector {
         Self { plane }
     }
 
-    async fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Result<Vec<Found>, PlaneError> {
-        self.plane.list(RangeScope::OwnedBy(cluster, owner.to_owned())).await
+    async fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Result<Listed, PlaneError> {
+        self.plane.list_past_damage(RangeScope::OwnedBy(cluster, owner.to_owned()), None).await
     }
 
     async fn look_at(&self, key: &ObjectKey, why: Why) -> Result<Outcome, PlaneError> {
@@ -94,30 +97,33 @@ impl GarbageCollector {
         self.attempt(kind, &found, None).await
     }
 
-    /// Takes the owner off its dependents, then lets it go.
+    /// Takes the owner off its dependents, then lets it go; not while a dependent is damaged, which would lose its owner unseen.
     async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<(), PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
-        let dependents = self.dependents(owner.key.cluster, uid).await?;
-        at_once(dependents, |dependent| async move {
-            self.drop_references(&dependent, |reference| reference.uid == uid).await
-        })
+        let Listed { found, damaged } = self.dependents(owner.key.cluster, uid).await?;
+        at_once(
+            found,
+            |dependent| async move { self.drop_references(&dependent, |reference| reference.uid == uid).await },
+        )
         .await?;
+        Listed { found: Vec::new(), damaged }.whole()?;
         self.drop_finalizer(kind, &owner.key, ORPHAN_FINALIZER).await
     }
 
     /// Foreground: the owner goes when no dependent is left that blocks it. A dependent that lets go of it says nothing of
-    /// its former owner, so that one is looked at again.
+    /// its former owner, so that one is looked at again. One that is damaged may block it.
     async fn release(&self, kind: &Kind, owner: &Found) -> Result<Outcome, PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
         let scope = RangeScope::OwnedBy(owner.key.cluster, uid.to_owned());
         let blocks = |dependent: &Found| {
             OwnerRef::all(&dependent.object).iter().any(|reference| reference.uid == uid && reference.blocks)
         };
+        let any_blocks = |listed: &Listed| !listed.damaged.is_empty() || listed.found.iter().any(blocks);
         // While there are many, one of the first says enough.
-        let few = self.plane.list_some(scope.clone(), FEW).await?;
-        let blocked = match few.len() < FEW || few.iter().any(blocks) {
-            true => few.iter().any(blocks),
-            false => self.plane.list(scope).await?.iter().any(blocks),
+        let few = self.plane.list_past_damage(scope.clone(), Some(FEW)).await?;
+        let blocked = match few.found.len() < FEW || any_blocks(&few) {
+            true => any_blocks(&few),
+            false => any_blocks(&self.plane.list_past_damage(scope, None).await?),
         };
         match blocked {
             true => Ok(Outcome::CheckAgainIn(AGAIN)),
@@ -131,7 +137,7 @@ impl GarbageCollector {
         owner: &str,
         gone: Option<&Gone>,
     ) -> Result<Outcome, PlaneError> {
-        let (dependents, again) = (self.dependents(cluster, owner).await?, AtomicBool::new(false));
+        let (dependents, again) = (self.dependents(cluster, owner).await?.found, AtomicBool::new(false));
         at_once(dependents, |dependent| {
             let again = &again;
             async move {
@@ -145,6 +151,24 @@ impl GarbageCollector {
         })
         .await?;
         Ok(if again.into_inner() { Outcome::CheckAgainIn(UNSERVED) } else { Outcome::Done })
+    }
+
+    async fn attempt_all(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
+        let mut next = Some(RangeRequest::slices(RangeScope::Everything(cluster)).past_damage());
+        while let Some(request) = next {
+            let page = self.plane.store().range(request.clone()).await?;
+            next = request.next(&page);
+            let owned = page.objects.into_iter().filter(|stored| !stored.record.header.owners.is_empty());
+            at_once(owned, |stored| async move {
+                let found = Found { object: stored.to_value()?, key: stored.key, revision: stored.revision };
+                match self.plane.kind_of(cluster, &found.key.resource).await? {
+                    Some(kind) => self.attempt(&kind, &found, None).await.map(drop),
+                    None => Ok(()),
+                }
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// Deletes an object that has owners and none that keeps it. `gone` is one of them that has just gone.
@@ -223,7 +247,7 @@ impl GarbageCollector {
             object::is_deleting(&dependent.object)
                 && object::finalizers(&dependent.object).any(|f| f == FOREGROUND_FINALIZER)
         };
-        if dependents.iter().any(waits) {
+        if dependents.found.iter().any(waits) {
             self.unblock(found).await?;
         }
         Ok(!dependents.is_empty())
@@ -313,7 +337,13 @@ impl Controller for GarbageCollector {
         let header = &event.record.header;
         let mut keys = Vec::new();
         if event.change == Change::Deleted {
-            keys.extend(header.uid().map(|uid| Key::DependentsOf(Gone { key: event.key.clone(), uid })));
+            // Of one that was damaged nobody knows the uid.
+            let uid = header.uid();
+            keys.push(
+                uid.map_or(Key::AllOf(event.key.cluster), |uid| {
+                    Key::DependentsOf(Gone { key: event.key.clone(), uid })
+                }),
+            );
             keys.extend(owners::owners_of(event).map(Key::Owner));
         } else if !header.owners.is_empty() || (header.is_deleting && header.has_finalizers) {
             keys.push(Key::Object(event.key.clone()));
@@ -340,6 +370,7 @@ impl Controller for GarbageCollector {
                 Key::DependentsOf(gone) => {
                     self.attempt_dependents(gone.key.cluster, gone.uid.as_str(), Some(gone)).await
                 }
+                Key::AllOf(cluster) => self.attempt_all(*cluster).await.map(|()| Outcome::Done),
             }
         })
     }

@@ -6,7 +6,7 @@ use portolan_machinery::{
     kinds::{Kind, Surface},
     lifecycle::FOREGROUND_FINALIZER,
 };
-use portolan_store::{Event, RangeScope};
+use portolan_store::{Event, RangeScope, StoreError};
 use portolan_types::{
     GroupResource, GroupVersion, LogicalClusterId, ObjectKey, ObjectName, ResourceVersion, Scope, Uid, object,
 };
@@ -52,7 +52,7 @@ pub(super) enum OwnerState {
     Waiting,
     /// It is gone, or was never there.
     Absent,
-    /// Its kind is not served: nothing is proven.
+    /// Its kind is not served, or it is damaged: nothing is proven.
     Unknown,
     /// It would be in a namespace, and its dependent is in none: it is nowhere to be looked for.
     Misplaced,
@@ -142,7 +142,13 @@ pub(super) async fn state(
         return Ok(OwnerState::Misplaced);
     }
     let Some(key) = reference.key(&kind, dependent.cluster, &dependent.scope) else { return Ok(OwnerState::Unknown) };
-    let Some(owner) = plane.get(&key).await? else { return Ok(OwnerState::Absent) };
+    let owner = match plane.get(&key).await {
+        Ok(Some(owner)) => owner,
+        Ok(None) => return Ok(OwnerState::Absent),
+        // It is there. When it is deleted, every object is looked at again.
+        Err(PlaneError::Store(StoreError::Damaged { .. })) => return Ok(OwnerState::Unknown),
+        Err(error) => return Err(error),
+    };
     if object::meta_text(&owner.object, "uid") != reference.uid {
         return Ok(OwnerState::Absent);
     }

@@ -54,6 +54,11 @@ impl Census {
         self.counts().entry(event.key.resource.clone()).or_default().objects += change;
     }
 
+    /// There is one that cannot be read.
+    pub(super) fn one_more(&self, resource: &GroupResource) {
+        self.counts().entry(resource.clone()).or_default().objects += 1;
+    }
+
     /// A resource is not followed any more.
     pub(super) fn forget(&self, resource: &GroupResource) {
         self.counts().remove(resource);

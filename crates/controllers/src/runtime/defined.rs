@@ -7,7 +7,7 @@ use std::{
 
 use portolan_machinery::custom;
 use portolan_store::{Change, DynStore, Event};
-use portolan_types::{GroupResource, LogicalClusterId, ResourceVersion};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion};
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -42,6 +42,17 @@ impl Defined {
         std::mem::take(&mut self.lock().changed)
     }
 
+    fn define(&self, resource: GroupResource, cluster: LogicalClusterId) {
+        let mut state = self.lock();
+        let listing = state.listing;
+        let by = state.by.entry(resource.clone()).or_default();
+        by.insert(cluster, listing);
+        if by.len() == 1 {
+            state.changed.insert(resource, None);
+            self.more.notify_one();
+        }
+    }
+
     fn is_defined(&self, resource: &GroupResource) -> bool {
         self.lock().by.contains_key(resource)
     }
@@ -59,12 +70,11 @@ impl Fed for Defined {
     fn take_in(&self, event: &Event) {
         let Some(resource) = custom::resource_named(event.key.name.as_str()) else { return };
         let mut state = self.lock();
-        let (listing, cluster) = (state.listing, event.key.cluster);
+        let cluster = event.key.cluster;
         let change = match event.change {
             Change::Created | Change::Updated => {
-                let by = state.by.entry(resource.clone()).or_default();
-                by.insert(cluster, listing);
-                (by.len() == 1).then_some(None)
+                drop(state);
+                return self.define(resource, cluster);
             }
             Change::Deleted => {
                 let is_last =
@@ -78,6 +88,13 @@ impl Fed for Defined {
         if let Some(upto) = change {
             state.changed.insert(resource, upto);
             self.more.notify_one();
+        }
+    }
+
+    /// A definition says by its name what it defines.
+    fn unreadable(&self, key: &ObjectKey) {
+        if let Some(resource) = custom::resource_named(key.name.as_str()) {
+            self.define(resource, key.cluster);
         }
     }
 

@@ -1,16 +1,16 @@
 //! One resource of all logical clusters, listed and watched for the loops that are about it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use portolan_store::{Change, DynStore, Event, EventStream, RangeRequest, RangeScope, StoreError, WatchScope};
-use portolan_types::{GroupResource, ResourceVersion};
+use portolan_types::{GroupResource, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 use tracing::warn;
 
 /// Objects read per step of a listing.
 const PAGE: usize = 500;
-/// Wait before a broken feed is set up again.
-const RETRY: Duration = Duration::from_millis(200);
+/// Wait before a broken feed is set up again: at first, and at most when it never comes to its watch.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// How often a feed that is to end looks how far it has come: while nothing is written nothing tells it.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -20,6 +20,10 @@ pub(super) trait Fed: Send + Sync {
     fn name(&self) -> &'static str;
     /// An event has been seen. Listed objects come as `Created`.
     fn take_in(&self, event: &Event);
+    /// An object is there and cannot be read.
+    fn unreadable(&self, _: &ObjectKey) {}
+    /// A damaged object is not there any more, of which nothing is known but its address.
+    fn lost(&self, _: &ObjectKey) {}
     /// All objects that are there come now.
     fn listing(&self) {}
     /// They all came, as of this revision.
@@ -36,27 +40,51 @@ pub(super) async fn feed(
     fed: Vec<Arc<dyn Fed>>,
     mut upto: watch::Receiver<Upto>,
 ) {
+    let (mut pause, mut unreadable) = (RETRY.0, BTreeSet::new());
     loop {
-        let result = async {
-            let revision = list(&store, &resource, &fed).await?;
-            watch(&store, &resource, revision, &fed, &mut upto).await
+        let error = match list(&store, &resource, &fed, &mut unreadable).await {
+            Ok(revision) => {
+                pause = RETRY.0;
+                match watch(&store, &resource, revision, &fed, &mut upto).await {
+                    Ok(()) => return,
+                    Err(error) => {
+                        // What is deleted after it was listed is found missing in the next listing.
+                        if let StoreError::Damaged { key, .. } = &error {
+                            unreadable.insert(key.clone());
+                        }
+                        error
+                    }
+                }
+            }
+            Err(error) => error,
         };
-        let Err(error) = result.await else { return };
         let loops: Vec<_> = fed.iter().map(|fed| fed.name()).collect();
-        warn!(?loops, %resource, %error, "feed broke, listing again");
-        tokio::time::sleep(RETRY).await;
+        warn!(?loops, %resource, %error, ?pause, "feed broke, listing again");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY.1);
     }
 }
 
-async fn list(store: &DynStore, resource: &GroupResource, fed: &[Arc<dyn Fed>]) -> Result<ResourceVersion, StoreError> {
+/// Brings all that is there. `unreadable` is what could not be read: before, and then now; what is none of it any more may be gone.
+async fn list(
+    store: &DynStore,
+    resource: &GroupResource,
+    fed: &[Arc<dyn Fed>],
+    unreadable: &mut BTreeSet<ObjectKey>,
+) -> Result<ResourceVersion, StoreError> {
+    let mut now = BTreeSet::new();
     fed.iter().for_each(|fed| fed.listing());
-    let mut request = RangeRequest::slices(RangeScope::AllClusters(resource.clone()));
+    let mut request = RangeRequest::slices(RangeScope::AllClusters(resource.clone())).past_damage();
     request.limit = Some(PAGE);
     loop {
         let page = store.range(request.clone()).await?;
         // All pages at the first one's revision, so that the watch goes on without a gap.
         request.at = Some(page.revision);
-        request.after = page.objects.last().map(|o| o.key.clone());
+        request.after = page.last.clone();
+        for found in &page.damaged {
+            fed.iter().for_each(|fed| fed.unreadable(&found.key));
+            now.insert(found.key.clone());
+        }
         for object in page.objects {
             let event = Event {
                 revision: object.revision,
@@ -69,6 +97,10 @@ async fn list(store: &DynStore, resource: &GroupResource, fed: &[Arc<dyn Fed>]) 
         }
         if !page.more {
             fed.iter().for_each(|fed| fed.listed(page.revision));
+            for key in unreadable.difference(&now) {
+                fed.iter().for_each(|fed| fed.lost(key));
+            }
+            *unreadable = now;
             return Ok(page.revision);
         }
     }

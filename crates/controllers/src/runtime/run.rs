@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use portolan_store::{Event, Worklist};
-use portolan_types::{BoxFuture, GroupResource, ResourceVersion, work::Backoff};
+use portolan_store::{Change, Event, Worklist};
+use portolan_types::{BoxFuture, GroupResource, ObjectKey, Record, ResourceVersion, work::Backoff};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -109,6 +109,10 @@ impl Fed for Counting {
     fn take_in(&self, event: &Event) {
         self.census.take(event);
     }
+
+    fn unreadable(&self, _: &ObjectKey) {
+        self.census.one_more(&self.resource);
+    }
 }
 
 impl Runs for Counting {
@@ -152,6 +156,16 @@ impl<C: Controller> Fed for Loop<C> {
                 linger => self.queue.add_after(key, linger),
             }
         }
+    }
+
+    fn lost(&self, key: &ObjectKey) {
+        self.take_in(&Event {
+            revision: ResourceVersion::FIRST,
+            change: Change::Deleted,
+            key: key.clone(),
+            record: Arc::new(Record::of(&serde_json::json!({}))),
+            previous: None,
+        });
     }
 }
 

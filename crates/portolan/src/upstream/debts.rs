@@ -78,7 +78,8 @@ impl Stored {
 /// The debts of one physical cluster.
 pub(super) async fn list(upstream: &StoreUpstream, physical: &Uid) -> Result<Vec<Debt>, UpstreamError> {
     let scope = RangeScope::Cluster(LogicalClusterId::SYSTEM, resource());
-    let found = upstream.plane.list(scope).await.map_err(|error| failed(&error))?;
+    // One that is damaged is not paid, and keeps no other from being paid.
+    let found = upstream.plane.list_past_damage(scope, None).await.map_err(|error| failed(&error))?.found;
     let parse = |object: &Value| serde_json::from_value::<Stored>(object["debt"].clone()).ok();
     let own = found.iter().filter_map(|found| parse(&found.object)).filter(|debt| debt.physical == *physical);
     Ok(own.filter_map(Stored::into_debt).collect())

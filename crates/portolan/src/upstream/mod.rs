@@ -142,7 +142,11 @@ struct StoreChanges(Box<dyn EventStream>);
 impl ChangeStream for StoreChanges {
     fn next(&mut self) -> BoxFuture<'_, Result<Changes, UpstreamError>> {
         Box::pin(async move {
-            let batch = self.0.next().await.map_err(store_failed)?;
+            let batch = self.0.next().await.map_err(|error| match error {
+                // What was deleted as damaged is found missing in the next snapshot.
+                StoreError::Damaged { .. } => UpstreamError::Expired,
+                other => store_failed(other),
+            })?;
             let keys = batch.events.iter().map(|event| event.key.clone()).collect();
             Ok(Changes { revision: batch.revision, keys })
         })
@@ -157,14 +161,19 @@ impl Upstream for StoreUpstream {
     fn exists<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<bool, UpstreamError>> {
         Box::pin(async move {
             let scope = RangeScope::AllClusters(GroupResource::new(GROUP, "physicalclusters"));
-            let page = self.plane.store().range(RangeRequest::all(scope)).await.map_err(store_failed)?;
-            Ok(page.objects.iter().any(|stored| stored.record.header.uid == physical.as_str()))
+            let page = self.plane.store().range(RangeRequest::all(scope).past_damage()).await.map_err(store_failed)?;
+            let is_found = page.objects.iter().any(|stored| stored.record.header.uid == physical.as_str());
+            match page.damaged.first() {
+                // It may be this one, and who is gone loses all that is kept about it.
+                Some(found) if !is_found => Err(failed(found)),
+                Some(_) | None => Ok(is_found),
+            }
         })
     }
 
     fn snapshot<'a>(&'a self, physical: &'a Uid) -> BoxFuture<'a, Result<Snapshot, UpstreamError>> {
         Box::pin(async move {
-            let mut request = RangeRequest::slices(RangeScope::PlacedOn(physical.to_string()));
+            let mut request = RangeRequest::slices(RangeScope::PlacedOn(physical.to_string())).past_damage();
             let (mut first, mut objects) = (None, Vec::new());
             loop {
                 let page = self.plane.store().range(request.clone()).await.map_err(store_failed)?;
@@ -172,10 +181,12 @@ impl Upstream for StoreUpstream {
                 let revision = *first.get_or_insert(page.revision);
                 let named = |stored: &StoredObject| (stored.key.clone(), stored.record.header.uid());
                 objects.extend(page.objects.iter().map(named));
-                let Some(last) = page.objects.last().filter(|_| page.more) else {
+                // What is damaged is placed here all the same.
+                objects.extend(page.damaged.into_iter().map(|found| (found.key, None)));
+                if !page.more {
                     return Ok(Snapshot { revision, objects });
-                };
-                request.after = Some(last.key.clone());
+                }
+                request.after = page.last;
             }
         })
     }

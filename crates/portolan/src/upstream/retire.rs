@@ -40,9 +40,10 @@ pub(super) async fn retire(upstream: &StoreUpstream, physical: &Uid) -> Result<L
 /// What it shows above, and whether anything else names it.
 async fn placed_on(upstream: &StoreUpstream, physical: &Uid) -> Result<(Vec<ObjectKey>, bool), UpstreamError> {
     let scope = RangeScope::PlacedOn(physical.to_string());
-    let page = upstream.plane.store().range(RangeRequest::all(scope)).await.map_err(store_failed)?;
+    let page = upstream.plane.store().range(RangeRequest::all(scope).past_damage()).await.map_err(store_failed)?;
     let mut shown = Vec::new();
-    let mut is_placed = false;
+    // What cannot be read may be either: its physical cluster is not forgotten while it is there.
+    let mut is_placed = !page.damaged.is_empty();
     for stored in page.objects {
         let object = stored.record.to_value(stored.revision).map_err(|error| super::failed(&error))?;
         match PlacementRecord::of(&object).is_some_and(|record| record.is_projected()) {
@@ -55,12 +56,12 @@ async fn placed_on(upstream: &StoreUpstream, physical: &Uid) -> Result<(Vec<Obje
 
 /// Takes the states of its copies away, wherever they are kept.
 async fn forget_states(upstream: &StoreUpstream, physical: &Uid) -> Result<(), UpstreamError> {
-    let mut request = RangeRequest::all(RangeScope::AllClusters(copies::resource()));
+    let mut request = RangeRequest::all(RangeScope::AllClusters(copies::resource())).past_damage();
     request.limit = Some(PAGE);
     loop {
         let page = upstream.plane.store().range(request.clone()).await.map_err(store_failed)?;
         request.at = Some(page.revision);
-        request.after = page.objects.last().map(|stored| stored.key.clone());
+        request.after = page.last.clone();
         for stored in page.objects {
             let kept = stored.record.to_value(stored.revision).map_err(|error| super::failed(&error))?;
             if let Some(record) = without(kept, physical) {

@@ -16,7 +16,7 @@ use portolan_types::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::seams::UseRights;
+use crate::{kinds, seams::UseRights};
 
 pub(crate) use usage::{Amounts, Usage};
 
@@ -41,6 +41,8 @@ pub(crate) struct Facts {
     homes: BTreeMap<LogicalClusterId, BTreeSet<Uid>>,
     policies: BTreeMap<LogicalClusterId, BTreeMap<ObjectKey, KnownPolicy>>,
     pub(crate) usage: Usage,
+    /// Physical clusters and policies that are there and cannot be read.
+    unreadable: BTreeSet<ObjectKey>,
     /// Custom resources that are watched.
     pub(crate) fed: BTreeSet<GroupResource>,
 }
@@ -48,6 +50,13 @@ pub(crate) struct Facts {
 /// A logical cluster and its ancestors, itself first.
 pub(crate) struct Reach {
     pub(crate) lineage: Vec<(LogicalClusterId, LogicalClusterPath)>,
+}
+
+impl Reach {
+    /// Whether what is registered in `home` may be within reach. Of a logical cluster that ends nobody knows.
+    pub(crate) fn may_contain(&self, home: LogicalClusterId) -> bool {
+        self.lineage.is_empty() || self.lineage.iter().any(|(id, _)| *id == home)
+    }
 }
 
 /// How a record names a policy.
@@ -93,14 +102,42 @@ impl Facts {
         }
     }
 
+    /// Takes in that a physical cluster or policy cannot be read.
+    pub(crate) fn put_unreadable(&mut self, key: &ObjectKey) {
+        self.unreadable.insert(key.clone());
+    }
+
+    /// What must be known for a decision in a namespace, and cannot be read: a policy that may hold there.
+    pub(crate) fn unreadable_policy(&self, reach: &Reach, namespace: &str) -> Option<&ObjectKey> {
+        let concerns = |key: &&ObjectKey| match key.namespace() {
+            None => reach.lineage.iter().any(|(id, _)| *id == key.cluster),
+            Some(own) => reach.lineage.first().is_some_and(|(id, _)| *id == key.cluster) && own.as_str() == namespace,
+        };
+        self.unreadable.iter().filter(|key| kinds::policies().contains(&key.resource)).find(concerns)
+    }
+
+    /// A physical cluster within reach that cannot be read.
+    pub(crate) fn unreadable_physical(&self, reach: &Reach) -> Option<&ObjectKey> {
+        let physical = self.unreadable.iter().filter(|key| key.resource == kinds::physical_clusters());
+        physical.into_iter().find(|key| reach.may_contain(key.cluster))
+    }
+
+    /// A logical cluster within reach that has physical clusters, of whose rights nothing is known.
+    pub(crate) fn unknown_home(&self, reach: &Reach, rights: &dyn UseRights) -> Option<LogicalClusterId> {
+        let homes = reach.lineage.iter().map(|(id, _)| *id).filter(|id| self.homes.contains_key(id));
+        homes.into_iter().find(|home| !rights.are_known(*home))
+    }
+
     /// Forgets all physical clusters, before they are listed.
     pub(crate) fn clear_physicals(&mut self) {
         self.physical.clear();
         self.homes.clear();
+        self.unreadable.retain(|key| key.resource != kinds::physical_clusters());
     }
 
     /// Forgets all policies of one of the two kinds, before they are listed.
     pub(crate) fn clear_policies(&mut self, resource: &GroupResource) {
+        self.unreadable.retain(|key| key.resource != *resource);
         self.policies.values_mut().for_each(|known| known.retain(|key, _| key.resource != *resource));
     }
 
