@@ -1,7 +1,10 @@
 //! The one place where a store failure becomes an answer to a client.
 
-use portolan_store::{Damage, StoreError};
-use portolan_types::{ObjectKey, Reason, ResourceVersion, Status, StatusCause};
+use portolan_store::{Damage, Damaged, StoreError};
+use portolan_types::{GroupResource, ObjectKey, Reason, ResourceVersion, Status, StatusCause};
+
+/// Damaged objects that are named at once; upstream's bound.
+const MAX_UNREADABLE: usize = 100;
 
 /// The answer for a failure of the store.
 pub(crate) fn status_for(error: &StoreError) -> Status {
@@ -39,6 +42,29 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
 /// The answer when an object is there and cannot be read. Said of it is only what its logical cluster knows.
 fn corrupt(key: &ObjectKey, why: Damage) -> Status {
     Status::internal(format!("corrupt object, {}: {why}", called(key)))
+}
+
+/// The answer when objects that a list would have cannot be read (upstream's `aggregatedStorageError`).
+pub(crate) fn unreadable(resource: &GroupResource, damaged: &[Damaged]) -> Status {
+    let cause = |found: &Damaged| StatusCause {
+        reason: "UnexpectedServerResponse".into(),
+        message: format!("corrupt object, {}: {}", called(&found.key), found.why),
+        field: called(&found.key),
+    };
+    let mut causes: Vec<_> = damaged.iter().take(MAX_UNREADABLE).map(cause).collect();
+    if damaged.len() > MAX_UNREADABLE {
+        let message = "too many errors, the list is truncated".into();
+        causes.push(StatusCause { reason: "FieldValueTooMany".into(), message, field: String::new() });
+    }
+    let status =
+        Status::new(Reason::StorageReadError, format!("failed to read one or more {resource} from the storage"));
+    causes.into_iter().fold(status.about(resource, "list"), Status::with_cause)
+}
+
+/// What ends a watch of a damaged object that was deleted: nobody can show what it was (upstream's `parseError`).
+pub(crate) fn deleted_unread(key: &ObjectKey, why: Damage) -> Status {
+    let message = format!("saw a DELETED event, but object data is corrupt - {}: {why}", called(key));
+    Status::new(Reason::StorageReadError, message)
 }
 
 fn called(key: &ObjectKey) -> String {

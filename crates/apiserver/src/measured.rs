@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use portolan_store::{
-    Committed, Durable, DynStore, EventStream, Expect, Hold, RangePage, RangeRequest, RangeScope, Store, StoreError,
-    StoredObject, Transaction, WatchScope,
+    Committed, Damaged, Durable, DynStore, EventStream, Expect, Hold, RangePage, RangeRequest, RangeScope, Store,
+    StoreError, StoredObject, Transaction, WatchScope,
 };
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, ResourceVersion};
 
@@ -27,7 +27,7 @@ impl Store for Measured {
         let operation = match (&first.record, first.expect) {
             (None, _) => "delete",
             (Some(_), Expect::Absent) => "create",
-            (Some(_), Expect::Present | Expect::At(_) | Expect::Anything) => "update",
+            (Some(_), Expect::Present | Expect::At(_) | Expect::Anything | Expect::Damaged) => "update",
         };
         let asked = self.metrics.asked(operation, &first.key.resource);
         let committing = self.inner.commit(txn);
@@ -58,6 +58,10 @@ impl Store for Measured {
 
     fn back(&self, revisions: u64) -> ResourceVersion {
         self.inner.back(revisions)
+    }
+
+    fn known_damage(&self) -> Vec<Damaged> {
+        self.inner.known_damage()
     }
 
     fn health(&self) -> Result<(), StoreError> {

@@ -41,6 +41,8 @@ pub enum Reason {
     InternalError,
     /// 500 of an error that kube-apiserver hands on as it came, without a word for it.
     Unknown,
+    /// 500 because what is stored cannot be read.
+    StorageReadError,
     /// 500 that is worth a retry.
     ServerTimeout,
     /// 503.
@@ -65,7 +67,7 @@ impl Reason {
             Self::UnsupportedMediaType => 415,
             Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError | Self::Unknown | Self::ServerTimeout => 500,
+            Self::InternalError | Self::Unknown | Self::StorageReadError | Self::ServerTimeout => 500,
             Self::ServiceUnavailable => 503,
             Self::Timeout => 504,
         }

@@ -8,13 +8,15 @@ use portolan_machinery::{
     decode::{self},
     lifecycle::{self, DeleteOptions, Deletion, WriteContext},
 };
-use portolan_store::{Expect, StoredObject};
-use portolan_types::{ObjectKey, ReadAt, ResourceVersion, Status, object};
+use portolan_store::{Expect, StoreError, StoredObject};
+use portolan_types::{GroupKind, ObjectKey, ReadAt, ResourceVersion, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
     admission::{Operation, Request, Sent},
+    attributes::Attributes,
+    authz::{Authorizer as _, Verdict},
     bootstrap,
     call::{Call, Target, method_not_allowed},
     encode,
@@ -28,6 +30,8 @@ use crate::{
 const OPTIONS_SCHEME: &str = "pkg/apis/meta/internalversion/scheme/register.go:27";
 /// What clients are told that leave open what becomes of a job's pods.
 const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+/// The right to delete objects that cannot be read.
+const UNSAFE_VERB: &str = "unsafe-delete-ignore-read-errors";
 /// Objects of a collection that are deleted at once, so that their writes share a sync to disk.
 const AT_ONCE: usize = 16;
 
@@ -45,7 +49,14 @@ pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Sta
     if !call.body.is_empty() {
         return from_body(call, target, DeleteOptions::from_query(dry_run)?.dry_run);
     }
-    let names = ["gracePeriodSeconds", "orphanDependents", "propagationPolicy", "uid", "resourceVersion"];
+    let names = [
+        "gracePeriodSeconds",
+        "orphanDependents",
+        "propagationPolicy",
+        "uid",
+        "resourceVersion",
+        lifecycle::UNSAFE_DELETE,
+    ];
     let single = names.iter().filter_map(|name| call.query.get(name).map(|value| (*name, value)));
     DeleteOptions::from_query(single.chain(dry_run))
 }
@@ -70,6 +81,9 @@ fn from_body(call: &Call, target: &Target, dry_run: bool) -> Result<DeleteOption
     }
     let mut options = DeleteOptions::from_value(&decoded.object)?;
     options.dry_run |= dry_run;
+    if options.ignores_read_errors {
+        lifecycle::refuse_beside(options.dry_run.then_some("dryRun").into_iter())?;
+    }
     Ok(options)
 }
 
@@ -86,6 +100,9 @@ fn cut_off(failure: Status) -> Status {
 pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = options(call, target)?;
+    if options.ignores_read_errors {
+        return unread(api, call, target).await;
+    }
     warn_of_pods(call, target, &options);
     let (key, found) = api.found(call, target).await?;
     match delete(api, call, target, (&key, found), (&options, Admission::Asked)).await? {
@@ -98,6 +115,40 @@ pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
         Deleted::Marked(object) if options.orphan_dependents == Some(false) => encode::value(&shape, 202, object),
         Deleted::Marked(object) => encode::value(&shape, 200, object),
     }
+}
+
+/// Deletes an object that cannot be read: without preconditions, admission or finalizers, of which nothing is known (KEP-3926).
+async fn unread(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
+    let key = target.key(call, &call.captures.name)?;
+    let asked = Attributes { verb: UNSAFE_VERB.into(), ..(*call.attributes).clone() };
+    if let Verdict::Denied(why) = api.rbac.authorize(call.cluster.id, &call.identity.user, &asked).await? {
+        let why = format!("not permitted to do {UNSAFE_VERB:?}, reason: {why}");
+        return Err(Status::forbidden(&target.resource(), &key.name, why));
+    }
+    match api.store.get(&key).await {
+        Err(StoreError::Damaged { why, .. }) => tracing::warn!(%key, %why, "a damaged object is deleted unread"),
+        Ok(_) => return Err(readable(target, &key)),
+        Err(error) => return Err(status_for(&error)),
+    }
+    match Commit::new(key.clone(), Expect::Damaged, None).run(api, None).await {
+        Ok(_) => {}
+        // Somebody was faster.
+        Err(CommitError::Raced(failure)) if failure.code() == 404 => {}
+        Err(failure) => return Err(failure.into_status()),
+    }
+    let details = json!({"name": &*key.name, "kind": &*target.kind.gvk.kind});
+    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200});
+    status["details"] = details;
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
+    Ok(encode::status_object(shape.written(), 200, &status))
+}
+
+/// 422 for what can be deleted as anything else.
+fn readable(target: &Target, key: &ObjectKey) -> Status {
+    let resource = target.resource();
+    let kind = GroupKind { group: resource.group, kind: resource.resource };
+    let message = "is exclusively used to delete corrupt object(s), try again by removing this option";
+    Status::invalid(&kind, &key.name, vec![lifecycle::unsafe_delete_refused(message)])
 }
 
 /// A list of what was deleted is shown as it is.
@@ -227,6 +278,10 @@ pub(super) async fn collection(
     }
     let shape = success_shape(Shape::of(call, target, api.seams.clock.now())?);
     let options = options(call, target)?;
+    if options.ignores_read_errors {
+        let message = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        return Err(Status::invalid(&lifecycle::delete_options(), "", vec![lifecycle::unsafe_delete_refused(message)]));
+    }
     let mut list = ListOptions::of(target, &call.query)?;
     warn_of_pods(call, target, &options);
     if let ReadAt::NotOlderThan(at) = list.at {

@@ -85,7 +85,7 @@ fn options(asked: &mut Value, dry_run: bool) -> Result<DeleteOptions, Status> {
 
 /// What only the deletion of objects that cannot be read may ask.
 fn check_unsafe(asked: &Value) -> Result<(), Status> {
-    const FIELD: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    const FIELD: &str = lifecycle::UNSAFE_DELETE;
     if asked.pointer(&format!("/deleteOptions/{FIELD}")) != Some(&Value::Bool(true)) {
         return Ok(());
     }

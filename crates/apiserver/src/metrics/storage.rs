@@ -64,7 +64,10 @@ impl Asked {
 /// Whether the store could not do as asked. That an expectation does not hold is an answer.
 fn is_failure(error: &StoreError) -> bool {
     match error {
-        StoreError::NotFound { .. } | StoreError::AlreadyExists { .. } | StoreError::Conflict { .. } => false,
+        StoreError::NotFound { .. }
+        | StoreError::AlreadyExists { .. }
+        | StoreError::Conflict { .. }
+        | StoreError::NotDamaged { .. } => false,
         StoreError::Compacted { .. }
         | StoreError::FutureRevision { .. }
         | StoreError::TooLarge { .. }
@@ -73,6 +76,7 @@ fn is_failure(error: &StoreError) -> bool {
         | StoreError::Unknown
         | StoreError::Unreachable { .. }
         | StoreError::Full
+        | StoreError::Damaged { .. }
         | StoreError::Backend(_) => true,
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use portolan_machinery::conversion;
-use portolan_store::{RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_store::{Damaged, RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{GroupResource, ManagedFields, NamespaceName, ObjectKey, ReadAt, ResourceVersion, Scope, Status};
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::{
     call::{Call, Target},
     continue_token::{self, ListIdentity, Place},
     encode::Listing,
-    errors::status_for,
+    errors::{status_for, unreadable},
     limits::Charge,
     options::{ListOptions, Selection},
 };
@@ -101,6 +101,14 @@ pub(crate) async fn read_list(
     let known = place.as_ref().filter(|place| place.revision.is_some()).and_then(|place| place.remaining);
     // With resourceVersion=0 upstream answers from a cache and does not page.
     let limit = options.limit.filter(|_| options.at != ReadAt::AnyCached || options.token.is_some());
+    let damaged = match (limit, at) {
+        (None, None) => known_damage(api, call, target),
+        // A page may lie before it, and an older state may be whole.
+        (Some(_), _) | (_, Some(_)) => Vec::new(),
+    };
+    if !damaged.is_empty() {
+        return Err(unreadable(&target.resource(), &damaged));
+    }
     let read = async {
         // The store counts what lies behind a limit.
         let counted = limit.filter(|_| known.is_none());
@@ -114,7 +122,15 @@ pub(crate) async fn read_list(
             }
         }
     };
-    let read = read.await.map_err(|failure| expired_page(failure, key, &identity, place.as_ref()))?;
+    let read = match read.await {
+        Ok(read) => read,
+        // What was found damaged just now is known now.
+        Err(failure) if failure.code() == 500 => {
+            let damaged = known_damage(api, call, target);
+            return Err(if damaged.is_empty() { failure } else { unreadable(&target.resource(), &damaged) });
+        }
+        Err(failure) => return Err(expired_page(failure, key, &identity, place.as_ref())),
+    };
     let remaining = read.more.flatten();
     let token = read.more.and(read.objects.last()).map(|last| {
         let namespace = last.key.namespace().map(|n| n.as_str().to_owned()).unwrap_or_default();
@@ -124,6 +140,16 @@ pub(crate) async fn read_list(
         continue_token::encode(key, &identity, &next)
     });
     Ok(Listing { revision: read.revision, objects: read.objects, rest: read.rest, token, remaining })
+}
+
+/// The objects that are known to be damaged where a list looks.
+fn known_damage(api: &ApiServer, call: &Call, target: &Target) -> Vec<Damaged> {
+    let (mut known, resource) = (api.store.known_damage(), target.stored_as());
+    known.retain(|Damaged { key, .. }| {
+        let is_there = target.namespace.is_none() || target.namespace.as_ref() == key.namespace();
+        key.cluster == call.cluster.id && key.resource == resource && is_there
+    });
+    known
 }
 
 fn identity<'a>(call: &'a Call, target: &'a Target) -> ListIdentity<'a> {

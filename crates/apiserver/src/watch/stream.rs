@@ -21,6 +21,7 @@ use crate::{
     authz::{Authorizer as _, Verdict},
     bootstrap,
     call::{Call, Target},
+    errors::deleted_unread,
     limits::Place,
     metrics::WatchMetrics,
     objects::{Slices, read_failed},
@@ -77,6 +78,19 @@ impl Pace {
         let soonest = self.next_look();
         let soonest = if self.bookmarks { soonest.min(self.next_bookmark) } else { soonest };
         self.alarm.as_mut().reset(soonest);
+    }
+}
+
+/// What ends a watch. A damaged object that was deleted is named only to those who watch where it was; all have to list again.
+fn watch_failed(target: &Target, error: &StoreError) -> Status {
+    match error {
+        StoreError::Damaged { key, why }
+            if target.namespace.is_none() || target.namespace.as_ref() == key.namespace() =>
+        {
+            deleted_unread(key, *why)
+        }
+        StoreError::Damaged { .. } => Status::expired("what was changed elsewhere cannot be read: list again"),
+        other => read_failed(target, other),
     }
 }
 
@@ -188,7 +202,7 @@ impl Watch {
                 Turn::Stop => return Ok((None, Phase::Over)),
                 Turn::Batch(batch) => {
                     // A cursor that fell behind what is kept ends as one that started too early: list again.
-                    let batch = batch.map_err(|e| read_failed(&self.filter.target, &e))?;
+                    let batch = batch.map_err(|e| watch_failed(&self.filter.target, &e))?;
                     let Some(frames) = self.frames(&batch).await? else {
                         return Ok((None, Phase::Over));
                     };

@@ -20,6 +20,9 @@ pub enum Propagation {
     Orphan,
 }
 
+/// The option that deletes what cannot be read (KEP-3926).
+pub const UNSAFE_DELETE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// `DeleteOptions` of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
@@ -35,6 +38,8 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// Everything but the write.
     pub dry_run: bool,
+    /// An object that cannot be read is deleted unread, and no other.
+    pub ignores_read_errors: bool,
 }
 
 impl DeleteOptions {
@@ -47,7 +52,15 @@ impl DeleteOptions {
         let orphan = options.get("orphanDependents").and_then(Value::as_bool);
         let dry: Vec<&str> =
             options.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let ignores_read_errors = options.get(UNSAFE_DELETE).and_then(Value::as_bool).unwrap_or(false);
+        if ignores_read_errors {
+            let is_set = |key: &&str| options.get(*key).is_some_and(|value| !value.is_null());
+            let fields = ["propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions"];
+            let others = fields.into_iter().filter(is_set);
+            refuse_beside(dry.first().map(|_| "dryRun").into_iter().chain(others))?;
+        }
         Ok(Self {
+            ignores_read_errors,
             grace_period_seconds: options.get("gracePeriodSeconds").and_then(Value::as_i64),
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
@@ -67,16 +80,27 @@ impl DeleteOptions {
                 "gracePeriodSeconds" => {
                     options.grace_period_seconds = Some(number::parse(value).map_err(Status::bad_request)?);
                 }
-                "orphanDependents" => orphan = Some(value != "0" && !value.eq_ignore_ascii_case("false")),
+                "orphanDependents" => orphan = Some(is_true(value)),
                 "propagationPolicy" => policy = Some(value),
                 "uid" => options.uid = given(value),
                 "resourceVersion" => options.resource_version = given(value),
                 "dryRun" => dry.push(value),
+                UNSAFE_DELETE => options.ignores_read_errors = is_true(value),
                 _ => {}
             }
         }
-        let Self { grace_period_seconds, uid, resource_version, .. } = options;
-        Ok(Self { grace_period_seconds, uid, resource_version, ..Self::checked(orphan, policy, &dry)? })
+        if options.ignores_read_errors {
+            let set = [
+                ("dryRun", !dry.is_empty()),
+                ("propagationPolicy", policy.is_some()),
+                ("orphanDependents", orphan.is_some()),
+                ("gracePeriodSeconds", options.grace_period_seconds.is_some()),
+                ("preconditions", options.uid.is_some() || options.resource_version.is_some()),
+            ];
+            refuse_beside(set.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field))?;
+        }
+        let Self { propagation, orphan_dependents, dry_run, .. } = Self::checked(orphan, policy, &dry)?;
+        Ok(Self { propagation, orphan_dependents, dry_run, ..options })
     }
 
     /// What can be wrong, all of which is told.
@@ -102,10 +126,9 @@ impl DeleteOptions {
             let message = format!("Unsupported value: {}: supported values: \"All\"", json!(dry_run));
             causes.push(cause("dryRun", "FieldValueNotSupported", message));
         }
-        let kind = GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() };
         match causes.is_empty() {
             true => Ok(Self { propagation, orphan_dependents, dry_run: !dry_run.is_empty(), ..Self::default() }),
-            false => Err(Status::invalid(&kind, "", causes)),
+            false => Err(Status::invalid(&delete_options(), "", causes)),
         }
     }
 
@@ -122,6 +145,34 @@ impl DeleteOptions {
 
 fn cause(field: &str, reason: &str, message: String) -> StatusCause {
     StatusCause { reason: reason.into(), message, field: field.into() }
+}
+
+/// A flag of a query.
+fn is_true(value: &str) -> bool {
+    value != "0" && !value.eq_ignore_ascii_case("false")
+}
+
+/// What is wrong with [`UNSAFE_DELETE`].
+pub fn unsafe_delete_refused(why: &str) -> StatusCause {
+    cause(UNSAFE_DELETE, "FieldValueInvalid", format!("Invalid value: true: {why}"))
+}
+
+/// Whoever deletes what cannot be read can set no condition, nor ask what becomes of it.
+///
+/// # Errors
+/// 422 when one of these fields is set.
+pub fn refuse_beside<'f>(fields: impl Iterator<Item = &'f str>) -> Result<(), Status> {
+    let causes: Vec<_> =
+        fields.map(|field| unsafe_delete_refused(&format!("cannot be set together with .{field}"))).collect();
+    match causes.is_empty() {
+        true => Ok(()),
+        false => Err(Status::invalid(&delete_options(), "", causes)),
+    }
+}
+
+/// What refusals of options are about.
+pub fn delete_options() -> GroupKind {
+    GroupKind { group: "meta.k8s.io".into(), kind: "DeleteOptions".into() }
 }
 
 /// What a delete comes to.

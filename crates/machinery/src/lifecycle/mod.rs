@@ -27,7 +27,8 @@ use serde_json::Value;
 pub use binding::{bind, check_binding};
 pub use create::{match_namespace, name_owners_once, prepare_create, wipe_system_fields};
 pub use delete::{
-    DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, check_preconditions, prepare_delete,
+    DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, UNSAFE_DELETE, check_preconditions,
+    delete_options, prepare_delete, refuse_beside, unsafe_delete_refused,
 };
 pub(crate) use pods::profile_of_annotation;
 pub(crate) use qos::class_of as qos_class;

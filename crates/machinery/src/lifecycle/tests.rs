@@ -487,6 +487,46 @@ fn preconditions_of_deletes() {
     assert_eq!(options, Ok(expected));
 }
 
+/// Upstream's `TestValidateDeleteOptionsWithIgnoreStoreReadError`.
+#[test]
+fn what_cannot_be_read_is_deleted_without_other_options() {
+    for (case, is_set, other, refused) in [
+        ("not asked for", false, json!({"propagationPolicy": "Background"}), vec![]),
+        ("alone", true, json!({}), vec![]),
+        (
+            "with a policy",
+            true,
+            json!({"propagationPolicy": "Background"}),
+            vec!["dryRun", "propagationPolicy", "gracePeriodSeconds", "preconditions"],
+        ),
+        (
+            "with the policy of old",
+            true,
+            json!({"orphanDependents": true}),
+            vec!["dryRun", "orphanDependents", "gracePeriodSeconds", "preconditions"],
+        ),
+    ] {
+        let mut options = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": is_set});
+        let others = json!({"dryRun": ["All"], "gracePeriodSeconds": 0, "preconditions": {}});
+        let all = options.as_object_mut().unwrap();
+        if other != json!({}) {
+            all.extend(others.as_object().unwrap().clone());
+        }
+        all.extend(other.as_object().unwrap().clone());
+        let read = DeleteOptions::from_value(&options);
+        let causes: Vec<String> = match &read {
+            Ok(read) => {
+                assert_eq!(read.ignores_read_errors, is_set, "{case}");
+                Vec::new()
+            }
+            Err(refusal) => refusal.details().causes.iter().map(|cause| cause.message.clone()).collect(),
+        };
+        let expected: Vec<String> =
+            refused.iter().map(|field| format!("Invalid value: true: cannot be set together with .{field}")).collect();
+        assert_eq!(causes, expected, "{case}");
+    }
+}
+
 #[test]
 fn scales_are_views_of_replicas() {
     let old = stored(create("apps", "Deployment", deployment()).unwrap());

@@ -1,6 +1,8 @@
 //! The whole plane in one process, on the memory store and a simulated physical cluster.
 
-use std::time::Duration;
+mod damage;
+
+use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -24,16 +26,20 @@ const MEMBER: &str = "apiVersion: portolan.dev/v1alpha1\nkind: PhysicalCluster\n
 
 async fn start() -> (ControlPlane, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
+    (start_in(folder.path(), Engine::Memory).await, folder)
+}
+
+async fn start_in(folder: &Path, engine: Engine) -> ControlPlane {
     let config = Config {
-        data_dir: folder.path().join("data"),
+        data_dir: folder.join("data"),
         bind_address: "127.0.0.1:0".parse().unwrap(),
-        storage: Storage::Embedded(Engine::Memory),
+        storage: Storage::Embedded(engine),
         tls_sans: Vec::new(),
         addresses: portolan_syncer::Addresses::default(),
         webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
         history: control_plane::HISTORY,
     };
-    (control_plane::open(config).await.unwrap().start().await.unwrap(), folder)
+    control_plane::open(config).await.unwrap().start().await.unwrap()
 }
 
 async fn until(workspace: &Workspace, path: &str, test: impl Fn(&Value) -> bool) {

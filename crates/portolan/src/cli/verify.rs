@@ -14,7 +14,7 @@ use super::output;
 pub(crate) struct Verify {
     /// Data directory of the server, which must not run.
     #[arg(long)]
-    data_dir: PathBuf,
+    pub(super) data_dir: PathBuf,
 }
 
 impl Verify {

@@ -303,7 +303,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let save = || {
             let (data_dir, file) = (dir.path().join("data"), dir.path().join("backup"));
-            let saved = tokio::task::spawn_blocking(|| Save { data_dir, file }.run());
+            let saved = tokio::task::spawn_blocking(|| Save { data_dir, skip_damaged: false, file }.run());
             async { saved.await.unwrap().unwrap_err().to_string() }
         };
         let nowhere = save().await;
