@@ -73,7 +73,7 @@ impl Client {
         }
         let token = match config.credential() {
             Credential::Token(token) => Some(token.clone()),
-            Credential::Certificate { .. } | Credential::Nothing => None,
+            Credential::Certificate { .. } => None,
         };
         Ok(Self { connections: pool, next: AtomicUsize::new(0), base, token })
     }
@@ -164,7 +164,7 @@ fn tls(config: &Kubeconfig) -> Result<ClientConfig> {
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);
     let mut tls = match config.credential() {
-        Credential::Token(_) | Credential::Nothing => builder.with_no_client_auth(),
+        Credential::Token(_) => builder.with_no_client_auth(),
         Credential::Certificate { certificate, key } => {
             let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>()?;
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?

@@ -23,7 +23,6 @@ pub(crate) struct Kubeconfig {
 pub(crate) enum Credential {
     Certificate { certificate: Vec<u8>, key: Vec<u8> },
     Token(String),
-    Nothing,
 }
 
 impl Kubeconfig {
@@ -88,11 +87,6 @@ impl Kubeconfig {
         Self { credential: Credential::Token(token.to_owned()), ..self.clone() }
     }
 
-    /// Nobody at the same server.
-    pub(crate) fn without_credential(&self) -> Self {
-        Self { credential: Credential::Nothing, ..self.clone() }
-    }
-
     pub(crate) fn to_json(&self) -> String {
         let user = match &self.credential {
             Credential::Certificate { certificate, key } => json!({
@@ -100,7 +94,6 @@ impl Kubeconfig {
                 "client-key-data": BASE64.encode(key),
             }),
             Credential::Token(token) => json!({"token": token}),
-            Credential::Nothing => json!({}),
         };
         let config = json!({
             "apiVersion": "v1",

@@ -32,8 +32,6 @@ pub(super) struct Request {
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
     pub(super) watch: bool,
-    /// It comes from nobody.
-    pub(super) anonymous: bool,
 }
 
 /// What came back.
@@ -53,15 +51,12 @@ pub(super) enum Raw {
 pub(super) struct Server {
     config: Kubeconfig,
     client: Mutex<std::sync::Arc<Client>>,
-    /// One without credentials.
-    stranger: Mutex<std::sync::Arc<Client>>,
 }
 
 impl Server {
     pub(super) async fn connect(config: Kubeconfig) -> Result<Self> {
         let client = Client::connect(&config, CONNECTIONS).await?;
-        let stranger = Client::connect(&config.without_credential(), 1).await?;
-        Ok(Self { config, client: Mutex::new(client.into()), stranger: Mutex::new(stranger.into()) })
+        Ok(Self { config, client: Mutex::new(client.into()) })
     }
 
     pub(super) async fn client(&self) -> std::sync::Arc<Client> {
@@ -106,7 +101,7 @@ impl Server {
         if !headers.iter().any(|(name, _)| *name == "user-agent") {
             headers.push(("user-agent", USER_AGENT));
         }
-        let client = if request.anonymous { self.stranger.lock().await.clone() } else { self.client().await };
+        let client = self.client().await;
         let response = client.open(method, &escaped(&request.path), &headers, request.body.clone()).await?;
         let (head, body) = response.into_parts();
         let (body, cut) = if request.watch && head.status.is_success() {
@@ -120,9 +115,6 @@ impl Server {
     async fn connect_again(&self) {
         if let Ok(client) = Client::connect(&self.config, CONNECTIONS).await {
             *self.client.lock().await = client.into();
-        }
-        if let Ok(stranger) = Client::connect(&self.config.without_credential(), 1).await {
-            *self.stranger.lock().await = stranger.into();
         }
     }
 }

@@ -232,13 +232,7 @@ impl Reader<'_> {
             let value = value.as_str().with_context(|| format!("{key} is no text"))?;
             match key.as_str() {
                 "keep" => step.keep = Some(value.to_owned()),
-                "anonymous" => step.anonymous = value == "true",
                 "pause" => step.pause = Duration::from_millis(value.parse().context("a pause is in milliseconds")?),
-                // Several headers of one name.
-                _ if value.contains('\n') => {
-                    step.headers.retain(|(name, _)| name != key);
-                    step.headers.extend(value.lines().map(|line| (key.clone(), line.to_owned())));
-                }
                 _ => {
                     step.headers.retain(|(name, _)| name != key);
                     step.headers.push((key.clone(), value.to_owned()));

@@ -140,7 +140,6 @@ async fn protobuf_body(kube: &Server, step: &Step, memory: &Memory) -> Option<By
         headers: vec![("content-type".into(), "application/json".into()), ("accept".into(), PROTOBUF.into())],
         body: object.to_string().into(),
         watch: false,
-        anonymous: false,
     };
     match kube.ask(&request).await {
         Raw::Answer { body, .. } => Some(body),
@@ -163,7 +162,6 @@ fn filled(step: &Step, memory: &Memory, protobuf: Option<&Bytes>) -> Request {
         headers: step.headers.iter().map(|(name, value)| (name.clone(), memory.fill(value))).collect(),
         body: body(step, memory, protobuf),
         watch: step.is_watch(),
-        anonymous: step.anonymous,
     }
 }
 

@@ -43,8 +43,6 @@ pub(super) struct Step {
     pub(super) keep: Option<String>,
     /// Waited before: admission of kube-apiserver reads caches that are some moments old.
     pub(super) pause: Duration,
-    /// Sent without the administrator's certificate.
-    pub(super) anonymous: bool,
 }
 
 /// What is sent.
@@ -78,7 +76,6 @@ impl Step {
             body: Body::None,
             keep: None,
             pause: Duration::ZERO,
-            anonymous: false,
         }
     }
 

@@ -54,7 +54,6 @@ fn refused_updates(subject: &Subject<'_>) -> Vec<Step> {
         Step::put(&format!("update: {name}"), subject.object("?dryRun=All"), Mutation::set(path, value))
     };
     let missing = subject.with("metadata.name", format!("{}-missing", subject.name));
-    let with_uid = Mutation::set("metadata.uid", "abc").apply(&missing).unwrap_or_default();
     vec![
         put("a stale revision", "metadata.resourceVersion", json!("1")),
         put("a revision that is none", "metadata.resourceVersion", json!("x")),
@@ -68,7 +67,6 @@ fn refused_updates(subject: &Subject<'_>) -> Vec<Step> {
         put("a manager that is too long", "metadata.managedFields", json!([{"manager": "m".repeat(129)}])),
         Step::new("update: an empty body", "PUT", subject.object("")).text("application/json", ""),
         Step::new("update: what is not there", "PUT", subject.object("-missing?dryRun=All")).json(missing),
-        Step::new("update: what is not there, by its uid", "PUT", subject.object("-missing?dryRun=All")).json(with_uid),
         Step::new("update: the collection", "PUT", subject.collection("")).json(subject.base.clone()),
     ]
 }
@@ -189,32 +187,6 @@ fn scales(subject: &Subject<'_>) -> Vec<Step> {
         Step::new("scale: a stale revision", "PUT", path("")).json(stale),
         Step::new("scale: in protobuf", "PUT", path("?dryRun=All")).accept(TABLE).json(scale(4)),
         Step::patch("scale: merge", path(""), MERGE, json!({"spec": {"replicas": 2}})),
-        Step::patch("scale: an unknown field", path("?dryRun=All"), MERGE, json!({"spec": {"replicas": 2, "more": 1}})),
-        Step::patch(
-            "scale: an unknown field strictly",
-            path("?fieldValidation=Strict"),
-            MERGE,
-            json!({"spec": {"more": 1}}),
-        ),
-        Step::patch("scale: a text for a number", path("?dryRun=All"), MERGE, json!({"spec": {"replicas": "5"}})),
-        Step::patch("scale: another uid", path("?dryRun=All"), MERGE, json!({"metadata": {"uid": "other"}})),
-        Step::patch(
-            "scale: another name by a patch",
-            path("?dryRun=All"),
-            MERGE,
-            json!({"metadata": {"name": "other"}}),
-        ),
-        Step::patch("scale: another kind", path("?dryRun=All"), MERGE, json!({"kind": "Other"})),
-        Step {
-            body: Body::Text(r#"{"spec":{"replicas":1,"replicas":2}}"#.to_owned()),
-            ..Step::patch("scale: keys twice", path("?dryRun=All"), MERGE, json!({}))
-        },
-        Step::patch(
-            "scale: strategic with an unknown field",
-            path("?dryRun=All"),
-            STRATEGIC,
-            json!({"spec": {"more": 1}}),
-        ),
         Step::patch("scale: strategic", path("?dryRun=All"), STRATEGIC, json!({"spec": {"replicas": 5}})),
         Step::patch(
             "scale: JSON",

@@ -63,8 +63,6 @@ fn refused(subject: &Subject<'_>) -> Vec<Step> {
         body("foreground", Mutation::set("propagationPolicy", "Foreground")),
         body("orphans", Mutation::set("propagationPolicy", "Orphan")),
         strict.json(options(&Mutation::set("unknownA", 1), json!({"dryRun": ["All"]}))),
-        query("another uid in the query", "&uid=01234567-89ab-cdef-0123-456789abcdef"),
-        query("another revision in the query", "&resourceVersion=1"),
         query("grace of no sense", "&gracePeriodSeconds=x"),
         query("grace below zero", "&gracePeriodSeconds=-5"),
         query("an unknown propagation in the query", "&propagationPolicy=Sideways"),

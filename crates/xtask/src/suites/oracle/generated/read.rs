@@ -95,8 +95,6 @@ fn watches(subject: &Subject<'_>) -> Vec<Step> {
     let after = "&resourceVersion=${/metadata/resourceVersion}";
     vec![
         watch("from the state", ""),
-        watch("from the state, with bookmarks", "&allowWatchBookmarks=true"),
-        watch("from any state, with bookmarks", "&resourceVersion=0&allowWatchBookmarks=true"),
         watch("as tables", "").accept(TABLE),
         watch("as metadata", "").accept(METADATA),
         watch("in protobuf", "").accept(PROTOBUF),

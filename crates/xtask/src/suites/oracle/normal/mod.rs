@@ -16,19 +16,8 @@ pub(super) use protobuf::MAGIC;
 pub(super) use text::{UID, is_uid, without_drawn};
 
 /// The headers that clients act on, beside `etag`, of which only the kind is compared.
-const HEADERS: [&str; 9] = [
-    "content-type",
-    "warning",
-    "retry-after",
-    "cache-control",
-    "location",
-    "allow",
-    "vary",
-    "content-encoding",
-    "x-content-type-options",
-];
-/// Headers of which it counts whether they are there.
-const PRESENT: [&str; 2] = ["audit-id", "date"];
+const HEADERS: [&str; 8] =
+    ["content-type", "warning", "retry-after", "cache-control", "location", "allow", "vary", "content-encoding"];
 
 /// Warnings about placement, which kube-apiserver knows nothing of.
 const PLACEMENT: [&str; 2] = ["no place to run", "are written by the server only; the values sent are ignored"];
@@ -60,9 +49,6 @@ fn headers_of(headers: &HeaderMap) -> Value {
             1 => drop(kept.insert(name.to_owned(), values.into_iter().next().unwrap_or_default())),
             _ => drop(kept.insert(name.to_owned(), Value::Array(values))),
         }
-    }
-    for name in PRESENT.into_iter().filter(|name| headers.contains_key(*name)) {
-        kept.insert(name.to_owned(), "there".into());
     }
     if let Some(etag) = headers.get("etag") {
         let weak = etag.as_bytes().starts_with(b"W/");
