@@ -8,7 +8,6 @@
 //! - `steps`: requests that are really made, in order: `sentence: [line, body, {header: value}]`, a line being
 //!   `METHOD path`. Relative paths begin at the kind's version and the script's namespace.
 //! - `settings`: how the file is run; see [`Settings`].
-//! - `uids`: `uid: place` for the uids of objects of a recording that stand in its requests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,9 +19,7 @@ use serde_json::{Map, Value};
 use super::catalog::{Catalog, Resource};
 use super::generated;
 use super::mutation::Mutation;
-use super::normal::is_uid;
 use super::step::{Body, METADATA, PROTOBUF, Phase, Script, Step, TABLE};
-use super::values::Uids;
 
 /// How the requests of a file are made.
 #[derive(Default)]
@@ -76,7 +73,7 @@ fn parse(text: &str, name: &str, catalog: &Catalog) -> Result<Script> {
         reader.document(document)?;
     }
     let phase = if settings.last { Phase::Last } else { Phase::Usual };
-    Ok(Script { name: name.to_owned(), steps: unique(reader.steps)?, uids: uids(&documents)?, phase })
+    Ok(Script { name: name.to_owned(), steps: unique(reader.steps)?, phase })
 }
 
 /// In the corpus `y`, `n`, `on` and the like are texts: as truths they would be no names, and the requests in which they stand
@@ -106,16 +103,6 @@ fn unique(steps: Vec<Step>) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn uids(documents: &[Value]) -> Result<Uids> {
-    let all = documents.iter().filter_map(|document| document["uids"].as_object()).flatten();
-    let all = all.map(|(uid, place)| {
-        let place = place.as_str().with_context(|| format!("{uid} has no place"))?;
-        ensure!(is_uid(uid), "{uid} is no uid");
-        Ok((uid.clone(), place.to_owned()))
-    });
-    all.collect()
-}
-
 impl Settings {
     fn read(documents: &[Value]) -> Result<Self> {
         let mut settings = Self::default();
@@ -133,8 +120,7 @@ impl Settings {
 impl Reader<'_> {
     fn document(&mut self, document: &Value) -> Result<()> {
         let sections = document.as_object().context("a document of cases is a map")?;
-        let is_known = |section: &str| SECTIONS.contains(&section) || ["settings", "uids"].contains(&section);
-        let unknown = sections.keys().find(|section| !is_known(section));
+        let unknown = sections.keys().find(|section| !SECTIONS.contains(&section.as_str()) && *section != "settings");
         ensure!(unknown.is_none(), "unknown section {unknown:?}");
         for section in SECTIONS {
             let Some(cases) = sections.get(section) else { continue };

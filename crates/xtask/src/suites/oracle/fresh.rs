@@ -3,7 +3,6 @@
 
 use super::catalog::Catalog;
 use super::step::{PROTOBUF, Phase, Script, Step, TABLE};
-use super::values::Uids;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
@@ -12,7 +11,7 @@ const OPENAPI_V3: &str = "application/com.github.proto-openapi.spec.v3@v1.0+prot
 /// All of them.
 pub(super) fn scripts(catalog: &Catalog) -> Vec<Script> {
     let script =
-        |name: &str, steps| Script { name: format!("server/{name}"), steps, uids: Uids::new(), phase: Phase::Fresh };
+        |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
     vec![
         script("discovery", discovery(catalog)),
         script("openapi", openapi(catalog)),

@@ -69,8 +69,8 @@ async fn side_by_side(servers: &Arc<Servers>, scripts: Vec<Script>) -> Result<Ve
 async fn run(servers: &Servers, script: Script) -> Result<Vec<Outcome>> {
     let namespace = script.name.replace(['/', '.'], "-");
     prepare(servers, &namespace).await?;
-    let mut kube = Memory::new(&namespace, &script.uids);
-    let mut portolan = Memory::new(&namespace, &script.uids);
+    let mut kube = Memory::new(&namespace);
+    let mut portolan = Memory::new(&namespace);
     let mut pairs = Pairs::default();
     let mut outcomes = Vec::with_capacity(script.steps.len());
     for step in &script.steps {
@@ -80,7 +80,7 @@ async fn run(servers: &Servers, script: Script) -> Result<Vec<Outcome>> {
         let (left, right) = tokio::join!(servers.kube.ask(&requests.0), servers.portolan.ask(&requests.1));
         remember(&mut kube, step, &requests.0, &left);
         remember(&mut portolan, step, &requests.1, &right);
-        settled::wait(&servers.portolan, &requests.1, &mut portolan).await?;
+        settled::wait(&servers.portolan, &requests.1, &right, &mut portolan).await?;
         let (left, right) = (normal::answer(&left), normal::answer(&right));
         outcomes.push(Outcome {
             script: script.name.clone(),
@@ -173,7 +173,7 @@ fn body(step: &Step, memory: &Memory, protobuf: Option<&Bytes>) -> Bytes {
     };
     match &step.body {
         Body::None => Bytes::new(),
-        Body::Bytes(bytes) => memory.fill_bytes(bytes).into(),
+        Body::Bytes(bytes) => bytes.clone().into(),
         Body::Text(text) => memory.fill(text).into(),
         Body::Json(value) => tree(value).to_string().into(),
         Body::Yaml(value) => serde_saphyr::to_string(&tree(value)).unwrap_or_default().into(),

@@ -7,18 +7,16 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use super::exchange::{Request, Server};
+use super::exchange::{Raw, Request, Server};
+use super::metadata;
+use super::step::object_path;
 use super::values::Memory;
 use crate::client::Client;
 
 /// Where the loop of the type check writes.
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-/// Namespaces of recorded clients, whose objects belong to one another.
-const RECORDED: &str = "/namespaces/recorded-";
-/// What is owned there, or owns something.
-const OWNED: [(&str, &str); 3] = [("api/v1", "configmaps"), ("api/v1", "services"), ("apis/apps/v1", "deployments")];
-/// The finalizer of an owner that goes after what it owns.
-const FOREGROUND: &str = "foregroundDeletion";
+/// Namespaces of recorded clients, whose objects belong to owners of the time when they were recorded.
+const RECORDED: &str = "/api/v1/namespaces/recorded-";
 
 /// How long a loop may take while many scripts write at once, and how often it is looked at.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(25);
 const STEADY: usize = 8;
 
 /// After a write: waits until the loops are done with it, and remembers the new resourceVersions.
-pub(super) async fn wait(server: &Server, request: &Request, memory: &mut Memory) -> Result<()> {
+pub(super) async fn wait(server: &Server, request: &Request, answer: &Raw, memory: &mut Memory) -> Result<()> {
     if request.method == "GET" {
         return Ok(());
     }
@@ -39,17 +37,11 @@ pub(super) async fn wait(server: &Server, request: &Request, memory: &mut Memory
     if let Some((namespace, _)) = path.split_once("/resourcequotas") {
         return all(&client, &format!("{namespace}/resourcequotas"), memory, STEADY, is_counted).await;
     }
-    let recorded = path.split_once(RECORDED).map(|(_, rest)| rest.split('/').collect::<Vec<_>>());
-    let is_namespace = recorded.as_ref().is_some_and(|rest| rest.len() == 1);
+    let is_namespace = path.starts_with(RECORDED) && path.matches('/').count() == 4;
     if request.method == "DELETE" && (is_namespace || path.contains("/persistentvolume")) {
         return finished(&client, &request.path).await;
     }
-    match recorded.as_deref() {
-        Some([name, resource, ..]) if OWNED.iter().any(|(_, owned)| owned == resource) => {
-            collected(&client, &format!("recorded-{name}")).await
-        }
-        _ => Ok(()),
-    }
+    collected(&client, path, answer).await
 }
 
 /// Waits until all objects of a list that the script knows are as the loop leaves them, for so many looks.
@@ -111,40 +103,54 @@ async fn finished(client: &Client, path: &str) -> Result<()> {
     }
 }
 
-/// After a write of a recording: waits until all garbage of its namespace is collected.
-async fn collected(client: &Client, namespace: &str) -> Result<()> {
+/// Waits until an object is not there any more, or is held by finalizers alone.
+async fn gone(client: &Client, path: &str) -> Result<()> {
     let start = Instant::now();
     loop {
-        let mut objects = Vec::new();
-        for (version, resource) in OWNED {
-            let list = client.get(&format!("/{version}/namespaces/{namespace}/{resource}")).await?;
-            let mut list: Value = serde_json::from_slice(&list)?;
-            objects.extend(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        let found = client.send(Method::GET, path, Bytes::new()).await?;
+        let object: Value = serde_json::from_slice(&found.body).unwrap_or_default();
+        let is_held =
+            object["metadata"]["finalizers"].is_array() && object["metadata"]["deletionTimestamp"].is_string();
+        if found.status == 404 || is_held {
+            return Ok(());
         }
-        // That something stays shows in the answers.
-        if !objects.iter().any(|object| is_garbage(object, &objects)) || start.elapsed() >= PATIENCE {
+        if start.elapsed() >= PATIENCE {
+            // That it stays shows in the answers.
             return Ok(());
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Whether an object goes without a client having to do anything.
-fn is_garbage(object: &Value, all: &[Value]) -> bool {
-    let owners = |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-    let uid = |value: &Value| value["uid"].as_str().unwrap_or_default().to_owned();
-    let own = uid(&object["metadata"]);
-    if goes_last(object) {
-        return !all.iter().flat_map(owners).any(|owner| uid(&owner) == own);
+/// After a recorded write of an object whose owner has another uid here: waits until it is collected as garbage.
+async fn collected(client: &Client, path: &str, answer: &Raw) -> Result<()> {
+    let Raw::Answer { status: 200 | 201, body, .. } = answer else { return Ok(()) };
+    if !path.contains("/namespaces/recorded-") {
+        return Ok(());
     }
-    let stays = |owner: &Value| all.iter().any(|other| uid(&other["metadata"]) == uid(owner) && !goes_last(other));
-    let is_held = object["metadata"]["deletionTimestamp"].is_string();
-    !is_held && !owners(object).is_empty() && !owners(object).iter().any(stays)
+    let name = metadata::tree(body).and_then(|tree| tree["metadata"]["name"].as_str().map(str::to_owned));
+    let Some(object) = object_path(path).or_else(|| Some(format!("{path}/{}", name?))) else { return Ok(()) };
+    let found = client.send(Method::GET, &object, Bytes::new()).await?;
+    let found: Value = serde_json::from_slice(&found.body).unwrap_or_default();
+    let owners = found["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    for owner in &owners {
+        if is_there(client, &object, owner).await? {
+            return Ok(());
+        }
+    }
+    if owners.is_empty() { Ok(()) } else { gone(client, &object).await }
 }
 
-fn goes_last(owner: &Value) -> bool {
-    let mut finalizers = owner["metadata"]["finalizers"].as_array().into_iter().flatten();
-    owner["metadata"]["deletionTimestamp"].is_string() && finalizers.any(|name| name == FOREGROUND)
+/// Whether an owner is there by the uid that a reference in the same namespace gives it.
+async fn is_there(client: &Client, object: &str, owner: &Value) -> Result<bool> {
+    let text = |key: &str| owner[key].as_str().unwrap_or_default();
+    let group = if text("apiVersion").contains('/') { "apis" } else { "api" };
+    let namespace = object.split("/namespaces/").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let plural = format!("{}s", text("kind").to_lowercase());
+    let path = format!("/{group}/{}/namespaces/{namespace}/{plural}/{}", text("apiVersion"), text("name"));
+    let found = client.send(Method::GET, &path, Bytes::new()).await?;
+    let found: Value = serde_json::from_slice(&found.body).unwrap_or_default();
+    Ok(found["metadata"]["uid"] == owner["uid"])
 }
 
 #[cfg(test)]
@@ -152,33 +158,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn garbage_is_what_nothing_owns_any_more() {
-        let object = |uid: &str, owners: &[&str]| {
-            let owners: Vec<Value> = owners.iter().map(|uid| json!({"uid": uid})).collect();
-            json!({"metadata": {"uid": uid, "ownerReferences": owners}})
-        };
-        let deleted = |mut object: Value, finalizer: &str| {
-            object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-            object["metadata"]["finalizers"] = json!([finalizer]);
-            object
-        };
-        let (owner, owned) = (object("owner", &[]), object("owned", &["owner"]));
-        let last = deleted(owner.clone(), FOREGROUND);
-        for (case, object, others, expected) in [
-            ("its owner is there", &owned, vec![&owner], false),
-            ("its owner is gone", &owned, vec![], true),
-            ("its owner waits for it", &owned, vec![&last], true),
-            ("a finalizer holds it", &deleted(owned.clone(), "held"), vec![], false),
-            ("it belongs to nobody", &owner, vec![], false),
-            ("it waits for what it owns", &last, vec![&owned], false),
-            ("nothing is left of what it owned", &last, vec![], true),
-        ] {
-            let all: Vec<Value> = others.into_iter().chain([object]).cloned().collect();
-            assert_eq!(is_garbage(object, &all), expected, "{case}");
-        }
-    }
 
     #[test]
     fn a_quota_is_counted_when_all_that_is_bounded_has_a_usage() {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::mutation::Mutation;
-use super::values::Uids;
 
 /// Requests that run in order, in a namespace of their own.
 #[derive(Debug)]
@@ -13,8 +12,6 @@ pub(super) struct Script {
     /// As in `--only`: `apps/deployment`.
     pub(super) name: String,
     pub(super) steps: Vec<Step>,
-    /// Of a recording: whose uids stand in its requests.
-    pub(super) uids: Uids,
     /// Runs before or after the others, because it looks at what they share.
     pub(super) phase: Phase,
 }

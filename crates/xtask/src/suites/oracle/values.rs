@@ -1,22 +1,16 @@
 //! Filling in `${…}`: what an earlier answer of the same server said.
 //!
 //! `${ns}` is the namespace of the script, `${/pointer}` a value of the object last stored, `${name:/pointer}` a value
-//! of the answer kept under that name. A uid of the recording, wherever it stands, is that of the object in the replay.
+//! of the answer kept under that name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
-
-use super::normal::{UID, is_uid};
-
-/// Uids of the recording, with the places that say what stands for them.
-pub(super) type Uids = BTreeMap<String, String>;
 
 /// What one server has said in one script.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     namespace: String,
-    uids: Uids,
     last: Value,
     kept: BTreeMap<String, Value>,
     stored: BTreeMap<String, Value>,
@@ -30,8 +24,8 @@ fn is_same(one: &Value, other: &Value) -> bool {
 }
 
 impl Memory {
-    pub(super) fn new(namespace: &str, uids: &Uids) -> Self {
-        Self { namespace: namespace.to_owned(), uids: uids.clone(), ..Self::default() }
+    pub(super) fn new(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
     /// Keeps a whole answer under a name.
@@ -62,28 +56,8 @@ impl Memory {
         self.stored.get(path).unwrap_or(&Value::Null)
     }
 
-    /// The text with all places filled in, and with uids of this server.
+    /// The text with all places filled in.
     pub(super) fn fill(&self, text: &str) -> String {
-        let filled = self.fill_places(text);
-        String::from_utf8(self.fill_bytes(filled.as_bytes())).unwrap_or(filled)
-    }
-
-    /// Bytes, as of protobuf, with uids of this server: all uids are of one length.
-    pub(super) fn fill_bytes(&self, bytes: &[u8]) -> Vec<u8> {
-        let mut filled = bytes.to_vec();
-        for at in 0..(filled.len() + 1).saturating_sub(UID) {
-            let uid = filled.get(at..at + UID).and_then(as_uid).and_then(|recorded| self.uid(recorded));
-            uid.inspect(|uid| filled[at..at + UID].copy_from_slice(uid.as_bytes()));
-        }
-        filled
-    }
-
-    /// What stands for a uid of the recording, if the answer that says so has come.
-    fn uid(&self, recorded: &str) -> Option<String> {
-        self.uids.get(recorded).map(|place| self.fill_places(place)).filter(|uid| is_uid(uid))
-    }
-
-    fn fill_places(&self, text: &str) -> String {
         let mut parts = text.split("${");
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -101,10 +75,10 @@ impl Memory {
     /// Every string of a tree filled in.
     pub(super) fn fill_tree(&self, value: &mut Value) {
         match value {
-            Value::String(text) => *text = self.fill(text),
+            Value::String(text) if text.contains("${") => *text = self.fill(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.fill_tree(item)),
             Value::Object(map) => map.values_mut().for_each(|item| self.fill_tree(item)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
@@ -124,15 +98,6 @@ impl Memory {
     }
 }
 
-/// All uids that stand in a text or in bytes.
-pub(super) fn uids_of(bytes: &[u8]) -> BTreeSet<String> {
-    bytes.windows(UID).filter_map(as_uid).map(str::to_owned).collect()
-}
-
-fn as_uid(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok().filter(|text| is_uid(text))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -142,7 +107,7 @@ mod tests {
     #[test]
     fn what_a_loop_wrote_is_known_by_its_uid() {
         let object = |uid: &str, version: &str| json!({"metadata": {"uid": uid, "resourceVersion": version}});
-        let mut memory = Memory::new("space", &Uids::new());
+        let mut memory = Memory::new("space");
         memory.store("/a", &object("a", "1"));
         memory.store("/b", &object("b", "2"));
         memory.renew(&object("b", "3"));
@@ -151,23 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_of_the_recording_is_that_of_the_replay() {
-        let uid = |digit: &str| format!("{digit}23e4567-e89b-12d3-a456-426614174000");
-        let (recorded, later, stranger, own) = (uid("1"), uid("2"), uid("3"), uid("9"));
-        let uids = [(&recorded, "${made:/metadata/uid}"), (&later, "${later:/metadata/uid}")];
-        let uids = uids.map(|(uid, place)| (uid.clone(), place.to_owned()));
-        let mut memory = Memory::new("space", &Uids::from(uids));
-        memory.keep("made", &json!({"metadata": {"uid": own}}));
-        let text = |first: &str| format!("uid={first},{later},{stranger}");
-        assert_eq!(memory.fill(&text(&recorded)), text(&own), "what has no answer yet stays");
-        let bytes = |first: &str| [b"\x0a\x24", first.as_bytes(), b"\xff", stranger.as_bytes()].concat();
-        assert_eq!(memory.fill_bytes(&bytes(&recorded)), bytes(&own));
-        assert_eq!(memory.fill_bytes(b"short"), b"short");
-    }
-
-    #[test]
     fn places_are_filled_in() {
-        let mut memory = Memory::new("space", &Uids::new());
+        let mut memory = Memory::new("space");
         memory.store("/api/v1/nodes/n", &json!({"metadata": {"uid": "u", "generation": 3}}));
         memory.keep("page", &json!({"metadata": {"continue": "c"}}));
         for (text, expected) in [

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::exchange::Raw;
 pub(super) use protobuf::MAGIC;
-pub(super) use text::{UID, is_uid, without_drawn};
+pub(super) use text::{is_uid, without_drawn};
 
 /// The headers that clients act on, beside `etag`, of which only the kind is compared.
 const HEADERS: [&str; 8] =

@@ -11,8 +11,7 @@ pub(crate) fn is_uid(text: &str) -> bool {
         })
 }
 
-/// The length of a uid.
-pub(crate) const UID: usize = 36;
+const UID: usize = 36;
 /// What answers speak of as now: tokens and the like end within hours.
 const NEAR: SignedDuration = SignedDuration::from_hours(3);
 /// Texts after which a number of the server's own follows.

@@ -1,6 +1,6 @@
 //! The requests of a client, and what of them came out of earlier answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use super::super::metadata;
 use super::super::normal::MAGIC;
-use super::super::values::{Uids, uids_of};
 
 /// A request as the client made it.
 #[derive(Debug)]
@@ -45,25 +44,22 @@ impl Log {
         self.entries.len()
     }
 
-    /// The requests as a file of the corpus has them. Discovery that is only repeated is left out, and so is what goes on from a
-    /// time before the client came: what is told of it depends on what others did with the server.
-    pub(super) fn script(&self, namespace: &str) -> Value {
-        let (mut seen, mut used, mut drafts, mut uids) = (Seen::new(), BTreeMap::new(), Vec::new(), Uids::new());
-        let mut asked = BTreeSet::new();
+    /// The steps of a file of the corpus. Discovery that is only repeated is left out, and so is what goes on from a time
+    /// before the client came: what is told of it depends on what others did with the server.
+    pub(super) fn steps(&self, namespace: &str) -> Vec<Value> {
+        let (mut seen, mut used, mut drafts) = (Seen::new(), BTreeMap::new(), Vec::new());
+        let mut asked = std::collections::BTreeSet::new();
         for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !is_ours(&entry.path)) {
             let again = is_discovery(&entry.path) && !asked.insert((&entry.path, entry.header("accept")));
             if !again && !is_forgotten(&entry.path, &seen) {
-                let mut places = Places { seen: &seen, used: &mut used, namespace };
-                let draft = Draft::new(entry, &mut places);
-                uids.extend(draft.uids(entry).into_iter().filter_map(|uid| Some((uid.clone(), places.place(&uid)?))));
+                let draft = Draft::new(entry, namespace, &seen, &mut used);
                 drafts.push((index, draft));
             }
             if let Some(answer) = self.answers.get(&index) {
                 remember(index, answer, &mut seen);
             }
         }
-        let steps = drafts.into_iter().map(|(index, draft)| draft.into_step(index, used.contains_key(&index)));
-        json!({"settings": ["alone"], "uids": uids, "steps": Vec::from_iter(steps)})
+        drafts.into_iter().map(|(index, draft)| draft.into_step(index, used.contains_key(&index))).collect()
     }
 }
 
@@ -84,7 +80,8 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(entry: &Entry, places: &mut Places<'_>) -> Self {
+    fn new(entry: &Entry, namespace: &str, seen: &Seen, used: &mut BTreeMap<usize, ()>) -> Self {
+        let mut places = Places { seen, used, namespace };
         let path = places.path(&entry.path);
         let body = match serde_json::from_slice::<Value>(&entry.body) {
             _ if entry.body.is_empty() => Value::Null,
@@ -94,7 +91,7 @@ impl Draft {
             }
             Err(_) if entry.body.starts_with(MAGIC) => json!({"$base64": BASE64.encode(&entry.body)}),
             Err(_) => match std::str::from_utf8(&entry.body) {
-                Ok(text) => Value::String(text.replace(places.namespace, "${ns}")),
+                Ok(text) => Value::String(text.replace(namespace, "${ns}")),
                 Err(_) => json!({"$base64": BASE64.encode(&entry.body)}),
             },
         };
@@ -102,12 +99,6 @@ impl Draft {
         let bare = entry.path.split('?').next().unwrap_or_default();
         let subject = bare.rsplit('/').next().unwrap_or_default().to_owned();
         Self { subject, method: entry.method.clone(), path, body, headers: headers.collect() }
-    }
-
-    /// The uids that still stand in it: those within texts and protobuf.
-    fn uids(&self, entry: &Entry) -> BTreeSet<String> {
-        let body = if self.body.get("$base64").is_some() { entry.body.to_vec() } else { self.body.to_string().into() };
-        uids_of(&[self.path.as_bytes(), b" ", &body].concat())
     }
 
     fn into_step(mut self, index: usize, needed: bool) -> Value {
@@ -254,7 +245,7 @@ mod tests {
         ));
         log.begin(entry("GET", "/api/v1/namespaces/space/pods?watch=true&timeoutSeconds=400&resourceVersion=7", ""));
         assert_eq!(
-            log.script("space")["steps"],
+            Value::from(log.steps("space")),
             json!([
                 {"0001 POST pods": ["POST /api/v1/namespaces/${ns}/pods", {"metadata": {"generateName": "p-"}}, {"keep": "a0"}]},
                 {"0002 PUT p-abcde": [
@@ -279,10 +270,8 @@ mod tests {
         for revision in [0, 6, 9] {
             log.begin(entry("GET", &format!("/api/v1/namespaces/space/pods?resourceVersion={revision}"), ""));
         }
-        let script = log.script("space");
-        let paths: Vec<Value> = script["steps"]
-            .as_array()
-            .unwrap()
+        let paths: Vec<Value> = log
+            .steps("space")
             .iter()
             .map(|step| step.as_object().unwrap().values().next().unwrap()[0].clone())
             .collect();
@@ -291,27 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn uids_within_protobuf_and_texts_are_told_with_their_places() {
-        let uid = |digit: &str| format!("{digit}23e4567-e89b-12d3-a456-426614174000");
-        let (own, stranger) = (uid("1"), uid("2"));
-        let mut log = Log::default();
-        let made = log.begin(entry("POST", "/api/v1/namespaces/space/pods", "{}"));
-        log.end(made, json!({"metadata": {"uid": own}}).to_string().as_bytes());
-        let body = [MAGIC, b"\x0a\x24", own.as_bytes(), stranger.as_bytes()].concat();
-        let put = Entry { body: body.into(), ..entry("PUT", "/api/v1/namespaces/space/pods/p", "") };
-        log.begin(put);
-        log.begin(entry("GET", &format!("/api/v1/events?fieldSelector=involvedObject.uid%3D{own}"), ""));
-        let script = log.script("space");
-        assert_eq!(script["uids"], json!({own: "${a0:/metadata/uid}"}));
-        assert_eq!(script["steps"][0]["0001 POST pods"][2]["keep"], "a0");
-    }
-
-    #[test]
     fn discovery_is_recorded_once() {
         let mut log = Log::default();
         for path in ["/apis", "/apis", "/openapi/v3", "/api/v1/nodes", "/api/v1/nodes", "/openapi/v3"] {
             log.begin(entry("GET", path, ""));
         }
-        assert_eq!(log.script("space")["steps"].as_array().unwrap().len(), 4);
+        assert_eq!(log.steps("space").len(), 4);
     }
 }

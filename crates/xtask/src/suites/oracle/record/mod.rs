@@ -82,7 +82,7 @@ fn namespace(out: &Path) -> Result<String> {
 fn write(options: &Options, log: &Log) -> Result<()> {
     ensure!(log.len() > 0, "the client asked for nothing");
     let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "recorded"}});
-    let cases = log.script(&namespace(&options.out)?);
+    let cases = json!({"settings": ["alone"], "steps": log.steps(&namespace(&options.out)?)});
     let text = format!("{}---\n{}", serde_saphyr::to_string(&base)?, serde_saphyr::to_string(&cases)?);
     std::fs::write(&options.out, text).with_context(|| format!("cannot write {}", options.out.display()))
 }
