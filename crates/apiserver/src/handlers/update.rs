@@ -33,12 +33,12 @@ pub(super) async fn replace(
     let Some(found) = api.find(call, target, &key).await? else {
         // A body of no sense is told before that there is nothing to replace.
         let mut new = decode(None)?;
+        if subresource.is_some() || !target.kind.create_on_update {
+            return Err(Status::not_found(&target.resource(), &key.name));
+        }
         let uid = object::meta_text(&new, "uid");
         if !uid.is_empty() {
             return Err(lifecycle::uid_conflict(&target.kind, &nothing(&key), uid));
-        }
-        if subresource.is_some() || !target.kind.create_on_update {
-            return Err(Status::not_found(&target.resource(), &key.name));
         }
         may_create(api, call).await?;
         object::metadata_mut(&mut new).remove("resourceVersion");
