@@ -47,7 +47,7 @@ fn bare(context: &Context) -> Result<()> {
     let why = "cannot delete Pods that declare no controller (use --force to override): verbs/adrift";
     let said = format!(
         "error: unable to drain node \"{node}\" due to error: {why}, continuing command...\n\
-         There are pending nodes to be drained:\n {node}\nerror: {why}\n"
+         There are pending nodes to be drained:\n {node}\n{why}\n"
     );
     let refused = context.kubectl.call(&drain, "")?;
     ensure!(refused.code == Some(1) && refused.stderr == said, "expected\n{said}\n{refused}");
@@ -73,7 +73,7 @@ fn held(context: &Context) -> Result<()> {
          pod/moored-0\n\
          error: unable to drain node \"{node}\" due to error: {evicting}: global timeout reached: 3s, \
          continuing command...\n\
-         There are pending nodes to be drained:\n {node}\nerror: {evicting}: global timeout reached: 3s\n"
+         There are pending nodes to be drained:\n {node}\n{evicting}: global timeout reached: 3s\n"
     );
     ensure!(held.code == Some(1) && held.stderr == said, "expected\n{said}\n{held}");
     let evicting = "evicting pod verbs/moored-0\n";

@@ -10,8 +10,7 @@ const OPENAPI_V3: &str = "application/com.github.proto-openapi.spec.v3@v1.0+prot
 
 /// All of them.
 pub(super) fn scripts(catalog: &Catalog) -> Vec<Script> {
-    let script =
-        |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
+    let script = |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
     vec![
         script("discovery", discovery(catalog)),
         script("openapi", openapi(catalog)),
