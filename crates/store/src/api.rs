@@ -24,7 +24,7 @@ pub enum Expect {
     Present,
     /// There is one, last written at this revision.
     At(ResourceVersion),
-    /// Nothing.
+    /// Nothing; but what is damaged is not written over.
     Anything,
     /// There is one that cannot be read. Only for deletions.
     Damaged,

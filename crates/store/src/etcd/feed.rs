@@ -133,6 +133,11 @@ impl Inner {
         let is_progress = answer.events.is_empty() && !answer.created && !answer.fragment;
         let (mut published, mut upto, mut freed) = (Vec::new(), if is_progress { header } else { 0 }, false);
         for (at, events) in collector.add(answer.events, answer.fragment) {
+            // What was damaged has been deleted, by whichever server, or was written anew.
+            if !self.damage.is_empty() {
+                let written = events.iter().filter_map(|event| event.kv.as_ref());
+                written.filter_map(|kv| self.layout.parse(&kv.key)).for_each(|key| self.damage.remove(&key));
+            }
             freed |= events.iter().any(|event| event.kv.as_ref().is_some_and(|kv| self.layout.is_role(&kv.key)));
             match self.events(at, events, View::Whole).await {
                 Ok(mut events) => published.append(&mut events),

@@ -103,6 +103,21 @@ impl Inner {
 
     /// Many objects at one state.
     pub(super) async fn range(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
+        let page = self.page(request).await;
+        // Of an older state nobody knows whether the latest one is damaged too, nor of one that was read a while ago.
+        let damaged = match &page {
+            Ok(page) => page.damaged.iter().map(|found| found.key.clone()).collect(),
+            Err(StoreError::Damaged { key, .. }) => vec![key.clone()],
+            Err(_) => Vec::new(),
+        };
+        for key in damaged.iter().filter(|key| !self.damage.knows(key)) {
+            // It notes what it finds damaged, and what else it finds is of no interest here.
+            let _ = self.get(key).await;
+        }
+        page
+    }
+
+    async fn page(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
         let mut reader = Reader {
             inner: self,
             request,
@@ -268,10 +283,6 @@ impl Reader<'_> {
     fn pass(&mut self, key: &[u8], len: usize, why: Damage) -> Result<(), StoreError> {
         let key = self.inner.layout.parse(key).ok_or(Damage::Key).map_err(damaged)?;
         let found = Damaged { key, why };
-        // Of an older state nobody knows whether the latest one is damaged too.
-        if self.request.at.is_none() && why != Damage::Missing {
-            self.inner.damage.add(&found);
-        }
         if self.request.on_damage == OnDamage::Fail {
             return Err(found.into());
         }
