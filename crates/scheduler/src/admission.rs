@@ -241,10 +241,11 @@ impl Inner {
         let Some(namespace) = set.namespace() else { return Ok(Vec::new()) };
         let resource = GroupResource::new("", "persistentvolumeclaims");
         let scope = RangeScope::Namespace(set.cluster, resource, namespace.clone());
-        let (mut next, mut names) = (Some(RangeRequest::slices(scope)), Vec::new());
+        let (mut next, mut names) = (Some(RangeRequest::slices(scope).past_damage()), Vec::new());
         while let Some(request) = next {
             let page = self.objects.store().range(request.clone()).await?;
-            names.extend(page.objects.iter().map(|stored| stored.key.name.clone()));
+            let damaged = page.damaged.iter().map(|found| &found.key);
+            names.extend(page.objects.iter().map(|stored| &stored.key).chain(damaged).map(|key| key.name.clone()));
             next = request.next(&page);
         }
         Ok(names)

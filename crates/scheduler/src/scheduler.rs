@@ -268,7 +268,7 @@ fn log_failure(task: &Task, error: &SchedulerError) {
         SchedulerError::Store(Conflict { .. } | AlreadyExists { .. } | NotFound { .. } | ClusterGone { .. }) => {
             debug!(?task, %error, "somebody was faster");
         }
-        SchedulerError::Behind | SchedulerError::Unreadable(_) => debug!(?task, %error, "not yet"),
+        SchedulerError::Behind => debug!(?task, %error, "not yet"),
         error => warn!(?task, %error, "could not place"),
     }
 }

@@ -153,22 +153,24 @@ impl GarbageCollector {
         Ok(if again.into_inner() { Outcome::CheckAgainIn(UNSERVED) } else { Outcome::Done })
     }
 
+    /// One that fails keeps nobody else from being looked at.
     async fn attempt_all(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
         let mut next = Some(RangeRequest::slices(RangeScope::Everything(cluster)).past_damage());
+        let mut done = Ok(());
         while let Some(request) = next {
             let page = self.plane.store().range(request.clone()).await?;
             next = request.next(&page);
             let owned = page.objects.into_iter().filter(|stored| !stored.record.header.owners.is_empty());
-            at_once(owned, |stored| async move {
+            let attempted = at_once(owned, |stored| async move {
                 let found = Found { object: stored.to_value()?, key: stored.key, revision: stored.revision };
                 match self.plane.kind_of(cluster, &found.key.resource).await? {
                     Some(kind) => self.attempt(&kind, &found, None).await.map(drop),
                     None => Ok(()),
                 }
-            })
-            .await?;
+            });
+            done = attempted.await.and(done);
         }
-        Ok(())
+        done
     }
 
     /// Deletes an object that has owners and none that keeps it. `gone` is one of them that has just gone.
@@ -181,7 +183,10 @@ impl GarbageCollector {
         for reference in &references {
             let state = owners::state(&self.plane, &found.key, reference, gone).await?;
             if gone.is_none() && matches!(state, OwnerState::Absent | OwnerState::Misplaced) {
-                self.tell_if_elsewhere(found, reference).await?;
+                // It is told only; that it cannot be, because something is damaged, changes nothing.
+                if let Err(error) = self.tell_if_elsewhere(found, reference).await {
+                    tracing::debug!(key = %found.key, %error, "whether an owner is elsewhere is not known");
+                }
             }
             match state {
                 OwnerState::Solid => solid = true,
