@@ -2,18 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use portolan_types::{ObjectKey, Record};
+
 use crate::{
-    Change, DamageList, Damaged, StoreError,
-    history::{Entry, What},
+    Change, DamageList, Damaged, Findings, StoreError,
+    history::{Entry, What, object_key},
     keys::{self, PartsOf, Suffix},
     kv::{Cursor, View},
     load::{Found, LoadError, load},
     read::damaged,
     value::{Damage, Stored, Version, decode},
 };
-
-/// What is said of a damaged object that was superseded.
-const OLDER: &str = " (an older state, which goes with the history)";
 
 /// What a whole store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,29 +29,28 @@ pub struct Audit {
     pub oldest: u64,
 }
 
+/// What is told of each latest object that can be read.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(&ObjectKey, &Record);
+
 /// Reads everything. Checksums, the gapless history, and what history and indexes say of objects must all agree.
 ///
 /// Not found: an object that is missing together with its index entries and was last written before the oldest revision.
-pub(crate) fn audit(view: &dyn View) -> Result<Audit, LoadError> {
+///
+/// # Errors
+/// When the bookkeeping cannot be read; all else that is wrong is noted in `findings`, also when an engine panics over it.
+pub(crate) fn audit(view: &dyn View, findings: &mut Findings, each: Each<'_>) -> Result<Audit, LoadError> {
     let found = load(view)?;
     let mut auditor = Auditor {
         view,
         found: &found,
-        audit: Audit::default(),
+        audit: Audit { last: found.marks.last, oldest: found.marks.floor, ..Audit::default() },
         indexed: HashMap::new(),
         damaged: HashSet::new(),
-        list: DamageList::default(),
+        findings,
+        each,
     };
-    auditor.audit.last = found.marks.last;
-    auditor.audit.oldest = found.marks.floor;
-    auditor.objects()?;
-    auditor.superseded()?;
-    auditor.history()?;
-    auditor.indexes()?;
-    match auditor.list.is_empty() {
-        true => Ok(auditor.audit),
-        false => Err(LoadError::DamagedObjects(auditor.list)),
-    }
+    auditor.look();
+    Ok(auditor.audit)
 }
 
 struct Auditor<'a> {
@@ -63,10 +61,17 @@ struct Auditor<'a> {
     indexed: HashMap<u8, u64>,
     /// The latest objects that cannot be read: what indexes say of them is believed.
     damaged: HashSet<Suffix>,
-    list: DamageList,
+    findings: &'a mut Findings,
+    each: Each<'a>,
 }
 
 impl Auditor<'_> {
+    fn look(&mut self) {
+        // One that does not come to its end says so, and keeps no other from looking.
+        let looked = [self.objects(), self.superseded(), self.history(), self.indexes()];
+        self.findings.other.extend(looked.into_iter().filter_map(Result::err).map(|error| error.to_string()));
+    }
+
     fn each(
         &mut self,
         letter: u8,
@@ -83,7 +88,7 @@ impl Auditor<'_> {
 
     fn objects(&mut self) -> Result<(), LoadError> {
         self.each(b'o', |auditor, cursor, key| {
-            let Some(version) = auditor.version(&key[1..], cursor, "")? else {
+            let Some(version) = auditor.version(&key[1..], cursor, |findings| &mut findings.objects)? else {
                 auditor.damaged.insert(Suffix::from_bytes(&key[1..]));
                 return Ok(());
             };
@@ -100,6 +105,9 @@ impl Auditor<'_> {
                     *auditor.indexed.entry(letter).or_default() += 1;
                 }
             }
+            if let Some(Ok(key)) = keys::parts(&key[1..]).map(|parts| object_key(&auditor.found.resources, parts)) {
+                (auditor.each)(&key, &version.record);
+            }
             auditor.audit.objects += 1;
             Ok(())
         })
@@ -108,7 +116,9 @@ impl Auditor<'_> {
     fn superseded(&mut self) -> Result<(), LoadError> {
         self.each(b'v', |auditor, cursor, key| {
             let (suffix, until) = keys::version_parts(key).ok_or_else(malformed)?;
-            let begun = auditor.version(suffix, cursor, OLDER)?.map_or(0, |version| version.revision.get());
+            let begun = auditor
+                .version(suffix, cursor, |findings| &mut findings.earlier)?
+                .map_or(0, |version| version.revision.get());
             if begun >= until || until <= auditor.found.marks.floor {
                 return Err(wrong("a superseded object has an impossible span"));
             }
@@ -118,12 +128,17 @@ impl Auditor<'_> {
     }
 
     /// `None` when it is damaged, which is noted.
-    fn version(&mut self, suffix: &[u8], cursor: &dyn Cursor, note: &str) -> Result<Option<Version>, LoadError> {
+    fn version(
+        &mut self,
+        suffix: &[u8],
+        cursor: &dyn Cursor,
+        list: fn(&mut Findings) -> &mut DamageList,
+    ) -> Result<Option<Version>, LoadError> {
         let parts = keys::parts(suffix).ok_or_else(malformed)?;
         self.found.resources.name(parts.resource).ok_or_else(|| wrong("an object's resource is unknown"))?;
         let version = decode(suffix, &cursor.value_bytes());
         if let Err(why) = &version {
-            self.list.add(format_args!("{}{note}", Damaged::at(&self.found.resources, suffix, *why)));
+            list(self.findings).add(Damaged::at(&self.found.resources, suffix, *why));
         }
         Ok(version.ok())
     }
@@ -177,13 +192,21 @@ impl Auditor<'_> {
         for (letter, parts) in parts {
             let mut count = 0;
             self.each(letter, |auditor, _, key| {
-                let is_of_damaged = !auditor.damaged.is_empty()
-                    && parts(key).is_some_and(|(_, suffix)| auditor.damaged.contains(&suffix));
-                count += u64::from(!is_of_damaged);
+                let (_, suffix) = parts(key).ok_or_else(malformed)?;
+                if auditor.damaged.contains(&suffix) {
+                    return Ok(());
+                }
+                if auditor.view.get(&suffix.object())?.is_none() {
+                    let missing = Damaged::at(&auditor.found.resources, suffix.as_bytes(), Damage::Missing);
+                    auditor.findings.objects.add(missing);
+                    auditor.damaged.insert(suffix);
+                    return Ok(());
+                }
+                count += 1;
                 Ok(())
             })?;
             if count != self.indexed.get(&letter).copied().unwrap_or_default() {
-                return Err(wrong("an index names an object that is missing"));
+                return Err(wrong("an index names an object that is not in it"));
             }
         }
         Ok(())

@@ -50,10 +50,10 @@ pub struct DamageList {
     pub first: Vec<String>,
 }
 
-impl DamageList {
-    /// Objects that are named.
-    const NAMED: usize = 20;
+/// Objects that are named.
+const NAMED: usize = 20;
 
+impl DamageList {
     /// No damage.
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -61,21 +61,64 @@ impl DamageList {
 
     pub(crate) fn add(&mut self, found: impl fmt::Display) {
         self.count += 1;
-        if self.first.len() < Self::NAMED {
+        if self.first.len() < NAMED {
             self.first.push(found.to_string());
+        }
+    }
+
+    /// Tells of them as of `one` thing, or `many`.
+    fn tell(&self, f: &mut fmt::Formatter<'_>, one: &str, many: &str) -> fmt::Result {
+        let (things, are) = if self.count == 1 { (one, "is") } else { (many, "are") };
+        write!(f, "{} {things} in the store {are} damaged:", self.count)?;
+        self.first.iter().try_for_each(|one| write!(f, "\n  {one}"))?;
+        match self.count.saturating_sub(self.first.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
         }
     }
 }
 
 impl fmt::Display for DamageList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (objects, are) = if self.count == 1 { ("object", "is") } else { ("objects", "are") };
-        write!(f, "{} {objects} in the store {are} damaged:", self.count)?;
-        self.first.iter().try_for_each(|one| write!(f, "\n  {one}"))?;
-        match self.count.saturating_sub(self.first.len() as u64) {
-            0 => Ok(()),
-            more => write!(f, "\n  and {more} more"),
+        self.tell(f, "object", "objects")
+    }
+}
+
+/// All that is wrong with a store, each with what to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Objects that cannot be read.
+    pub objects: DamageList,
+    /// Superseded states of objects that cannot be read.
+    pub earlier: DamageList,
+    /// What else is not as it was written, or missing.
+    pub other: Vec<String>,
+}
+
+impl Findings {
+    /// Nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.earlier.is_empty() && self.other.is_empty()
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        if !self.objects.is_empty() {
+            write!(f, "{}\ndelete these objects, as docs/operating.md tells, or restore a snapshot", self.objects)?;
+            between = "\n";
         }
+        if !self.earlier.is_empty() {
+            f.write_str(between)?;
+            self.earlier.tell(f, "earlier state of an object", "earlier states of objects")?;
+            f.write_str("\nthese go with the history (--history), nothing needs to be done about them")?;
+            between = "\n";
+        }
+        if !self.other.is_empty() {
+            write!(f, "{between}the store is damaged, restore it from a snapshot: {}", self.other.join("; "))?;
+        }
+        Ok(())
     }
 }
 

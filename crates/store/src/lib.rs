@@ -49,7 +49,7 @@ mod reclaim;
 mod resources;
 mod snapshot;
 mod spread;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod upkeep;
 mod value;
@@ -57,12 +57,12 @@ mod worklist;
 
 pub use api::*;
 pub use audit::Audit;
-pub use damage::{DamageList, Damaged};
+pub use damage::{DamageList, Damaged, Findings};
 pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
 pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
 pub use objects::{Modified, Objects, Step, retried};
-pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify};
+pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify, verify_each};
 pub use opening::Opening;
 pub use snapshot::{Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, restore, save};
 pub use value::Damage;

@@ -3,7 +3,7 @@
 use portolan_types::LogicalClusterId;
 
 use crate::{
-    BackendError, DamageList, StoreError,
+    BackendError, StoreError,
     keys::{self, meta},
     kv::{KvResult, View, failed},
     read::{Marks, marks},
@@ -30,8 +30,6 @@ pub(crate) struct Found {
 pub(crate) enum LoadError {
     #[error("{0}")]
     Damaged(String),
-    #[error("{0}")]
-    DamagedObjects(DamageList),
     #[error("the store has format {0}, this version knows formats up to {FORMAT}")]
     NewerFormat(u32),
 }

@@ -6,7 +6,7 @@ mod witness;
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use portolan_types::Seams;
+use portolan_types::{ObjectKey, Record, Seams};
 
 pub use self::directory::found_in;
 use self::directory::prepare;
@@ -15,8 +15,8 @@ pub(crate) use self::{
     witness::Held,
 };
 use crate::{
-    BackendError, DamageList, DynStore, Opening,
-    audit::{Audit, audit},
+    BackendError, DynStore, Findings, Opening,
+    audit::{Audit, Each, audit},
     blocking::Readers,
     committer::Committer,
     core::Core,
@@ -28,7 +28,7 @@ use crate::{
     inline::Inline,
     keys::meta,
     kv::{Batch, KvResult, MemoryKv, OrderedKv, read},
-    load::{FORMAT, LoadError, load},
+    load::{FORMAT, Found, LoadError, load},
     metrics::Metrics,
 };
 
@@ -131,13 +131,13 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
-    /// Objects cannot be read.
-    #[error("{dir}: {found}\ndelete these objects, as docs/operating.md tells, or restore a snapshot")]
-    DamagedObjects {
+    /// [`verify`] found something wrong.
+    #[error("{dir}: {found}")]
+    Unsound {
         /// The data directory.
         dir: PathBuf,
-        /// Which ones.
-        found: DamageList,
+        /// All of it.
+        found: Findings,
     },
     /// The directory or a file cannot be used.
     #[error("{what}: {source}")]
@@ -177,21 +177,47 @@ pub fn open(config: StoreConfig, seams: Seams) -> Result<DynStore, OpenError> {
 /// look at, such as a flipped bit in a page that nobody has read since.
 ///
 /// # Errors
-/// Those of [`open`]; `Damaged` when something is not as it was written, or missing, `DamagedObjects` when that is single objects.
+/// Those of [`open`]; `Unsound` when anything is not as it was written, or missing: all that is found.
 pub fn verify(config: StoreConfig, seams: Seams) -> Result<Audit, OpenError> {
+    verify_each(config, seams, &mut |_, _| {})
+}
+
+/// As [`verify`], and tells of each latest object that can be read.
+///
+/// # Errors
+/// Those of [`verify`].
+pub fn verify_each(
+    config: StoreConfig,
+    seams: Seams,
+    each: &mut dyn FnMut(&ObjectKey, &Record),
+) -> Result<Audit, OpenError> {
     directory::refuse_missing(&config)?;
     let (kv, home) = prepare(&config, &seams)?;
-    // Objects first: where an engine knows only that something is wrong with a part of its file, they have names.
-    let look = || {
-        let identity = read(&*kv, load)??.identity;
-        let found = read(&*kv, audit)??;
-        kv.verify()?;
-        Held::compare(&home, &identity, found.last).map_err(LoadError::Damaged)?;
-        Ok(found)
-    };
-    let audited = look();
+    let looked = look(&*kv, &home, each);
     kv.close();
-    audited.map_err(|error| Refusal::Load(error).in_directory(home.dir().to_owned()))
+    let dir = home.dir().to_owned();
+    match looked {
+        Ok((audit, found)) if found.is_empty() => Ok(audit),
+        Ok((_, found)) => Err(OpenError::Unsound { dir, found }),
+        Err(error) => Err(Refusal::Load(error).in_directory(dir)),
+    }
+}
+
+/// Objects first: where an engine knows only that something is wrong with a part of its file, they have names.
+fn look(kv: &dyn OrderedKv, home: &Home, each: Each<'_>) -> Result<(Audit, Findings), LoadError> {
+    let Found { identity, marks, .. } = read(kv, load)??;
+    let mut found = Findings::default();
+    let audited = read(kv, |view| audit(view, &mut found, each));
+    let audited = match audited {
+        Ok(audited) => audited?,
+        Err(error) => {
+            found.other.push(error.context);
+            Audit::default()
+        }
+    };
+    found.other.extend(kv.verify().err().map(|error| error.context));
+    found.other.extend(Held::compare(home, &identity, marks.last).err());
+    Ok((audited, found))
 }
 
 /// A new store in memory with the default bounds. It runs in its callers' threads and needs no runtime.
@@ -235,7 +261,6 @@ impl Refusal {
     fn in_directory(self, dir: PathBuf) -> OpenError {
         match self {
             Self::Load(LoadError::Damaged(what)) => OpenError::Damaged { dir, what },
-            Self::Load(LoadError::DamagedObjects(found)) => OpenError::DamagedObjects { dir, found },
             Self::Load(LoadError::NewerFormat(found)) => {
                 OpenError::NewerFormat { found: found.into(), known: FORMAT.into() }
             }
@@ -312,7 +337,10 @@ pub(crate) fn first_marks(seams: &Seams, last: u64) -> Batch {
 
 #[cfg(test)]
 mod tests {
+    use portolan_types::LogicalClusterId;
+
     use super::*;
+    use crate::{Expect, Objects, Transaction};
 
     #[test]
     fn only_a_store_of_a_known_format_starts() {
@@ -343,5 +371,39 @@ mod tests {
         let _stores = [memory_with(config.clone()), memory_with(config)];
         let names: Vec<String> = registry.gather().iter().map(|family| family.name().to_owned()).collect();
         assert!(names.contains(&"portolan_store_sync_seconds".to_owned()), "{names:?}");
+    }
+
+    #[tokio::test]
+    async fn verification_tells_all_that_it_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = || StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
+        let objects = Objects::new(open(config(), Seams::system()).unwrap());
+        let put = |name: &str, text: &str| {
+            let resource = portolan_types::GroupResource::new("", "configmaps");
+            let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap());
+            let record = Some(Record::of(&serde_json::json!({"data": text})));
+            objects.store().commit(Transaction::one(key, Expect::Anything, record))
+        };
+        for (name, text) in [("a", "as it was first"), ("a", "as it is"), ("b", "what stays")] {
+            put(name, text).await.unwrap();
+        }
+        objects.store().close().await;
+        drop(objects);
+        assert_eq!(verify(config(), Seams::system()).unwrap().objects, 2);
+        for text in ["as it was first", "what stays"] {
+            assert!(crate::testing::damage(dir.path(), text).unwrap() > 0);
+        }
+        std::fs::write(dir.path().join("store.mark"), "no mark").unwrap();
+        let told = verify(config(), Seams::system()).unwrap_err().to_string();
+        for part in [
+            "1 object in the store is damaged:\n  configmaps \"b\" of logical cluster root",
+            "\ndelete these objects, as docs/operating.md tells, or restore a snapshot\n",
+            "\n1 earlier state of an object in the store is damaged:\n  configmaps \"a\"",
+            "these go with the history (--history), nothing needs to be done about them\n",
+            "restore it from a snapshot: checking the store",
+            "store.mark",
+        ] {
+            assert!(told.contains(part), "{part:?} in {told}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::RedbKv;
 use crate::{
-    Expect, Transaction,
+    Expect, Findings, Transaction,
     audit::audit,
     chores::delete_cluster,
     core::Core,
@@ -302,7 +302,9 @@ impl Run {
         let kv =
             RedbKv::on(disk.clone(), 1 << 20, &Opening::default()).unwrap_or_else(|error| panic!("{case}: {error}"));
         let opened = disk.steps();
-        let audited = read(&kv, audit).unwrap().unwrap_or_else(|error| panic!("{case}: {error}"));
+        let mut found = Findings::default();
+        let audited = read(&kv, |view| audit(view, &mut found, &mut |_, _| {})).unwrap().unwrap();
+        assert!(found.is_empty(), "{case}: {found}");
         let done = self.acknowledged.partition_point(|(steps, _)| *steps <= at);
         let acknowledged = self.acknowledged[done - 1].1;
         let in_flight = self.acknowledged.get(done).map_or(acknowledged, |(_, revision)| *revision);

@@ -7,7 +7,6 @@ mod crash_many;
 mod fail_safe;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
         Arc,
@@ -24,7 +23,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use self::fail_safe::{FailSafe, Failures};
-use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure};
+use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure, guard};
 use crate::{keys::meta, opening::Opening};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -235,7 +234,7 @@ impl OrderedKv for RedbKv {
 
 /// Turns a panic of redb, which only a damaged file can cause, into an error.
 fn guarded<T>(what: &str, action: impl FnOnce() -> KvResult<T>) -> KvResult<T> {
-    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|_| Err(failed(format!("{what}: the file is damaged"))))
+    guard::guarded(what, "the file is", action)
 }
 
 fn open_table(database: &Database) -> KvResult<Table> {

@@ -38,7 +38,8 @@ pub(super) fn join(key: &[u8], head: &IVec, read: impl Fn(&[u8]) -> KvResult<Opt
     }
     let (len, first) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
     let len = u32::from_le_bytes(*len) as usize;
-    let mut value = Vec::with_capacity(len);
+    // A length that is damaged itself must not take all memory.
+    let mut value = Vec::with_capacity(len.min(1 << 20));
     value.extend_from_slice(first);
     for number in 0..further_pieces(head) {
         value.extend_from_slice(&read(&piece_key(key, number))?.ok_or_else(damaged)?);

@@ -20,7 +20,6 @@ use std::{
     fs::File,
     io,
     ops::Bound,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -30,7 +29,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use self::flush::Flusher;
-use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure};
+use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure, guard};
 use crate::BackendError;
 
 /// What the keys of an unpublished batch were before it.
@@ -226,10 +225,14 @@ impl OrderedKv for SledKv {
     }
 }
 
-/// A failure of sled's, told as the system's where it is one.
+/// A failure of sled's, told as the system's where it is one, and in our words where the files are damaged.
 fn fault(context: &'static str) -> impl FnOnce(::sled::Error) -> BackendError {
     move |error| match error {
         ::sled::Error::Io(error) => failure(context)(error),
+        ::sled::Error::Corruption { at, .. } => {
+            let place = at.map_or_else(String::new, |at| format!(" ({at})"));
+            failed(format!("{context}: the files are damaged{place}"))
+        }
         other => failure(context)(other),
     }
 }
@@ -241,7 +244,7 @@ fn unsynced(context: &'static str) -> impl FnOnce(io::Error) -> BackendError {
 
 /// Turns a panic of sled into an error.
 fn guarded<T>(what: &str, action: impl FnOnce() -> KvResult<T>) -> KvResult<T> {
-    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|_| Err(failed(format!("{what}: the files are damaged"))))
+    guard::guarded(what, "the files are", action)
 }
 
 struct SledView<'a> {
@@ -258,13 +261,13 @@ impl SledView<'_> {
     }
 
     fn value(&self, key: &[u8], head: &IVec) -> KvResult<Bytes> {
-        chunks::join(key, head, |key| self.raw(key).map_err(failure("reading")))
+        chunks::join(key, head, |key| self.raw(key).map_err(fault("reading")))
     }
 }
 
 impl View for SledView<'_> {
     fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
-        let head = self.raw(key).map_err(failure("reading"))?;
+        let head = self.raw(key).map_err(fault("reading"))?;
         head.map(|head| self.value(key, &head)).transpose()
     }
 
@@ -297,7 +300,7 @@ struct SledCursor<'v> {
 impl SledCursor<'_> {
     fn read_stored(&mut self) -> KvResult<Option<(IVec, IVec)>> {
         let next = self.stored.as_mut().and_then(Iterator::next);
-        next.transpose().map_err(failure("reading"))
+        next.transpose().map_err(fault("reading"))
     }
 
     /// The next pair of the state that views see: what was replaced hides what is stored.
@@ -381,6 +384,14 @@ mod tests {
             pairs
         })
         .unwrap()
+    }
+
+    #[test]
+    fn damage_is_told_in_words() {
+        let damaged = |at| fault("reading")(::sled::Error::Corruption { at, bt: () }).context;
+        assert_eq!(damaged(None), "reading: the files are damaged");
+        let full = fault("writing")(::sled::Error::Io(io::ErrorKind::StorageFull.into()));
+        assert!(full.is_full(), "{full}");
     }
 
     #[test]
