@@ -1,7 +1,7 @@
 //! What `/readyz` says of the store, and `/livez` of etcd.
 
 use portolan_apiserver::hooks::ReadyCheck;
-use portolan_store::{DynStore, Opening, StoreError};
+use portolan_store::{DynStore, MOST_KNOWN, Opening, StoreError};
 
 /// The name of both checks: they are one to who looks.
 const NAME: &str = "store";
@@ -37,10 +37,17 @@ impl ReadyCheck for StoreReady {
     }
 
     fn note(&self) -> Option<String> {
-        match self.0.known_damage().len() {
-            0 => None,
-            count => Some(format!("{count} stored objects are damaged, the log names them")),
-        }
+        told_of(self.0.known_damage().len())
+    }
+}
+
+/// What is told of so many damaged objects.
+fn told_of(damaged: usize) -> Option<String> {
+    match damaged {
+        0 => None,
+        1 => Some("1 stored object is damaged, the log names it".into()),
+        count if count < MOST_KNOWN => Some(format!("{count} stored objects are damaged, the log names them")),
+        count => Some(format!("{count} stored objects or more are damaged, the log names {count}")),
     }
 }
 
@@ -93,6 +100,18 @@ mod tests {
         assert_eq!((ready.name(), ready.check()), ("store", Ok(())));
         ready.0.close().await;
         assert_eq!(ready.check(), Err("the storage backend failed: the store is closed".into()));
+    }
+
+    #[test]
+    fn what_is_damaged_is_counted() {
+        assert_eq!(told_of(0), None);
+        for (count, told) in [
+            (1, "1 stored object is damaged, the log names it"),
+            (2, "2 stored objects are damaged, the log names them"),
+            (10_000, "10000 stored objects or more are damaged, the log names 10000"),
+        ] {
+            assert_eq!(told_of(count).as_deref(), Some(told));
+        }
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 use portolan_types::LogicalClusterId;
 
 use crate::{
-    BackendError, Committed, Durable, StoreError,
+    BackendError, Committed, Durable, RangeScope, StoreError,
     blocking::Readers,
     damage::{Damaged, Ledger},
     gate::{Gate, Purpose, Room},
@@ -14,7 +14,7 @@ use crate::{
     load::load,
     metrics::Metrics,
     plan::{Plan, Planned},
-    read::{backend, get},
+    read::{backend, dangles, get},
     resources::Resources,
     value::Damage,
 };
@@ -62,20 +62,25 @@ impl Core {
         read(&*self.kv, reader)
     }
 
-    /// Notes an object that a read found damaged, unless only an older state of it is. Not within a view.
-    pub(crate) fn note(&self, found: &Damaged) {
-        let is_damaged = || {
-            let now = self.view(|view| get(view, &self.resources, &found.key));
-            found.why == Damage::Key || matches!(now, Ok(Err(StoreError::Damaged { .. })))
-        };
-        if self.damage.knows(&found.key) || !is_damaged() {
+    /// Notes an object that a read of `scope` found damaged, unless only an older state of it is. Not within a view.
+    pub(crate) fn note(&self, found: &Damaged, scope: Option<&RangeScope>) {
+        if !self.damage.is_news(&found.key) || !self.is_damaged(found, scope) {
             return;
         }
         self.damage.add(found);
         // It may have been deleted in between.
-        if !is_damaged() {
+        if !self.is_damaged(found, scope) {
             self.damage.remove(&found.key);
         }
+    }
+
+    fn is_damaged(&self, found: &Damaged, scope: Option<&RangeScope>) -> bool {
+        let now = self.view(|view| match (found.why, scope) {
+            (Damage::Key, _) => Ok(true),
+            (Damage::Missing, Some(scope)) => dangles(view, &self.resources, &found.key, scope),
+            _ => Ok(matches!(get(view, &self.resources, &found.key), Err(StoreError::Damaged { .. }))),
+        });
+        matches!(now, Ok(Ok(true)))
     }
 
     /// # Errors

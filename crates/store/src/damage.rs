@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
 
 use parking_lot::Mutex;
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey};
@@ -11,8 +14,9 @@ use prometheus::IntGauge;
 
 use crate::{StoreError, history::object_key, keys, resources::Resources, value::Damage};
 
-/// Damaged objects that are told apart; further ones are neither logged nor counted.
-const MOST_KNOWN: usize = 10_000;
+/// Damaged objects that are known one by one. Further ones are neither logged nor counted, but for the first of a resource of a
+/// logical cluster.
+pub const MOST_KNOWN: usize = 10_000;
 
 /// An object that is stored and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,9 +141,44 @@ fn stand_in(suffix: &[u8]) -> ObjectKey {
 }
 
 /// The damaged objects that reads have come across since the start. Each is logged once.
+///
+/// So many are known, and at least one of each resource of each logical cluster that has any: who asks whether all of a
+/// resource could be read is never told so wrongly, and is told nothing of what happens to others.
 pub(crate) struct Ledger {
-    known: Mutex<BTreeMap<ObjectKey, Damage>>,
+    known: Mutex<Known>,
     count: IntGauge,
+}
+
+#[derive(Default)]
+struct Known {
+    all: BTreeMap<ObjectKey, Damage>,
+    /// How many of them are of each resource of a logical cluster.
+    places: HashMap<(LogicalClusterId, GroupResource), usize>,
+}
+
+impl Known {
+    fn has_room(&self, key: &ObjectKey) -> bool {
+        self.all.len() < MOST_KNOWN || !self.places.contains_key(&(key.cluster, key.resource.clone()))
+    }
+
+    /// Whether it was not known.
+    fn add(&mut self, key: &ObjectKey, why: Damage) -> bool {
+        let is_new = self.all.insert(key.clone(), why).is_none();
+        if is_new {
+            *self.places.entry((key.cluster, key.resource.clone())).or_default() += 1;
+        }
+        is_new
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        if self.all.remove(key).is_some() {
+            let place = (key.cluster, key.resource.clone());
+            match self.places.get_mut(&place) {
+                Some(count) if *count > 1 => *count -= 1,
+                Some(_) | None => drop(self.places.remove(&place)),
+            }
+        }
+    }
 }
 
 impl Ledger {
@@ -153,15 +192,22 @@ impl Ledger {
         self.count.get() == 0
     }
 
-    pub(crate) fn knows(&self, key: &ObjectKey) -> bool {
-        !self.is_empty() && self.known.lock().contains_key(key)
+    /// Whether one that is damaged would be noted.
+    pub(crate) fn is_news(&self, key: &ObjectKey) -> bool {
+        let known = self.known.lock();
+        !known.all.contains_key(key) && known.has_room(key)
+    }
+
+    /// Whether an index names it, and nothing else is there.
+    pub(crate) fn misses(&self, key: &ObjectKey) -> bool {
+        !self.is_empty() && self.known.lock().all.get(key) == Some(&Damage::Missing)
     }
 
     /// Notes one, and tells the operator.
     pub(crate) fn add(&self, found: &Damaged) {
         let Damaged { key, why } = found;
         let mut known = self.known.lock();
-        if known.len() >= MOST_KNOWN || known.insert(key.clone(), *why).is_some() {
+        if !known.has_room(key) || !known.add(key, *why) {
             return;
         }
         self.recount(&known);
@@ -173,6 +219,12 @@ impl Ledger {
             error = %why,
             "a stored object is damaged: it is left out until somebody deletes it or restores a snapshot",
         );
+        if known.all.len() == MOST_KNOWN {
+            tracing::error!(
+                known = MOST_KNOWN,
+                "no more damaged objects are named than one of each resource and cluster"
+            );
+        }
     }
 
     /// It is there no more.
@@ -188,7 +240,8 @@ impl Ledger {
     pub(crate) fn remove_cluster(&self, cluster: LogicalClusterId) {
         if !self.is_empty() {
             let mut known = self.known.lock();
-            known.retain(|key, _| key.cluster != cluster);
+            known.all.retain(|key, _| key.cluster != cluster);
+            known.places.retain(|(of, _), _| *of != cluster);
             self.recount(&known);
         }
     }
@@ -197,10 +250,10 @@ impl Ledger {
         if self.is_empty() {
             return Vec::new();
         }
-        self.known.lock().iter().map(|(key, why)| Damaged { key: key.clone(), why: *why }).collect()
+        self.known.lock().all.iter().map(|(key, why)| Damaged { key: key.clone(), why: *why }).collect()
     }
 
-    fn recount(&self, known: &BTreeMap<ObjectKey, Damage>) {
-        self.count.set(i64::try_from(known.len()).unwrap_or(i64::MAX));
+    fn recount(&self, known: &Known) {
+        self.count.set(i64::try_from(known.all.len()).unwrap_or(i64::MAX));
     }
 }

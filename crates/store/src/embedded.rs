@@ -6,8 +6,8 @@ use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
 use tokio::sync::oneshot;
 
 use crate::{
-    Committed, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, SLICE_BYTES, Store, StoreError,
-    StoredObject, Transaction, WatchScope,
+    Committed, Damage, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, RangeScope, SLICE_BYTES, Store,
+    StoreError, StoredObject, Transaction, WatchScope,
     blocking::{Party, Weight, run},
     committer::{Committer, Request, no_answer},
     core::{Answer, Core, closed},
@@ -100,9 +100,9 @@ impl EmbeddedStore {
     }
 
     /// Notes what kept a read from its end.
-    fn note_error<T>(&self, outcome: &Result<T, StoreError>) {
+    fn note_error<T>(&self, outcome: &Result<T, StoreError>, scope: Option<&RangeScope>) {
         if let Err(StoreError::Damaged { key, why }) = outcome {
-            self.core.note(&Damaged { key: key.clone(), why: *why });
+            self.core.note(&Damaged { key: key.clone(), why: *why }, scope);
         }
     }
 }
@@ -115,16 +115,24 @@ impl Store for EmbeddedStore {
     fn get<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<StoredObject>, StoreError>> {
         let found =
             self.core.view(|view| get(view, &self.core.resources, key)).map_err(backend).and_then(|found| found);
-        self.note_error(&found);
+        self.note_error(&found, None);
+        let found = match found {
+            // Who knows of it only from an index may delete it as it is.
+            Ok(None) if self.core.damage.misses(key) => {
+                Err(StoreError::Damaged { key: key.clone(), why: Damage::Missing })
+            }
+            found => found,
+        };
         Box::pin(std::future::ready(found))
     }
 
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
         let party = Party::of_range(&request.scope);
         Box::pin(async move {
+            let scope = request.scope.clone();
             let page = self.read_range(request, party).await;
-            self.note_error(&page);
-            page.iter().flat_map(|page| &page.damaged).for_each(|found| self.core.note(found));
+            self.note_error(&page, Some(&scope));
+            page.iter().flat_map(|page| &page.damaged).for_each(|found| self.core.note(found, Some(&scope)));
             page
         })
     }

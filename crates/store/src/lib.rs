@@ -57,7 +57,7 @@ mod worklist;
 
 pub use api::*;
 pub use audit::Audit;
-pub use damage::{DamageList, Damaged, Findings};
+pub use damage::{DamageList, Damaged, Findings, MOST_KNOWN};
 pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
 pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};

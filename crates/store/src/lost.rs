@@ -44,20 +44,37 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Takes objects out of the indexes. Their own lists cannot be read, so that the indexes are read as a whole, and tell what
-    /// was in them.
+    /// Whether an index names an object, of which there is nothing else.
+    pub(super) fn is_indexed(&self, cluster: LogicalClusterId, suffix: &Suffix) -> Result<bool, StoreError> {
+        let mut headers = BTreeMap::from([(suffix.clone(), RecordHeader::default())]);
+        Ok(!self.entries_of(cluster, &mut headers)?.is_empty())
+    }
+
+    /// Takes objects out of the indexes.
     fn unindex(
         &mut self,
         cluster: LogicalClusterId,
         headers: &mut BTreeMap<Suffix, RecordHeader>,
     ) -> Result<(), StoreError> {
+        let entries = self.entries_of(cluster, headers)?;
+        entries.into_iter().for_each(|key| self.remove(key));
+        Ok(())
+    }
+
+    /// The entries of the indexes that name objects. Their own lists cannot be read, so that the owner index of their logical
+    /// cluster and the placement index are read as a whole, and tell what was in them.
+    fn entries_of(
+        &self,
+        cluster: LogicalClusterId,
+        headers: &mut BTreeMap<Suffix, RecordHeader>,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut found = Vec::new();
         let owned = keys::joined(b'x', &[&keys::cluster_prefix(cluster)]);
         let indexes: [(Vec<u8>, PartsOf, ListOf); 2] = [
             (owned, keys::owner_parts, |header| &mut header.owners),
             (vec![b'p'], keys::placed_parts, |header| &mut header.placed_on),
         ];
         for (prefix, parts, list) in indexes {
-            let mut found = Vec::new();
             let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
             while let Some(key) = cursor.key() {
                 if let Some((uid, suffix)) = parts(key)
@@ -68,9 +85,7 @@ impl Plan<'_> {
                 }
                 cursor.advance().map_err(backend)?;
             }
-            drop(cursor);
-            found.into_iter().for_each(|key| self.remove(key));
         }
-        Ok(())
+        Ok(found)
     }
 }

@@ -211,7 +211,10 @@ impl<'a> Plan<'a> {
             if self.is_gone(write.key.cluster)? {
                 return Err(StoreError::ClusterGone { cluster: write.key.cluster });
             }
-            let before = self.before(&write.key)?;
+            let before = match write.expect {
+                Expect::Damaged => self.lost_before(&write.key)?,
+                _ => self.before(&write.key)?,
+            };
             check(&write.key, write.expect, before.found())?;
             if write.record.is_none() && before.content.is_none() {
                 return Err(StoreError::NotFound { key: write.key.clone() });
@@ -281,6 +284,17 @@ impl<'a> Plan<'a> {
         let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
         let content = self.get(&suffix.object())?.map(|value| Content::of(suffix.as_bytes(), value));
         Ok(Before { suffix: Some(suffix), content })
+    }
+
+    /// What a deletion of something damaged meets, which may be no more than what an index says.
+    fn lost_before(&self, key: &ObjectKey) -> Result<Before, StoreError> {
+        let mut before = self.before(key)?;
+        if let Before { suffix: Some(suffix), content: content @ None } = &mut before
+            && self.is_indexed(key.cluster, suffix)?
+        {
+            *content = Some(Content::Damaged(Bytes::new(), Damage::Missing));
+        }
+        Ok(before)
     }
 
     /// The suffix of a key whose resource had no number when the transaction was checked.

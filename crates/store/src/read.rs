@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan_types::{LogicalClusterId, ObjectKey, ResourceVersion};
 
 use crate::{
-    BackendError, StoreError, StoredObject,
+    BackendError, RangeScope, StoreError, StoredObject,
     keys::{self, Suffix, meta},
     kv::View,
     resources::Resources,
@@ -73,6 +73,24 @@ pub(crate) fn get(view: &dyn View, resources: &Resources, key: &ObjectKey) -> Re
         created: version.created,
         record: version.record,
     }))
+}
+
+/// Whether the index that `scope` reads names an object that is missing.
+pub(crate) fn dangles(
+    view: &dyn View,
+    resources: &Resources,
+    key: &ObjectKey,
+    scope: &RangeScope,
+) -> Result<bool, StoreError> {
+    let Some(resource) = resources.id_in(view, &key.resource)? else { return Ok(false) };
+    let suffix = Suffix::new(key.cluster, resource, &key.scope, &key.name);
+    let entry = match scope {
+        RangeScope::PlacedOn(uid) => suffix.placed(uid),
+        RangeScope::OwnedBy(_, uid) => suffix.owner(uid),
+        _ => None,
+    };
+    let Some(entry) = entry else { return Ok(false) };
+    Ok(view.get(&entry).map_err(backend)?.is_some() && view.get(&suffix.object()).map_err(backend)?.is_none())
 }
 
 /// The logical clusters that were ever deleted.

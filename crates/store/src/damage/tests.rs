@@ -1,6 +1,6 @@
 //! One object is damaged, on every engine: what is left of it, and of all others.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::json;
@@ -81,6 +81,14 @@ impl Scene {
     ) -> Result<ResourceVersion, StoreError> {
         let committed = self.store.commit(Transaction::one(key.clone(), expect, record)).await;
         committed.map(|committed| committed.into_inner().last)
+    }
+
+    /// Removes what is stored of an object, and leaves what the indexes say.
+    fn forget(&self, key: &ObjectKey) {
+        let id = read(&self.kv, |view| load(view).unwrap().resources.id(&key.resource).unwrap()).unwrap();
+        let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
+        self.kv.commit(Batch::from([(suffix.object(), None)])).unwrap();
+        self.kv.publish();
     }
 
     /// Flips a bit of what is stored of an object.
@@ -244,6 +252,64 @@ async fn a_damaged_object_is_only_deleted_as_such_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
+    for scene in Scene::each().await {
+        let (engine, store, lost) = (scene.engine, &scene.store, key(1, "b"));
+        store.compact(store.current()).await.unwrap();
+        scene.forget(&lost);
+        assert_eq!(store.get(&lost).await.unwrap(), None, "{engine}: nobody knows of it yet");
+        let found = scene.audited();
+        assert_eq!((found.objects.count, found.other.len()), (1, 0), "{engine}: {found}");
+        assert!(
+            found.to_string().contains("shop/b\" of logical cluster root: an index names an object that is missing")
+        );
+        let missing = Damaged { key: lost.clone(), why: Damage::Missing };
+        let owned = RangeScope::OwnedBy(LogicalClusterId::new(1), "o-1".into());
+        let placed = RangeScope::PlacedOn("e-1".into());
+        for (scope, readable) in [(&owned, "1a 1c "), (&placed, "1a 1c 2a 2b 2c ")] {
+            let (names, damaged) = scene.names(RangeRequest::all(scope.clone()).past_damage()).await;
+            assert_eq!((&*names, damaged), (readable, vec![missing.clone()]), "{engine}");
+        }
+        assert_eq!(store.known_damage(), slice::from_ref(&missing), "{engine}");
+        let is_missing =
+            |outcome: Result<(), StoreError>| matches!(outcome, Err(StoreError::Damaged { why: Damage::Missing, .. }));
+        assert!(is_missing(store.get(&lost).await.map(drop)), "{engine}: who may delete it has to see it");
+        let plain = scene.commit(&lost, Expect::Anything, None).await;
+        assert!(matches!(plain, Err(StoreError::NotFound { .. })), "{engine}: not by accident");
+
+        let mut watch = store.watch(WatchScope::PlacedOn("e-1".into()), None).await.unwrap();
+        scene.commit(&lost, Expect::Damaged, None).await.unwrap();
+        let told = watch.next().await.map(drop);
+        assert!(matches!(told, Err(StoreError::Damaged { .. })), "{engine}: who has it in a list reads that again");
+        assert_eq!((store.known_damage(), store.get(&lost).await.unwrap()), (vec![], None), "{engine}");
+        for scope in [owned, placed] {
+            assert!(scene.names(RangeRequest::all(scope)).await.1.is_empty(), "{engine}");
+        }
+        let again = scene.commit(&lost, Expect::Damaged, None).await;
+        assert!(matches!(again, Err(StoreError::NotFound { .. })), "{engine}: once");
+        scene.put(&lost).await.unwrap();
+        store.compact(store.current()).await.unwrap();
+        assert_eq!(scene.audited(), Findings::default(), "{engine}");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_written_anew_is_missing_no_more() {
+    for scene in Scene::each().await {
+        let (engine, lost) = (scene.engine, key(1, "b"));
+        scene.forget(&lost);
+        let request = RangeRequest::all(RangeScope::PlacedOn("e-1".into()));
+        scene.names(request.clone().past_damage()).await;
+        assert_eq!(scene.store.known_damage().len(), 1, "{engine}");
+        scene.commit(&lost, Expect::Absent, Some(Record::of(&json!({"metadata": {}})))).await.unwrap();
+        assert_eq!(scene.store.known_damage(), [], "{engine}");
+        assert!(scene.store.get(&lost).await.unwrap().is_some(), "{engine}");
+        scene.store.close().await;
+    }
+}
+
+#[tokio::test]
 async fn a_snapshot_without_damaged_objects_is_made_only_where_that_is_asked_for() {
     for scene in Scene::each().await {
         let engine = scene.engine;
@@ -277,4 +343,27 @@ async fn a_snapshot_without_damaged_objects_is_made_only_where_that_is_asked_for
         scene.store.close().await;
         restored.close().await;
     }
+}
+
+#[test]
+fn however_many_are_known_each_resource_with_damage_has_one_that_is() {
+    let ledger = super::Ledger::new(prometheus::IntGauge::new("a", "b").unwrap());
+    let note = |cluster, name: &str| ledger.add(&Damaged { key: key(cluster, name), why: Damage::Checksum });
+    for n in 0..super::MOST_KNOWN + 10 {
+        note(1, &format!("a{n}"));
+    }
+    assert_eq!(ledger.all().len(), super::MOST_KNOWN);
+    assert!(!ledger.is_news(&key(1, "late")) && ledger.is_news(&key(2, "late")));
+    note(2, "late");
+    note(2, "later");
+    let of_other = || ledger.all().into_iter().filter(|found| found.key.cluster.get() == 2).collect::<Vec<_>>();
+    assert_eq!(of_other().len(), 1, "whoever asks about it hears of damage");
+    ledger.remove(&key(2, "late"));
+    assert_eq!(of_other(), []);
+    note(2, "later");
+    assert_eq!(of_other().len(), 1, "and again with the next read");
+    ledger.remove_cluster(LogicalClusterId::new(1));
+    assert_eq!(ledger.all().len(), 1);
+    note(1, "late");
+    assert_eq!(ledger.all().len(), 2);
 }

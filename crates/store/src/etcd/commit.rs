@@ -117,6 +117,9 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
     let attempt = Attempt::new(inner, txn);
     let mut seen = if attempt.only_creates() { attempt.nothing() } else { attempt.look().await? };
     for _ in 0..TRIES {
+        if attempt.put_what_indexes_name(&seen).await? {
+            seen = attempt.look().await?;
+        }
         let found = attempt.check(&seen)?;
         if attempt.writes.is_empty() {
             let now = revision(inner.layout.numbering.boundary(seen.at))?;
@@ -303,6 +306,27 @@ impl<'a> Attempt<'a> {
             Some(Err(StoreError::Damaged { why, .. })) => Ok(Before::Damaged(why)),
             Some(Err(error)) => Err(error),
         }
+    }
+
+    /// Puts something unreadable where an object is to be deleted of which nothing is there but what an index says: without an
+    /// object that goes, no watcher would hear of it. Whether there was any.
+    async fn put_what_indexes_name(&self, seen: &Seen) -> Result<bool, StoreError> {
+        let (inner, layout, mut any) = (self.inner, &self.inner.layout, false);
+        let writes = self.writes.iter().zip(&seen.keys);
+        for (PreparedWrite { key, .. }, _) in writes.filter(|(w, kv)| w.expect == Expect::Damaged && kv.is_none()) {
+            if inner.index_keys_of(key.cluster, std::slice::from_ref(key)).await?.is_empty() {
+                continue;
+            }
+            let conditions = [is_absent(layout.object(key)), is_absent(layout.tombstone(key.cluster))];
+            let request = TxnRequest {
+                compare: conditions.into_iter().chain([inner.is_same_store()]).collect(),
+                success: vec![put(layout.object(key), Bytes::new())],
+                ..TxnRequest::default()
+            };
+            inner.client.write(request, inner.patience).await.map_err(|fault| inner.write_fault(fault))?;
+            any = true;
+        }
+        Ok(any)
     }
 
     /// The keys of indexes that name damaged objects which are deleted.

@@ -19,7 +19,7 @@ use portolan_types::{
 
 use super::proto::KeyValue;
 use crate::{
-    StoreError, StoredObject,
+    RangeScope, StoreError, StoredObject,
     keys::{Suffix, end_of, escaped},
     read::{damaged, revision},
     value::{Damage, Prepared, decode},
@@ -159,6 +159,16 @@ impl Layout {
     /// Beginning of the placement index of one physical cluster.
     pub(crate) fn placed_on(&self, uid: &str) -> Option<Vec<u8>> {
         Some(self.under(b'p', &[&escaped(uid)?]))
+    }
+
+    /// The key in the index that a scope reads, if it reads one, of an object.
+    pub(crate) fn entry(&self, key: &ObjectKey, scope: &RangeScope) -> Option<Vec<u8>> {
+        let prefix = match scope {
+            RangeScope::PlacedOn(uid) => self.placed_on(uid)?,
+            RangeScope::OwnedBy(cluster, uid) => self.owned_by(*cluster, uid)?,
+            _ => return None,
+        };
+        Some([prefix, address(key)].concat())
     }
 
     /// The key of the object that a key of an index beginning with `prefix` names.

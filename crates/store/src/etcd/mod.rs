@@ -21,6 +21,8 @@ mod proto;
 mod reads;
 mod restore;
 mod roles;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 

@@ -60,11 +60,42 @@ impl Inner {
     pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
         let found = self.read(self.layout.object(key), Vec::new(), 0, 0, false).await?;
         self.reach(revision_of(&found)).await?;
-        let stored = found.kvs.first().map(|kv| self.layout.stored(kv)).transpose();
-        if let Err(StoreError::Damaged { key, why }) = &stored {
-            self.damage.add(&Damaged { key: key.clone(), why: *why });
+        match found.kvs.first().map(|kv| self.layout.stored(kv)).transpose() {
+            Err(StoreError::Damaged { key, why }) => {
+                self.note(&Damaged { key: key.clone(), why }, None).await;
+                Err(StoreError::Damaged { key, why })
+            }
+            // Who knows of it only from an index may delete it as it is.
+            Ok(None) if self.damage.misses(key) => Err(StoreError::Damaged { key: key.clone(), why: Damage::Missing }),
+            stored => stored,
         }
-        stored
+    }
+
+    /// Notes an object that a read of `scope` found damaged, unless only an older state of it is.
+    async fn note(&self, found: &Damaged, scope: Option<&RangeScope>) {
+        if !self.damage.is_news(&found.key) || !self.is_damaged(found, scope).await {
+            return;
+        }
+        self.damage.add(found);
+        // The feed may have told of its deletion in between.
+        if !self.is_damaged(found, scope).await {
+            self.damage.remove(&found.key);
+        }
+    }
+
+    async fn is_damaged(&self, found: &Damaged, scope: Option<&RangeScope>) -> bool {
+        let object = self.layout.object(&found.key);
+        let entry = scope.and_then(|scope| self.layout.entry(&found.key, scope));
+        let request = TxnRequest {
+            success: [Some(object), entry].into_iter().flatten().map(look).collect(),
+            ..TxnRequest::default()
+        };
+        let Ok(response) = self.client.read(request, READ_PATIENCE).await else { return false };
+        match (&looked(response)[..], found.why) {
+            ([None, Some(_)], Damage::Missing) => true,
+            ([Some(kv), ..], _) => matches!(self.layout.stored(kv), Err(StoreError::Damaged { .. })),
+            _ => false,
+        }
     }
 
     /// What etcd has at a key, at a revision of its own.
@@ -104,15 +135,13 @@ impl Inner {
     /// Many objects at one state.
     pub(super) async fn range(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
         let page = self.page(request).await;
-        // Of an older state nobody knows whether the latest one is damaged too, nor of one that was read a while ago.
         let damaged = match &page {
-            Ok(page) => page.damaged.iter().map(|found| found.key.clone()).collect(),
-            Err(StoreError::Damaged { key, .. }) => vec![key.clone()],
+            Ok(page) => page.damaged.clone(),
+            Err(StoreError::Damaged { key, why }) => vec![Damaged { key: key.clone(), why: *why }],
             Err(_) => Vec::new(),
         };
-        for key in damaged.iter().filter(|key| !self.damage.knows(key)) {
-            // It notes what it finds damaged, and what else it finds is of no interest here.
-            let _ = self.get(key).await;
+        for found in &damaged {
+            self.note(found, Some(&request.scope)).await;
         }
         page
     }

@@ -1,0 +1,119 @@
+//! Damage that two servers on one etcd see: one comes across it, the other mends it.
+
+use bytes::Bytes;
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, Seams};
+use serde_json::json;
+
+use super::{
+    EtcdConfig, READ_PATIENCE,
+    client::Client,
+    commit::{delete, put},
+    layout::{Layout, Numbering},
+    open_etcd,
+    proto::{RangeRequest as Read, RequestOp, TxnRequest},
+};
+use crate::{
+    Damage, Damaged, DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoreError, Transaction,
+    WatchScope,
+};
+
+fn key(name: &str) -> ObjectKey {
+    let shop: NamespaceName = "shop".parse().unwrap();
+    ObjectKey::namespaced(LogicalClusterId::new(1), GroupResource::new("", "configmaps"), shop, name.parse().unwrap())
+}
+
+/// Who writes past all servers.
+struct Intruder {
+    client: Client,
+    layout: Layout,
+}
+
+impl Intruder {
+    async fn flip(&self, key: &ObjectKey) {
+        let at = self.layout.object(key);
+        let request = Read { key: at.clone().into(), ..Read::default() };
+        let found = self.client.range(request, READ_PATIENCE).await.unwrap();
+        let mut value = found.kvs[0].value.to_vec();
+        *value.last_mut().unwrap() ^= 4;
+        self.write(put(at, Bytes::from(value))).await;
+    }
+
+    async fn remove(&self, key: &ObjectKey) {
+        self.write(delete(self.layout.object(key))).await;
+    }
+
+    async fn write(&self, operation: RequestOp) {
+        let request = TxnRequest { success: vec![operation], ..TxnRequest::default() };
+        self.client.write(request, READ_PATIENCE).await.unwrap();
+    }
+}
+
+async fn servers() -> (DynStore, DynStore, Intruder) {
+    let urls = std::env::var("PORTOLAN_ETCD").expect("PORTOLAN_ETCD names a running etcd");
+    let mut etcd = EtcdConfig::new(urls.split(',').map(str::to_owned).collect());
+    etcd.prefix = format!("/damage/{}/", Seams::system().uid());
+    let config = StoreConfig::new(Engine::Memory, None);
+    let (one, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
+    let (other, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
+    let layout = Layout { prefix: etcd.prefix.clone().into_bytes(), numbering: Numbering { base: 0 } };
+    let intruder = Intruder { client: Client::new(&etcd).unwrap(), layout };
+    let placement = json!({"clusters": [{"name": "east", "uid": "e-1", "phase": "Active", "epoch": 1}]}).to_string();
+    let object = json!({"metadata": {"ownerReferences": [{"uid": "o-1"}],
+        "annotations": {"portolan.dev/placement": placement}}});
+    for name in ["a", "b", "c"] {
+        one.commit(Transaction::one(key(name), Expect::Absent, Some(Record::of(&object)))).await.unwrap();
+    }
+    (one, other, intruder)
+}
+
+/// What can be read of what is placed, and what cannot.
+async fn placed(store: &DynStore) -> (Vec<String>, Vec<Damaged>) {
+    let page = store.range(RangeRequest::all(RangeScope::PlacedOn("e-1".into())).past_damage()).await.unwrap();
+    (page.objects.iter().map(|object| object.key.name.to_string()).collect(), page.damaged)
+}
+
+fn is_damaged<T>(outcome: Result<T, StoreError>, expected: Damage) -> bool {
+    matches!(outcome, Err(StoreError::Damaged { why, .. }) if why == expected)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn what_one_server_finds_damaged_and_another_mends_is_whole_for_both() {
+    let (one, other, intruder) = servers().await;
+    let mend = |name| other.commit(Transaction::one(key(name), Expect::Damaged, None));
+    for (name, why, left) in [("b", Damage::Checksum, "a c"), ("c", Damage::Missing, "a")] {
+        match why {
+            Damage::Missing => intruder.remove(&key(name)).await,
+            _ => intruder.flip(&key(name)).await,
+        }
+        let found = Damaged { key: key(name), why };
+        // What was done to it has been seen by who watches from now on.
+        one.get(&key("a")).await.unwrap();
+        let mut watch = one.watch(WatchScope::PlacedOn("e-1".into()), None).await.unwrap();
+        assert_eq!(placed(&one).await.1, std::slice::from_ref(&found), "{why}");
+        assert_eq!((one.known_damage(), other.known_damage()), (vec![found], vec![]), "{why}: only one has looked");
+        assert!(is_damaged(one.get(&key(name)).await, why), "{why}");
+
+        mend(name).await.unwrap();
+        let told = loop {
+            match watch.next().await {
+                Ok(batch) => assert!(batch.events.iter().all(|event| event.key != key(name)), "{why}"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(told, StoreError::Damaged { .. }), "{why}: who has it in a list reads that again: {told}");
+        for (server, store) in [("one", &one), ("the other", &other)] {
+            assert_eq!(store.get(&key(name)).await.unwrap(), None, "{why}: {server}");
+            assert_eq!(store.known_damage(), [], "{why}: {server}");
+            let (names, damaged) = placed(store).await;
+            assert_eq!((names.join(" "), damaged), (left.to_owned(), vec![]), "{why}: {server}");
+        }
+        assert!(matches!(mend(name).await, Err(StoreError::NotFound { .. })), "{why}: once");
+        let plain = Some(Record::of(&json!({"metadata": {}})));
+        one.commit(Transaction::one(key(name), Expect::Absent, plain)).await.unwrap();
+        assert!(other.get(&key(name)).await.unwrap().is_some(), "{why}: its name is free");
+        assert_eq!(placed(&other).await.0.join(" "), left, "{why}: no index takes it for the next of its name");
+    }
+    one.close().await;
+    other.close().await;
+}
