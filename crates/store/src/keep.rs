@@ -34,9 +34,14 @@ impl HistoryBounds {
     pub async fn enforce(&self, store: &dyn Store, aged: Option<ResourceVersion>) -> Result<Compaction, StoreError> {
         let most = store.back(self.revisions);
         let fewer = store.back(self.revisions - self.revisions / 4);
-        match due(store.oldest(), aged, most, fewer) {
-            Some(upto) => store.compact(upto).await.map(|()| Compaction::Done),
-            None => Ok(Compaction::NotDue),
+        let before = store.oldest();
+        let Some(upto) = due(before, aged, most, fewer) else { return Ok(Compaction::NotDue) };
+        store.compact(upto).await?;
+        let now = store.oldest();
+        // What is too much may end within a transaction, which stays whole; a place in time is at the end of one.
+        match now == before || aged.is_some_and(|aged| now < aged) {
+            true => Ok(Compaction::Held),
+            false => Ok(Compaction::Done),
         }
     }
 }
@@ -46,6 +51,8 @@ impl HistoryBounds {
 pub enum Compaction {
     /// It was.
     Done,
+    /// Somebody still reads what is due, or some of it.
+    Held,
     /// There is none that is too old or too much.
     NotDue,
 }
@@ -108,7 +115,7 @@ pub async fn keep_history(store: DynStore, bounds: HistoryBounds, metrics: Histo
         let aged = (since.elapsed() >= bounds.time).then_some(seen);
         let outcome = bounds.enforce(&*store, aged).await;
         failures = note(&outcome, failures, &metrics);
-        if aged.is_some() && outcome.is_ok() {
+        if aged.is_some() && matches!(outcome, Ok(Compaction::Done | Compaction::NotDue)) {
             (seen, since) = (store.current(), Instant::now());
         }
     }
@@ -118,6 +125,8 @@ pub async fn keep_history(store: DynStore, bounds: HistoryBounds, metrics: Histo
 fn note(outcome: &Result<Compaction, StoreError>, before: u32, metrics: &HistoryMetrics) -> u32 {
     let failures = match outcome {
         Ok(Compaction::NotDue) => before,
+        // It is tried again with every look, and is no failure.
+        Ok(Compaction::Held) => 0,
         Ok(Compaction::Done) => {
             metrics.compactions.with_label_values(&["done"]).inc();
             if before > 0 {

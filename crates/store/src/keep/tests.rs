@@ -73,6 +73,31 @@ async fn no_more_revisions_are_kept_than_asked_however_young_they_are() {
     task.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_due_and_held_goes_as_soon_as_the_hold_is_gone() {
+    for bounds in [
+        HistoryBounds { time: Duration::from_secs(300), revisions: u64::MAX },
+        HistoryBounds { time: Duration::from_secs(86_400), revisions: 8 },
+    ] {
+        let (store, metrics) = (crate::memory(), metrics());
+        let task = tokio::spawn(keep_history(store.clone(), bounds, metrics.clone()));
+        create(&store, 0..10).await;
+        let held = store.hold();
+        let at = store.current();
+        create(&store, 10..30).await;
+        tokio::time::sleep(Duration::from_secs(700)).await;
+        assert_eq!(store.oldest(), at, "{bounds:?}: what is held stays, and what is before it goes");
+        let done = metrics.compactions.with_label_values(&["done"]).get();
+        tokio::time::sleep(Duration::from_secs(700)).await;
+        assert_eq!(metrics.compactions.with_label_values(&["done"]).get(), done, "{bounds:?}: nothing more is done");
+        drop(held);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(store.oldest() > at, "{bounds:?}: what was due is not due anew");
+        assert_eq!(metrics.compactions.with_label_values(&["done"]).get(), done + 1, "{bounds:?}");
+        task.abort();
+    }
+}
+
 /// A history that cannot be read fails every compaction, until it can be read again.
 #[tokio::test(start_paused = true)]
 async fn a_compaction_that_fails_is_tried_again_for_as_long_as_it_takes() {
