@@ -16,8 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::IntGauge;
 use tokio::sync::oneshot;
 
-pub(crate) use self::turns::Party;
-use self::turns::{Ticket, Turns};
+pub(crate) use self::turns::{Party, Ticket, Turns};
 use crate::{StoreError, core::Core, kv::failed, read::backend};
 
 /// Threads for heavy reads. More would not end earlier where the disk is what they wait for, and each keeps memory of the

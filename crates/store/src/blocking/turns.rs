@@ -45,11 +45,11 @@ impl Party {
 
 /// A place among those who wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ticket(u64);
+pub(crate) struct Ticket(u64);
 
 /// Jobs that wait, by party. The parties take turns; within one, who came first is first. What one party alone waits with is
 /// its own.
-pub(super) struct Turns<J> {
+pub(crate) struct Turns<J> {
     lines: HashMap<Party, Line<J>>,
     /// The parties that have a line, in the order of their turns.
     order: VecDeque<Party>,
@@ -67,17 +67,17 @@ struct Line<J> {
 
 impl<J> Turns<J> {
     /// Where each party may have so many jobs done at once.
-    pub(super) fn new(share: usize) -> Self {
+    pub(crate) fn new(share: usize) -> Self {
         Self { lines: HashMap::new(), order: VecDeque::new(), next: 0, waiting: 0, share }
     }
 
     /// How many jobs wait.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Lets a job wait.
-    pub(super) fn push(&mut self, party: Party, job: J) -> Ticket {
+    pub(crate) fn push(&mut self, party: Party, job: J) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
         self.waiting += 1;
@@ -90,7 +90,7 @@ impl<J> Turns<J> {
     }
 
     /// Takes the job whose turn it is. It is being done until [`Turns::done`] says otherwise.
-    pub(super) fn take(&mut self) -> Option<(Party, J)> {
+    pub(crate) fn take(&mut self) -> Option<(Party, J)> {
         let is_next =
             |party: &Party| self.lines.get(party).is_some_and(|line| line.busy < self.share && !line.jobs.is_empty());
         let at = self.order.iter().position(is_next)?;
@@ -104,7 +104,7 @@ impl<J> Turns<J> {
     }
 
     /// A job of a party was done.
-    pub(super) fn done(&mut self, party: &Party) {
+    pub(crate) fn done(&mut self, party: &Party) {
         if let Some(line) = self.lines.get_mut(party) {
             line.busy -= 1;
         }
@@ -112,7 +112,7 @@ impl<J> Turns<J> {
     }
 
     /// Gives a job back that nobody waits for any more, unless it was taken.
-    pub(super) fn withdraw(&mut self, party: &Party, ticket: Ticket) -> Option<J> {
+    pub(crate) fn withdraw(&mut self, party: &Party, ticket: Ticket) -> Option<J> {
         let line = self.lines.get_mut(party)?;
         let btree_map::Entry::Occupied(job) = line.jobs.entry(ticket) else { return None };
         let job = job.remove();

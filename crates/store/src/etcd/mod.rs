@@ -1,7 +1,8 @@
 //! The distributed engine: any number of servers on one etcd, whose MVCC is the history.
 //!
 //! - `config` and `client` reach etcd; `layout` says what lies where, and how its revisions become ours.
-//! - `opening` finds or founds the store; `commit` writes, `clusters` deletes whole logical clusters, `reads` reads.
+//! - `opening` finds or founds the store; `commit` writes, `clusters` deletes whole logical clusters, `reads` reads, and of many objects
+//!   few at once, in turn (`line`).
 //! - `feed` follows all writes, those of other servers and our own, and is the only one that fills the watch hub; `past` reads
 //!   what a watch missed; `decode` makes events of both.
 //! - `restore` makes a store of a snapshot.
@@ -14,6 +15,7 @@ mod config;
 mod decode;
 mod feed;
 mod layout;
+mod line;
 mod lost;
 mod opening;
 mod past;
@@ -38,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     client::{Client, Fault},
     layout::Layout,
+    line::Readers,
 };
 pub use self::{
     config::{EtcdConfig, Hidden},
@@ -96,6 +99,7 @@ pub(crate) struct Inner {
     /// A role may be free.
     freed: Notify,
     in_flight: Arc<Semaphore>,
+    readers: Readers,
     standing: RwLock<Standing>,
     stopped: CancellationToken,
     patience: Duration,

@@ -18,6 +18,7 @@ use super::{
     config::EtcdConfig,
     feed,
     layout::{Layout, Numbering},
+    line::Readers,
     proto::{RangeRequest, TxnRequest},
     roles::Roles,
 };
@@ -67,6 +68,7 @@ pub async fn open_etcd(
         nudge: Notify::new(),
         freed: Notify::new(),
         in_flight: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
+        readers: Readers::new(),
         standing: RwLock::new(Standing::Open),
         stopped: CancellationToken::new(),
         patience: config.commit_timeout,

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     Damaged, OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
+    blocking::Party,
     read::{damaged, revision},
     value::{Damage, Stored},
 };
@@ -160,6 +161,7 @@ impl Inner {
         if let Some(asked) = request.at {
             reader.at = self.state(asked).await?;
         }
+        let turn = self.readers.turn(Party::of_range(&request.scope)).await;
         let layout = &self.layout;
         let end = match &request.scope {
             RangeScope::All => reader.segment(layout.under(b'o', &[])).await,
@@ -177,6 +179,7 @@ impl Inner {
         if reader.at == 0 {
             reader.at = self.fresh().await?;
         }
+        drop(turn);
         self.reach(reader.at).await?;
         let (more, remaining) = match end {
             End::Reached => (false, None),
