@@ -40,7 +40,7 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
 }
 
 /// The answer when an object is there and cannot be read. Said of it is only what its logical cluster knows.
-fn corrupt(key: &ObjectKey, why: Damage) -> Status {
+pub(crate) fn corrupt(key: &ObjectKey, why: Damage) -> Status {
     Status::internal(format!("corrupt object, {}: {why}", called(key)))
 }
 

@@ -27,10 +27,12 @@ pub(super) async fn furnish(
     if object::metadata(role).get("labels").is_none() {
         return Ok(());
     }
-    let mut own = lookup::in_cluster(api, request.cluster.id, CLUSTER_ROLES).await?;
+    let (mut own, damaged) = lookup::readable_in_cluster(api, request.cluster.id, CLUSTER_ROLES).await?;
     own.retain(|other| object::name(other) != object::name(role));
     own.push(role.clone());
-    let has_own = |name: &str| own.iter().any(|other| object::name(other) == name);
+    // A copy that is damaged is a copy. It grants nothing, and collects again once it was deleted.
+    let is_damaged = |name: &str| damaged.iter().any(|found| *found.key.name == *name);
+    let has_own = |name: &str| is_damaged(name) || own.iter().any(|other| object::name(other) == name);
     let shared: Vec<&str> = bootstrap::aggregated().filter(|name| !has_own(name)).collect();
     let (before, after) =
         (ClusterRoles::untouched(), ClusterRoles::new(OwnObjects { cluster_roles: own, ..OwnObjects::default() }));

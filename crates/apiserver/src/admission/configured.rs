@@ -6,17 +6,17 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use portolan_store::{Change, DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
+use portolan_store::{Change, Damage, Damaged, DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status, object};
 use serde_json::Value;
 
 use crate::{
-    errors::{damaged, status_for},
+    errors::{corrupt, status_for},
     follow::{Follower, follow},
 };
 
 use super::{
-    policies::{Policy, policies_of},
+    policies::{Policy, policies_of, policy_name},
     webhooks::{Webhook, webhooks_of},
 };
 
@@ -27,20 +27,25 @@ const MAX_KEPT: usize = 1024;
 /// Bytes of what they have stored for it, in all, and in one of them: more than that is read again with each request.
 const MAX_BYTES: usize = 32 << 20;
 const MAX_OWN_BYTES: usize = MAX_BYTES / 8;
-const QUOTAS: (&str, &str) = ("", "resourcequotas");
-const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
-const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
-const VALIDATING_POLICIES: [(&str, &str); 2] = [
+
+/// Group and name of a resource.
+pub(super) type Resource = (&'static str, &'static str);
+
+const QUOTAS: Resource = ("", "resourcequotas");
+pub(super) const MUTATING: Resource = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
+pub(super) const VALIDATING: Resource = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+/// The policies, and what binds them.
+pub(super) const VALIDATING_POLICIES: [Resource; 2] = [
     ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 ];
-const MUTATING_POLICIES: [(&str, &str); 2] = [
+pub(super) const MUTATING_POLICIES: [Resource; 2] = [
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
 ];
-const LIMITS: (&str, &str) = ("", "limitranges");
-const PRIORITIES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
-const FOLLOWED: [(&str, &str); 9] = [
+pub(super) const LIMITS: Resource = ("", "limitranges");
+pub(super) const PRIORITIES: Resource = ("scheduling.k8s.io", "priorityclasses");
+const FOLLOWED: [Resource; 9] = [
     QUOTAS,
     LIMITS,
     PRIORITIES,
@@ -69,6 +74,8 @@ pub(crate) struct Configuration {
     /// By name; those that are bound.
     pub(super) mutating_policies: Vec<Policy>,
     pub(super) validating_policies: Vec<Policy>,
+    /// What of all that cannot be read, but for policies that nothing binds. Whoever decides by it refuses what it may be about.
+    damaged: Vec<(Resource, Damaged)>,
 }
 
 impl Configuration {
@@ -80,6 +87,23 @@ impl Configuration {
             && self.validating.is_empty()
             && self.mutating_policies.is_empty()
             && self.validating_policies.is_empty()
+            && self.damaged.is_empty()
+    }
+
+    /// The objects of a resource that cannot be read.
+    pub(super) fn damaged(&self, resource: Resource) -> impl Iterator<Item = &Damaged> {
+        self.damaged.iter().filter(move |(of, _)| *of == resource).map(|(_, found)| found)
+    }
+
+    /// For those whom any object of these resources may ask for anything.
+    ///
+    /// # Errors
+    /// 500 with the name of one that cannot be read.
+    pub(super) fn check_readable(&self, resources: &[Resource]) -> Result<(), Status> {
+        match resources.iter().find_map(|resource| self.damaged(*resource).next()) {
+            Some(found) => Err(corrupt(&found.key, found.why)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -189,10 +213,9 @@ impl Configured {
     }
 
     async fn configuration(&self, cluster: LogicalClusterId) -> Result<Configuration, Status> {
-        let quotas = self.read(cluster, QUOTAS).await?;
-        let mut reading = Reading { configured: self, cluster, bytes: 0 };
+        let mut reading = Reading { store: &self.store, cluster, bytes: 0, damaged: Vec::new() };
         Ok(Configuration {
-            with_quotas: quotas.iter().filter_map(|quota| quota.key.namespace()).map(ToString::to_string).collect(),
+            with_quotas: reading.with_quotas().await?,
             limits: reading.limits().await?,
             priorities: reading.trees(PRIORITIES).await?,
             mutating: reading.webhooks(MUTATING).await?,
@@ -200,27 +223,28 @@ impl Configured {
             mutating_policies: reading.policies(MUTATING_POLICIES).await?,
             validating_policies: reading.policies(VALIDATING_POLICIES).await?,
             bytes: reading.bytes,
+            damaged: reading.damaged,
         })
-    }
-
-    async fn read(
-        &self,
-        cluster: LogicalClusterId,
-        (group, resource): (&str, &str),
-    ) -> Result<Vec<StoredObject>, Status> {
-        let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
-        Ok(self.store.range(RangeRequest::all(scope)).await.map_err(|e| status_for(&e))?.objects)
     }
 }
 
 /// The configuration of a logical cluster, while it is read.
 struct Reading<'a> {
-    configured: &'a Configured,
+    store: &'a DynStore,
     cluster: LogicalClusterId,
     bytes: usize,
+    damaged: Vec<(Resource, Damaged)>,
 }
 
 impl Reading<'_> {
+    /// The namespaces of quotas. Who charges those reads them then, also what cannot be read.
+    async fn with_quotas(&mut self) -> Result<HashSet<String>, Status> {
+        let readable = self.read(QUOTAS).await?;
+        let damaged = self.damaged.iter().filter(|(of, _)| *of == QUOTAS).map(|(_, found)| &found.key);
+        let all = readable.iter().map(|quota| &quota.key).chain(damaged);
+        Ok(all.filter_map(|key| key.namespace()).map(ToString::to_string).collect())
+    }
+
     async fn limits(&mut self) -> Result<HashMap<String, Vec<Value>>, Status> {
         let mut limits: HashMap<String, Vec<Value>> = HashMap::new();
         for range in self.trees(LIMITS).await? {
@@ -230,23 +254,35 @@ impl Reading<'_> {
     }
 
     /// By the names of their configurations, as they are stored.
-    async fn webhooks(&mut self, resource: (&str, &str)) -> Result<Vec<Webhook>, Status> {
+    async fn webhooks(&mut self, resource: Resource) -> Result<Vec<Webhook>, Status> {
         Ok(self.trees(resource).await?.iter().flat_map(webhooks_of).collect())
     }
 
     /// The policies that have bindings.
-    async fn policies(&mut self, [policies, bindings]: [(&str, &str); 2]) -> Result<Vec<Policy>, Status> {
-        let bindings = self.trees(bindings).await?;
-        match bindings.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(policies_of(&self.trees(policies).await?, &bindings)),
+    async fn policies(&mut self, [policies, bindings]: [Resource; 2]) -> Result<Vec<Policy>, Status> {
+        let before = self.damaged.len();
+        let readable = self.trees(bindings).await?;
+        let any_may_be_bound = self.damaged.len() > before;
+        if readable.is_empty() && !any_may_be_bound {
+            return Ok(Vec::new());
         }
+        let trees = self.trees(policies).await?;
+        let is_bound = |name: &str| any_may_be_bound || readable.iter().any(|binding| policy_name(binding) == name);
+        // What of a policy is damaged, its name is not, unless its key is.
+        self.damaged.retain(|(of, found)| *of != policies || found.why == Damage::Key || is_bound(&found.key.name));
+        if trees.is_empty() && !self.damaged.iter().any(|(of, _)| *of == policies) {
+            self.damaged.retain(|(of, _)| *of != bindings);
+        }
+        Ok(policies_of(&trees, &readable))
     }
 
-    async fn trees(&mut self, resource: (&str, &str)) -> Result<Vec<Value>, Status> {
+    async fn trees(&mut self, resource: Resource) -> Result<Vec<Value>, Status> {
         let mut trees = Vec::new();
-        for stored in self.configured.read(self.cluster, resource).await? {
-            let mut tree = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
+        for stored in self.read(resource).await? {
+            let Ok(mut tree) = stored.record.to_value(stored.revision) else {
+                self.damaged.push((resource, Damaged { key: stored.key, why: Damage::Body }));
+                continue;
+            };
             // Nobody looks at it here, and it has bounds of its own.
             let status = tree.as_object_mut().and_then(|fields| fields.remove("status"));
             let of_status = status.map_or(0, |status| status.to_string().len());
@@ -254,6 +290,13 @@ impl Reading<'_> {
             trees.push(tree);
         }
         Ok(trees)
+    }
+
+    async fn read(&mut self, resource: Resource) -> Result<Vec<StoredObject>, Status> {
+        let scope = RangeScope::Cluster(self.cluster, GroupResource::new(resource.0, resource.1));
+        let page = self.store.range(RangeRequest::all(scope).past_damage()).await.map_err(|e| status_for(&e))?;
+        self.damaged.extend(page.damaged.into_iter().map(|found| (resource, found)));
+        Ok(page.objects)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Other objects that a decision depends on, as they are stored now.
 
-use portolan_store::{RangeRequest, RangeScope, StoredObject};
+use portolan_store::{Damaged, RangeRequest, RangeScope, StoredObject};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Status};
 use serde_json::Value;
 
@@ -66,6 +66,17 @@ pub(super) async fn in_cluster(
 ) -> Result<Vec<Value>, Status> {
     let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
     range(api, scope).await?.iter().map(tree).collect()
+}
+
+/// As [`in_cluster`], beside what is damaged.
+pub(super) async fn readable_in_cluster(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    (group, resource): (&str, &str),
+) -> Result<(Vec<Value>, Vec<Damaged>), Status> {
+    let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
+    let page = api.store.range(RangeRequest::all(scope).past_damage()).await.map_err(|e| status_for(&e))?;
+    Ok((page.objects.iter().map(tree).collect::<Result<_, _>>()?, page.damaged))
 }
 
 async fn range(api: &ApiServer, scope: RangeScope) -> Result<Vec<StoredObject>, Status> {

@@ -164,11 +164,10 @@ async fn configured(api: &ApiServer, cluster: LogicalClusterId) -> Result<(usize
         let scope = RangeScope::Cluster(cluster, GroupResource::new(GROUP, resource));
         let of_one = |stored: &StoredObject| {
             let object = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
-            count += 1;
             all.add(Measure::of(&object));
             Ok(())
         };
-        each(api, scope, of_one).await?;
+        count += each(api, scope, of_one).await?;
     }
     Ok((count, all))
 }
@@ -178,29 +177,30 @@ async fn configured(api: &ApiServer, cluster: LogicalClusterId) -> Result<(usize
 /// # Errors
 /// When the store fails.
 pub(super) async fn stored(api: &ApiServer, scope: RangeScope) -> Result<(usize, usize), Status> {
-    let (mut count, mut bytes) = (0, 0);
+    let mut bytes = 0;
     let of_one = |stored: &StoredObject| {
-        count += 1;
         bytes += stored.record.body().len();
         Ok(())
     };
-    each(api, scope, of_one).await?;
+    let count = each(api, scope, of_one).await?;
     Ok((count, bytes))
 }
 
-/// Looks at the objects of a scope as they are stored now, of which one slice is held.
+/// Looks at the objects of a scope as they are stored now, of which one slice is held; how many there are, with those that are
+/// damaged: others may be written beside them.
 async fn each(
     api: &ApiServer,
     scope: RangeScope,
     mut look: impl FnMut(&StoredObject) -> Result<(), Status> + Send,
-) -> Result<(), Status> {
-    let mut slice = RangeRequest::slices(scope);
+) -> Result<usize, Status> {
+    let (mut slice, mut count) = (RangeRequest::slices(scope).past_damage(), 0);
     loop {
         let page = api.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+        count += page.objects.len() + page.damaged.len();
         page.objects.iter().try_for_each(&mut look)?;
         match slice.next(&page) {
             Some(next) => slice = next,
-            None => return Ok(()),
+            None => return Ok(count),
         }
     }
 }

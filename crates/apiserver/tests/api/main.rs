@@ -9,6 +9,7 @@ mod bad_input;
 mod common;
 mod conversion;
 mod custom;
+mod damage;
 mod endpoints;
 mod fairness;
 mod forms;

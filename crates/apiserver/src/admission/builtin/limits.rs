@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan_machinery::quota::{Amounts, Compute, amounts, pod_amounts};
+use portolan_store::Damaged;
 use portolan_types::{
     Status,
     object::{self, child_mut},
@@ -10,8 +11,12 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::super::{Request, configured::Configuration, forbidden};
-use crate::ApiServer;
+use super::super::{
+    Request,
+    configured::{Configuration, LIMITS},
+    forbidden,
+};
+use crate::{ApiServer, errors::corrupt};
 
 /// Says what has been filled in.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -19,7 +24,7 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// Fills in what containers do not say.
 pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
     if let Some(configured) = api.configured.of(request.cluster.id).await? {
-        ranges(&configured, request).iter().for_each(|range| fill(range, pod));
+        ranges(&configured, request)?.iter().for_each(|range| fill(range, pod));
     }
     Ok(())
 }
@@ -35,7 +40,7 @@ pub(super) async fn validate(
         return Ok(());
     }
     let Some(configured) = api.configured.of(request.cluster.id).await? else { return Ok(()) };
-    for range in ranges(&configured, request) {
+    for range in ranges(&configured, request)? {
         let errors = match &*request.kind.resource {
             "pods" => pod_errors(range, object),
             _ => claim_errors(range, object),
@@ -49,8 +54,16 @@ pub(super) async fn validate(
     Ok(())
 }
 
-fn ranges<'a>(configured: &'a Configuration, request: &Request<'_>) -> &'a [Value] {
-    configured.limits.get(request.namespace).map_or(&[], Vec::as_slice)
+/// The ranges of the namespace.
+///
+/// # Errors
+/// 500 with the name of one that cannot be read.
+fn ranges<'a>(configured: &'a Configuration, request: &Request<'_>) -> Result<&'a [Value], Status> {
+    let is_own = |found: &&Damaged| found.key.namespace().is_some_and(|own| **own == *request.namespace);
+    match configured.damaged(LIMITS).find(is_own) {
+        Some(found) => Err(corrupt(&found.key, found.why)),
+        None => Ok(configured.limits.get(request.namespace).map_or(&[], Vec::as_slice)),
+    }
 }
 
 fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {

@@ -6,8 +6,8 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use super::super::{Operation, Request, forbidden};
-use crate::ApiServer;
+use super::super::{Operation, Request, configured::PRIORITIES, forbidden};
+use crate::{ApiServer, errors::corrupt};
 
 /// The classes that every cluster has.
 const OF_THE_SYSTEM: [(&str, i64); 2] =
@@ -74,22 +74,37 @@ async fn resolve(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Res
 }
 
 /// A class by its name, of the logical cluster or of those that every one has.
+///
+/// # Errors
+/// 500 where it cannot be read.
 async fn class(api: &ApiServer, request: &Request<'_>, name: &str) -> Result<Option<Value>, Status> {
-    let configured = api.configured.of(request.cluster.id).await?;
-    let own = configured.iter().flat_map(|all| &all.priorities).find(|class| object::name(class) == name);
-    let made = || {
-        let (name, value) = OF_THE_SYSTEM.iter().find(|(own, _)| *own == name)?;
-        Some(json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}))
-    };
-    Ok(own.cloned().or_else(made))
+    if let Some(configured) = api.configured.of(request.cluster.id).await? {
+        if let Some(own) = configured.priorities.iter().find(|class| object::name(class) == name) {
+            return Ok(Some(own.clone()));
+        }
+        if let Some(found) = configured.damaged(PRIORITIES).find(|found| *found.key.name == *name) {
+            return Err(corrupt(&found.key, found.why));
+        }
+    }
+    let of_the_system = OF_THE_SYSTEM.iter().find(|(own, _)| *own == name);
+    Ok(of_the_system.map(
+        |(name, value)| json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}),
+    ))
 }
 
 /// The class for pods that name none: of several the one that gives least.
+///
+/// # Errors
+/// 500 with the name of a class that cannot be read and may be it.
 async fn default_class(api: &ApiServer, request: &Request<'_>) -> Result<Option<Value>, Status> {
-    let configured = api.configured.of(request.cluster.id).await?;
-    let all = configured.iter().flat_map(|all| &all.priorities);
+    let Some(configured) = api.configured.of(request.cluster.id).await? else { return Ok(None) };
+    let all = configured.priorities.iter();
     let defaults = all.filter(|class| class.get("globalDefault") == Some(&Value::Bool(true)));
-    Ok(defaults.min_by_key(|class| class.get("value").and_then(Value::as_i64)).cloned())
+    let Some(found) = defaults.min_by_key(|class| class.get("value").and_then(Value::as_i64)) else {
+        return configured.check_readable(&[PRIORITIES]).map(|()| None);
+    };
+    // Beside it there is no other default.
+    Ok(Some(found.clone()))
 }
 
 /// There is one default at most.

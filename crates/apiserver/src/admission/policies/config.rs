@@ -61,10 +61,14 @@ pub(super) enum Params {
 pub(in crate::admission) fn policies_of(policies: &[Value], bindings: &[Value]) -> Vec<Policy> {
     let mut bound: HashMap<&str, Vec<Binding>> = HashMap::new();
     for own in bindings {
-        let spec = own.get("spec").unwrap_or(&Value::Null);
-        bound.entry(text(spec, "policyName")).or_default().push(binding(own, spec));
+        bound.entry(policy_name(own)).or_default().push(binding(own, own.get("spec").unwrap_or(&Value::Null)));
     }
     policies.iter().filter_map(|policy| Some(read(policy, bound.remove(object::name(policy))?))).collect()
+}
+
+/// The policy that a binding is of.
+pub(in crate::admission) fn policy_name(binding: &Value) -> &str {
+    text(binding.get("spec").unwrap_or(&Value::Null), "policyName")
 }
 
 fn read(policy: &Value, bindings: Vec<Binding>) -> Policy {

@@ -19,7 +19,7 @@ use super::{
 };
 use params::Trouble;
 
-pub(super) use config::{Policy, policies_of};
+pub(super) use config::{Policy, policies_of, policy_name};
 pub(super) use mutating::{Rounds, mutate};
 pub(super) use validating::validate;
 

@@ -16,6 +16,7 @@ use crate::ApiServer;
 use super::{
     super::{
         Request,
+        configured::MUTATING_POLICIES,
         expressions::{Rights, Seen, Subject},
         forbidden, lookup,
         matching::{Invocation, Matching, changed_as},
@@ -47,6 +48,7 @@ pub(in crate::admission) async fn mutate(
     let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
         return Ok(());
     };
+    configuration.check_readable(&MUTATING_POLICIES)?;
     let policies = &configuration.mutating_policies;
     if policies.is_empty() {
         return Ok(());

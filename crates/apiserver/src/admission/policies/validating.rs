@@ -11,7 +11,9 @@ use crate::ApiServer;
 
 use super::{
     super::{
-        Request, forbidden,
+        Request,
+        configured::VALIDATING_POLICIES,
+        forbidden,
         matching::{Invocation, Matching},
         review::Versions,
     },
@@ -38,6 +40,7 @@ pub(in crate::admission) async fn validate(
     let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
         return Ok(());
     };
+    configuration.check_readable(&VALIDATING_POLICIES)?;
     let (namespace, rights) = (OnceCell::new(), OnceCell::new());
     let matching = Matching { api, request, object, old, namespace: &namespace };
     let asked = Asked { matching, versions: Versions::default(), rights: &rights };

@@ -22,6 +22,7 @@ pub(super) use config::{Webhook, webhooks_of};
 use self::answer::{Texts, Typed, Verdict, Version};
 use super::{
     Request,
+    configured::{MUTATING, VALIDATING},
     expressions::{Rights, Seen, Subject},
     forbidden,
     matching::{Invocation, Matching, changed_as},
@@ -101,6 +102,7 @@ pub(super) async fn mutate(
     let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
         return Ok(());
     };
+    configuration.check_readable(&[MUTATING])?;
     let (namespace, mut place, mut versions) = (OnceCell::new(), None, Versions::default());
     for webhook in &configuration.mutating {
         let matching = Matching { api, request, object: object.as_deref(), old, namespace: &namespace };
@@ -141,6 +143,7 @@ pub(super) async fn validate(
     let Some(configuration) = api.configured.of(request.cluster.id).await?.filter(|_| !is_exempt(request)) else {
         return Ok(());
     };
+    configuration.check_readable(&[VALIDATING])?;
     let (namespace, mut relevant, mut place) = (OnceCell::new(), Vec::new(), None);
     let matching = Matching { api, request, object, old, namespace: &namespace };
     let (mut versions, mut texts) = (Versions::default(), Vec::<(GroupVersionKind, Texts)>::new());

@@ -1,6 +1,7 @@
 //! The server in process, on a memory store.
 
 mod clock;
+mod damage;
 mod faulty;
 mod webhook_server;
 
@@ -15,6 +16,7 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 pub use clock::Hands;
+pub use damage::damaged;
 pub use faulty::Faulty;
 pub use webhook_server::{Reply, WebhookServer};
 
