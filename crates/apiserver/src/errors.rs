@@ -1,7 +1,7 @@
 //! The one place where a store failure becomes an answer to a client.
 
 use portolan_store::{Damage, Damaged, StoreError};
-use portolan_types::{GroupResource, ObjectKey, Reason, ResourceVersion, Status, StatusCause};
+use portolan_types::{GroupResource, NamespaceName, ObjectKey, Reason, ResourceVersion, Status, StatusCause};
 
 /// Damaged objects that are named at once; upstream's bound.
 const MAX_UNREADABLE: usize = 100;
@@ -74,8 +74,20 @@ fn called(key: &ObjectKey) -> String {
 
 /// The answer when a stored object cannot be read.
 pub(crate) fn damaged(key: &ObjectKey, error: &serde_json::Error) -> Status {
-    tracing::error!(%key, %error, "a stored object is damaged");
-    Status::internal("a stored object is damaged")
+    log(key, error);
+    corrupt(key, Damage::Body)
+}
+
+/// Tells the log of an object whose bytes are what was written, and cannot be used.
+pub(crate) fn log(key: &ObjectKey, why: &dyn std::fmt::Display) {
+    tracing::error!(
+        cluster = %key.cluster,
+        resource = %key.resource,
+        namespace = key.namespace().map_or("", NamespaceName::as_str),
+        name = %key.name,
+        error = %why,
+        "a stored object cannot be used",
+    );
 }
 
 /// 410 of a watch or of a list at a revision.

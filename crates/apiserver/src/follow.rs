@@ -42,9 +42,19 @@ pub async fn follow(store: DynStore, scope: WatchScope, follower: Arc<dyn Follow
             }
             Err(failure) => failure,
         };
-        tracing::warn!(?scope, error = %failure, "a watch ended; it starts again with a new list");
+        let what = followed(&scope);
+        tracing::warn!(what, error = %failure, "a watch ended; it starts again with a new list");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// What is followed, in words.
+fn followed(scope: &WatchScope) -> String {
+    match scope {
+        WatchScope::Resource(resource, None) => resource.to_string(),
+        WatchScope::Resource(resource, Some(cluster)) => format!("{resource} of logical cluster {cluster}"),
+        WatchScope::PlacedOn(uid) => format!("what is placed on {uid}"),
     }
 }
 

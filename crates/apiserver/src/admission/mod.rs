@@ -126,7 +126,7 @@ impl Request<'_> {
     /// Notes something for who reads the log of what was done.
     pub(crate) fn annotate(&self, key: &str, text: &str) {
         tracing::info!(
-            cluster = %self.cluster.id, resource = %self.kind.resource, namespace = self.namespace, name = self.name,
+            cluster = %self.cluster.path, resource = %self.kind.resource, namespace = self.namespace, name = self.name,
             user = %self.user.name, key, text, "admission annotation"
         );
     }

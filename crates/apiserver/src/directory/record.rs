@@ -6,7 +6,7 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use crate::errors::damaged;
+use crate::errors::{damaged, log};
 
 use super::LogicalCluster;
 
@@ -61,7 +61,7 @@ pub(super) fn of(cluster: &LogicalCluster) -> Record {
 pub(super) fn read(stored: &StoredObject) -> Result<LogicalCluster, Status> {
     let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
     parse(&value, stored.created).ok_or_else(|| {
-        tracing::error!(key = %stored.key, "a directory entry is damaged");
+        log(&stored.key, &"a directory entry lacks what it must have");
         Status::internal("a directory entry is damaged")
     })
 }

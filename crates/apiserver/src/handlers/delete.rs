@@ -9,7 +9,7 @@ use portolan_machinery::{
     lifecycle::{self, DeleteOptions, Deletion, WriteContext},
 };
 use portolan_store::{Expect, StoreError, StoredObject};
-use portolan_types::{GroupKind, ObjectKey, ReadAt, ResourceVersion, Status, object};
+use portolan_types::{GroupKind, NamespaceName, ObjectKey, ReadAt, ResourceVersion, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -126,7 +126,15 @@ async fn unread(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Resu
         return Err(Status::forbidden(&target.resource(), &key.name, why));
     }
     match api.store.get(&key).await {
-        Err(StoreError::Damaged { why, .. }) => tracing::warn!(%key, %why, "a damaged object is deleted unread"),
+        Err(StoreError::Damaged { why, .. }) => tracing::warn!(
+            cluster = %call.cluster.path,
+            resource = %key.resource,
+            namespace = key.namespace().map_or("", NamespaceName::as_str),
+            name = %key.name,
+            user = %call.identity.user.name,
+            error = %why,
+            "a damaged object is deleted unread",
+        ),
         Ok(_) => return Err(readable(target, &key)),
         Err(error) => return Err(status_for(&error)),
     }

@@ -87,7 +87,7 @@ impl Outcome {
     }
 
     pub(super) fn admitted(&mut self, admitted: &Admitted) {
-        self.cluster = admitted.cluster.id.to_string();
+        self.cluster = admitted.cluster.path.to_string();
         debug_assert_eq!(admitted.entry().attributes.verb, self.attributes.verb);
     }
 

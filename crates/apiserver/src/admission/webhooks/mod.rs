@@ -78,7 +78,7 @@ impl Trouble {
         match self {
             Self::Denied(status) | Self::Refused(status) => Err(status),
             Self::Calling(why) if webhook.fails_open => {
-                let (cluster, configuration, webhook) = (request.cluster.id, &webhook.configuration, &webhook.name);
+                let (cluster, configuration, webhook) = (&request.cluster.path, &webhook.configuration, &webhook.name);
                 tracing::warn!(%cluster, configuration, webhook, why, "failed calling webhook, going on");
                 request.annotate("failed-open", webhook);
                 Ok(())
@@ -218,7 +218,7 @@ impl<'a> Asked<'a, '_> {
             Matched::Yes => {}
             Matched::No(_) | Matched::Ignored => return Ok(None),
             Matched::Failed(why) => {
-                let (cluster, configuration, webhook) = (request.cluster.id, &webhook.configuration, &webhook.name);
+                let (cluster, configuration, webhook) = (&request.cluster.path, &webhook.configuration, &webhook.name);
                 tracing::warn!(%cluster, configuration, webhook, why, "failed evaluating match conditions, failing closed");
                 return Err(forbidden(request, object, why));
             }
