@@ -1,4 +1,5 @@
-//! A Workspace makes the logical cluster of its path, in its own transaction: it is Ready at once.
+//! A Workspace makes the logical cluster of its path, in its own transaction: it is Ready at once. One that was deleted unread, as it
+//! was damaged, has left its logical cluster behind: made anew, it has that one.
 
 use portolan_machinery::rbac::MASTERS;
 use portolan_store::{Expect, Write};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ApiServer,
-    directory::{Phase, birth},
+    directory::{LogicalCluster, Phase, birth, key_of},
     objects::{Commit, CommitError, Entry},
 };
 
@@ -72,18 +73,37 @@ pub(super) async fn furnish(
         );
     }
     let path = path_of(request, workspace)?;
-    if api.directory.by_path(&path).is_some() {
-        let exists = Status::already_exists(&request.kind.group_resource(), object::name(workspace));
-        return Err(CommitError::Exists(exists));
+    if let Some(there) = api.directory.by_path(&path) {
+        return adopt(api, request, workspace, &there, commit);
     }
     let uid = object::uid(workspace).ok_or_else(|| Status::internal("a new object has no uid"))?;
     let id = api.ids.next(&api.store).await?;
     let born = birth(id, path.clone(), Some((request.cluster.id, uid)), &api.seams)?;
-    let url = format!("https://{}/clusters/{path}", api.address());
-    complete(workspace, &url, &id.to_string());
+    complete(api, workspace, &path, id);
     commit.companions.extend(born.writes);
     commit.companions.extend(ownership(api, request, id));
     commit.entry = Some(Entry::New(born.cluster));
+    Ok(())
+}
+
+/// Makes a Workspace that of a logical cluster which is there, unless it has one: the commit would find that. Nobody gets rights
+/// in there that they did not have.
+fn adopt(
+    api: &ApiServer,
+    request: &Request<'_>,
+    workspace: &mut Value,
+    there: &LogicalCluster,
+    commit: &mut Commit,
+) -> Result<(), CommitError> {
+    let is_child = there.parent == Some(request.cluster.id) && there.phase == Phase::Ready;
+    let Some(uid) = there.workspace.as_ref().filter(|_| is_child) else {
+        let exists = Status::already_exists(&request.kind.group_resource(), object::name(workspace));
+        return Err(CommitError::Exists(exists));
+    };
+    object::metadata_mut(workspace).insert("uid".into(), uid.to_string().into());
+    complete(api, workspace, &there.path, there.id);
+    // What this server knows may be older than the end of a workspace on another one.
+    commit.checks.push((key_of(there.id), Expect::Present));
     Ok(())
 }
 
@@ -128,12 +148,13 @@ fn path_of(request: &Request<'_>, workspace: &Value) -> Result<LogicalClusterPat
     })
 }
 
-fn complete(workspace: &mut Value, url: &str, id: &str) {
+fn complete(api: &ApiServer, workspace: &mut Value, path: &LogicalClusterPath, id: LogicalClusterId) {
     hold(workspace);
+    let url = format!("https://{}/clusters/{path}", api.address());
     let Some(top) = workspace.as_object_mut() else { return };
     let spec = object::child_mut(top, "spec");
     spec.entry("type").or_insert_with(|| json!({"name": "universal", "path": "root"}));
-    spec.insert("cluster".into(), id.into());
+    spec.insert("cluster".into(), id.to_string().into());
     spec.insert("URL".into(), url.into());
     top.insert("status".into(), json!({"phase": "Ready"}));
 }

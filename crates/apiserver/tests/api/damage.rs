@@ -221,3 +221,32 @@ async fn definitions_and_roles_are_written_beside_damaged_ones() {
         admin.delete_unread(&path).await.expect(200);
     }
 }
+
+#[tokio::test]
+async fn a_workspace_that_was_deleted_unread_is_made_anew_with_all_that_is_in_it() {
+    const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    let whole = async |admin: &Client| {
+        admin.post(WORKSPACES, json!({"metadata": {"name": "whole"}})).await.expect(201);
+    };
+    let team = json!({"metadata": {"name": "team"}});
+    let (plane, _folder) = damaged(whole, &[(WORKSPACES, team.clone())]).await;
+    let (admin, inside) = (plane.admin(), plane.admin().at("root:team"));
+    let face = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster";
+    let before = inside.get(face).await.expect(200).json();
+    inside.post("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await.expect(201);
+    admin.delete(&format!("{WORKSPACES}/team")).await.expect(500);
+    admin.delete_unread(&format!("{WORKSPACES}/team")).await.expect(200);
+    inside.get("/api/v1/namespaces/shop").await.expect(200);
+
+    let anew = admin.post(WORKSPACES, team.clone()).await.expect(201).json();
+    assert_eq!(anew["spec"]["cluster"], before["metadata"]["uid"]);
+    assert_eq!(anew["metadata"]["uid"], before["spec"]["owner"]["uid"]);
+    inside.get("/api/v1/namespaces/shop").await.expect(200);
+    for name in ["team", "whole"] {
+        admin.post(WORKSPACES, json!({"metadata": {"name": name}})).await.expect(409);
+    }
+    let going = admin.delete(&format!("{WORKSPACES}/team")).await.expect(200).json();
+    assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
+    assert_eq!(inside.get(face).await.expect(200).json()["status"]["phase"], "Unavailable");
+    admin.post(WORKSPACES, team).await.expect(409);
+}
