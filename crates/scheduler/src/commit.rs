@@ -2,7 +2,7 @@
 //! should hear of it.
 
 use portolan_placement::{About, Admitted, Decision, Report, Step, placement_object};
-use portolan_store::{Expect, Transaction, Write};
+use portolan_store::{Expect, Transaction, Write, commit_noting};
 use portolan_types::{
     ObjectKey, Record, ResourceVersion, object,
     placement::{ObjectReference, PlacementRecord},
@@ -55,17 +55,18 @@ impl Inner {
         }
         let now = self.seams.now_text();
         let placement = self.placement(change, &now);
+        let mut notes = Vec::new();
         let (before, revision) = change.placement.map(|(value, revision)| (value, *revision)).unzip();
         if !before.is_some_and(|before| is_same(before, &placement)) {
             let expect = revision.map_or(Expect::Absent, Expect::At);
             let record = Some(Record::of(&placement));
             txn.writes.push(Write { key: placement_key(change.key), expect, record });
-            txn.writes.extend(events::event(&self.seams, change, before, &placement));
+            notes.extend(events::event(&self.seams, change, before, &placement));
         }
         txn.writes.extend(more);
         if !txn.writes.is_empty() {
             portolan_types::failpoint!("scheduler/step-planned");
-            self.objects.store().commit(txn).await?;
+            commit_noting(self.objects.store(), txn, notes).await?;
             portolan_types::failpoint!("scheduler/step-committed");
         }
         Ok(())

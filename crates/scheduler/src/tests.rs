@@ -737,13 +737,15 @@ async fn nothing_moves_because_something_is_damaged() {
     object["metadata"] = json!({"annotations": {"text": MARK}});
     world.create(lame.clone(), "apps/v1", "Deployment", object).await;
     world.create(whole.clone(), "apps/v1", "Deployment", naming("of-whole")).await;
+    let event = json!({"metadata": {"annotations": {"text": MARK}}});
+    world.create(other("events/shop/told.placement-placed"), "v1", "Event", event).await;
     for placed in [&lame, &whole, &other("secrets/shop/of-lame"), &other("secrets/shop/of-whole")] {
         world.placed(placed, "east").await;
     }
     world.stop.cancel();
     world.store.close().await;
     drop(world);
-    assert!(portolan_store::testing::damage(dir.path(), MARK).unwrap() >= 2);
+    assert!(portolan_store::testing::damage(dir.path(), MARK).unwrap() >= 3);
 
     let world = open();
     world.run();
@@ -765,4 +767,8 @@ async fn nothing_moves_because_something_is_damaged() {
     assert_eq!(words(world.get(&late).await.as_ref()), "");
     world.store.commit(Transaction::one(policy, Expect::Damaged, None)).await.unwrap();
     world.until("it is decided now", &late, |late| !words(late).is_empty()).await;
+    let told = other("events/shop/told.placement-placed");
+    assert!(world.store.get(&told).await.is_err());
+    world.create(other("deployments.apps/shop/told"), "apps/v1", "Deployment", naming("of-whole")).await;
+    world.placed(&other("deployments.apps/shop/told"), "east").await;
 }

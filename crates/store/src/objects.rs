@@ -4,7 +4,10 @@ use parking_lot::Mutex;
 use portolan_types::{LabelSelector, ObjectKey, Record, ResourceVersion};
 use serde_json::Value;
 
-use crate::{Damage, DynStore, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction};
+use crate::{
+    Committed, Damage, Durable, DynStore, Expect, RangeRequest, RangeScope, StoreError, StoredObject, Transaction,
+    Write,
+};
 
 /// How often a step is tried before its error is handed to the caller, whose own loop comes again.
 const MAX_TRIES: usize = 16;
@@ -24,6 +27,30 @@ pub async fn retried<T, E, F: Future<Output = Result<T, E>>>(
         }
     }
     step().await
+}
+
+/// Commits a transaction, and with it notes that only tell of it, such as Events. A note whose place is taken by something
+/// damaged is left out, and that becomes known: nobody waits for what only tells.
+///
+/// # Errors
+/// Those of [`crate::Store::commit`].
+pub async fn commit_noting(
+    store: &DynStore,
+    txn: Transaction,
+    mut notes: Vec<Write>,
+) -> Result<Durable<Committed>, StoreError> {
+    loop {
+        let mut all = txn.clone();
+        all.writes.extend(notes.iter().cloned());
+        match store.commit(all).await {
+            Err(StoreError::Damaged { key, .. }) if notes.iter().any(|note| note.key == key) => {
+                notes.retain(|note| note.key != key);
+                // It is known to who reads it.
+                let _ = store.get(&key).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// What to do with an object that was looked at.

@@ -1,6 +1,6 @@
 //! What a report makes of the `.status` of a `PhysicalCluster`.
 
-use portolan_store::{Expect, Transaction, Write};
+use portolan_store::{Expect, StoreError, Transaction, Write};
 use portolan_types::{
     ObjectKey, Record, Seams, Uid, annotations,
     note::Note,
@@ -11,7 +11,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::{StoreUpstream, failed};
+use super::{StoreUpstream, failed, store_failed};
 
 /// Type of the condition that says that deletions are held back.
 pub(crate) const DELETIONS_HELD: &str = "DeletionsHeld";
@@ -34,13 +34,13 @@ pub(super) async fn write(
         current.get("status").and_then(|s| serde_json::from_value(s.clone()).ok()).unwrap_or_default();
     let after = status(&before, report, &now);
     let mut txn = Transaction::default();
-    txn.writes.extend(conflicts_told(upstream, &key, &current, (&before, report)).await?);
+    let mut told: Vec<Write> = conflicts_told(upstream, &key, &current, (&before, report)).await?.into_iter().collect();
     if after != before {
-        txn.writes.extend(notes(upstream.plane.seams(), &key, &current, (&before, &after)));
+        told.extend(notes(upstream.plane.seams(), &key, &current, (&before, &after)));
         current["status"] = serde_json::to_value(after).map_err(|error| failed(&error))?;
         txn.writes.push(Write { key, expect: Expect::At(revision), record: Some(Record::of(&current)) });
     }
-    upstream.commit(txn).await
+    upstream.commit_noting(txn, told).await
 }
 
 /// The Event that names the namespaces in the way, for those who care for the physical cluster: it is in the workspace that
@@ -63,8 +63,13 @@ async fn conflicts_told(
     let note = Note { component, name: &name, is_warning: true, reason, message: &message };
     let Some((key, event)) = note.about(upstream.plane.seams(), key, physical) else { return Ok(None) };
     let was_told = before.conditions.iter().any(|known| known.kind == NAMESPACE_CONFLICTS && is_wrong(known));
-    let told = if was_told { upstream.read(&key).await? } else { None };
-    if told.is_some_and(|(told, _)| told["message"] == event["message"]) {
+    let told = if was_told { upstream.plane.store().get(&key).await } else { Ok(None) };
+    let told = match told {
+        // Whatever it says, nothing can be said in its place.
+        Err(StoreError::Damaged { .. }) => return Ok(None),
+        told => told.and_then(|told| told.map(|told| told.to_value()).transpose()).map_err(store_failed)?,
+    };
+    if told.is_some_and(|told| told["message"] == event["message"]) {
         return Ok(None);
     }
     Ok(Some(Write { key, expect: Expect::Anything, record: Some(Record::of(&event)) }))

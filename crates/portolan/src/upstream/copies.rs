@@ -123,9 +123,9 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
         txn.writes.extend(write.map_err(|error| failed(&error))?);
     }
     let failure = copies.failure(&placed.uid).filter(|failure| Some(failure) != known.as_ref());
-    txn.writes.extend(failure.and_then(|failure| failure_told(upstream, &report.key, &current, placed, failure)));
+    let note = failure.and_then(|failure| failure_told(upstream, &report.key, &current, placed, failure));
     txn.writes.extend(copies.write());
-    upstream.commit(txn).await
+    upstream.commit_noting(txn, note.into_iter().collect()).await
 }
 
 /// The Event about a copy that cannot be made or updated: of kinds without status nothing else tells it on the object.

@@ -20,7 +20,8 @@ use std::{
 use portolan_controllers::{Plane, PlaneError};
 use portolan_scheduler::has_template;
 use portolan_store::{
-    EventStream, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, retried,
+    EventStream, RangeRequest, RangeScope, StoreError, StoredObject, Transaction, WatchScope, Write, commit_noting,
+    retried,
 };
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, ObjectKey, ResourceVersion, Status, Uid, object,
@@ -109,11 +110,16 @@ impl StoreUpstream {
     }
 
     async fn commit(&self, txn: Transaction) -> Result<(), UpstreamError> {
-        if txn.writes.is_empty() {
+        self.commit_noting(txn, Vec::new()).await
+    }
+
+    /// Commits a transaction, and Events that tell of it.
+    async fn commit_noting(&self, txn: Transaction, notes: Vec<Write>) -> Result<(), UpstreamError> {
+        if txn.writes.is_empty() && notes.is_empty() {
             return Ok(());
         }
         portolan_types::failpoint!("upstream/commit-ready");
-        let committed = self.plane.store().commit(txn).await;
+        let committed = commit_noting(self.plane.store(), txn, notes).await;
         portolan_types::failpoint!("upstream/committed");
         committed.map(drop).map_err(store_failed)
     }

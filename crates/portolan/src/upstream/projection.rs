@@ -9,7 +9,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use super::{StoreUpstream, copies, store_failed};
+use super::{StoreUpstream, copies, failed, store_failed};
 
 /// Writes and removes projected objects. An object of the same name that was not made below is left alone.
 pub(super) async fn project(
@@ -85,8 +85,11 @@ async fn comes_from_a_copy(
         return Ok(false);
     };
     let sets = RangeScope::Namespace(key.cluster, GroupResource::new("apps", "statefulsets"), namespace.clone());
-    let page = store.range(RangeRequest::all(sets)).await.map_err(store_failed)?;
-    Ok(page.objects.iter().any(is_given))
+    let page = store.range(RangeRequest::all(sets).past_damage()).await.map_err(store_failed)?;
+    match (page.objects.iter().any(is_given), page.damaged.first()) {
+        (false, Some(found)) => Err(failed(found)),
+        (is_any_given, _) => Ok(is_any_given),
+    }
 }
 
 fn create(upstream: &StoreUpstream, key: ObjectKey, mut wanted: Value) -> Write {

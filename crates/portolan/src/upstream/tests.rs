@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portolan_controllers::Plane;
 use portolan_machinery::kinds::KindTable;
-use portolan_store::{Expect, Transaction};
+use portolan_store::{DynStore, Engine, Expect, StoreConfig, Transaction};
 use portolan_types::{
     GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, Seams, Uid, annotations, object,
     placement::{Phase, PlacedCopy, PlacementRecord, Source},
@@ -53,7 +53,11 @@ struct World(StoreUpstream);
 
 impl World {
     fn new() -> Self {
-        let plane = Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system());
+        Self::on(portolan_store::memory())
+    }
+
+    fn on(store: DynStore) -> Self {
+        let plane = Plane::new(store, KindTable::builtin(), Seams::system());
         Self(StoreUpstream::new(Arc::new(plane), Some("plane".into())))
     }
 
@@ -408,4 +412,25 @@ async fn what_is_in_the_way_is_named_only_where_the_physical_cluster_is_register
         world.0.report_cluster(&uid("east"), report).await.unwrap();
         assert_eq!(world.get(&event).await.unwrap(), told, "{case}: it is told once");
     }
+}
+
+#[tokio::test]
+async fn a_damaged_event_stops_no_report() {
+    const MARK: &str = "nobody will read this";
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let config = StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
+        World::on(portolan_store::open(config, Seams::system()).unwrap())
+    };
+    let (world, web) = (open(), key("deployments.apps", "web"));
+    world.write(&web, &workload("Deployment", vec![copy("east", Phase::Active, None, 1)])).await;
+    world.write(&key("events", "web.sync-east"), &json!({"message": MARK})).await;
+    world.0.plane.store().close().await;
+    drop(world);
+    assert!(portolan_store::testing::damage(dir.path(), MARK).unwrap() > 0);
+    let world = open();
+    let state = CopyState::Failed { reason: "Invalid".into(), message: "no".into() };
+    world.report_state(&web, "east", 1, state).await;
+    assert!(world.get(&web).await.unwrap()["status"].to_string().contains("no"), "it is told on the object");
+    assert_eq!(world.0.plane.store().known_damage().len(), 1);
 }

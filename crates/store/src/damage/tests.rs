@@ -8,8 +8,9 @@ use serde_json::json;
 use super::Damaged;
 use crate::{
     Change, Damage, DynStore, Engine, Expect, Findings, OnDamage, RangeRequest, RangeScope, SnapshotError, StoreConfig,
-    StoreError, Transaction, WatchScope,
+    StoreError, Transaction, WatchScope, Write,
     audit::audit,
+    commit_noting,
     fixtures::Shared,
     inspect,
     keys::Suffix,
@@ -290,6 +291,27 @@ async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
         scene.put(&lost).await.unwrap();
         store.compact(store.current()).await.unwrap();
         assert_eq!(scene.audited(), Findings::default(), "{engine}");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_note_that_is_damaged_holds_up_nothing_that_it_tells_of() {
+    for scene in Scene::each().await {
+        let (engine, store) = (scene.engine, &scene.store);
+        scene.damage(&key(1, "b"));
+        let record = || Some(Record::of(&json!({"metadata": {}, "data": {"text": "new"}})));
+        let txn = Transaction::one(key(1, "a"), Expect::Present, record());
+        let note = |name: &str| Write { key: key(1, name), expect: Expect::Anything, record: record() };
+        commit_noting(store, txn, vec![note("b"), note("c")]).await.unwrap();
+        for name in ["a", "c"] {
+            let written = store.get(&key(1, name)).await.unwrap().unwrap().to_value().unwrap();
+            assert_eq!(written["data"]["text"], "new", "{engine}: {name}");
+        }
+        assert_eq!(store.known_damage(), [broken()], "{engine}: somebody hears of it");
+        let txn = Transaction::one(key(1, "b"), Expect::Present, record());
+        let refused = commit_noting(store, txn, vec![note("c")]).await.map(drop);
+        assert!(is_broken(&refused), "{engine}: what it tells of is another matter");
         store.close().await;
     }
 }
