@@ -68,14 +68,13 @@ impl Namespaces {
         for kind in self.content.iter().copied().chain(own) {
             let scope = RangeScope::Namespace(cluster, kind.storage.group_resource(), namespace.clone());
             // One kind that cannot be deleted keeps no other.
-            let left = self.empty_of(kind, scope).await.unwrap_or_else(|error| {
+            let waits = self.empty_of(kind, scope, &mut emptied).await.unwrap_or_else(|error| {
                 emptied.failures.push(error);
-                Vec::new()
+                false
             });
-            emptied.add(kind, &left);
             // Pods may need what else is in their namespace while they end (KEP-5080). Those that a physical cluster makes are
             // made there anew until what they are made from is gone: waiting for their end first would never end.
-            if &*kind.resource == "pods" && left.iter().any(|pod| !is_made_below(pod)) {
+            if &*kind.resource == "pods" && waits {
                 break;
             }
         }
@@ -83,12 +82,18 @@ impl Namespaces {
         emptied
     }
 
-    /// Deletes all objects of a kind. What is left of them.
-    async fn empty_of(&self, kind: &Kind, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
-        match self.delete_all(kind, scope.clone()).await? {
-            true => self.plane.list(scope).await,
-            false => Ok(Vec::new()),
+    /// Deletes all objects of a kind, and takes in what is left. Whether something is that no physical cluster makes.
+    async fn empty_of(&self, kind: &Kind, scope: RangeScope, emptied: &mut Emptied) -> Result<bool, PlaneError> {
+        let (mut waits, mut known) = (false, Ok(()));
+        if self.delete_all(kind, scope.clone()).await? {
+            let mut slices = self.plane.slices(scope);
+            while let Some(left) = slices.next().await? {
+                emptied.add(kind, &left.found);
+                waits |= left.found.iter().any(|left| !is_made_below(left));
+                known = known.and(left.check());
+            }
         }
+        known.map(|()| waits)
     }
 
     /// Tells what there is of kinds whose definition is damaged: nobody knows how to delete it.

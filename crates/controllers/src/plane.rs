@@ -65,15 +65,20 @@ impl Listed {
         self.found.is_empty() && self.damaged.is_empty()
     }
 
+    /// Whether all can be read.
+    ///
+    /// # Errors
+    /// `Damaged` otherwise.
+    pub fn check(&self) -> Result<(), PlaneError> {
+        self.damaged.first().map_or(Ok(()), |damaged| Err(StoreError::from(damaged.clone()).into()))
+    }
+
     /// What can be read, if that is all.
     ///
     /// # Errors
     /// `Damaged` otherwise.
     pub fn whole(self) -> Result<Vec<Found>, PlaneError> {
-        match self.damaged.into_iter().next() {
-            None => Ok(self.found),
-            Some(damaged) => Err(StoreError::from(damaged).into()),
-        }
+        self.check().map(|()| self.found)
     }
 
     fn of(page: RangePage) -> Result<Self, PlaneError> {
@@ -86,6 +91,26 @@ impl Listed {
             }
         }
         Ok(listed)
+    }
+}
+
+/// Objects of a scope, slice by slice, damaged ones apart.
+pub struct Slices<'a> {
+    plane: &'a Plane,
+    next: Option<RangeRequest>,
+}
+
+impl Slices<'_> {
+    /// The next slice; `None` behind the last.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn next(&mut self) -> Result<Option<Listed>, PlaneError> {
+        let Some(mut request) = self.next.take() else { return Ok(None) };
+        let page = self.plane.store().range(request.clone()).await?;
+        request.after = page.last.clone();
+        self.next = (page.more && request.after.is_some()).then_some(request);
+        Listed::of(page).map(Some)
     }
 }
 
@@ -204,6 +229,11 @@ impl Plane {
     /// When the store fails, or one is damaged.
     pub async fn list(&self, scope: RangeScope) -> Result<Vec<Found>, PlaneError> {
         self.list_past_damage(scope, None).await?.whole()
+    }
+
+    /// The objects of a scope, a slice of them in memory at a time, each as it is when its slice is read.
+    pub fn slices(&self, scope: RangeScope) -> Slices<'_> {
+        Slices { plane: self, next: Some(RangeRequest::slices(scope).past_damage()) }
     }
 
     /// Objects of a scope at the latest state, damaged ones apart: so many, or all.

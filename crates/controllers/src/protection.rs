@@ -37,17 +37,27 @@ impl Protection {
         match (&*key.resource.resource, key.namespace()) {
             ("persistentvolumeclaims", Some(namespace)) => {
                 let scope = RangeScope::Namespace(key.cluster, GroupResource::new("", "pods"), namespace.clone());
-                let pods = self.plane.list(scope).await?;
-                Ok(pods.iter().any(|pod| uses_claim(&pod.object, protected)))
+                self.any(scope, |pod| uses_claim(pod, protected)).await
             }
             ("persistentvolumes", _) => Ok(protected.pointer("/status/phase").and_then(Value::as_str) == Some("Bound")),
             _ => {
-                let (claims, volumes) = (self.plane.list(all("persistentvolumeclaims")), all("persistentvolumes"));
-                let holders = claims.await?.into_iter().chain(self.plane.list(volumes).await?);
-                let mut holders = holders.map(|found| found.object);
-                Ok(holders.any(|holder| names_class(&holder, &key.name)))
+                let names = |holder: &Value| names_class(holder, &key.name);
+                Ok(self.any(all("persistentvolumeclaims"), names).await?
+                    || self.any(all("persistentvolumes"), names).await?)
             }
         }
+    }
+
+    /// Whether there is one of a kind. One that is damaged may be it.
+    async fn any(&self, scope: RangeScope, is_it: impl Fn(&Value) -> bool + Send) -> Result<bool, PlaneError> {
+        let (mut slices, mut known) = (self.plane.slices(scope), Ok(()));
+        while let Some(slice) = slices.next().await? {
+            if slice.found.iter().any(|found| is_it(&found.object)) {
+                return Ok(true);
+            }
+            known = known.and(slice.check());
+        }
+        known.map(|()| false)
     }
 }
 

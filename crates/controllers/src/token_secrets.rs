@@ -1,17 +1,17 @@
 //! Fills Secrets of the type `kubernetes.io/service-account-token`, and takes away those whose account is gone. As the
 //! tokens controller of kube-controller-manager does it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Change, Event, RangeRequest, RangeScope};
+use portolan_store::{Change, Event, RangeRequest, RangeScope, StoreError};
 use portolan_types::{
-    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, Record, ResourceVersion, Status, object,
-    work::WorkKey,
+    BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion,
+    Status, object, work::WorkKey,
 };
 use serde_json::Value;
 
@@ -26,6 +26,8 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 const CA: &str = "ca.crt";
 const NAMESPACE: &str = "namespace";
 const TOKEN: &str = "token";
+/// How long a look at the tokens of a namespace waits for more of its accounts to go, so that one look serves all of them.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// What a token says.
 #[derive(Clone, Debug)]
@@ -60,8 +62,8 @@ pub struct TokenSecrets {
 pub enum Key {
     /// A Secret that holds a token, or has to.
     Secret(ObjectKey),
-    /// An account that is gone, with its uid.
-    Gone(ObjectKey, String),
+    /// All Secrets of a namespace of which accounts are gone.
+    Tokens(LogicalClusterId, NamespaceName),
     /// An account that may name a Secret which is gone.
     Names(ObjectKey, String),
 }
@@ -71,7 +73,8 @@ impl WorkKey for Key {
 
     fn tenant(&self) -> LogicalClusterId {
         match self {
-            Self::Secret(key) | Self::Gone(key, _) | Self::Names(key, _) => key.cluster,
+            Self::Secret(key) | Self::Names(key, _) => key.cluster,
+            Self::Tokens(cluster, _) => *cluster,
         }
     }
 }
@@ -93,7 +96,11 @@ impl TokenSecrets {
     async fn look_at(&self, key: &ObjectKey) -> Result<(), PlaneError> {
         let Some(secret) = self.plane.get(key).await?.filter(|found| is_token(&found.object)) else { return Ok(()) };
         let account = match self.account_of(key, &secret.object) {
-            Some(account) => self.plane.get(&account).await?,
+            Some(account) => match self.plane.get(&account).await {
+                // It is there. When it is deleted, its tokens are looked at again.
+                Err(PlaneError::Store(StoreError::Damaged { .. })) => return Ok(()),
+                account => account?,
+            },
             None => None,
         };
         let wanted = object::annotation(&secret.object, ACCOUNT_UID).unwrap_or_default();
@@ -157,24 +164,19 @@ impl TokenSecrets {
         }
     }
 
-    /// Takes away the tokens of an account that is gone. One of the same name that was made since has another uid.
-    async fn forget(&self, account: &ObjectKey, uid: &str) -> Result<(), PlaneError> {
-        let Some(namespace) = account.namespace() else { return Ok(()) };
-        let scope = RangeScope::Namespace(account.cluster, self.secrets.group_resource(), namespace.clone());
-        let mut slice = RangeRequest::slices(scope).past_damage();
+    /// Takes away the tokens of accounts that are gone. One of the same name that was made since has another uid. One that fails
+    /// keeps no other.
+    async fn look_at_all(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Result<(), PlaneError> {
+        let scope = RangeScope::Namespace(cluster, self.secrets.group_resource(), namespace.clone());
+        let (mut slice, mut done) = (RangeRequest::slices(scope).past_damage(), Ok(()));
         loop {
             let page = self.plane.store().range(slice.clone()).await?;
-            for stored in &page.objects {
-                let Some(secret) = token_in(&stored.record) else { continue };
-                let is_its = self.account_of(&stored.key, &secret).as_ref() == Some(account)
-                    && object::annotation(&secret, ACCOUNT_UID).is_some_and(|own| own == uid);
-                if is_its {
-                    self.delete(&stored.key, &stored.record.header.uid.to_string()).await?;
-                }
+            for stored in page.objects.iter().filter(|stored| token_in(&stored.record).is_some()) {
+                done = done.and(self.look_at(&stored.key).await);
             }
             match slice.next(&page) {
                 Some(next) => slice = next,
-                None => return Ok(()),
+                None => return done,
             }
         }
     }
@@ -223,8 +225,8 @@ impl Controller for TokenSecrets {
     fn keys(&self, event: &Event) -> Vec<Key> {
         let is_gone = event.change == Change::Deleted;
         if event.key.resource == self.accounts.group_resource() {
-            let uid = event.record.header.uid.to_string();
-            return if is_gone { vec![Key::Gone(event.key.clone(), uid)] } else { Vec::new() };
+            let namespace = event.key.namespace().filter(|_| is_gone).cloned();
+            return namespace.map(|namespace| Key::Tokens(event.key.cluster, namespace)).into_iter().collect();
         }
         let Some(secret) = token_in(&event.record) else { return Vec::new() };
         match is_gone {
@@ -236,11 +238,15 @@ impl Controller for TokenSecrets {
         }
     }
 
+    fn linger(&self, _: &Event, key: &Key) -> Duration {
+        if matches!(key, Key::Tokens(..)) { LINGER } else { Duration::ZERO }
+    }
+
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             match key {
                 Key::Secret(key) => self.look_at(key).await?,
-                Key::Gone(account, uid) => self.forget(account, uid).await?,
+                Key::Tokens(cluster, namespace) => self.look_at_all(*cluster, namespace).await?,
                 Key::Names(account, secret) => self.unname(account, secret).await?,
             }
             Ok(Outcome::Done)

@@ -55,14 +55,16 @@ impl Workspaces {
         self.directory.mark_deleting(cluster).await?;
         portolan_types::failpoint!("controllers/workspace-marked");
         self.emptying.begin(cluster, key.clone());
-        let scope = RangeScope::Cluster(cluster, self.kind.group_resource());
-        let children = self.plane.list_past_damage(scope, None).await?.found;
-        for child in &children {
-            self.plane.delete(self.kind, &child.key, &background()).await?;
+        let mut children = self.plane.slices(RangeScope::Cluster(cluster, self.kind.group_resource()));
+        let (mut left, mut known) = (0, HashSet::new());
+        while let Some(slice) = children.next().await? {
+            for child in &slice.found {
+                self.plane.delete(self.kind, &child.key, &background()).await?;
+            }
+            left += slice.found.len();
+            known.extend(slice.found.iter().filter_map(|child| cluster_of(&child.object)));
         }
         // One whose Workspace cannot be read, or was deleted as such, goes without it.
-        let known: HashSet<LogicalClusterId> = children.iter().filter_map(|child| cluster_of(&child.object)).collect();
-        let mut left = children.len();
         for child in self.directory.children(cluster).into_iter().filter(|child| !known.contains(child)) {
             let of_child = Box::pin(self.empty(child, key)).await?;
             if of_child == 0 {

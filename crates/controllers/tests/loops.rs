@@ -562,6 +562,26 @@ async fn a_chain_deleted_in_the_foreground_goes_from_its_end() {
 }
 
 #[tokio::test]
+async fn an_owner_orphans_more_dependents_than_a_slice_holds() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let owner = f.create(config_map("owner", None)).await;
+    let owned = f.get(&owner).await;
+    let mut dependents = Vec::new();
+    for n in 0..40 {
+        let mut dependent = config_map(&format!("d-{n}"), owned.as_ref());
+        dependent["data"] = json!({"fill": "x".repeat(10_000)});
+        dependents.push(f.create(dependent).await);
+    }
+    f.delete(&owner, Propagation::Orphan).await;
+    f.until("the owner goes", &owner, |found| found.is_none()).await;
+    for dependent in dependents {
+        let stays = f.get(&dependent).await.unwrap();
+        assert!(object::owner_references(&stays).is_empty(), "{dependent}");
+    }
+}
+
+#[tokio::test]
 async fn a_circle_of_owners_does_not_block() {
     let f = Fixture::start();
     f.create(namespace("shop")).await;

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::{
     at_once::at_once,
-    plane::{Found, Listed, Plane, PlaneError, Step},
+    plane::{Found, Listed, Plane, PlaneError, Slices, Step},
     runtime::{Controller, Outcome},
 };
 
@@ -42,6 +42,7 @@ const UNSERVED: Duration = Duration::from_secs(300);
 /// The garbage loop.
 pub struct GarbageCollector {
     plane: Arc<Plane>,
+    whereabouts: owners::Whereabouts,
 }
 
 /// What may need collecting.
@@ -73,11 +74,11 @@ impl WorkKey for Key {
 impl GarbageCollector {
     /// On the objects of `plane`.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Self { plane }
+        Self { plane, whereabouts: owners::Whereabouts::default() }
     }
 
-    async fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Result<Listed, PlaneError> {
-        self.plane.list_past_damage(RangeScope::OwnedBy(cluster, owner.to_owned()), None).await
+    fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Slices<'_> {
+        self.plane.slices(RangeScope::OwnedBy(cluster, owner.to_owned()))
     }
 
     async fn look_at(&self, key: &ObjectKey, why: Why) -> Result<Outcome, PlaneError> {
@@ -90,23 +91,25 @@ impl GarbageCollector {
         }
         if object::is_deleting(&found.object) && waits_for(FOREGROUND_FINALIZER) {
             if why == Why::Itself {
-                self.attempt_dependents(key.cluster, object::meta_text(&found.object, "uid"), None).await?;
+                self.attempt_dependents(key.cluster, object::meta_text(&found.object, "uid"), Cause::Looked).await?;
             }
             return self.release(kind, &found).await;
         }
-        self.attempt(kind, &found, None).await
+        self.attempt(kind, &found, Cause::Looked).await
     }
 
     /// Takes the owner off its dependents, then lets it go; not while a dependent is damaged, which would lose its owner unseen.
     async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<(), PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
-        let Listed { found, damaged } = self.dependents(owner.key.cluster, uid).await?;
-        at_once(
-            found,
-            |dependent| async move { self.drop_references(&dependent, |reference| reference.uid == uid).await },
-        )
-        .await?;
-        Listed { found: Vec::new(), damaged }.whole()?;
+        let (mut dependents, mut done) = (self.dependents(owner.key.cluster, uid), Ok(()));
+        while let Some(slice) = dependents.next().await? {
+            done = done.and(slice.check());
+            let dropped = at_once(slice.found, |dependent| async move {
+                self.drop_references(&dependent, |reference| reference.uid == uid).await
+            });
+            done = done.and(dropped.await);
+        }
+        done?;
         self.drop_finalizer(kind, &owner.key, ORPHAN_FINALIZER).await
     }
 
@@ -121,10 +124,13 @@ impl GarbageCollector {
         let any_blocks = |listed: &Listed| !listed.damaged.is_empty() || listed.found.iter().any(blocks);
         // While there are many, one of the first says enough.
         let few = self.plane.list_past_damage(scope.clone(), Some(FEW)).await?;
-        let blocked = match few.found.len() < FEW || any_blocks(&few) {
-            true => any_blocks(&few),
-            false => any_blocks(&self.plane.list_past_damage(scope, None).await?),
-        };
+        let mut blocked = any_blocks(&few);
+        if few.found.len() + few.damaged.len() >= FEW {
+            let mut all = self.plane.slices(scope);
+            while !blocked && let Some(slice) = all.next().await? {
+                blocked = any_blocks(&slice);
+            }
+        }
         match blocked {
             true => Ok(Outcome::CheckAgainIn(AGAIN)),
             false => self.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await.map(|()| Outcome::Done),
@@ -135,21 +141,24 @@ impl GarbageCollector {
         &self,
         cluster: LogicalClusterId,
         owner: &str,
-        gone: Option<&Gone>,
+        cause: Cause<'_>,
     ) -> Result<Outcome, PlaneError> {
-        let (dependents, again) = (self.dependents(cluster, owner).await?.found, AtomicBool::new(false));
-        at_once(dependents, |dependent| {
-            let again = &again;
-            async move {
-                let kind = self.plane.kind_of(cluster, &dependent.key.resource).await?;
-                let Some(kind) = kind else { return Ok(()) };
-                if self.attempt(&kind, &dependent, gone).await? != Outcome::Done {
-                    again.store(true, Ordering::Relaxed);
+        let (mut dependents, again, mut done) = (self.dependents(cluster, owner), AtomicBool::new(false), Ok(()));
+        while let Some(slice) = dependents.next().await? {
+            let attempted = at_once(slice.found, |dependent| {
+                let again = &again;
+                async move {
+                    let kind = self.plane.kind_of(cluster, &dependent.key.resource).await?;
+                    let Some(kind) = kind else { return Ok(()) };
+                    if self.attempt(&kind, &dependent, cause).await? != Outcome::Done {
+                        again.store(true, Ordering::Relaxed);
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-        })
-        .await?;
+            });
+            done = done.and(attempted.await);
+        }
+        done?;
         Ok(if again.into_inner() { Outcome::CheckAgainIn(UNSERVED) } else { Outcome::Done })
     }
 
@@ -164,25 +173,25 @@ impl GarbageCollector {
             let attempted = at_once(owned, |stored| async move {
                 let found = Found { object: stored.to_value()?, key: stored.key, revision: stored.revision };
                 match self.plane.kind_of(cluster, &found.key.resource).await? {
-                    Some(kind) => self.attempt(&kind, &found, None).await.map(drop),
+                    Some(kind) => self.attempt(&kind, &found, Cause::AnyGone).await.map(drop),
                     None => Ok(()),
                 }
             });
-            done = attempted.await.and(done);
+            done = done.and(attempted.await);
         }
         done
     }
 
-    /// Deletes an object that has owners and none that keeps it. `gone` is one of them that has just gone.
-    async fn attempt(&self, kind: &Kind, found: &Found, gone: Option<&Gone>) -> Result<Outcome, PlaneError> {
+    /// Deletes an object that has owners and none that keeps it.
+    async fn attempt(&self, kind: &Kind, found: &Found, cause: Cause<'_>) -> Result<Outcome, PlaneError> {
         let references = OwnerRef::all(&found.object);
         if references.is_empty() || object::is_deleting(&found.object) {
             return Ok(Outcome::Done);
         }
         let (mut solid, mut going, mut waiting) = (false, Vec::new(), false);
         for reference in &references {
-            let state = owners::state(&self.plane, &found.key, reference, gone).await?;
-            if gone.is_none() && matches!(state, OwnerState::Absent | OwnerState::Misplaced) {
+            let state = owners::state(&self.plane, &found.key, reference, cause.gone()).await?;
+            if matches!(cause, Cause::Looked) && matches!(state, OwnerState::Absent | OwnerState::Misplaced) {
                 // It is told only; that it cannot be, because something is damaged, changes nothing.
                 if let Err(error) = self.tell_if_elsewhere(found, reference).await {
                     tracing::debug!(key = %found.key, %error, "whether an owner is elsewhere is not known");
@@ -226,7 +235,7 @@ impl GarbageCollector {
 
     /// Writes an Event about an object whose owner is in another namespace. It outlives the object.
     async fn tell_if_elsewhere(&self, found: &Found, reference: &OwnerRef) -> Result<(), PlaneError> {
-        if !owners::is_elsewhere(&self.plane, &found.key, reference).await? {
+        if !self.whereabouts.is_elsewhere(&self.plane, &found.key, reference).await? {
             return Ok(());
         }
         let namespace = found.key.namespace().map_or("", |namespace| namespace.as_str());
@@ -247,15 +256,20 @@ impl GarbageCollector {
     /// Whether an object whose owner waits for it has dependents of its own, which go before it. One of them that waits for this
     /// object in turn would close a circle, so this object then blocks its owners no more.
     async fn has_dependents_to_go_first(&self, found: &Found) -> Result<bool, PlaneError> {
-        let dependents = self.dependents(found.key.cluster, object::meta_text(&found.object, "uid")).await?;
+        let mut dependents = self.dependents(found.key.cluster, object::meta_text(&found.object, "uid"));
         let waits = |dependent: &Found| {
             object::is_deleting(&dependent.object)
                 && object::finalizers(&dependent.object).any(|f| f == FOREGROUND_FINALIZER)
         };
-        if dependents.found.iter().any(waits) {
-            self.unblock(found).await?;
+        let mut any = false;
+        while let Some(slice) = dependents.next().await? {
+            any |= !slice.is_empty();
+            if slice.found.iter().any(waits) {
+                self.unblock(found).await?;
+                break;
+            }
         }
-        Ok(!dependents.is_empty())
+        Ok(any)
     }
 
     async fn unblock(&self, found: &Found) -> Result<(), PlaneError> {
@@ -373,7 +387,7 @@ impl Controller for GarbageCollector {
                     None => Ok(Outcome::Done),
                 },
                 Key::DependentsOf(gone) => {
-                    self.attempt_dependents(gone.key.cluster, gone.uid.as_str(), Some(gone)).await
+                    self.attempt_dependents(gone.key.cluster, gone.uid.as_str(), Cause::Gone(gone)).await
                 }
                 Key::AllOf(cluster) => self.attempt_all(*cluster).await.map(|()| Outcome::Done),
             }
@@ -400,6 +414,26 @@ impl Grounds {
                 (false, true) => Some(Propagation::Foreground),
                 (false, false) => None,
             },
+        }
+    }
+}
+
+/// Why it is looked whether the owners of an object keep it.
+#[derive(Clone, Copy)]
+enum Cause<'a> {
+    /// It was written, or is to go with its owner.
+    Looked,
+    /// This owner has just gone.
+    Gone(&'a Gone),
+    /// Something has gone of which nobody knows whether it was an owner.
+    AnyGone,
+}
+
+impl<'a> Cause<'a> {
+    fn gone(self) -> Option<&'a Gone> {
+        match self {
+            Self::Gone(gone) => Some(gone),
+            Self::Looked | Self::AnyGone => None,
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Owner references: what they name, and whether that is still there.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
 
 use portolan_machinery::{
     kinds::{Kind, Surface},
@@ -12,7 +15,7 @@ use portolan_types::{
 };
 use serde_json::Value;
 
-use crate::plane::{Plane, PlaneError};
+use crate::plane::{Listed, Plane, PlaneError};
 
 /// An owner reference, as it stands on the dependent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -157,28 +160,60 @@ pub(super) async fn state(
     Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
 }
 
-/// Whether what `reference` names is in another namespace than its dependent, where it owns nothing of it.
-pub(super) async fn is_elsewhere(
-    plane: &Plane,
-    dependent: &ObjectKey,
-    reference: &OwnerRef,
-) -> Result<bool, PlaneError> {
-    let Some(kind) = reference.kind(plane, dependent.cluster).await?.filter(|kind| kind.namespaced) else {
-        return Ok(false);
-    };
-    let namespaces = RangeScope::Cluster(dependent.cluster, GroupResource::new("", "namespaces"));
-    for namespace in plane.list(namespaces).await? {
-        let Ok(name) = namespace.key.name.as_str().parse() else { continue };
-        let scope = Scope::Namespace(name);
-        let Some(key) = reference.key(&kind, dependent.cluster, &scope).filter(|_| scope != dependent.scope) else {
-            continue;
+/// Where owners are that are not where their dependents look for them. Of each it is asked once: it takes a read for every
+/// namespace, an owner may have many dependents, and no other object will ever have its uid.
+#[derive(Default)]
+pub(super) struct Whereabouts(Mutex<HashMap<(LogicalClusterId, OwnerRef), Option<Scope>>>);
+
+impl Whereabouts {
+    /// Owners that are known; then all are forgotten.
+    const MOST: usize = 1024;
+
+    /// Whether what `reference` names is in another namespace than its dependent, where it owns nothing of it.
+    pub(super) async fn is_elsewhere(
+        &self,
+        plane: &Plane,
+        dependent: &ObjectKey,
+        reference: &OwnerRef,
+    ) -> Result<bool, PlaneError> {
+        let owner = (dependent.cluster, reference.clone().whether_blocked_or_not());
+        let known = self.lock().get(&owner).cloned();
+        let place = match known {
+            Some(known) => known,
+            None => {
+                let found = find(plane, dependent.cluster, reference).await?;
+                let mut known = self.lock();
+                if known.len() >= Self::MOST {
+                    known.clear();
+                }
+                known.insert(owner, found.clone());
+                found
+            }
         };
-        let owner = plane.get(&key).await?;
-        if owner.is_some_and(|owner| object::meta_text(&owner.object, "uid") == reference.uid) {
-            return Ok(true);
+        Ok(place.is_some_and(|place| place != dependent.scope))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(LogicalClusterId, OwnerRef), Option<Scope>>> {
+        self.0.lock().expect("no code panics under this lock")
+    }
+}
+
+/// The namespace that what `reference` names is in.
+async fn find(plane: &Plane, cluster: LogicalClusterId, reference: &OwnerRef) -> Result<Option<Scope>, PlaneError> {
+    let kind = reference.kind(plane, cluster).await?;
+    let Some(kind) = kind.filter(|kind| kind.namespaced) else { return Ok(None) };
+    let mut namespaces = plane.slices(RangeScope::Cluster(cluster, GroupResource::new("", "namespaces")));
+    while let Some(Listed { found, damaged }) = namespaces.next().await? {
+        let names = found.iter().map(|found| &found.key.name).chain(damaged.iter().map(|found| &found.key.name));
+        for scope in names.filter_map(|name| name.as_str().parse().ok()).map(Scope::Namespace) {
+            let Some(key) = reference.key(&kind, cluster, &scope) else { continue };
+            let owner = plane.get(&key).await?;
+            if owner.is_some_and(|owner| object::meta_text(&owner.object, "uid") == reference.uid) {
+                return Ok(Some(scope));
+            }
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Owners that the object of an event names, which may wait for it.

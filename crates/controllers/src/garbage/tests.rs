@@ -98,7 +98,7 @@ async fn an_object_that_was_changed_since_it_was_found_goes_only_by_what_it_is_n
             Step::Write(None)
         };
         s.plane.change(kind, &found.key, write).await.unwrap();
-        s.collector.attempt(kind, &found, None).await.unwrap();
+        s.collector.attempt(kind, &found, Cause::Looked).await.unwrap();
         let now = s.get(&found.key).await;
         assert_eq!(now.is_some_and(|now| !object::is_deleting(&now)), stays, "{case}");
         s.remove(&found.key).await;
@@ -205,4 +205,26 @@ async fn the_same_uid_in_two_logical_clusters_is_of_two_owners() {
     assert_eq!(s.get(&keys[0].1).await, None, "its owner is gone");
     let left = s.get(&keys[1].1).await.unwrap();
     assert_eq!(object::owner_references(&left), object::owner_references(&dependent), "this one is there");
+}
+
+#[tokio::test]
+async fn where_an_owner_is_that_is_elsewhere_is_asked_once_and_only_for_what_was_written() {
+    let s = Stage::new();
+    for name in ["shop", "other"] {
+        s.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+    let away = s.create(map("other", "away")).await;
+    let owner = reference("v1", "ConfigMap", "away", object::meta_text(&away.object, "uid"));
+    let one = s.create(owned(map("shop", "one"), &[&owner])).await;
+    s.collector.reconcile(&Key::AllOf(HOME)).await.unwrap();
+    assert_eq!((s.get(&one.key).await, s.events().await.len()), (None, 0), "among all there are nobody is looked for");
+    for (name, is_there) in [("two", true), ("three", false)] {
+        let dependent = s.create(owned(map("shop", name), &[&owner])).await;
+        if !is_there {
+            s.remove(&away.key).await;
+        }
+        s.collector.reconcile(&Key::Object(dependent.key.clone())).await.unwrap();
+        assert_eq!(s.get(&dependent.key).await, None);
+        assert_eq!(s.events().await.len(), 1, "{name}: what was known once is known");
+    }
 }

@@ -17,9 +17,14 @@ pub(super) struct Emptied {
     pub(super) failures: Vec<PlaneError>,
     /// How many objects are left of each kind.
     kinds: BTreeMap<String, usize>,
-    /// How many objects each finalizer holds.
+    /// How many objects each finalizer holds, of the first [`MOST_FINALIZERS`].
     finalizers: BTreeMap<String, usize>,
+    /// How often others hold one.
+    other_finalizers: usize,
 }
+
+/// Finalizers that are named: everybody may make up names for them.
+const MOST_FINALIZERS: usize = 64;
 
 /// Type, reason and message of a condition that is as it should be.
 type Fine = (&'static str, &'static str, &'static str);
@@ -45,7 +50,12 @@ impl Emptied {
         }
         *self.kinds.entry(format!("{}.{}", kind.resource, kind.gvk.group)).or_default() += left.len();
         for finalizer in left.iter().flat_map(|found| object::finalizers(&found.object)) {
-            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            let is_full = self.finalizers.len() >= MOST_FINALIZERS;
+            match self.finalizers.get_mut(finalizer) {
+                Some(count) => *count += 1,
+                None if is_full => self.other_finalizers += 1,
+                None => drop(self.finalizers.insert(finalizer.to_owned(), 1)),
+            }
         }
     }
 
@@ -94,7 +104,11 @@ impl Emptied {
 
     fn held(&self) -> Option<String> {
         let all = in_order(&self.finalizers, |finalizer, many| format!("{finalizer} in {many} resource instances"))?;
-        Some(format!("Some content in the namespace has finalizers remaining: {all}"))
+        let others = match self.other_finalizers {
+            0 => String::new(),
+            many => format!(", and others in {many} resource instances"),
+        };
+        Some(format!("Some content in the namespace has finalizers remaining: {all}{others}"))
     }
 }
 
@@ -156,6 +170,21 @@ mod tests {
             [of("type"), of("status"), of("reason"), of("message"), of("lastTransitionTime")].join(" | ")
         };
         all.iter().map(text).collect()
+    }
+
+    #[test]
+    fn of_very_many_finalizers_some_are_named() {
+        let table = KindTable::builtin();
+        let kind = table.kind(&GroupVersionKind::new("", "v1", "ConfigMap")).unwrap();
+        let names: Vec<String> = (0..1000).map(|n| format!("x/{n:04}")).collect();
+        let of_each: Vec<[&str; 1]> = names.iter().map(|name| [&**name]).collect();
+        let of_each: Vec<&[&str]> = of_each.iter().map(|names| &names[..]).collect();
+        let mut emptied = Emptied::default();
+        emptied.add(kind, &left(&of_each));
+        emptied.add(kind, &left(&[&["x/0000"]]));
+        let told = emptied.held().unwrap();
+        assert!(told.contains(": x/0000 in 2 resource instances, x/0001 in 1 resource instances, "), "{told}");
+        assert!(told.ends_with("x/0063 in 1 resource instances, and others in 936 resource instances"), "{told}");
     }
 
     #[test]
