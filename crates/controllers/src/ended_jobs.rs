@@ -9,7 +9,7 @@ use portolan_machinery::{
     lifecycle::{DeleteOptions, Propagation},
 };
 use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object};
+use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object, placement::PlacementRecord};
 use serde_json::Value;
 
 use crate::{
@@ -31,9 +31,10 @@ impl EndedJobs {
     }
 }
 
-/// When a Job is to go. `None` while it runs, and for one that stays or is going already.
+/// When a Job is to go. `None` while it runs, for one that stays or is going already, and for what a physical cluster shows: that
+/// one was made there, with its time, and goes when it does.
 fn goes_at(job: &Value) -> Option<Timestamp> {
-    if object::is_deleting(job) {
+    if object::is_deleting(job) || PlacementRecord::of(job).is_some_and(|record| record.is_projected()) {
         return None;
     }
     let stays = job.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()?;
@@ -75,7 +76,10 @@ impl Controller for EndedJobs {
 #[cfg(test)]
 mod tests {
     use portolan_machinery::kinds::KindTable;
-    use portolan_types::{LogicalClusterId, Seams};
+    use portolan_types::{
+        LogicalClusterId, Seams,
+        placement::{Phase, PlacedCopy},
+    };
     use serde_json::json;
 
     use super::*;
@@ -96,7 +100,17 @@ mod tests {
     fn a_job_goes_some_time_after_its_end() {
         let mut going = job(json!(0), &condition("Complete", "True"));
         object::metadata_mut(&mut going).insert("deletionTimestamp".into(), json!("2026-01-01T12:00:00Z"));
+        let mut shown = job(json!(0), &condition("Complete", "True"));
+        let below = PlacedCopy {
+            name: "east".into(),
+            uid: "e-1".parse().unwrap(),
+            phase: Phase::Projected,
+            replicas: None,
+            epoch: 0,
+        };
+        PlacementRecord { clusters: vec![below], ..PlacementRecord::default() }.write_to(&mut shown);
         for (case, job, expected) in [
+            ("one that a physical cluster has made", shown, None),
             ("one that is complete", job(json!(90), &condition("Complete", "True")), Some("2026-01-01T12:01:30Z")),
             ("one that failed, at once", job(json!(0), &condition("Failed", "True")), Some("2026-01-01T12:00:00Z")),
             ("one that stays for good", job(Value::Null, &condition("Complete", "True")), None),
