@@ -24,7 +24,7 @@ impl Inner {
                 let told = Told {
                     message: &refusal.message,
                     nowhere: planned.step.record.clusters.is_empty(),
-                    new_template: admitted.template != template_of(gathered),
+                    new_template: is_new(template_of(gathered).as_deref(), gathered.workload.generation, admitted),
                     now,
                 };
                 refused_status(kind, object, &told)?
@@ -40,5 +40,38 @@ impl Inner {
             self.queue.tasks.add_after(Task::Object(gathered.key.clone()), left);
         }
         (object.get("status") != Some(&status)).then_some(status)
+    }
+}
+
+/// Whether a template is another one than that which was let in. A `Placement` of before fingerprints were kept knows only the
+/// generation: what has not changed since has the template of then.
+fn is_new(template: Option<&str>, generation: i64, admitted: &Admitted) -> bool {
+    match &admitted.template {
+        Some(known) => template != Some(known.as_str()),
+        None => template.is_some() && admitted.generation != Some(generation),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_is_new_when_it_is_not_the_one_that_was_let_in() {
+        let admitted = |generation, template: Option<&str>| Admitted {
+            generation,
+            template: template.map(str::to_owned),
+            ..Admitted::default()
+        };
+        for (case, admitted, expected) in [
+            ("the same, of an earlier generation", admitted(Some(1), Some("t")), false),
+            ("another one", admitted(Some(1), Some("s")), true),
+            ("not known, of the same generation", admitted(Some(2), None), false),
+            ("not known, of an earlier generation", admitted(Some(1), None), true),
+            ("none was let in", admitted(None, None), true),
+        ] {
+            assert_eq!(is_new(Some("t"), 2, &admitted), expected, "{case}");
+        }
+        assert!(!is_new(None, 2, &admitted(Some(1), None)), "what has no template has no new one");
     }
 }
