@@ -58,6 +58,7 @@ pub(crate) struct Metrics {
     waiting: IntGaugeVec,
     rejected: IntCounterVec,
     compiled: IntCounter,
+    given_up: IntCounter,
 }
 
 /// What is counted of requests of one sort that have to wait for their turn.
@@ -220,6 +221,10 @@ impl Metrics {
                 "portolan_definitions_compiled_total",
                 "Compilations of definitions, one for all logical clusters that have the same.",
             ),
+            given_up: make.count(
+                "portolan_writes_given_up_total",
+                "Writes that ended unwritten, since others kept writing the same object until their time was over.",
+            ),
             registry,
         }
     }
@@ -227,6 +232,11 @@ impl Metrics {
     /// Compilations of definitions.
     pub(crate) fn compiled(&self) -> IntCounter {
         self.compiled.clone()
+    }
+
+    /// Writes that lost races until their time was over.
+    pub(crate) fn given_up(&self) -> &IntCounter {
+        &self.given_up
     }
 
     /// What is counted of requests of one sort that have to wait for their turn.

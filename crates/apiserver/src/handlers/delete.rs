@@ -45,9 +45,8 @@ pub(super) enum Deleted {
 
 /// Options from the body, else from the query.
 pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Status> {
-    let dry_run = call.query.all("dryRun").map(|value| ("dryRun", value));
     if !call.body.is_empty() {
-        return from_body(call, target, DeleteOptions::from_query(dry_run)?.dry_run);
+        return from_body(call, target);
     }
     let names = [
         "gracePeriodSeconds",
@@ -58,17 +57,18 @@ pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Sta
         lifecycle::UNSAFE_DELETE,
     ];
     let single = names.iter().filter_map(|name| call.query.get(name).map(|value| (*name, value)));
-    DeleteOptions::from_query(single.chain(dry_run))
+    DeleteOptions::from_query(single.chain(call.query.all("dryRun").map(|value| ("dryRun", value))))
 }
 
 /// Jobs leave their pods behind unless told otherwise, for which clients of old would not look.
 fn warn_of_pods(call: &Call, target: &Target, options: &DeleteOptions) {
-    if (&*target.kind.gvk.group, &*target.kind.resource) == ("batch", "jobs") && options.propagation.is_none() {
+    let is_job = (&*target.kind.gvk.group, &*target.kind.resource) == ("batch", "jobs");
+    if is_job && options.propagation.is_none() && options.orphan_dependents.is_none() {
         call.warn([PODS_STAY.to_owned()]);
     }
 }
 
-fn from_body(call: &Call, target: &Target, dry_run: bool) -> Result<DeleteOptions, Status> {
+fn from_body(call: &Call, target: &Target) -> Result<DeleteOptions, Status> {
     let table = &target.table;
     let schema = table.object_type("meta.k8s.io", "v1", "DeleteOptions");
     let schema = schema.ok_or_else(|| Status::internal("no type DeleteOptions"))?;
@@ -79,12 +79,7 @@ fn from_body(call: &Call, target: &Target, dry_run: bool) -> Result<DeleteOption
         let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {OPTIONS_SCHEME:?}");
         return Err(Status::bad_request(why));
     }
-    let mut options = DeleteOptions::from_value(&decoded.object)?;
-    options.dry_run |= dry_run;
-    if options.ignores_read_errors {
-        lifecycle::refuse_beside(options.dry_run.then_some("dryRun").into_iter())?;
-    }
-    Ok(options)
+    DeleteOptions::from_value(&decoded.object, call.query.all("dryRun"))
 }
 
 /// Upstream looks for the type first.
@@ -198,80 +193,94 @@ pub(super) async fn delete(
         let why = "it belongs to every logical cluster; change what it allows instead of deleting it";
         return Err(Status::forbidden(&target.resource(), &key.name, why));
     }
-    let (mut found, mut races) = (found, Races::new(api, key));
-    loop {
-        match delete_once(api, call, target, (key, &found), (options, admission)).await {
-            Err(CommitError::Raced(_)) => {
-                races.lose().await;
-                let again = api.find(call, target, key).await?;
-                found = again.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
+    let mut removal = Removal { api, call, target, key, options, admission, races: Races::new(api, key) };
+    let deleted = removal.run(found).await;
+    removal.races.end();
+    deleted
+}
+
+/// The deletion of one object, while it is tried.
+struct Removal<'a> {
+    api: &'a ApiServer,
+    call: &'a Call,
+    target: &'a Target,
+    key: &'a ObjectKey,
+    options: &'a DeleteOptions,
+    admission: Admission,
+    /// Of all its writes: whoever has the turn must not wait for it again.
+    races: Races<'a>,
+}
+
+impl Removal<'_> {
+    async fn run(&mut self, mut found: Found) -> Result<Deleted, Status> {
+        loop {
+            match self.once(&found).await {
+                Err(CommitError::Raced(_)) => {
+                    self.races.lose().await;
+                    let again = self.api.find(self.call, self.target, self.key).await?;
+                    found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &self.key.name))?;
+                }
+                other => return other.map_err(CommitError::into_status),
             }
-            other => return other.map_err(CommitError::into_status),
         }
     }
-}
 
-async fn delete_once(
-    api: &ApiServer,
-    call: &Call,
-    target: &Target,
-    (key, found): (&ObjectKey, &Found),
-    (options, admission): (&DeleteOptions, Admission),
-) -> Result<Deleted, CommitError> {
-    let old = tree(target, &found.stored)?;
-    let context = WriteContext { table: &target.table, seams: &api.seams };
-    let request = call.asks(target, Operation::Delete, (&key.name, ""), options.dry_run);
-    let request = Request { sent: Sent::Delete(options), ..request };
-    let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
-    if admission == Admission::Asked && !matches!(deletion, Deletion::Pending(_)) {
-        api.admission.admit_removal(api, &request, &old).await?;
-    }
-    let mut commit = Commit::new(key.clone(), found.expect, None);
-    match deletion {
-        Deletion::Already(object) | Deletion::Pending(object) => Ok(Deleted::Marked(object)),
-        Deletion::Mark(object) if options.dry_run => Ok(Deleted::Marked(object)),
-        Deletion::Remove(last) | Deletion::MarkAndRemove(last) if options.dry_run => Ok(Deleted::Gone(last, None)),
-        Deletion::Mark(object) => {
-            commit.record = Some(api.stored_form(call.cluster.id, target, &object).await?);
-            api.admission.doom(api, &request, &object, &mut commit);
-            let stored = commit.run(api, Some(&found.stored)).await?;
-            Ok(Deleted::Marked(encode::with_revision(object, stored.revision)))
+    async fn once(&mut self, found: &Found) -> Result<Deleted, CommitError> {
+        let (api, call, target, options) = (self.api, self.call, self.target, self.options);
+        let old = tree(target, &found.stored)?;
+        let context = WriteContext { table: &target.table, seams: &api.seams };
+        let request = call.asks(target, Operation::Delete, (&self.key.name, ""), options.dry_run);
+        let request = Request { sent: Sent::Delete(options), ..request };
+        let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
+        if self.admission == Admission::Asked && !matches!(deletion, Deletion::Pending(_)) {
+            api.admission.admit_removal(api, &request, &old).await?;
         }
-        Deletion::MarkAndRemove(last) => {
-            commit.record = Some(api.stored_form(call.cluster.id, target, &last).await?);
-            let marked = commit.run(api, Some(&found.stored)).await?;
-            let went = remove_marked(api, &request, &last, marked).await?;
-            Ok(Deleted::Gone(last, Some(went)))
-        }
-        Deletion::Remove(last) => {
-            api.admission.clear(api, &request, &old, &mut commit).await?;
-            let gone = commit.run(api, Some(&found.stored)).await?;
-            Ok(Deleted::Gone(last, Some(gone.revision)))
+        let mut commit = Commit::new(self.key.clone(), found.expect, None);
+        match deletion {
+            Deletion::Already(object) | Deletion::Pending(object) => Ok(Deleted::Marked(object)),
+            Deletion::Mark(object) if options.dry_run => Ok(Deleted::Marked(object)),
+            Deletion::Remove(last) | Deletion::MarkAndRemove(last) if options.dry_run => Ok(Deleted::Gone(last, None)),
+            Deletion::Mark(object) => {
+                commit.record = Some(api.stored_form(call.cluster.id, target, &object).await?);
+                api.admission.doom(api, &request, &object, &mut commit);
+                let stored = commit.run(api, Some(&found.stored)).await?;
+                Ok(Deleted::Marked(encode::with_revision(object, stored.revision)))
+            }
+            Deletion::MarkAndRemove(last) => {
+                commit.record = Some(api.stored_form(call.cluster.id, target, &last).await?);
+                let marked = commit.run(api, Some(&found.stored)).await?;
+                let went = self.remove_marked(&request, &last, marked).await?;
+                Ok(Deleted::Gone(last, Some(went)))
+            }
+            Deletion::Remove(last) => {
+                api.admission.clear(api, &request, &old, &mut commit).await?;
+                let gone = commit.run(api, Some(&found.stored)).await?;
+                Ok(Deleted::Gone(last, Some(gone.revision)))
+            }
         }
     }
-}
 
-/// Removes what this very deletion has marked; when it went. That is decided: neither who writes it in between changes that, nor
-/// who removes it first (upstream's `ignoreNotFound`).
-async fn remove_marked(
-    api: &ApiServer,
-    request: &Request<'_>,
-    last: &Value,
-    marked: StoredObject,
-) -> Result<ResourceVersion, Status> {
-    let (key, uid, mut stored) = (marked.key.clone(), marked.record.header.uid.clone(), marked);
-    let mut races = Races::new(api, &key);
-    loop {
-        let mut commit = Commit::new(key.clone(), Expect::At(stored.revision), None);
-        api.admission.clear(api, request, last, &mut commit).await?;
-        match commit.run(api, Some(&stored)).await {
-            Err(CommitError::Raced(_)) => races.lose().await,
-            done => return done.map(|gone| gone.revision).map_err(CommitError::into_status),
-        }
-        let again = api.store.get(&key).await.map_err(|e| status_for(&e))?;
-        match again.filter(|again| again.record.header.uid == uid) {
-            Some(again) => stored = again,
-            None => return Ok(stored.revision),
+    /// Removes what this very deletion has marked; when it went. That is decided: neither who writes it in between changes that,
+    /// nor who removes it first (upstream's `ignoreNotFound`).
+    async fn remove_marked(
+        &mut self,
+        request: &Request<'_>,
+        last: &Value,
+        marked: StoredObject,
+    ) -> Result<ResourceVersion, Status> {
+        let (api, uid, mut stored) = (self.api, marked.record.header.uid.clone(), marked);
+        loop {
+            let mut commit = Commit::new(self.key.clone(), Expect::At(stored.revision), None);
+            api.admission.clear(api, request, last, &mut commit).await?;
+            match commit.run(api, Some(&stored)).await {
+                Err(CommitError::Raced(_)) => self.races.lose().await,
+                done => return done.map(|gone| gone.revision).map_err(CommitError::into_status),
+            }
+            let again = api.store.get(self.key).await.map_err(|e| status_for(&e))?;
+            match again.filter(|again| again.record.header.uid == uid) {
+                Some(again) => stored = again,
+                None => return Ok(stored.revision),
+            }
         }
     }
 }

@@ -14,11 +14,12 @@ pub(crate) struct Races<'a> {
     key: &'a ObjectKey,
     lost: usize,
     turn: Option<Turn<ObjectKey>>,
+    is_over: bool,
 }
 
 impl<'a> Races<'a> {
     pub(crate) fn new(api: &'a ApiServer, key: &'a ObjectKey) -> Self {
-        Self { api, key, lost: 0, turn: None }
+        Self { api, key, lost: 0, turn: None, is_over: false }
     }
 
     /// One more is lost; when this returns, the object can be read again.
@@ -26,6 +27,51 @@ impl<'a> Races<'a> {
         self.lost += 1;
         if self.lost >= AT_ONCE && self.turn.is_none() {
             self.turn = Some(self.api.racing.wait(self.key.clone()).await);
+        }
+    }
+
+    /// The write has been decided on, one way or the other.
+    pub(crate) fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Races<'_> {
+    fn drop(&mut self) {
+        if self.lost > 0 && !self.is_over {
+            self.api.metrics.given_up().inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::{GroupResource, LogicalClusterId, Seams};
+
+    use super::*;
+    use crate::ApiServerConfig;
+
+    #[tokio::test]
+    async fn writes_are_given_up_that_lost_races_and_came_to_no_end() {
+        let api = ApiServer::new(portolan_store::memory(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
+        let maps = GroupResource::new("", "configmaps");
+        let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, maps, "a".parse().unwrap());
+        for (case, lost, ends, expected) in [
+            ("no race was lost", 0, false, 0),
+            ("it went on after some", 5, true, 0),
+            ("its time was over", 1, false, 1),
+            ("its time was over while it had its turn", 5, false, 2),
+        ] {
+            let mut races = Races::new(&api, &key);
+            for _ in 0..lost {
+                races.lose().await;
+            }
+            if ends {
+                races.end();
+            } else {
+                drop(races);
+            }
+            assert_eq!(api.metrics.given_up().get(), expected, "{case}");
         }
     }
 }

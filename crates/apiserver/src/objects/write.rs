@@ -169,7 +169,20 @@ impl<'a> Writer<'a> {
         subresource: Option<&str>,
         make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
     ) -> Result<Changed, Status> {
-        let (mut found, mut owners, mut races) = (found, Owners::Kept, Races::new(self.api, key));
+        let mut races = Races::new(self.api, key);
+        let changed = self.change_at_last((key, found), subresource, make, &mut races).await;
+        races.end();
+        changed
+    }
+
+    async fn change_at_last(
+        &self,
+        (key, mut found): (&ObjectKey, Found),
+        subresource: Option<&str>,
+        make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
+        races: &mut Races<'_>,
+    ) -> Result<Changed, Status> {
+        let mut owners = Owners::Kept;
         loop {
             match self.change_once((key, &found), subresource, make, owners).await {
                 // There is an object of that name when a shared one has become an own one.

@@ -1,5 +1,7 @@
 //! Creating, changing and deleting objects.
 
+use std::time::Duration;
+
 use crate::common::{Faulty, MAPS, Plane, config_map};
 use portolan_apiserver::ApiServerConfig;
 use portolan_store::{Expect, Transaction, Write};
@@ -549,13 +551,54 @@ async fn a_pod_that_is_marked_to_go_at_once_goes_whoever_writes_it_in_between() 
         other["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         let record = (case == "written").then(|| Record::of(&other));
         let writes = vec![Write { key: key.clone(), expect: Expect::Present, record }];
-        store.write_before_removal(Transaction { checks: Vec::new(), writes });
+        store.write_before([None, Some(Transaction { checks: Vec::new(), writes })]);
         let options = json!({"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}});
         let json = [("content-type", "application/json")];
         let gone = admin.send("DELETE", &format!("{PODS}/p"), &json, options.to_string()).await;
         assert_eq!(gone.code, 200, "{case}: {}", gone.text());
         assert_eq!(gone.json()["metadata"]["uid"], made["metadata"]["uid"], "{case}");
         admin.get(&format!("{PODS}/p")).await.expect(404);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_loses_races_before_and_after_its_mark_waits_for_nobody_but_others() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let store = Faulty::over(portolan_store::memory());
+    let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
+    let admin = plane.admin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let made = admin.post(PODS, pod).await.expect(201).json();
+    let (pods, namespace) = (GroupResource::new("", "pods"), "default".parse().unwrap());
+    let key = ObjectKey::namespaced(LogicalClusterId::ROOT, pods, namespace, "p".parse().unwrap());
+    let rival = |n: usize| {
+        let mut other = made.clone();
+        other["metadata"]["labels"] = json!({"n": n.to_string()});
+        Some(Transaction::one(key.clone(), Expect::Present, Some(Record::of(&other))))
+    };
+    let before_the_mark = (0..5).map(rival);
+    let before_the_removal = (5..10).map(rival);
+    store.write_before(before_the_mark.chain([None]).chain(before_the_removal));
+    let gone = tokio::time::timeout(Duration::from_secs(20), admin.delete(&format!("{PODS}/p"))).await;
+    gone.expect("it has its turn already").expect(200);
+    admin.get(&format!("{PODS}/p")).await.expect(404);
+}
+
+#[tokio::test]
+async fn the_pods_of_a_job_are_not_warned_of_when_somebody_says_what_becomes_of_them() {
+    const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+    let admin = Plane::new().await.admin();
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    for (query, warns) in [
+        ("", true),
+        ("?orphanDependents=true", false),
+        ("?orphanDependents=false", false),
+        ("?propagationPolicy=Orphan", false),
+    ] {
+        let job = json!({"metadata": {"generateName": "j"}, "spec": {"template": template}});
+        let name = admin.post(JOBS, job).await.expect(201).json()["metadata"]["name"].as_str().unwrap().to_owned();
+        let answer = admin.delete(&format!("{JOBS}/{name}{query}")).await;
+        assert_eq!(answer.headers.contains_key("warning"), warns, "{query}: {}", answer.text());
     }
 }
 

@@ -43,29 +43,24 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From a request body.
+    /// From a request body, and what the query says of a dry run beside it.
     ///
     /// # Errors
     /// 422 for values that mean nothing or contradict each other.
-    pub fn from_value(options: &Value) -> Result<Self, Status> {
-        let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let orphan = options.get("orphanDependents").and_then(Value::as_bool);
-        let dry: Vec<&str> =
-            options.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        let ignores_read_errors = options.get(UNSAFE_DELETE).and_then(Value::as_bool).unwrap_or(false);
-        if ignores_read_errors {
-            let is_set = |key: &&str| options.get(*key).is_some_and(|value| !value.is_null());
-            let fields = ["propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions"];
-            let others = fields.into_iter().filter(is_set);
-            refuse_beside(dry.first().map(|_| "dryRun").into_iter().chain(others))?;
-        }
-        Ok(Self {
-            ignores_read_errors,
+    pub fn from_value<'v>(options: &'v Value, dry_run: impl IntoIterator<Item = &'v str>) -> Result<Self, Status> {
+        let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str);
+        let own = options.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let said = Said {
+            orphan_dependents: options.get("orphanDependents").and_then(Value::as_bool),
+            policy: text("/propagationPolicy"),
+            dry_run: own.chain(dry_run).collect(),
             grace_period_seconds: options.get("gracePeriodSeconds").and_then(Value::as_i64),
+            has_preconditions: options.get("preconditions").is_some_and(|conditions| !conditions.is_null()),
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
-            ..Self::checked(orphan, text("/propagationPolicy").as_deref(), &dry)?
-        })
+            ignores_read_errors: options.get(UNSAFE_DELETE).and_then(Value::as_bool).unwrap_or(false),
+        };
+        said.checked()
     }
 
     /// From the query of a request without a body. Parameters that are not about deletion are passed over.
@@ -73,63 +68,24 @@ impl DeleteOptions {
     /// # Errors
     /// 400 for numbers that are none, 422 as [`DeleteOptions::from_value`].
     pub fn from_query<'q>(query: impl IntoIterator<Item = (&'q str, &'q str)>) -> Result<Self, Status> {
-        let (mut options, mut orphan, mut policy, mut dry) = (Self::default(), None, None, Vec::new());
-        let given = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
+        let mut said = Said::default();
+        let given = |value: &'q str| Some(value).filter(|value| !value.is_empty());
         for (key, value) in query {
             match key {
                 "gracePeriodSeconds" => {
-                    options.grace_period_seconds = Some(number::parse(value).map_err(Status::bad_request)?);
+                    said.grace_period_seconds = Some(number::parse(value).map_err(Status::bad_request)?);
                 }
-                "orphanDependents" => orphan = Some(is_true(value)),
-                "propagationPolicy" => policy = Some(value),
-                "uid" => options.uid = given(value),
-                "resourceVersion" => options.resource_version = given(value),
-                "dryRun" => dry.push(value),
-                UNSAFE_DELETE => options.ignores_read_errors = is_true(value),
+                "orphanDependents" => said.orphan_dependents = Some(is_true(value)),
+                "propagationPolicy" => said.policy = Some(value),
+                "uid" => said.uid = given(value),
+                "resourceVersion" => said.resource_version = given(value),
+                "dryRun" => said.dry_run.push(value),
+                UNSAFE_DELETE => said.ignores_read_errors = is_true(value),
                 _ => {}
             }
         }
-        if options.ignores_read_errors {
-            let set = [
-                ("dryRun", !dry.is_empty()),
-                ("propagationPolicy", policy.is_some()),
-                ("orphanDependents", orphan.is_some()),
-                ("gracePeriodSeconds", options.grace_period_seconds.is_some()),
-                ("preconditions", options.uid.is_some() || options.resource_version.is_some()),
-            ];
-            refuse_beside(set.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field))?;
-        }
-        let Self { propagation, orphan_dependents, dry_run, .. } = Self::checked(orphan, policy, &dry)?;
-        Ok(Self { propagation, orphan_dependents, dry_run, ..options })
-    }
-
-    /// What can be wrong, all of which is told.
-    fn checked(orphan_dependents: Option<bool>, policy: Option<&str>, dry_run: &[&str]) -> Result<Self, Status> {
-        let mut causes = Vec::new();
-        if let Some((_, policy)) = orphan_dependents.zip(policy) {
-            let why = "orphanDependents and deletionPropagation cannot be both set";
-            causes.push(cause("propagationPolicy", "FieldValueInvalid", format!("Invalid value: {policy:?}: {why}")));
-        }
-        let propagation = match policy {
-            None => None,
-            Some("Background") => Some(Propagation::Background),
-            Some("Foreground") => Some(Propagation::Foreground),
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some(other) => {
-                let known = r#""Foreground", "Background", "Orphan", "nil""#;
-                let message = format!("Unsupported value: {other:?}: supported values: {known}");
-                causes.push(cause("propagationPolicy", "FieldValueNotSupported", message));
-                None
-            }
-        };
-        if dry_run.iter().any(|value| *value != "All") {
-            let message = format!("Unsupported value: {}: supported values: \"All\"", json!(dry_run));
-            causes.push(cause("dryRun", "FieldValueNotSupported", message));
-        }
-        match causes.is_empty() {
-            true => Ok(Self { propagation, orphan_dependents, dry_run: !dry_run.is_empty(), ..Self::default() }),
-            false => Err(Status::invalid(&delete_options(), "", causes)),
-        }
+        said.has_preconditions = said.uid.is_some() || said.resource_version.is_some();
+        said.checked()
     }
 
     /// What is asked for in one word or the other. Namespaces take the older one for their own.
@@ -157,16 +113,72 @@ pub fn unsafe_delete_refused(why: &str) -> StatusCause {
     cause(UNSAFE_DELETE, "FieldValueInvalid", format!("Invalid value: true: {why}"))
 }
 
-/// Whoever deletes what cannot be read can set no condition, nor ask what becomes of it.
-///
-/// # Errors
-/// 422 when one of these fields is set.
-pub fn refuse_beside<'f>(fields: impl Iterator<Item = &'f str>) -> Result<(), Status> {
-    let causes: Vec<_> =
-        fields.map(|field| unsafe_delete_refused(&format!("cannot be set together with .{field}"))).collect();
-    match causes.is_empty() {
-        true => Ok(()),
-        false => Err(Status::invalid(&delete_options(), "", causes)),
+/// Options in the words of a request.
+#[derive(Default)]
+struct Said<'a> {
+    orphan_dependents: Option<bool>,
+    policy: Option<&'a str>,
+    dry_run: Vec<&'a str>,
+    grace_period_seconds: Option<i64>,
+    /// Also where they ask for nothing.
+    has_preconditions: bool,
+    uid: Option<&'a str>,
+    resource_version: Option<&'a str>,
+    ignores_read_errors: bool,
+}
+
+impl Said<'_> {
+    /// The options, unless something is wrong with them, all of which is told.
+    fn checked(self) -> Result<DeleteOptions, Status> {
+        let mut causes = Vec::new();
+        if let Some((_, policy)) = self.orphan_dependents.zip(self.policy) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            causes.push(cause("propagationPolicy", "FieldValueInvalid", format!("Invalid value: {policy:?}: {why}")));
+        }
+        let propagation = match self.policy {
+            None => None,
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                let known = r#""Foreground", "Background", "Orphan", "nil""#;
+                let message = format!("Unsupported value: {other:?}: supported values: {known}");
+                causes.push(cause("propagationPolicy", "FieldValueNotSupported", message));
+                None
+            }
+        };
+        if self.dry_run.iter().any(|value| *value != "All") {
+            let message = format!("Unsupported value: {}: supported values: \"All\"", json!(self.dry_run));
+            causes.push(cause("dryRun", "FieldValueNotSupported", message));
+        }
+        causes.extend(
+            self.beside_unsafe().map(|field| unsafe_delete_refused(&format!("cannot be set together with .{field}"))),
+        );
+        if !causes.is_empty() {
+            return Err(Status::invalid(&delete_options(), "", causes));
+        }
+        Ok(DeleteOptions {
+            grace_period_seconds: self.grace_period_seconds,
+            uid: self.uid.map(str::to_owned),
+            resource_version: self.resource_version.map(str::to_owned),
+            propagation,
+            orphan_dependents: self.orphan_dependents,
+            dry_run: !self.dry_run.is_empty(),
+            ignores_read_errors: self.ignores_read_errors,
+        })
+    }
+
+    /// What is set beside [`UNSAFE_DELETE`]: whoever deletes what cannot be read can set no condition, nor ask what becomes of it.
+    fn beside_unsafe(&self) -> impl Iterator<Item = &'static str> {
+        let fields = [
+            ("dryRun", !self.dry_run.is_empty()),
+            ("propagationPolicy", self.policy.is_some()),
+            ("orphanDependents", self.orphan_dependents.is_some()),
+            ("gracePeriodSeconds", self.grace_period_seconds.is_some()),
+            ("preconditions", self.has_preconditions),
+        ];
+        let is_unsafe = self.ignores_read_errors;
+        fields.into_iter().filter(move |(_, is_set)| is_unsafe && *is_set).map(|(field, _)| field)
     }
 }
 

@@ -28,7 +28,7 @@ pub use binding::{bind, check_binding};
 pub use create::{match_namespace, name_owners_once, prepare_create, wipe_system_fields};
 pub use delete::{
     DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, UNSAFE_DELETE, check_preconditions,
-    delete_options, prepare_delete, refuse_beside, unsafe_delete_refused,
+    delete_options, prepare_delete, unsafe_delete_refused,
 };
 pub(crate) use pods::profile_of_annotation;
 pub(crate) use qos::class_of as qos_class;

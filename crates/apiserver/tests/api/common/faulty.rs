@@ -1,6 +1,7 @@
 //! A store that tells how much is read at once, whose watches can be cut, and which can have too much to do.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -26,8 +27,8 @@ pub struct Faulty {
     refused: AtomicUsize,
     overloaded: AtomicBool,
     silent: AtomicBool,
-    /// What others write just before the next removal.
-    before_removal: Mutex<Option<Transaction>>,
+    /// What others write just before each of the next writes, if anything.
+    rivals: Mutex<VecDeque<Option<Transaction>>>,
 }
 
 impl Faulty {
@@ -39,7 +40,7 @@ impl Faulty {
             refused: AtomicUsize::new(0),
             overloaded: AtomicBool::new(false),
             silent: AtomicBool::new(false),
-            before_removal: Mutex::default(),
+            rivals: Mutex::default(),
         })
     }
 
@@ -71,9 +72,9 @@ impl Faulty {
         Ok(())
     }
 
-    /// Somebody writes this just before the next removal.
-    pub fn write_before_removal(&self, transaction: Transaction) {
-        *self.before_removal.lock() = Some(transaction);
+    /// Somebody writes the first of these just before the next write, the second just before the one after, and so on.
+    pub fn write_before(&self, writes: impl IntoIterator<Item = Option<Transaction>>) {
+        self.rivals.lock().extend(writes);
     }
 
     fn fell_behind(&self) -> StoreError {
@@ -108,8 +109,7 @@ impl Store for Faulty {
         match self.overloaded.load(Ordering::SeqCst) {
             true => Box::pin(std::future::ready(Err(StoreError::Overloaded))),
             false => {
-                let removes = txn.writes.first().is_some_and(|write| write.record.is_none());
-                let Some(before) = self.before_removal.lock().take_if(|_| removes) else {
+                let Some(before) = self.rivals.lock().pop_front().flatten() else {
                     return self.inner.commit(txn);
                 };
                 let inner = self.inner.clone();
