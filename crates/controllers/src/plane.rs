@@ -210,7 +210,7 @@ impl Plane {
     }
 
     fn context(&self) -> WriteContext<'_> {
-        WriteContext { table: self.table, seams: &self.seams }
+        WriteContext::new(self.table, &self.seams)
     }
 
     /// The latest state of an object.

@@ -54,7 +54,7 @@ fn created(kind: &Kind, object: &Value, seams: &Seams) -> Value {
     let table = KindTable::builtin();
     let mut object = decoded(kind, object);
     apply::track_update(table, kind, None, &mut object, "bench", None, NOW);
-    lifecycle::prepare_create(&WriteContext { table, seams }, kind, object, Some("shop"), None).expect("it is valid")
+    lifecycle::prepare_create(&WriteContext::new(table, seams), kind, object, Some("shop"), None).expect("it is valid")
 }
 
 fn applied(live: Option<&Value>, configuration: Value) -> Value {

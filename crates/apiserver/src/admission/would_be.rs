@@ -95,7 +95,7 @@ impl ApiServer {
         let mut made = made;
         defaults::apply(table, kind, &mut made)?;
         self.admission.mutate(self, &request, &mut made, None).await?;
-        let context = WriteContext { table, seams: &self.seams };
+        let context = WriteContext::new(table, &self.seams);
         let mut made = lifecycle::prepare_create(&context, kind, made, Some(namespace), None)?;
         if name.is_empty() {
             // Refusals call it by what its name would begin with, however often they are given.

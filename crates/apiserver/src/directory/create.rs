@@ -76,7 +76,7 @@ fn namespace(name: &str, seams: &Seams) -> Result<Value, Status> {
     let table = KindTable::builtin();
     let kind = table.kind_named("", "v1", "Namespace").ok_or_else(|| Status::internal("no kind Namespace"))?;
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    lifecycle::prepare_create(&WriteContext { table, seams }, kind, object, None, Some(name))
+    lifecycle::prepare_create(&WriteContext::new(table, seams), kind, object, None, Some(name))
 }
 
 /// Makes `root` at the first start of a store.

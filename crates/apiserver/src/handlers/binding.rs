@@ -69,7 +69,7 @@ async fn bind_as(
     let found = api.find(call, pods, &key).await?;
     let found = found.ok_or_else(|| Status::not_found(&pods.resource(), &key.name))?;
     let writer = Writer { api, call, target: pods, options: &options, applied: false };
-    let context = WriteContext { table: &pods.table, seams: &api.seams };
+    let context = WriteContext::new(&pods.table, &api.seams);
     writer.change(&key, found, Some("binding"), &|pod| lifecycle::bind(&context, pod, &binding)).await?;
     Ok(made(written))
 }

@@ -12,8 +12,11 @@ use crate::{
     ApiServer, Body,
     call::{Call, Target},
     encode::{self, Shape, media_of},
+    limits::SMALL,
     objects::Changed,
 };
+
+use super::patch;
 
 /// The object in a body, in the version of the target, to be put in the place of `old`.
 pub(super) fn decode(
@@ -26,6 +29,19 @@ pub(super) fn decode(
     call.warn(decoded.warnings);
     warn_of_server_keys(call, &decoded.object, old);
     Ok(decoded.object)
+}
+
+/// What the client sent of an object or its status, read without a schema; of a patch what it makes of `old`. `None` of much: it is for
+/// a text, and takes as much memory as the object.
+pub(crate) fn sent_again(call: &Call, target: &Target, old: Option<&Value>) -> Option<Value> {
+    if call.body.len() > SMALL {
+        return None;
+    }
+    match (call.attributes.verb.as_str(), call.captures.subresource.as_str()) {
+        ("create" | "update", "" | "status") => decode::decode_any(media_of(call).ok()?, &call.body).ok(),
+        ("patch", "" | "status") => patch::patched(call, target, old?).ok(),
+        _ => None,
+    }
 }
 
 /// Placement is the server's: what clients say of it is ignored, and they are told.

@@ -228,7 +228,7 @@ impl Removal<'_> {
     async fn once(&mut self, found: &Found) -> Result<Deleted, CommitError> {
         let (api, call, target, options) = (self.api, self.call, self.target, self.options);
         let old = tree(target, &found.stored)?;
-        let context = WriteContext { table: &target.table, seams: &api.seams };
+        let context = WriteContext::new(&target.table, &api.seams);
         let request = call.asks(target, Operation::Delete, (&self.key.name, ""), options.dry_run);
         let request = Request { sent: Sent::Delete(options), ..request };
         let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;

@@ -130,7 +130,7 @@ struct Eviction<'a> {
 
 impl Eviction<'_> {
     fn context(&self) -> WriteContext<'_> {
-        WriteContext { table: &self.target.table, seams: &self.api.seams }
+        WriteContext::new(&self.target.table, &self.api.seams)
     }
 
     /// Somebody was faster, and the client has not said which state it means.

@@ -76,6 +76,14 @@ pub(super) async fn patch(
     body::changed(api, call, &shape, code, changed)
 }
 
+/// What the patch of a call makes of an object, as it stands.
+///
+/// # Errors
+/// As where it is applied; 400 also for apply patches.
+pub(super) fn patched(call: &Call, target: &Target, old: &Value) -> Result<Value, Status> {
+    Patch::read(call, target, PatchKind::of(call, target)?)?.raw(old)
+}
+
 /// A patch that has been read once and may be tried several times.
 pub(super) struct Patch<'a> {
     call: &'a Call,

@@ -14,7 +14,7 @@ use crate::{
     admission::{Operation, Request, quota},
     call::{Call, Target},
     encode::tree,
-    handlers::user_info,
+    handlers::{sent_again, user_info},
     options::{WriteOptions, no_number},
 };
 
@@ -63,8 +63,12 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn context(&self) -> WriteContext<'a> {
-        WriteContext { table: &self.target.table, seams: &self.api.seams }
+    /// `sent` reads again what the client sent.
+    fn context<'s>(&self, sent: &'s (dyn Fn() -> Option<Value> + Sync)) -> WriteContext<'s>
+    where
+        'a: 's,
+    {
+        WriteContext { sent: Some(sent), ..WriteContext::new(&self.target.table, &self.api.seams) }
     }
 
     fn request<'b>(&self, operation: Operation, name: &'b str, subresource: Option<&'b str>) -> Request<'b>
@@ -125,7 +129,8 @@ impl<'a> Writer<'a> {
             lifecycle::asked_by(&mut object, &user_info(&self.call.identity.user));
         }
         self.call.warn(warnings::before_create(&self.target.kind, &object));
-        let mut object = lifecycle::prepare_create(&self.context(), &self.target.kind, object, namespace, name)?;
+        let again = || sent_again(self.call, self.target, None);
+        let mut object = lifecycle::prepare_create(&self.context(&again), &self.target.kind, object, namespace, name)?;
         self.call.warn(warnings::on_create(&self.target.kind, &object));
         let called = object::name(&object).to_owned();
         let request = Request { name: &called, ..request };
@@ -217,7 +222,8 @@ impl<'a> Writer<'a> {
         self.name_owners_once(&mut new, Moment::Admitted);
         // A scale is a change of the object itself, owned under the subresource's name.
         let isolated = subresource.filter(|name| *name != "scale");
-        let update = lifecycle::prepare_update(&self.context(), &self.target.kind, isolated, &old, new)?;
+        let again = || sent_again(self.call, self.target, Some(&old));
+        let update = lifecycle::prepare_update(&self.context(&again), &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
             Update::Unchanged if !found.is_outdated => {
                 self.call.warn(warnings::on_update(&self.target.kind, isolated, &old, &old));

@@ -9,6 +9,7 @@ mod errors;
 mod operations;
 mod print;
 mod scalar;
+mod sent;
 mod stored;
 mod syntax;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use errors::Fault;
 pub use errors::{other_type, patched as unfit_patch};
 use operations::Operations;
 pub use print::{go_print, go_print_text, go_type, go_word};
+pub(crate) use sent::restore_empty;
 pub(crate) use stored::settle;
 pub use syntax::json_error;
 use tree::{PLAIN, PLAIN_YAML, Repeated, Tree};

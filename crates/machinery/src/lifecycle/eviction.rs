@@ -162,7 +162,7 @@ mod tests {
 
     fn asked(pod: &Value, spec: &Value, status: &Value) -> Result<Leave, Status> {
         let seams = Seams::system();
-        let context = WriteContext { table: KindTable::builtin(), seams: &seams };
+        let context = WriteContext::new(KindTable::builtin(), &seams);
         let budget = json!({"metadata": {"name": "b", "generation": 2}, "spec": spec, "status": status});
         ask(&context, pod, &budget)
     }

@@ -21,7 +21,7 @@ mod strategy;
 mod tests;
 mod update;
 
-use portolan_types::{Seams, annotations, object, placement::PlacementRecord};
+use portolan_types::{Seams, StatusCause, annotations, object, placement::PlacementRecord};
 use serde_json::Value;
 
 pub use binding::{bind, check_binding};
@@ -40,11 +40,14 @@ pub(crate) use strategy::allocate;
 pub(crate) use strategy::status_keeps_metadata;
 pub use update::{Update, other_uid, prepare_update, uid_conflict};
 
-use crate::kinds::KindTable;
+use crate::{
+    decode,
+    kinds::{Kind, KindTable},
+};
 
 /// A new object as it is validated, with system metadata as given.
 #[cfg(test)]
-pub(crate) fn as_created(ctx: &WriteContext<'_>, kind: &crate::kinds::Kind, mut object: Value) -> Value {
+pub(crate) fn as_created(ctx: &WriteContext<'_>, kind: &Kind, mut object: Value) -> Value {
     strategy::before_create(ctx, kind, &mut object);
     crate::defaults::apply(ctx.table, kind, &mut object).expect("built-in kinds have room");
     strategy::after_defaults(ctx, kind, &mut object);
@@ -55,7 +58,7 @@ pub(crate) fn as_created(ctx: &WriteContext<'_>, kind: &crate::kinds::Kind, mut 
 #[cfg(test)]
 pub(crate) fn as_updated(
     ctx: &WriteContext<'_>,
-    kind: &crate::kinds::Kind,
+    kind: &Kind,
     subresource: Option<&str>,
     old: &Value,
     mut new: Value,
@@ -73,6 +76,40 @@ pub struct WriteContext<'a> {
     pub table: &'a KindTable,
     /// Time and randomness.
     pub seams: &'a Seams,
+    /// Reads again what the client sent. It is asked when a refusal is to show it.
+    pub sent: Option<&'a (dyn Fn() -> Option<Value> + Sync)>,
+}
+
+impl<'a> WriteContext<'a> {
+    /// Of a write that no client sent.
+    pub fn new(table: &'a KindTable, seams: &'a Seams) -> Self {
+        Self { table, seams, sent: None }
+    }
+
+    /// What `check` has against an object, with the values in it as they were sent.
+    pub(crate) fn causes(
+        &self,
+        kind: &Kind,
+        subresource: Option<&str>,
+        object: &Value,
+        check: impl Fn(&Value) -> Vec<StatusCause>,
+    ) -> Vec<StatusCause> {
+        let causes = check(object);
+        // Only such a text can be about it, and reading all again takes as much memory as the object.
+        let shows_nothing = causes.iter().any(|cause| cause.message.contains("null"));
+        let sent = if shows_nothing { self.sent.and_then(|sent| sent()) } else { None };
+        let Some(sent) = sent else { return causes };
+        let mut shown = object.clone();
+        decode::restore_empty(self.table, kind, subresource, &sent, &mut shown);
+        let shown = check(&shown);
+        // What is empty changes texts, and no verdict.
+        let is_same =
+            |(one, other): (&StatusCause, &StatusCause)| one.reason == other.reason && one.field == other.field;
+        match shown.len() == causes.len() && shown.iter().zip(&causes).all(is_same) {
+            true => shown,
+            false => causes,
+        }
+    }
 }
 
 /// Whether nothing holds a deleting object any more: no finalizer, no grace period, no physical cluster that still has it.

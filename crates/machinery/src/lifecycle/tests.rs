@@ -21,20 +21,20 @@ fn kind(group: &str, name: &str) -> &'static Kind {
 
 fn create(group: &str, name: &str, object: Value) -> Result<Value, Status> {
     let seams = seams();
-    let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
+    let ctx = WriteContext::new(KindTable::builtin(), &seams);
     let kind = kind(group, name);
     prepare_create(&ctx, kind, object, kind.namespaced.then_some("ns"), None)
 }
 
 fn update(group: &str, name: &str, subresource: Option<&str>, old: &Value, new: Value) -> Result<Update, Status> {
     let seams = seams();
-    let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
+    let ctx = WriteContext::new(KindTable::builtin(), &seams);
     prepare_update(&ctx, kind(group, name), subresource, old, new)
 }
 
 fn delete(group: &str, name: &str, old: &Value, options: DeleteOptions) -> Result<Deletion, Status> {
     let seams = seams();
-    let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
+    let ctx = WriteContext::new(KindTable::builtin(), &seams);
     prepare_delete(&ctx, kind(group, name), old, &options)
 }
 
@@ -195,7 +195,7 @@ fn requests_for_certificates_say_who_asked_and_what_became_of_them() {
     assert_eq!(request["spec"], json!({"username": "you", "uid": "1", "signerName": "a.b/c"}));
 
     let seams = seams();
-    let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
+    let ctx = WriteContext::new(KindTable::builtin(), &seams);
     let kind = kind("certificates.k8s.io", "CertificateSigningRequest");
     let old = json!({"metadata": {"name": "x"}, "spec": request["spec"],
         "status": {"conditions": [condition("Approved", Some(at(1))), condition("Failed", Some(at(2)))]}});
@@ -565,7 +565,7 @@ fn services_keep_what_was_allocated() {
     let old = stored(service);
     let new = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 8080, "name": "a"}, {"port": 80, "name": "b"}]}});
     let seams = seams();
-    let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
+    let ctx = WriteContext::new(KindTable::builtin(), &seams);
     let mut new = new;
     new["metadata"]["namespace"] = "ns".into();
     let new = changed(prepare_update(&ctx, kind("", "Service"), None, &old, new));
@@ -581,7 +581,7 @@ fn services_keep_what_was_allocated() {
 #[test]
 fn a_pod_is_bound_once() {
     let seams = seams();
-    let ctx = WriteContext { table: KindTable::builtin(), seams: &seams };
+    let ctx = WriteContext::new(KindTable::builtin(), &seams);
     let pod = stored(create("", "Pod", pod()).unwrap());
     let binding = json!({"target": {"kind": "Node", "name": "n"}});
     for (case, own, says) in [
@@ -606,7 +606,7 @@ fn a_pod_is_bound_once() {
 fn bodies_are_answered_as_kube_apiserver_does() {
     let table = KindTable::builtin();
     let seams = seams();
-    let ctx = WriteContext { table, seams: &seams };
+    let ctx = WriteContext::new(table, &seams);
     for line in include_str!("../../testdata/kube-answers.jsonl").lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let parts: Vec<&str> = case["path"].as_str().unwrap().split('/').skip(1).collect();
@@ -719,7 +719,7 @@ const MEASURED: (&str, &str) =
 /// What becomes of an autoscaler that is written in its first version, as it is stored.
 fn written(subresource: Option<&str>, old: Option<&Value>, new: Value) -> Value {
     let (seams, table) = (seams(), KindTable::builtin());
-    let ctx = WriteContext { table, seams: &seams };
+    let ctx = WriteContext::new(table, &seams);
     let kind = table.kind_named("autoscaling", "v1", "HorizontalPodAutoscaler").unwrap();
     let served = match old {
         None => prepare_create(&ctx, kind, new, Some("ns"), None).unwrap(),

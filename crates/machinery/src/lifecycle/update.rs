@@ -65,7 +65,8 @@ pub fn prepare_update(
     if subresource.is_none() {
         strategy::allocate(kind, Some(old), &new)?;
     }
-    let causes = validation::validate_update(ctx.table, kind, subresource, old, &new);
+    let check = |new: &Value| validation::validate_update(ctx.table, kind, subresource, old, new);
+    let causes = ctx.causes(kind, subresource, &new, check);
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(old), causes));
     }
