@@ -78,16 +78,17 @@ impl Authenticator {
         Self { static_tokens: StaticTokens::new(static_tokens), service_accounts }
     }
 
-    /// Who sent these headers over this connection. A certificate counts before a token. The token of a WebSocket is taken off.
+    /// Who sent these headers over this connection. A certificate counts before a token. The token of a WebSocket is taken off,
+    /// whatever comes of it.
     ///
     /// # Errors
     /// 401 for credentials that are wrong; none at all are anonymous.
     pub async fn authenticate(&self, peer: &Peer, headers: &mut HeaderMap) -> Result<Identity, Status> {
+        let of_socket = websocket::take_token(headers);
         let certified = match peer {
             Peer::InProcess(identity) => return Ok(Identity::clone(identity)),
             Peer::Connection(user) => user,
         };
-        let of_socket = websocket::take_token(headers);
         if let Some(user) = certified {
             return Ok(Identity::global(User::clone(user)));
         }

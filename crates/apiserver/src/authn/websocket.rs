@@ -19,28 +19,45 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|own| own.trim().eq_ignore_ascii_case(token))
 }
 
-/// Takes the token out of the protocols: nobody behind the door sees it.
+/// Takes what bears a token out of the protocols, whatever it is worth and whoever asks for what: nobody behind the door sees it.
 ///
 /// # Errors
-/// 401 for several tokens, for what is none, and for one without another protocol, by which the server could answer.
+/// 401, where a WebSocket is asked for, for several tokens, for what is none, and for one without another protocol, by which the
+/// server could answer.
 pub(super) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, Status> {
-    if !is_asked_for(headers) {
+    let (tokens, others) = protocols(headers);
+    if tokens.is_empty() {
         return Ok(None);
     }
-    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let (tokens, others): (Vec<&str>, Vec<&str>) =
-        values.flat_map(|value| value.split(',')).map(str::trim).partition(|protocol| protocol.starts_with(TOKEN));
-    let [encoded] = tokens[..] else {
-        return if tokens.is_empty() { Ok(None) } else { Err(Status::unauthorized()) };
+    let left = others.join(&b","[..]);
+    match HeaderValue::from_bytes(&left) {
+        Ok(left) if !left.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, left),
+        _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
     };
-    let bytes = URL_SAFE_NO_PAD.decode(&encoded[TOKEN.len()..]).map_err(|_| Status::unauthorized())?;
+    let encoded = match &tokens[..] {
+        _ if !is_asked_for(headers) => return Ok(None),
+        [encoded] => encoded,
+        _ => return Err(Status::unauthorized()),
+    };
+    let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| Status::unauthorized())?;
     let token = String::from_utf8(bytes).map_err(|_| Status::unauthorized())?;
     if others.is_empty() && !token.is_empty() {
         return Err(Status::unauthorized());
     }
-    let others = HeaderValue::from_str(&others.join(",")).map_err(Status::internal)?;
-    headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
     Ok(Some(token).filter(|token| !token.is_empty()))
+}
+
+/// The tokens among the protocols that a client offers, as they are encoded, and all others.
+fn protocols(headers: &HeaderMap) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let (mut tokens, mut others) = (Vec::new(), Vec::new());
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    for protocol in values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii) {
+        match protocol.strip_prefix(TOKEN.as_bytes()) {
+            Some(encoded) => tokens.push(encoded.to_vec()),
+            None => others.push(protocol.to_vec()),
+        }
+    }
+    (tokens, others)
 }
 
 #[cfg(test)]
@@ -52,22 +69,28 @@ mod tests {
         let token = |text: &str| format!("{TOKEN}{}", URL_SAFE_NO_PAD.encode(text));
         let (one, other) = (token("t-ann"), token("t-bob"));
         for (case, protocols, expected, left) in [
-            ("none", "v5.channel.k8s.io".to_owned(), Ok(None), "v5.channel.k8s.io"),
-            ("behind another", format!("binary.k8s.io, {one}"), Ok(Some("t-ann")), "binary.k8s.io"),
-            ("before others", format!("{one},a,b"), Ok(Some("t-ann")), "a,b"),
-            ("alone", one.clone(), Err(401), &*one),
-            ("two", format!("{one}, {other}, a"), Err(401), &*format!("{one}, {other}, a")),
-            ("padded", format!("{TOKEN}dA==, a"), Err(401), &*format!("{TOKEN}dA==, a")),
-            ("empty", format!("{TOKEN}, a"), Ok(None), "a"),
+            ("none", "v5.channel.k8s.io".to_owned(), Ok(None), Some("v5.channel.k8s.io")),
+            ("behind another", format!("binary.k8s.io, {one}"), Ok(Some("t-ann")), Some("binary.k8s.io")),
+            ("before others", format!("{one},a,b"), Ok(Some("t-ann")), Some("a,b")),
+            ("alone", one.clone(), Err(401), None),
+            ("two", format!("{one}, {other}, a"), Err(401), Some("a")),
+            ("padded", format!("{TOKEN}dA==, a"), Err(401), Some("a")),
+            ("with bytes that are no text", format!("{one}\u{fc}, a"), Err(401), Some("a")),
+            ("empty", format!("{TOKEN}, a"), Ok(None), Some("a")),
+            ("empty and alone", TOKEN.to_owned(), Ok(None), None),
         ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols.parse().unwrap());
-            assert_eq!(take_token(&mut headers), Ok(None), "{case}: no WebSocket");
-            headers.insert(UPGRADE, HeaderValue::from_static("WebSocket"));
-            headers.insert(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
-            let taken = take_token(&mut headers).map_err(|failure| failure.code());
+            let mut plain = HeaderMap::new();
+            plain.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_bytes(protocols.as_bytes()).unwrap());
+            let mut asking = plain.clone();
+            asking.insert(UPGRADE, HeaderValue::from_static("WebSocket"));
+            asking.insert(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
+            assert_eq!(take_token(&mut plain), Ok(None), "{case}: no WebSocket");
+            let taken = take_token(&mut asking).map_err(|failure| failure.code());
             assert_eq!(taken, expected.map(|token| token.map(str::to_owned)), "{case}");
-            assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], left, "{case}");
+            for headers in [plain, asking] {
+                let kept = headers.get(SEC_WEBSOCKET_PROTOCOL).map(|value| value.to_str().unwrap());
+                assert_eq!(kept, left, "{case}");
+            }
         }
     }
 }
