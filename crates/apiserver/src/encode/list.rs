@@ -91,7 +91,7 @@ async fn next_piece(
 /// The length of a message stands before it, so the items are encoded before the first byte is sent. As far as they are few, and there
 /// is room for them, they are kept; of more only the length is, and they are read and encoded once more while they are sent.
 async fn in_protobuf(shape: Shape, mut listing: Listing, charge: &Charge) -> Result<Response<Body>, Status> {
-    let mut items = Items { kept: Some(Vec::new()), length: 0, charge };
+    let mut items = Items { kept: Ok(Vec::new()), length: 0, charge };
     items.add(&shape, &listing.objects)?;
     while let Some(rest) = &mut listing.rest
         && let Some(objects) = rest.next().await?
@@ -102,40 +102,43 @@ async fn in_protobuf(shape: Shape, mut listing: Listing, charge: &Charge) -> Res
     let response = finish(200, shape.content_type(), full(Bytes::new()));
     let gzip = shape.gzip;
     match (items.kept, listing.rest) {
-        (Some(kept), _) if items.length <= MIN_SIZE => {
-            Ok(packed(response, false, [head, kept.concat(), tail].concat()))
-        }
-        (Some(kept), _) => Ok(sent(response, gzip, framed(head, stream::iter(kept.into_iter().map(Ok)), tail))),
-        (None, Some(rest)) => {
+        (Ok(kept), _) if items.length <= MIN_SIZE => Ok(packed(response, false, [head, kept.concat(), tail].concat())),
+        (Ok(kept), _) => Ok(sent(response, gzip, framed(head, stream::iter(kept.into_iter().map(Ok)), tail))),
+        (Err(_), Some(rest)) => {
             let again = stream::try_unfold((shape, rest.again().await?), next_items);
             Ok(sent(response, gzip, framed(head, again, tail)))
         }
-        (None, None) => {
-            charge.cover(items.length)?;
-            Err(Status::internal("a page is larger than its bound"))
-        }
+        (Err(why), None) => Err(why),
     }
 }
 
-/// Encoded items, or only how long they are.
+/// Encoded items, or how long they are and why they are not kept.
 struct Items<'a> {
-    kept: Option<Vec<Bytes>>,
+    kept: Result<Vec<Bytes>, Status>,
     length: usize,
     charge: &'a Charge,
 }
 
 impl Items<'_> {
     fn add(&mut self, shape: &Shape, objects: &[StoredObject]) -> Result<(), Status> {
-        let piece = encoded(shape, objects)?;
+        self.keep(encoded(shape, objects)?);
+        Ok(())
+    }
+
+    fn keep(&mut self, piece: Bytes) {
         self.length += piece.len();
-        match &mut self.kept {
-            Some(kept) if self.length <= MAX_KEPT && self.charge.cover(self.length).is_ok() => kept.push(piece),
-            _ => {
-                self.kept = None;
-                self.charge.shrink(0);
+        let Ok(kept) = &mut self.kept else { return };
+        let room = match self.length <= MAX_KEPT {
+            true => self.charge.grow_to(self.length),
+            false => Err(Status::internal("a page is larger than its bound")),
+        };
+        match room {
+            Ok(()) => kept.push(piece),
+            Err(why) => {
+                self.kept = Err(why);
+                self.charge.shrink_to(0);
             }
         }
-        Ok(())
     }
 }
 
@@ -225,7 +228,7 @@ impl Deletions {
     /// # Errors
     /// 429 when there is no room for more: who asks again has the rest deleted.
     pub(crate) fn add(&mut self, object: Value) -> Result<(), Status> {
-        self.charge.cover(self.out.len())?;
+        self.charge.grow_to(self.out.len())?;
         match &mut self.written {
             Written::Text(writer) => writer.trees(vec![object], &mut self.out),
             Written::Protobuf(shape, _) => {
@@ -286,4 +289,43 @@ pub(crate) fn packed(response: Response<Body>, may_gzip: bool, bytes: impl Into<
     let pieces =
         (0..whole.len().div_ceil(PIECE)).map(move |n| whole.slice(n * PIECE..whole.len().min((n + 1) * PIECE)));
     sent(response, true, stream::iter(pieces.map(Ok)))
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::LogicalClusterId;
+
+    use super::*;
+    use crate::{
+        User,
+        config::Limits,
+        limits::{Admittance, Whose},
+        metrics::Metrics,
+    };
+
+    #[test]
+    fn a_page_that_nobody_has_room_for_may_be_asked_for_again() {
+        let limits = Limits { bytes: 4 * MAX_KEPT, ..Limits::default() };
+        let places = Admittance::new(&limits, &Metrics::new(prometheus::Registry::new()));
+        let charge = |tenant| {
+            let cluster = LogicalClusterId::new(tenant);
+            places.charge(&Whose { tenant: cluster, cluster, user: &User::default() })
+        };
+        for (case, held, length, code) in [
+            ("there is room", 0, MAX_KEPT, None),
+            ("others have it", limits.bytes / 2, MAX_KEPT, Some(429)),
+            ("no page is so long", 0, MAX_KEPT + 1, Some(500)),
+        ] {
+            let others = [charge(5), charge(6)];
+            others[0].grow_to(held).unwrap();
+            others[1].grow_to(held * 5 / 8).unwrap();
+            let own = charge(7);
+            let mut items = Items { kept: Ok(Vec::new()), length: 0, charge: &own };
+            items.keep(vec![0; length / 2].into());
+            items.keep(vec![0; length - length / 2].into());
+            drop(others);
+            assert_eq!(items.kept.map(drop).err().map(|why| why.code()), code, "{case}");
+            assert_eq!(items.length, length, "{case}");
+        }
+    }
 }

@@ -19,18 +19,18 @@ impl Charge {
         Self(Arc::new(Mutex::new(place)))
     }
 
-    /// Counts these bytes in all, unless they are few.
+    /// Counts these bytes in all where it counted fewer, unless they are few.
     ///
     /// # Errors
     /// 429 when there is no room for them.
-    pub(crate) fn cover(&self, bytes: usize) -> Result<(), Status> {
+    pub(crate) fn grow_to(&self, bytes: usize) -> Result<(), Status> {
         let mut place = self.0.lock();
         let more = if bytes > SMALL { bytes.saturating_sub(place.size()) } else { 0 };
         if more == 0 || place.grow(more) { Ok(()) } else { Err(too_many()) }
     }
 
     /// Counts no more than these.
-    pub(crate) fn shrink(&self, bytes: usize) {
+    pub(crate) fn shrink_to(&self, bytes: usize) {
         self.0.lock().shrink(if bytes > SMALL { bytes } else { 0 });
     }
 }

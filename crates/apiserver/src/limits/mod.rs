@@ -252,17 +252,23 @@ mod tests {
         let charge =
             |tenant, user| places.charge(&Whose { tenant: id(tenant), cluster: id(tenant), user: &users[user] });
         let anns = charge(5, 0);
-        assert_eq!(anns.cover(600 * 1024).map_err(|status| status.code()), Err(429), "one user has half");
-        anns.cover(400 * 1024).unwrap();
-        anns.cover(300 * 1024).unwrap();
+        assert_eq!(anns.grow_to(600 * 1024).map_err(|status| status.code()), Err(429), "one user has half");
+        anns.grow_to(400 * 1024).unwrap();
+        anns.grow_to(300 * 1024).unwrap();
         let more = charge(5, 0);
-        assert!(more.cover(200 * 1024).is_err() && more.cover(SMALL).is_ok());
+        assert!(more.grow_to(200 * 1024).is_err() && more.grow_to(SMALL).is_ok());
         let bobs = charge(5, 1);
-        bobs.cover(400 * 1024).unwrap();
-        assert!(charge(5, 2).cover(SMALL + 1).is_err(), "a tenant leaves a quarter");
-        charge(6, 0).cover(128 * 1024).unwrap();
-        bobs.shrink(SMALL);
-        charge(5, 2).cover(SMALL + 1).unwrap();
+        bobs.grow_to(300 * 1024).unwrap();
+        let (eves, too_many) = (charge(5, 2), 280 * 1024);
+        assert!(eves.grow_to(too_many).is_err(), "what is asked for counts to the share of the tenant");
+        charge(6, 0).grow_to(too_many).unwrap();
+        eves.grow_to(200 * 1024).unwrap();
+        drop(eves);
+        bobs.grow_to(400 * 1024).unwrap();
+        assert!(charge(5, 2).grow_to(SMALL + 1).is_err(), "a tenant leaves a quarter");
+        charge(6, 0).grow_to(128 * 1024).unwrap();
+        bobs.shrink_to(SMALL);
+        charge(5, 2).grow_to(SMALL + 1).unwrap();
         drop((anns, more, bobs));
         assert!(places.bytes.is_empty());
     }

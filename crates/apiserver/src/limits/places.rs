@@ -1,7 +1,7 @@
 //! Places for what may last, and bytes for what is held.
 //!
-//! Nobody who has some gives it back for others. So a tenant may hold [`SHARE`] times as much as is free: one alone leaves a quarter,
-//! however many workspaces it makes; two leave a sixteenth.
+//! Nobody who has some gives it back for others. So a tenant may come to hold [`SHARE`] times as much as is free when it asks: where it
+//! asks for one after the other, one alone leaves a quarter, however many workspaces it makes; two leave a sixteenth.
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
@@ -104,7 +104,7 @@ impl Counts {
         let of = |count: Option<&usize>| count.copied().unwrap_or(0);
         let free = bounds.total - self.total;
         more <= free
-            && of(self.tenants.get(&tenant)) < SHARE * free
+            && of(self.tenants.get(&tenant)) + more <= SHARE * free
             && of(self.clusters.get(&flow.cluster)) + more <= bounds.each_cluster
             && of(self.users.get(&flow)) + more <= bounds.each_user
     }

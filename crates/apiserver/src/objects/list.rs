@@ -177,13 +177,13 @@ struct Page {
 async fn page(mut slices: Slices, limit: usize, (known, charge): (Option<u64>, &Charge)) -> Result<Page, Status> {
     let (mut objects, mut bytes) = (Vec::new(), 0);
     while let Some(slice) = slices.next().await? {
-        charge.cover(bytes)?;
         let mut slice = slice.into_iter();
         while objects.len() < limit && bytes < MAX_PAGE {
             let Some(object) = slice.next() else { break };
             bytes += object.record.body().len();
             objects.push(object);
         }
+        charge.grow_to(bytes)?;
         let left = slice.len();
         if left > 0 {
             // Behind a page that its bytes cut lies too much to be read only to be counted, and upstream may leave the count out.

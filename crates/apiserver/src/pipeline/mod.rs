@@ -103,7 +103,7 @@ where
     };
     // Documents are kept anyhow, for all who ask; and what has been done is told.
     if is_resource && !writes {
-        charge.cover(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        charge.grow_to(usize::try_from(bytes).unwrap_or(usize::MAX))?;
     }
     Ok(answered.map(|body| encode::kept(body, charge)))
 }

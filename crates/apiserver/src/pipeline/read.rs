@@ -40,12 +40,12 @@ where
     }
     if !body.is_end_stream() {
         let exact = || body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-        charge.cover(announced.or_else(exact).unwrap_or(MAX_BODY))?;
+        charge.grow_to(announced.or_else(exact).unwrap_or(MAX_BODY))?;
     }
     match Limited::new(body.as_mut(), MAX_BODY).collect().await {
         Ok(collected) => {
             let body = collected.to_bytes();
-            charge.shrink(body.len());
+            charge.shrink_to(body.len());
             Ok(body)
         }
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
