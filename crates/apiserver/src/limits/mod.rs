@@ -3,6 +3,7 @@
 mod charge;
 mod fair;
 mod places;
+mod processor;
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -20,10 +21,12 @@ use crate::{
 
 use fair::{Bounds, Fair, Flow, NoSeat};
 use places::Places;
+use processor::Processor;
 
 pub(crate) use charge::{Charge, SMALL};
 pub(crate) use fair::Seat;
 pub(crate) use places::Place;
+pub(crate) use processor::{Share, leave_turn};
 
 /// Counts what is under way; beyond the bounds requests wait for their turn, or are told to come back.
 pub(crate) struct Admittance {
@@ -36,6 +39,8 @@ pub(crate) struct Admittance {
     webhooks: Places,
     conversions: Places,
     bytes: Places,
+    /// As many turns as there are processors; the runtime has threads to spare.
+    processor: Arc<Processor>,
 }
 
 /// What is done one after the other, as it would take too much of the machine at once. Tenants take turns, and so do the users of each.
@@ -84,6 +89,7 @@ impl Admittance {
             webhooks: places(limits.webhooks, limits.webhooks_per_tenant),
             conversions: places(limits.webhooks, limits.webhooks_per_tenant),
             bytes: places(limits.bytes, limits.bytes),
+            processor: Processor::new(std::thread::available_parallelism().map_or(1, usize::from)),
         }
     }
 
@@ -122,6 +128,16 @@ impl Admittance {
     /// A place for a call that converts objects: of those of a tenant, one logical cluster may have half.
     pub(crate) fn conversion(&self, tenant: LogicalClusterId, cluster: LogicalClusterId) -> Result<Place, Status> {
         self.conversions.take(tenant, Flow { cluster: tenant, user: cluster.get() }).ok_or_else(too_many)
+    }
+
+    /// In whose turns a connection is worked on that has just been made.
+    pub(crate) fn share(&self) -> Share {
+        Share::of_nobody(self.processor.clone())
+    }
+
+    /// From now on what is being worked on is done in turns of these.
+    pub(crate) fn belongs_to(whose: &Whose<'_>) {
+        processor::belongs_to(whose.flow());
     }
 
     /// What a request holds is counted by this; it has nothing yet.

@@ -23,7 +23,7 @@ use crate::{
     authn::{Peer, strip_proxy_headers},
     call::Call,
     encode, handlers,
-    limits::{Charge, Place, Seat, Whose},
+    limits::{Admittance, Charge, Place, Seat, Whose},
 };
 
 pub(crate) use door::is_long_running;
@@ -83,6 +83,7 @@ where
     let limit = admitted.time_limit(api)?;
     let deadline = Instant::now() + limit;
     let whose = admitted.whose(api);
+    Admittance::belongs_to(&whose);
     let (charge, writes) = (api.admittance.charge(&whose), admitted.is_write());
     let body = sent(api, &parts, body, (&whose, &charge), limit).await?;
     let Room { place, short } = room(api, &admitted, &whose, limit / WAITING_PART).await?;

@@ -5,7 +5,7 @@ use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use http::{HeaderValue, Request, header::CONNECTION};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use tokio::net::TcpStream;
@@ -62,7 +62,7 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
         return;
     }
     let peer = Peer::Connection(user);
-    let stopping = closing.clone();
+    let (share, stopping) = (server.admittance.share(), closing.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer, stopping) = (server.clone(), peer.clone(), stopping.clone());
         // On its way into a task it is moved several times.
@@ -75,22 +75,25 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
             Ok::<_, Infallible>(response)
         })
     });
-    let builder = builder();
+    let builder = builder(share.clone());
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = share.work(async {
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
-    };
+    });
+    let ended = ended.await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended with an error");
     }
 }
 
-pub(super) fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+pub(super) fn builder<E>(executor: E) -> Builder<E> {
+    let mut builder = Builder::new(executor);
     builder
         .http1()
         .timer(TokioTimer::new())

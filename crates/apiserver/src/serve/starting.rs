@@ -4,7 +4,7 @@ use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use portolan_types::{Reason, Status};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -68,7 +68,7 @@ async fn converse(acceptor: &TlsAcceptor, socket: TcpStream, check: Arc<dyn Read
         let response = answer(request.uri().path(), &*check);
         async { Ok::<_, Infallible>(response) }
     });
-    let builder = connection::builder();
+    let builder = connection::builder(TokioExecutor::new());
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

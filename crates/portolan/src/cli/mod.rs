@@ -81,9 +81,14 @@ fn explain(error: &anyhow::Error) -> String {
     lines.join("\n")
 }
 
+/// Threads beside those that requests are worked on by, of which there are as many as processors: what is short, as to look what has come
+/// over a connection, is done at once, however long the work of a request takes.
+const SPARE_THREADS: usize = 2;
+
 /// The runtime of long-running commands.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     use anyhow::Context as _;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) + SPARE_THREADS;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.enable_all().build().context("the asynchronous runtime does not start")
+    builder.worker_threads(threads).enable_all().build().context("the asynchronous runtime does not start")
 }

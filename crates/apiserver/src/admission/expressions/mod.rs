@@ -17,7 +17,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::limits::{Turns, Whose};
+use crate::limits::{Turns, Whose, leave_turn};
 
 pub(crate) use brief::Brief;
 use cache::Cache;
@@ -111,6 +111,7 @@ impl Expressions {
             }
         }
         let _turn = self.long.wait(&whose()).await?;
+        leave_turn();
         let found = holding(|| run(Effort::Full));
         tokio::task::yield_now().await;
         found.map_err(|TooLong| Status::internal("an evaluation gave up"))

@@ -1,0 +1,612 @@
+//! The threads that requests are worked on by, shared out between tenants by the time that each takes, and between the users of each.
+//!
+//! A runtime polls what is ready in the order in which it became so: somebody who asks for a hundred long lists has a hundred pieces of
+//! work in front of whoever comes next. So a request is polled only in a turn of its own, of which there are as many as threads.
+//! Who finds none free stands in line. The next turn is the tenant's who has had the least time, there the user's who has, and of
+//! the requests of one the one's that has waited longest. Who comes after a while has saved up nothing (start-time fair queueing): it
+//! counts as one who has had as little as the one who was served last.
+//!
+//! A turn ends with the poll: what waits, for a disk or for a client, has none.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    hash::Hash,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use portolan_types::LogicalClusterId;
+
+use super::fair::Flow;
+
+/// Of how many who do not wait is known what they have had, of tenants and of the users of each. Of more it is forgotten.
+const REMEMBERED: usize = 256;
+
+/// Turns, and who waits for one.
+pub(super) struct Processor(Mutex<State>);
+
+struct State {
+    /// Turns at once of several tenants.
+    turns: usize,
+    /// Turns that are being had, or have been given to those who waited.
+    running: usize,
+    /// The one whose all of these are.
+    sole: Option<LogicalClusterId>,
+    /// Number of the last who came to wait.
+    last: u64,
+    /// Number of the last connection.
+    connections: u64,
+    /// Those who were in line, and have a turn that they do not know of yet.
+    granted: HashSet<u64>,
+    tenants: Ranked<LogicalClusterId, Ranked<u64, VecDeque<Waiter>>>,
+}
+
+struct Waiter {
+    number: u64,
+    waker: Waker,
+}
+
+/// Lines by the time that was taken in the name of each.
+struct Ranked<K, L> {
+    lines: HashMap<K, (Duration, L)>,
+    /// Those in which somebody waits.
+    waiting: BTreeSet<(Duration, K)>,
+    /// What the one had taken who was served last.
+    least: Duration,
+}
+
+trait Line: Default {
+    fn is_empty(&self) -> bool;
+    fn pop(&mut self) -> Option<Waiter>;
+}
+
+impl Line for VecDeque<Waiter> {
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<Waiter> {
+        self.pop_front()
+    }
+}
+
+impl<K, L: Line> Default for Ranked<K, L> {
+    fn default() -> Self {
+        Self { lines: HashMap::new(), waiting: BTreeSet::new(), least: Duration::ZERO }
+    }
+}
+
+impl<K: Copy + Ord + Hash, L: Line> Line for Ranked<K, L> {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<Waiter> {
+        let (taken, key) = *self.waiting.first()?;
+        self.least = taken;
+        if self.lines.len() > self.waiting.len() + REMEMBERED {
+            self.lines.retain(|_, (_, line)| !line.is_empty());
+        }
+        self.with(key, Duration::ZERO, L::pop)
+    }
+}
+
+impl<K: Copy + Ord + Hash, L: Line> Ranked<K, L> {
+    /// Changes a line, in whose name so much time was taken.
+    fn with<T>(&mut self, key: K, time: Duration, change: impl FnOnce(&mut L) -> T) -> T {
+        let (taken, line) = self.lines.entry(key).or_default();
+        match line.is_empty() {
+            true => *taken = self.least.max(*taken),
+            false => drop(self.waiting.remove(&(*taken, key))),
+        }
+        let changed = change(line);
+        *taken += time;
+        if !line.is_empty() {
+            self.waiting.insert((*taken, key));
+        }
+        changed
+    }
+}
+
+impl State {
+    /// Changes a user's line, in whose name so much time was taken.
+    fn with<T>(&mut self, flow: Flow, time: Duration, change: impl FnOnce(&mut VecDeque<Waiter>) -> T) -> T {
+        self.tenants.with(flow.cluster, time, |users| users.with(flow.user, time, change))
+    }
+
+    /// Numbers rise within a line.
+    fn waiter(&mut self, flow: Flow, number: u64) -> Option<&mut Waiter> {
+        let (_, users) = self.tenants.lines.get_mut(&flow.cluster)?;
+        let (_, line) = users.lines.get_mut(&flow.user)?;
+        let at = line.binary_search_by_key(&number, |waiter| waiter.number).ok()?;
+        line.get_mut(at)
+    }
+
+    fn leave(&mut self, flow: Flow, number: u64) {
+        self.with(flow, Duration::ZERO, |line| {
+            let at = line.binary_search_by_key(&number, |waiter| waiter.number);
+            at.ok().and_then(|at| line.remove(at))
+        });
+    }
+
+    fn line_up(&mut self, flow: Flow, waker: Waker) -> u64 {
+        self.last += 1;
+        let number = self.last;
+        self.with(flow, Duration::ZERO, |line| line.push_back(Waiter { number, waker }));
+        number
+    }
+
+    /// A turn at once: when there is one, or when there is nobody to leave one to.
+    fn take(&mut self, tenant: LogicalClusterId) -> bool {
+        let is_alone = self.running == 0 || self.sole == Some(tenant);
+        let takes = self.tenants.is_empty() && (is_alone || self.running < self.turns);
+        if takes {
+            self.sole = is_alone.then_some(tenant);
+            self.running += 1;
+        }
+        takes
+    }
+
+    /// Gives a turn to the next in line, who has to be woken, unless there are too many still.
+    fn give_back(&mut self) -> Option<Waker> {
+        self.running -= 1;
+        if self.running >= self.turns {
+            return None;
+        }
+        let next = self.tenants.pop()?;
+        self.running += 1;
+        self.sole = None;
+        self.granted.insert(next.number);
+        Some(next.waker)
+    }
+}
+
+impl Processor {
+    /// So many turns at once.
+    pub(super) fn new(turns: usize) -> Arc<Self> {
+        let (granted, tenants) = (HashSet::new(), Ranked::default());
+        let state = State { turns, running: 0, sole: None, last: 0, connections: 0, granted, tenants };
+        Arc::new(Self(Mutex::new(state)))
+    }
+
+    /// A turn is over that was `granted` to one, and may have been had by another: what it turned out to be is not known before. Either
+    /// pays for it, so that nobody gains by coming as somebody else.
+    fn end(&self, granted: Flow, had: Flow, began: Instant) {
+        let mut state = self.0.lock();
+        // As long as nobody waits there is nothing to share out.
+        if !state.tenants.is_empty() {
+            let time = began.elapsed();
+            state.with(granted, time, |_| ());
+            if had != granted {
+                state.with(had, time, |_| ());
+            }
+        }
+        let next = state.give_back();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// In whose turns something is worked on: the tenant's and user's of the last request that came with it.
+#[derive(Clone)]
+pub(crate) struct Share(Arc<Shared>);
+
+struct Shared {
+    processor: Arc<Processor>,
+    flow: Mutex<Flow>,
+    /// Whom the turn was granted to that is being had, and since when.
+    turn: Mutex<Option<(Flow, Instant)>>,
+    /// The connection that a request has come over, whose bytes are sent for it.
+    connection: Option<Share>,
+}
+
+tokio::task_local! {
+    /// That of the work that is being polled.
+    static SHARE: Share;
+}
+
+impl Share {
+    /// That of a connection, as long as nobody is known to have sent a request over it: those of nobody share what one tenant has.
+    pub(super) fn of_nobody(processor: Arc<Processor>) -> Self {
+        let user = {
+            let mut state = processor.0.lock();
+            state.connections += 1;
+            state.connections
+        };
+        Self::new(processor, Flow { cluster: LogicalClusterId::SYSTEM, user }, None)
+    }
+
+    fn new(processor: Arc<Processor>, flow: Flow, connection: Option<Self>) -> Self {
+        Self(Arc::new(Shared { processor, flow: Mutex::new(flow), turn: Mutex::new(None), connection }))
+    }
+
+    /// That of a request that came over this connection and is worked on apart from it.
+    fn of_request(&self) -> Self {
+        Self::new(self.0.processor.clone(), self.flow(), Some(self.clone()))
+    }
+
+    fn flow(&self) -> Flow {
+        *self.0.flow.lock()
+    }
+
+    fn set(&self, flow: Flow) {
+        *self.0.flow.lock() = flow;
+        if let Some(connection) = &self.0.connection {
+            connection.set(flow);
+        }
+    }
+
+    fn begin_turn(&self, granted: Flow) -> Turn<'_> {
+        *self.0.turn.lock() = Some((granted, Instant::now()));
+        Turn(self)
+    }
+
+    fn end_turn(&self) {
+        let turn = self.0.turn.lock().take();
+        if let Some((granted, began)) = turn {
+            self.0.processor.end(granted, self.flow(), began);
+        }
+    }
+
+    /// Work that is done in turns.
+    pub(crate) fn work<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        Worked { work: Box::pin(SHARE.scope(self.clone(), work)), turns: Turns { share: self.clone(), waits: None } }
+    }
+}
+
+/// What is being worked on is this flow's, as far as anybody asks.
+pub(super) fn belongs_to(flow: Flow) {
+    // A request that came over no connection, as tests' do, is worked on as it comes.
+    let _ = SHARE.try_with(|share| share.set(flow));
+}
+
+/// Gives the turn back that this work has: what follows takes long, and others share it out.
+pub(crate) fn leave_turn() {
+    let _ = SHARE.try_with(Share::end_turn);
+}
+
+/// Does the work of HTTP/2 that is done apart from its connection, in turns of its own.
+impl<F> hyper::rt::Executor<F> for Share
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, work: F) {
+        tokio::spawn(self.of_request().work(work));
+    }
+}
+
+/// The turns of one piece of work.
+struct Turns {
+    share: Share,
+    /// The number in line, or out of it with a turn, and the line.
+    waits: Option<(u64, Flow)>,
+}
+
+impl Turns {
+    /// Does a part of the work when it is its turn.
+    fn poll<T>(&mut self, context: &mut Context<'_>, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        let _turn = ready!(self.wait(context));
+        work(context)
+    }
+
+    fn wait(&mut self, context: &Context<'_>) -> Poll<Turn<'_>> {
+        let mut state = self.share.0.processor.0.lock();
+        let granted = match self.waits {
+            Some((number, flow)) if state.granted.remove(&number) => {
+                self.waits = None;
+                flow
+            }
+            Some((number, flow)) => {
+                let own = state.waiter(flow, number);
+                own.into_iter().for_each(|waiter| waiter.waker.clone_from(context.waker()));
+                return Poll::Pending;
+            }
+            None => {
+                let flow = self.share.flow();
+                if !state.take(flow.cluster) {
+                    self.waits = Some((state.line_up(flow, context.waker().clone()), flow));
+                    return Poll::Pending;
+                }
+                flow
+            }
+        };
+        drop(state);
+        Poll::Ready(self.share.begin_turn(granted))
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        let Some((number, flow)) = self.waits else { return };
+        let mut state = self.share.0.processor.0.lock();
+        let next = match state.granted.remove(&number) {
+            true => state.give_back(),
+            false => {
+                state.leave(flow, number);
+                None
+            }
+        };
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A turn, which ends when this is dropped, if it has not ended before.
+struct Turn<'a>(&'a Share);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.end_turn();
+    }
+}
+
+/// What is worked on in turns.
+struct Worked<W> {
+    work: W,
+    turns: Turns,
+}
+
+impl<F: Future + Unpin> Future for Worked<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { work, turns } = &mut *self;
+        turns.poll(context, |context| Pin::new(work).poll(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future,
+        pin::pin,
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+    };
+
+    use hyper::rt::Executor as _;
+
+    use super::*;
+
+    const MILLIS: Duration = Duration::from_millis(1);
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Woken {
+        fn times(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn flow(tenant: u64, user: u64) -> Flow {
+        Flow { cluster: LogicalClusterId::new(tenant), user }
+    }
+
+    fn poll<F: Future>(work: Pin<&mut F>, woken: &Arc<Woken>) -> Poll<F::Output> {
+        work.poll(&mut Context::from_waker(&Waker::from(woken.clone())))
+    }
+
+    /// Ends the one turn that there is.
+    fn end(state: &mut State) {
+        state.running = 1;
+        state.give_back();
+    }
+
+    /// Each of these has work without end, in pieces that take so long: how much of the given time it was worked on in.
+    fn shares(asking: &[(Flow, Duration)], time: Duration) -> Vec<Duration> {
+        let processor = Processor::new(1);
+        let mut state = processor.0.lock();
+        let mut had = vec![Duration::ZERO; asking.len()];
+        let mut numbers: HashMap<u64, usize> =
+            (0..asking.len()).map(|index| (state.line_up(asking[index].0, Waker::noop().clone()), index)).collect();
+        while had.iter().sum::<Duration>() < time {
+            end(&mut state);
+            let number = state.granted.drain().next().unwrap();
+            let index = numbers.remove(&number).unwrap();
+            let (flow, piece) = asking[index];
+            had[index] += piece;
+            // Its next piece is there when this one is done.
+            numbers.insert(state.line_up(flow, Waker::noop().clone()), index);
+            state.with(flow, piece, |_| ());
+        }
+        had
+    }
+
+    #[test]
+    fn time_is_shared_out_between_tenants_and_between_the_users_of_each() {
+        let many = |tenant, user, piece| std::iter::repeat_n((flow(tenant, user), piece), 50);
+        for (case, asking, expected) in [
+            (
+                "one who takes long and one who does not",
+                vec![(flow(1, 1), 5 * MILLIS), (flow(2, 1), MILLIS)],
+                [500, 500],
+            ),
+            ("many beside one", many(1, 1, 5 * MILLIS).chain([(flow(2, 1), MILLIS)]).collect(), [500, 500]),
+            ("two users of a tenant", many(1, 1, MILLIS).chain([(flow(1, 2), 2 * MILLIS)]).collect(), [500, 500]),
+            (
+                "a tenant of two users has no more for it",
+                vec![(flow(1, 1), MILLIS), (flow(1, 2), MILLIS), (flow(2, 1), 2 * MILLIS)],
+                [500, 500],
+            ),
+        ] {
+            let had = shares(&asking, 1000 * MILLIS);
+            let (last, others) = had.split_last().unwrap();
+            let others = others.iter().sum::<Duration>();
+            for (had, expected) in [others, *last].into_iter().zip(expected) {
+                let off = had.as_millis().abs_diff(expected);
+                assert!(off <= 10, "{case}: {had:?} where {expected} ms are expected");
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_after_a_while_has_saved_up_nothing() {
+        let processor = Processor::new(1);
+        let mut state = processor.0.lock();
+        let [one, other] = [flow(1, 1), flow(2, 1)];
+        let line_up = |state: &mut State, flow| state.line_up(flow, Waker::noop().clone());
+        for _ in 0..1000 {
+            line_up(&mut state, one);
+        }
+        for _ in 0..500 {
+            end(&mut state);
+            state.with(one, MILLIS, |_| ());
+        }
+        state.granted.clear();
+        let late: HashSet<u64> = (0..100).map(|_| line_up(&mut state, other)).collect();
+        for _ in 0..20 {
+            end(&mut state);
+            let flow = if state.granted.iter().any(|number| late.contains(number)) { other } else { one };
+            state.granted.clear();
+            state.with(flow, MILLIS, |_| ());
+        }
+        let left = late.len() - state.tenants.lines[&other.cluster].1.lines[&1].1.len();
+        assert!((9..=11).contains(&left), "half of twenty turns, not {left}");
+    }
+
+    #[test]
+    fn no_more_than_some_are_remembered() {
+        let processor = Processor::new(1);
+        let mut state = processor.0.lock();
+        for tenant in 0..1000 {
+            state.line_up(flow(tenant, 1), Waker::noop().clone());
+            end(&mut state);
+            state.with(flow(tenant, 1), MILLIS, |_| ());
+        }
+        assert!(state.tenants.lines.len() <= REMEMBERED + 1, "{}", state.tenants.lines.len());
+    }
+
+    fn share(processor: &Arc<Processor>, tenant: u64) -> Share {
+        let share = Share::of_nobody(processor.clone());
+        share.set(flow(tenant, 1));
+        share
+    }
+
+    /// Work that is polled in a turn of its own, in which `inside` happens once.
+    fn while_another_works(processor: &Arc<Processor>, tenant: u64, inside: impl FnOnce()) {
+        let mut inside = Some(inside);
+        let mut work = pin!(share(processor, tenant).work(future::poll_fn(|_| {
+            inside.take().into_iter().for_each(|inside| inside());
+            Poll::Ready(())
+        })));
+        assert_eq!(poll(work.as_mut(), &Arc::default()), Poll::Ready(()));
+    }
+
+    #[test]
+    fn a_turn_lasts_as_long_as_a_poll() {
+        let processor = Processor::new(1);
+        let woken = Arc::<Woken>::default();
+        let [second, third] = [2, 3].map(|tenant| share(&processor, tenant).work(future::ready(tenant)));
+        let (mut second, mut third) = (pin!(second), pin!(third));
+        while_another_works(&processor, 1, || {
+            assert!(poll(second.as_mut(), &woken).is_pending(), "there is one turn");
+            assert_eq!(woken.times(), 0);
+        });
+        assert_eq!(woken.times(), 1, "whoever waits is woken when the poll is over");
+        assert!(poll(third.as_mut(), &woken).is_pending(), "the turn is the one's who was woken");
+        assert_eq!(poll(second.as_mut(), &woken), Poll::Ready(2));
+        assert_eq!((woken.times(), poll(third.as_mut(), &woken)), (2, Poll::Ready(3)));
+        assert_eq!(processor.0.lock().running, 0);
+    }
+
+    #[test]
+    fn a_tenant_without_others_waits_for_no_turn() {
+        let processor = Processor::new(1);
+        let woken = Arc::<Woken>::default();
+        let mut other = pin!(share(&processor, 2).work(future::ready(2)));
+        while_another_works(&processor, 1, || {
+            while_another_works(&processor, 1, || {
+                assert_eq!(processor.0.lock().running, 2);
+                assert!(poll(other.as_mut(), &woken).is_pending());
+                let mut late = pin!(share(&processor, 1).work(future::ready(1)));
+                assert!(poll(late.as_mut(), &woken).is_pending(), "it is not alone any more");
+            });
+            assert_eq!(woken.times(), 0, "another still works, and there is one turn");
+        });
+        assert_eq!((woken.times(), poll(other.as_mut(), &woken)), (1, Poll::Ready(2)));
+    }
+
+    #[test]
+    fn who_leaves_passes_its_turn_on() {
+        let processor = Processor::new(1);
+        let woken = Arc::<Woken>::default();
+        let mut waiting = [2, 3, 4].map(|tenant| Some(Box::pin(share(&processor, tenant).work(future::ready(tenant)))));
+        while_another_works(&processor, 1, || {
+            for work in waiting.iter_mut().flatten() {
+                assert!(poll(work.as_mut(), &woken).is_pending());
+            }
+            waiting[1] = None;
+        });
+        assert_eq!(woken.times(), 1);
+        waiting[0] = None;
+        assert_eq!(woken.times(), 2, "the one who left the line is not woken, the one behind it is");
+        assert_eq!(waiting[2].as_mut().map(|work| poll(work.as_mut(), &woken)), Some(Poll::Ready(4)));
+        drop(waiting);
+        let state = processor.0.lock();
+        assert!(state.running == 0 && state.granted.is_empty() && state.tenants.is_empty());
+    }
+
+    #[test]
+    fn a_panic_keeps_no_turn() {
+        let processor = Processor::new(1);
+        let panic = || while_another_works(&processor, 1, || std::panic::resume_unwind(Box::new("gone")));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panic)).is_err());
+        assert_eq!(processor.0.lock().running, 0);
+    }
+
+    #[test]
+    fn who_comes_as_nobody_pays_as_nobody_and_as_itself() {
+        let processor = Processor::new(1);
+        let connection = Share::of_nobody(processor.clone());
+        let (nobody, somebody, other) = (connection.flow(), flow(1, 1), flow(2, 1));
+        let mut waits = pin!(share(&processor, 2).work(future::ready(2)));
+        let mut work = pin!(connection.work(future::poll_fn(|_| {
+            belongs_to(somebody);
+            assert!(poll(waits.as_mut(), &Arc::default()).is_pending());
+            Poll::Ready(())
+        })));
+        assert_eq!(poll(work.as_mut(), &Arc::default()), Poll::Ready(()));
+        let state = processor.0.lock();
+        let had = |flow: Flow| state.tenants.lines[&flow.cluster].0;
+        assert!(had(nobody) > Duration::ZERO && had(nobody) == had(somebody) && had(other) == Duration::ZERO);
+    }
+
+    #[test]
+    fn what_takes_long_leaves_its_turn_to_others() {
+        let processor = Processor::new(1);
+        let woken = Arc::<Woken>::default();
+        let mut other = pin!(share(&processor, 2).work(future::ready(2)));
+        while_another_works(&processor, 1, || {
+            assert!(poll(other.as_mut(), &woken).is_pending());
+            leave_turn();
+            assert_eq!(poll(other.as_mut(), &woken), Poll::Ready(2));
+        });
+        assert_eq!(processor.0.lock().running, 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_the_ones_whose_request_came_last() {
+        let processor = Processor::new(1);
+        let connection = Share::of_nobody(processor.clone());
+        assert_eq!(connection.flow().cluster, LogicalClusterId::SYSTEM);
+        connection.work(async { belongs_to(flow(1, 1)) }).await;
+        assert_eq!(connection.flow(), flow(1, 1), "HTTP/1.1: requests are worked on with the connection");
+        let (done, told) = tokio::sync::oneshot::channel::<()>();
+        connection.execute(async move {
+            belongs_to(flow(2, 1));
+            drop(done);
+        });
+        let _ = told.await;
+        assert_eq!(connection.flow(), flow(2, 1), "HTTP/2: they are worked on apart from it");
+    }
+}
