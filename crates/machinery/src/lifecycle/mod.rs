@@ -129,14 +129,16 @@ fn is_held(object: &Value) -> bool {
 }
 
 /// Whether a client sent other values than `old` has for annotations or labels that only the server writes; they are ignored,
-/// which is worth a warning. Sending back what was read is not.
+/// which is worth a warning. Sending back what was read is not, also of another object: `kubectl rollout undo` gives a Deployment
+/// the annotations of a ReplicaSet, also those that say where it runs.
 pub fn sends_server_keys(object: &Value, old: Option<&Value>) -> bool {
     let differs = |get: fn(&Value, &str) -> Option<String>, key: &str| {
         get(object, key).is_some_and(|sent| old.and_then(|old| get(old, key)).as_ref() != Some(&sent))
     };
     let annotation = |object: &Value, key: &str| object::annotation(object, key).map(str::to_owned);
     let label = |object: &Value, key: &str| object::label(object, key).map(str::to_owned);
-    annotations::SERVER_OWNED.iter().any(|key| differs(annotation, key))
+    let annotated = annotations::SERVER_OWNED.iter().any(|key| differs(annotation, key));
+    (annotated && !PlacementRecord::is_copied_from_projected(object))
         || annotations::SERVER_OWNED_LABELS.iter().any(|key| differs(label, key))
 }
 

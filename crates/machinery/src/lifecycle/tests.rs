@@ -304,6 +304,23 @@ fn the_servers_annotations_and_labels_are_its_own() {
     let made = create("", "ConfigMap", json!({"metadata": forged})).unwrap();
     assert!(sends_server_keys(&json!({"metadata": forged}), None));
     assert_eq!((object::label(&made, annotations::PROJECTED_FROM), made["metadata"].get("annotations")), (None, None));
+    let source = r#"{"p-1":{"namespace":"n","name":"web-5d","uid":"u"}}"#;
+    let record = |phase: &str| {
+        format!(r#"{{"clusters":[{{"name":"east","uid":"p-1","phase":"{phase}","epoch":0}}],"generation":0}}"#)
+    };
+    for (case, source, placement, clusters, warns) in [
+        ("all that the server wrote of a ReplicaSet", source, record("Projected"), None, false),
+        ("a ReplicaSet is not placed", source, record("Projected"), Some("east"), true),
+        ("the server does not write it so", source, format!("{} ", record("Projected")), None, true),
+        ("nothing runs nowhere", "{}", record("Projected"), None, true),
+        ("of what is placed", source, record("Active"), Some("east"), true),
+    ] {
+        let mut copied = old.clone();
+        object::set_annotation(&mut copied, annotations::SOURCE, Some(source.into()));
+        object::set_annotation(&mut copied, annotations::PLACEMENT, Some(placement));
+        object::set_annotation(&mut copied, annotations::CLUSTERS, clusters.map(str::to_owned));
+        assert_eq!(sends_server_keys(&copied, Some(&old)), warns, "{case}");
+    }
     let mut shown = stored(create("", "ConfigMap", json!({"metadata": {"name": "a"}})).unwrap());
     object::set_label(&mut shown, annotations::PROJECTED_FROM, Some("east".into()));
     let mut new = shown.clone();

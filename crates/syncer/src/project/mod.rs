@@ -171,8 +171,7 @@ fn seal(shown: &mut Value, downstream: &Value, origin: Origin<'_>, replicas: Opt
 }
 
 fn write_sources(shown: &mut Value, sources: &BTreeMap<Uid, Source>) {
-    let text = serde_json::to_string(sources).expect("strings serialize");
-    object::set_annotation(shown, annotations::SOURCE, (!sources.is_empty()).then_some(text));
+    Source::write_all(sources, shown);
 }
 
 #[cfg(test)]

@@ -116,6 +116,19 @@ impl PlacementRecord {
         self.clusters.iter().find(|c| c.uid == *physical)
     }
 
+    /// Whether these are the annotations of an object that a physical cluster made, as the server writes them; `object` may be
+    /// another one that somebody copied them to.
+    pub fn is_copied_from_projected(object: &Value) -> bool {
+        let sources = Source::all(object);
+        let Some(record) = Self::of(object).filter(|record| record.is_projected() && !sources.is_empty()) else {
+            return false;
+        };
+        let mut written = Value::Object(serde_json::Map::new());
+        record.write_to(&mut written);
+        Source::write_all(&sources, &mut written);
+        annotations::SERVER_OWNED.iter().all(|key| object::annotation(object, key) == object::annotation(&written, key))
+    }
+
     /// Whether the object was made by a physical cluster.
     pub fn is_projected(&self) -> bool {
         self.clusters.iter().any(|c| c.phase == Phase::Projected)
@@ -186,6 +199,12 @@ impl Source {
     pub fn all(upstream: &Value) -> BTreeMap<Uid, Self> {
         let text = object::annotation(upstream, annotations::SOURCE).unwrap_or("{}");
         serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// Writes where the object is downstream, or takes that off.
+    pub fn write_all(all: &BTreeMap<Uid, Self>, upstream: &mut Value) {
+        let text = serde_json::to_string(all).expect("strings serialize");
+        object::set_annotation(upstream, annotations::SOURCE, (!all.is_empty()).then_some(text));
     }
 
     /// Where the object is on one physical cluster. Logs, exec and deletes go there.
