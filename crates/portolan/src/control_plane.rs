@@ -31,6 +31,7 @@ use crate::{
     plane_name::plane_name,
     readiness::{EtcdAnswers, EtcdOpening, StoreOpening, StoreReady},
     shared_keys,
+    streams::Streams,
     texts::KubernetesTexts,
     upstream::StoreUpstream,
 };
@@ -171,19 +172,22 @@ impl Opened {
         let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let placing = Placing::default();
+        let (placing, streams) = (Placing::default(), Streams::default());
         api_config.hooks.texts = Arc::new(KubernetesTexts);
         placing.hook_into(&mut api_config.hooks);
+        api_config.hooks.streams = Arc::new(streams.clone());
         let api = ApiServer::new(store.clone(), api_config).await.context("the API server does not start")?;
         let metrics = LoopMetrics::register(api.registry()).context("the metrics of the loops")?;
         let plane = Plane::new(store.clone(), KindTable::builtin(), seams.clone()).with_kinds(api.kinds());
         let plane = Arc::new(plane.with_metrics(metrics));
         placing.start(&api, &store, &roles, &shutdown, &mut tasks);
         let name = plane_name(&store, &seams).await.context("the name of the control plane")?;
-        let upstream = Arc::new(StoreUpstream::new(plane.clone(), name));
+        let upstream = Arc::new(StoreUpstream::new(plane.clone(), name.clone()));
         let connections = Arc::new(Connections::new(addresses, seams.clone(), shutdown.clone()));
         let posts = Posts::new(roles.clone());
         let members = Members::new(plane.clone(), upstream.clone(), connections, posts, shutdown.clone());
+        streams.start(api.clone(), members.lines(), name);
+        tasks.spawn(streams.ended(shutdown.clone()));
         api.registry().register(Box::new(members.metrics())).context("the metrics of the syncers")?;
         tasks.spawn(Loops::new(plane.clone()).with(members).run(shutdown.clone()));
         let compactions = HistoryMetrics::register(api.registry()).context("the metrics of the history")?;

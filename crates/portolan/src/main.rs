@@ -11,6 +11,7 @@ mod plane_name;
 mod readiness;
 mod rights;
 mod shared_keys;
+mod streams;
 mod texts;
 mod upstream;
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use portolan_apiserver::{ApiServer, ApiServerConfig};
+use portolan_apiserver::{ApiServer, ApiServerConfig, hooks::PodStreams};
 use portolan_controllers::Plane;
 use portolan_machinery::kinds::KindTable;
 use portolan_types::Seams;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{kubelet::Kubelet, logs::CannedLogs, network, nodes, storage, workloads};
 
 /// What a simulated cluster is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SimulationConfig {
     /// Name of the physical cluster; nodes are named after it.
     pub name: String,
@@ -24,6 +24,8 @@ pub struct SimulationConfig {
     pub pod_stop: Duration,
     /// How long a container of a Job runs.
     pub job_run: Duration,
+    /// Answers streams of its pods; canned logs when nothing is said.
+    pub streams: Arc<dyn PodStreams>,
 }
 
 impl SimulationConfig {
@@ -35,6 +37,7 @@ impl SimulationConfig {
             pod_start: Duration::from_millis(150),
             pod_stop: Duration::from_millis(100),
             job_run: Duration::from_millis(300),
+            streams: Arc::new(CannedLogs),
         }
     }
 }
@@ -69,7 +72,7 @@ impl SimulatedCluster {
         let store = portolan_store::memory();
         let mut config_of_api =
             ApiServerConfig { build: "simulated".into(), ..ApiServerConfig::in_memory(seams.clone()) };
-        config_of_api.hooks.streams = Arc::new(CannedLogs);
+        config_of_api.hooks.streams = config.streams.clone();
         let api = ApiServer::new(store.clone(), config_of_api).await?;
         let plane = Arc::new(Plane::new(store, KindTable::builtin(), seams).with_kinds(api.kinds()));
         nodes::create(&plane, &config).await?;

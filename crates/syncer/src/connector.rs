@@ -20,6 +20,11 @@ use crate::addresses::{Addresses, Resolver};
 const MAX_KUBECONFIG: usize = 256 * 1024;
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may be silent before the other side is asked for a sign of life, and how often it is asked.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// Connections that are kept for later.
+const MAX_IDLE: usize = 32;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +84,13 @@ impl DirectConnector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        // A machine that goes without a word ends what waits for it: a stream may have nothing to say for hours.
+        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive_interval(Some(KEEPALIVE));
+        tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
         let tls = config.rustls_https_connector_with_connector(tcp)?;
-        let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(tls);
+        let http: HttpClient<_, Body> =
+            HttpClient::builder(TokioExecutor::new()).pool_max_idle_per_host(MAX_IDLE).build(tls);
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .option_layer(config.auth_layer()?)

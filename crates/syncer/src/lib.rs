@@ -12,6 +12,7 @@ pub mod plan;
 pub mod project;
 pub mod rules;
 pub mod status;
+pub mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transform;

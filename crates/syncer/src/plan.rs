@@ -378,7 +378,8 @@ pub fn copy_identity(object: &Value, physical: &Uid) -> Option<CopyIdentity> {
     is_copy.then_some(identity)
 }
 
-fn names(identity: &CopyIdentity, key: &ObjectKey) -> bool {
+/// Whether an identity is of what is at `key`.
+pub(crate) fn names(identity: &CopyIdentity, key: &ObjectKey) -> bool {
     identity.cluster == key.cluster.to_string()
         && identity.namespace == key.namespace().map_or("", |namespace| namespace.as_str())
         && identity.name == key.name.as_str()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Response, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use portolan_types::{Reason, Status};
 use serde_json::{Value, json};
 
@@ -48,7 +48,11 @@ pub(super) async fn open(
         request: forwarded(call)?,
         place: place.clone(),
     };
-    let answered = api.config.hooks.streams.open(request).await?;
+    let mut answered = api.config.hooks.streams.open(request).await?;
+    if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let kept = answered.headers_mut().entry(header::CACHE_CONTROL);
+        kept.or_insert(HeaderValue::from_static("no-cache, private"));
+    }
     Ok(answered.map(|body| encode::held(body, place, None, || api.metrics.size(&call.labels))))
 }
 

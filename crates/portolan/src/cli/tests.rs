@@ -1,6 +1,7 @@
 //! The whole plane in one process, on the memory store and a simulated physical cluster.
 
 mod damage;
+mod streams;
 
 use std::{path::Path, time::Duration};
 
@@ -35,7 +36,7 @@ async fn start_in(folder: &Path, engine: Engine) -> ControlPlane {
         bind_address: "127.0.0.1:0".parse().unwrap(),
         storage: Storage::Embedded(engine),
         tls_sans: Vec::new(),
-        addresses: portolan_syncer::Addresses::default(),
+        addresses: portolan_syncer::Addresses { allow_loopback: true },
         webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
         history: control_plane::HISTORY,
     };

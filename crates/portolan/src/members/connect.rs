@@ -93,6 +93,11 @@ impl Connections {
         }
     }
 
+    /// Whether the physical cluster is simulated in this process.
+    pub(super) async fn simulates(&self, uid: &Uid) -> bool {
+        self.simulated.lock().await.contains_key(uid)
+    }
+
     /// Ends the simulated cluster of a `PhysicalCluster` that is gone.
     pub(super) async fn forget(&self, uid: &Uid) {
         self.simulated.lock().await.remove(uid);

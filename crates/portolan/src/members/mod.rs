@@ -4,6 +4,7 @@
 //! reach like any other, what waits for it is told so, and what ends becomes a debt.
 
 mod connect;
+mod lines;
 mod metrics;
 #[cfg(test)]
 mod names;
@@ -32,6 +33,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use connect::Connections;
+pub(crate) use lines::{Line, LineError, Lines};
 pub(crate) use metrics::SyncerMetrics;
 pub(crate) use posts::Posts;
 pub(crate) use retired::Retired;
@@ -49,6 +51,7 @@ pub(crate) struct Members {
     plane: Arc<Plane>,
     upstream: Arc<StoreUpstream>,
     connections: Arc<Connections>,
+    lines: Arc<Lines>,
     posts: Posts,
     kind: &'static Kind,
     running: Arc<Mutex<HashMap<ObjectKey, Running>>>,
@@ -89,7 +92,13 @@ impl Members {
         shutdown: CancellationToken,
     ) -> Self {
         let kind = physical_clusters(&plane);
-        Self { plane, upstream, connections, posts, kind, running: Arc::default(), shutdown }
+        let lines = Arc::new(Lines::new(plane.clone(), connections.clone(), shutdown.clone()));
+        Self { plane, upstream, connections, lines, posts, kind, running: Arc::default(), shutdown }
+    }
+
+    /// The lines to physical clusters besides those of the workers.
+    pub(crate) fn lines(&self) -> Arc<Lines> {
+        self.lines.clone()
     }
 
     /// What the workers do, as series of the metrics.
@@ -240,10 +249,12 @@ impl Controller for Members {
     fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
             let Some(found) = self.plane.get(key).await? else {
+                self.lines.hang_up(key, None);
                 self.stop(key, None).await;
                 return Ok(Outcome::Done);
             };
             let Some(uid) = object::uid(&found.object) else { return Ok(Outcome::Done) };
+            self.lines.hang_up(key, Some(&uid));
             let spec: PhysicalClusterSpec = match serde_json::from_value(found.object["spec"].clone()) {
                 Ok(spec) => spec,
                 Err(error) => {

@@ -3,6 +3,7 @@
 mod discovery;
 mod reach;
 mod schema;
+mod streams;
 mod watch;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 pub(crate) use discovery::{Served, discover};
 pub(crate) use schema::Schema;
+pub(crate) use streams::Answered;
 pub(crate) use watch::WatchEvent;
 
 use reach::Reach;
@@ -24,7 +26,7 @@ use crate::plan::Deletion;
 
 /// Name of our field manager.
 pub(crate) const FIELD_MANAGER: &str = "portolan";
-/// Largest answer that is read, in bytes: a page of a list.
+/// Largest answer that is read when nothing else is said, in bytes: a page of a list.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
 /// Largest error answer that is read, in bytes.
 const MAX_REFUSAL: usize = 256 * 1024;
@@ -104,13 +106,20 @@ impl DownstreamError {
 pub(crate) struct Api {
     client: kube::Client,
     deadline: Duration,
+    /// Largest answer that is read, in bytes.
+    limit: usize,
     reach: Reach,
     is_probe: bool,
 }
 
 impl Api {
     pub(crate) fn new(client: kube::Client, deadline: Duration) -> Self {
-        Self { client, deadline, reach: Reach::default(), is_probe: false }
+        Self { client, deadline, limit: MAX_ANSWER, reach: Reach::default(), is_probe: false }
+    }
+
+    /// The same client for answers of up to `limit` bytes.
+    pub(crate) fn bounded(self, limit: usize) -> Self {
+        Self { limit, ..self }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, DownstreamError> {
@@ -197,7 +206,7 @@ impl Api {
         let request = request(method, path, media, body)?;
         self.within_deadline(async {
             let response = accepted(self.client.send(request).await).await?;
-            let bytes = read(response, MAX_ANSWER).await?;
+            let bytes = read(response, self.limit).await?;
             match serde_json::from_slice::<Value>(&bytes) {
                 Ok(answer) if answer.is_object() => Ok(answer),
                 Ok(_) => Err(DownstreamError::Garbled("not an object".into())),

@@ -9,9 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 
 use super::control_plane::{ControlPlane, Durability, admin_file};
+use super::fake_kubelet::FakeKubelet;
 use super::kubeconfig::Kubeconfig;
 use super::kubectl::Kubectl;
-use super::{fake_nodes, poll, ports::free_port, process::Process, tools::Tools};
+use super::{fake_nodes, poll, process::Process, tools::Tools};
 
 const NODES: usize = 3;
 const VOLUMES: usize = 30;
@@ -23,6 +24,7 @@ pub(crate) struct PhysicalCluster {
     kubeconfig: Kubeconfig,
     kubectl: Kubectl,
     controllers: Vec<Process>,
+    kubelet: FakeKubelet,
 }
 
 /// Starts clusters side by side, each in `<dir>/<name>`.
@@ -42,10 +44,12 @@ impl PhysicalCluster {
     pub(crate) fn start(tools: &Tools, dir: &Path, name: &str) -> Result<Self> {
         let plane = ControlPlane::start(tools, dir, Durability::Unsynced).with_context(|| name.to_owned())?;
         let kubectl = Kubectl::new(&tools.kubectl(), plane.kubeconfig(), dir, "kubectl")?;
-        let controllers = start_controllers(tools, dir)?;
+        let kubelet = FakeKubelet::new(dir)?;
+        let controllers = start_controllers(tools, dir, &kubelet)?;
         let kubeconfig = plane.kubeconfig().clone();
-        let cluster = Self { name: name.to_owned(), plane: Mutex::new(plane), kubeconfig, kubectl, controllers };
-        cluster.make_usable().with_context(|| format!("{name}: {}", cluster.log_tails()))?;
+        let (name, plane) = (name.to_owned(), Mutex::new(plane));
+        let cluster = Self { name, plane, kubeconfig, kubectl, controllers, kubelet };
+        cluster.make_usable().with_context(|| format!("{}: {}", cluster.name, cluster.log_tails()))?;
         Ok(cluster)
     }
 
@@ -83,6 +87,11 @@ impl PhysicalCluster {
         self.kubectl.kubeconfig_file().to_owned()
     }
 
+    /// What its nodes answer in place of containers.
+    pub(crate) fn kubelet(&self) -> &FakeKubelet {
+        &self.kubelet
+    }
+
     pub(crate) fn kubectl(&self) -> &Kubectl {
         &self.kubectl
     }
@@ -109,7 +118,7 @@ impl PhysicalCluster {
     }
 }
 
-fn start_controllers(tools: &Tools, dir: &Path) -> Result<Vec<Process>> {
+fn start_controllers(tools: &Tools, dir: &Path, kubelet: &FakeKubelet) -> Result<Vec<Process>> {
     let path = |name: &str| dir.join(name).display().to_string();
     let kubeconfig = format!("--kubeconfig={}", admin_file(dir).display());
     let manager = vec![
@@ -131,16 +140,15 @@ fn start_controllers(tools: &Tools, dir: &Path) -> Result<Vec<Process>> {
         "--kube-api-burst=1000".to_owned(),
     ];
     fs::write(dir.join("pods-that-end.yaml"), fake_nodes::PODS_THAT_END).context("cannot write a stage for kwok")?;
-    let kwok = vec![
+    let mut kwok = vec![
         kubeconfig,
         format!("--config={}", tools.kwok_stages().display()),
         format!("--config={}", path("pods-that-end.yaml")),
         "--manage-all-nodes=false".to_owned(),
         format!("--manage-nodes-with-annotation-selector={}", fake_nodes::ANNOTATION),
         "--cidr=10.0.0.0/16".to_owned(),
-        "--node-ip=127.0.0.1".to_owned(),
-        format!("--server-address=127.0.0.1:{}", free_port()?),
     ];
+    kwok.extend(kubelet.flags());
     let logs = dir.join("logs");
     [
         ("kube-controller-manager", tools.kube_controller_manager(), manager),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{kubeconfig::Kubeconfig, process};
+use super::kubeconfig::Kubeconfig;
+use super::process::{self, Process};
 
 /// kubectl with one kubeconfig. Its home, and so its discovery cache, is a folder of this run.
 #[derive(Clone)]
@@ -94,6 +95,15 @@ impl Kubectl {
         let shown = format!("kubectl {}", args.join(" "));
         let ended = process::run(&mut command, stdin, self.limit).with_context(|| shown.clone())?;
         Ok(Output { command: shown, code: ended.status.code(), stdout: ended.stdout, stderr: ended.stderr })
+    }
+
+    /// Starts `kubectl <args>` and lets it run; what it says is in its log, which is named `name`.
+    pub(crate) fn start(&self, name: &str, args: &str) -> Result<Process> {
+        let mut all = vec![format!("--kubeconfig={}", self.kubeconfig.display())];
+        all.push(format!("--cache-dir={}", self.home.join("cache").display()));
+        all.extend(self.namespace.iter().map(|namespace| format!("--namespace={namespace}")));
+        all.extend(args.split_whitespace().map(str::to_owned));
+        Process::spawn(name, &self.program, all, &self.home)
     }
 
     /// Runs kubectl and wants exit code 0; gives stdout.

@@ -7,6 +7,7 @@ pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod etcd;
+pub(crate) mod fake_kubelet;
 pub(crate) mod fake_nodes;
 pub(crate) mod gateway;
 pub(crate) mod go;

@@ -13,6 +13,7 @@ mod kubectl;
 mod moving;
 pub(crate) mod oracle;
 mod scene;
+mod streams;
 mod sync;
 mod syncer;
 mod tables;
@@ -67,6 +68,8 @@ enum Suite {
     Syncer,
     /// The sample app: placed, running, scaled, moved, deleted.
     Sync,
+    /// Logs, exec, attach, port-forward and cp of pods on physical clusters.
+    Streams,
     /// What admission and its loops make of policies, beside kube-controller-manager's.
     Admission,
     /// kill -9 under load: nothing acknowledged is lost.
@@ -134,6 +137,7 @@ impl Suite {
             Self::Kubectl
             | Self::Syncer
             | Self::Sync
+            | Self::Streams
             | Self::Admission
             | Self::Kill
             | Self::Etcd
@@ -174,6 +178,7 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
     let ours = [
         Suite::Syncer,
         Suite::Sync,
+        Suite::Streams,
         Suite::Admission,
         Suite::Demo,
         Suite::Oracle,
@@ -253,7 +258,7 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     if options.wants(Suite::Demo) {
         demo::run(&mut report, &program, &tools, work.path());
     }
-    if [Suite::Syncer, Suite::Sync, Suite::Admission, Suite::Kill, Suite::Kubectl]
+    if [Suite::Syncer, Suite::Sync, Suite::Streams, Suite::Admission, Suite::Kill, Suite::Kubectl]
         .into_iter()
         .any(|suite| options.wants(suite))
     {
@@ -300,6 +305,9 @@ fn run_with_physical_clusters(
     }
     if options.wants(Suite::Sync) {
         sync::run(report, &scene);
+    }
+    if options.wants(Suite::Streams) {
+        streams::run(report, &scene);
     }
     if options.wants(Suite::Admission) {
         type_checks::run(report, &scene);

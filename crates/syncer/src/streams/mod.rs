@@ -1,0 +1,158 @@
+//! Streams of pods: logs, exec, attach and port-forward, opened where the pod runs.
+//!
+//! What is sent down is made anew: of what was asked, the known options and the headers of an upgrade, with the credentials of
+//! the connection. What comes back is a body, or the connection itself and the headers that belong to its new protocol.
+
+mod headers;
+mod pod;
+mod query;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use kube::{Client, client::Body};
+
+pub use headers::asks_for_upgrade;
+pub use pod::PodBelow;
+
+use crate::client::{Answered, Api, DownstreamError, encode};
+
+/// How long the pod and the head of the answer may take each. A node may have to pull itself together first.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Largest pod, in bytes of JSON: Kubernetes stores none that has more than 1.5 MiB in its shorter form.
+const MAX_POD: usize = 3 * 1024 * 1024;
+
+/// What is asked of a pod.
+#[derive(Clone, Debug)]
+pub struct StreamRequest<'a> {
+    /// The subresource of the pod, as `exec`.
+    pub subresource: &'a str,
+    /// The options that go down.
+    pub options: &'a [&'a str],
+    /// GET or POST: Kubernetes asks for other rights with either.
+    pub method: Method,
+    /// The query as it came.
+    pub query: &'a str,
+    /// The headers as they came.
+    pub headers: &'a HeaderMap,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub enum Opened {
+    /// Bytes in one direction.
+    Body(Body),
+    /// The connection, once it has changed its protocol, and the headers that say to which.
+    Upgraded(HeaderMap, OnUpgrade),
+    /// A refusal that is no `Status`, as kubelets write it: up to 1 KiB.
+    Text(StatusCode, String),
+}
+
+/// Why there is no stream.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The pod is not there, or what is there in its place is not what is known above.
+    #[error("the pod is not on the physical cluster")]
+    NoSuchPod,
+    /// The API server did not answer.
+    #[error("the physical cluster cannot be reached: {0}")]
+    Unreachable(String),
+    /// The connection may not do this.
+    #[error("the connection has no right to this: {0}")]
+    Denied(String),
+    /// A failure in the words of the physical cluster, each up to 1 KiB.
+    #[error("the physical cluster answered {code}: {message}")]
+    Refused {
+        /// HTTP status code, 400 or more.
+        code: u16,
+        /// `reason` of the `Status`.
+        reason: String,
+        /// `message` of the `Status`.
+        message: String,
+    },
+    /// The answer is none of Kubernetes.
+    #[error("the answer of the physical cluster makes no sense: {0}")]
+    Garbled(String),
+}
+
+/// Opens a stream of `pod`, after a look at whether it is the one.
+///
+/// Between the look and the request another pod may come under its name, but no other logical cluster's: the namespace is of
+/// this one.
+///
+/// # Errors
+/// [`StreamError`].
+pub async fn open(client: &Client, pod: &PodBelow, asked: &StreamRequest<'_>) -> Result<Opened, StreamError> {
+    let api = Api::new(client.clone(), ANSWER).bounded(MAX_POD);
+    let path = format!("/api/v1/namespaces/{}/pods/{}", encode(pod.namespace()), encode(pod.name()));
+    look(&api, pod, &path).await?;
+    let request = below(asked, &path)?;
+    match api.stream(request).await? {
+        Answered::Opened(response) => opened(asked, response),
+        Answered::Text { code, text } => match denied(code) {
+            true => Err(StreamError::Denied(text)),
+            false => Ok(Opened::Text(code, text)),
+        },
+        Answered::Status { code, status } => {
+            let text = |key: &str| crate::status::bounds_text(status[key].as_str().unwrap_or_default());
+            Err(match denied(code) {
+                true => StreamError::Denied(text("message")),
+                false => StreamError::Refused { code: code.as_u16(), reason: text("reason"), message: text("message") },
+            })
+        }
+    }
+}
+
+async fn look(api: &Api, pod: &PodBelow, path: &str) -> Result<(), StreamError> {
+    match api.get(path).await {
+        Ok(found) if pod.is(&found) => Ok(()),
+        Ok(_) => Err(StreamError::NoSuchPod),
+        Err(error) if error.is_absent(pod.name()) => Err(StreamError::NoSuchPod),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn below(asked: &StreamRequest<'_>, path: &str) -> Result<Request<Body>, StreamError> {
+    let (subresource, query) = (asked.subresource, query::known(asked.options, asked.query));
+    let mark = if query.is_empty() { "" } else { "?" };
+    let request = Request::builder().method(asked.method.clone()).uri(format!("{path}/{subresource}{mark}{query}"));
+    let mut request = request.body(Body::empty()).map_err(|error| StreamError::Garbled(error.to_string()))?;
+    *request.headers_mut() = headers::below(asked.headers);
+    Ok(request)
+}
+
+fn opened(asked: &StreamRequest<'_>, mut response: Response<Body>) -> Result<Opened, StreamError> {
+    match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {
+            let headers = headers::above(asked.headers, response.headers())
+                .ok_or_else(|| StreamError::Garbled("it changed to a protocol that nobody asked for".into()))?;
+            Ok(Opened::Upgraded(headers, hyper::upgrade::on(&mut response)))
+        }
+        code if asks_for_upgrade(asked.headers) => {
+            Err(StreamError::Garbled(format!("an upgrade was answered by {code}")))
+        }
+        _ => Ok(Opened::Body(response.into_body())),
+    }
+}
+
+fn denied(code: StatusCode) -> bool {
+    matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+impl From<DownstreamError> for StreamError {
+    fn from(error: DownstreamError) -> Self {
+        match error {
+            DownstreamError::Unreachable(why) => Self::Unreachable(why),
+            DownstreamError::Garbled(why) => Self::Garbled(why),
+            DownstreamError::Refused(answer) if matches!(answer.code, 401 | 403) => Self::Denied(answer.message),
+            DownstreamError::Refused(answer) if answer.code < 400 => Self::Garbled(answer.message),
+            DownstreamError::Refused(answer) => {
+                Self::Refused { code: answer.code, reason: answer.reason, message: answer.message }
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Where a pod that is known above is below, and by what it is known there. Pure.
+
+use portolan_types::{
+    ObjectKey, Uid, annotations, object,
+    placement::{NamespaceMapping, Phase, PlacedCopy, PlacementRecord, Source},
+};
+use serde_json::Value;
+
+use crate::{naming::downstream_namespace, plan};
+
+/// A pod on a physical cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodBelow {
+    namespace: String,
+    name: String,
+    known: Known,
+}
+
+/// By what a pod below is known for the one above.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Known {
+    /// The physical cluster made it from a copy: its uid there, and the label of its logical cluster.
+    Made { uid: String, cluster: String },
+    /// It is a copy itself: our identity on it.
+    Copy { key: ObjectKey, uid: Uid, physical: Uid },
+}
+
+impl PodBelow {
+    /// The entry of the physical cluster that `pod` runs on; `None` when it is on none.
+    pub fn placed(pod: &Value) -> Option<PlacedCopy> {
+        let clusters = PlacementRecord::of(pod)?.clusters;
+        let stays = clusters.iter().find(|copy| copy.phase != Phase::Leaving).or(clusters.first());
+        stays.cloned()
+    }
+
+    /// `pod`, at `key` above, on the physical cluster `physical`; `None` when it was never there.
+    pub fn of(
+        pod: &Value,
+        key: &ObjectKey,
+        physical: &Uid,
+        mapping: NamespaceMapping,
+        plane: Option<&str>,
+    ) -> Option<Self> {
+        let namespace = downstream_namespace(mapping, plane, key.cluster, key.namespace()?).ok()?.to_string();
+        let is_made = PlacementRecord::of(pod)?.on(physical)?.phase == Phase::Projected;
+        if !is_made {
+            let known = Known::Copy { key: key.clone(), uid: object::uid(pod)?, physical: physical.clone() };
+            return Some(Self { namespace, name: key.name.to_string(), known });
+        }
+        let source = Source::on(pod, physical).filter(|source| source.namespace == namespace)?;
+        let known = Known::Made { uid: source.uid, cluster: key.cluster.to_string() };
+        Some(Self { namespace, name: source.name, known })
+    }
+
+    /// Its namespace below.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Its name below.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether `found`, which was read below, is this pod.
+    pub(super) fn is(&self, found: &Value) -> bool {
+        match &self.known {
+            Known::Made { uid, cluster } => {
+                object::meta_text(found, "uid") == uid
+                    && object::label(found, annotations::DOWN_CLUSTER) == Some(cluster.as_str())
+            }
+            Known::Copy { key, uid, physical } => {
+                plan::copy_identity(found, physical).is_some_and(|own| own.uid == *uid && plan::names(&own, key))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::{GroupResource, LogicalClusterId, placement::CopyIdentity};
+    use serde_json::json;
+
+    use super::*;
+
+    fn key() -> ObjectKey {
+        let pods = GroupResource::new("", "pods");
+        ObjectKey::namespaced(LogicalClusterId::new(7), pods, "shop".parse().unwrap(), "web".parse().unwrap())
+    }
+
+    fn east() -> Uid {
+        "east-uid".parse().unwrap()
+    }
+
+    fn hashed() -> String {
+        let mapped = downstream_namespace(NamespaceMapping::Hashed, None, key().cluster, &"shop".parse().unwrap());
+        mapped.unwrap().to_string()
+    }
+
+    fn above(phase: Phase, source: Option<Source>) -> Value {
+        let copy = PlacedCopy { name: "east".into(), uid: east(), phase, replicas: None, epoch: 1 };
+        let mut pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "web-uid"}});
+        PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut pod);
+        if let Some(source) = source {
+            let text = json!({"east-uid": source}).to_string();
+            object::set_annotation(&mut pod, annotations::SOURCE, Some(text));
+        }
+        pod
+    }
+
+    fn made(namespace: &str) -> Option<PodBelow> {
+        let source = Source { namespace: namespace.into(), name: "web-1".into(), uid: "below".into() };
+        let pod = above(Phase::Projected, Some(source));
+        PodBelow::of(&pod, &key(), &east(), NamespaceMapping::Hashed, None)
+    }
+
+    #[test]
+    fn what_a_physical_cluster_made_is_known_by_its_uid_there_in_the_namespace_of_its_logical_cluster() {
+        let pod = made(&hashed()).unwrap();
+        assert_eq!((pod.namespace(), pod.name()), (hashed().as_str(), "web-1"));
+        let (own, other) = (key().cluster.to_string(), LogicalClusterId::new(8).to_string());
+        for (case, uid, cluster, expected) in [
+            ("it", "below", Some(&own), true),
+            ("another of its name", "later", Some(&own), false),
+            ("one of another logical cluster", "below", Some(&other), false),
+            ("one that is not ours", "below", None, false),
+        ] {
+            let found = json!({"metadata": {"uid": uid, "labels": {"sync.portolan.dev/cluster": cluster}}});
+            assert_eq!(pod.is(&found), expected, "{case}");
+        }
+        assert_eq!(made("kube-system"), None, "whatever the physical cluster said, its own pods are out of reach");
+    }
+
+    #[test]
+    fn a_copy_is_known_by_our_identity_on_it() {
+        let pod = above(Phase::Active, None);
+        let pod = PodBelow::of(&pod, &key(), &east(), NamespaceMapping::Identity, None).unwrap();
+        assert_eq!((pod.namespace(), pod.name()), ("shop", "web"));
+        let own = CopyIdentity {
+            cluster: key().cluster.to_string(),
+            uid: "web-uid".parse().unwrap(),
+            physical: east(),
+            namespace: "shop".into(),
+            name: "web".into(),
+            generation: 1,
+            epoch: 1,
+            syncer_epoch: 1,
+        };
+        let found = |identity: &CopyIdentity| {
+            let text = serde_json::to_string(identity).unwrap();
+            json!({"metadata": {"name": "web", "annotations": {"sync.portolan.dev/identity": text}}})
+        };
+        for (case, identity, expected) in [
+            ("its copy", own.clone(), true),
+            ("of an earlier pod", CopyIdentity { uid: "before".parse().unwrap(), ..own.clone() }, false),
+            (
+                "of another logical cluster",
+                CopyIdentity { cluster: LogicalClusterId::new(8).to_string(), ..own.clone() },
+                false,
+            ),
+            ("for another physical cluster", CopyIdentity { physical: "west".parse().unwrap(), ..own.clone() }, false),
+        ] {
+            assert_eq!(pod.is(&found(&identity)), expected, "{case}");
+        }
+        assert!(!pod.is(&json!({"metadata": {"name": "web", "uid": "web-uid"}})), "a foreign pod of its name");
+    }
+
+    #[test]
+    fn a_pod_that_is_on_no_physical_cluster_is_nowhere_below() {
+        let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "web-uid"}});
+        assert_eq!(PodBelow::placed(&pod), None);
+        assert_eq!(PodBelow::of(&pod, &key(), &east(), NamespaceMapping::Hashed, None), None);
+        assert_eq!(PodBelow::placed(&above(Phase::Leaving, None)).map(|copy| copy.name), Some("east".into()));
+    }
+}

@@ -1,0 +1,207 @@
+//! Against an API server in this process that says what a test wants it to say.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Uri,
+    header::{AUTHORIZATION, CONNECTION, UPGRADE},
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    client::legacy::Client as HttpClient,
+    rt::{TokioExecutor, TokioIo},
+};
+use kube::client::middleware::BaseUriLayer;
+use portolan_types::{
+    GroupResource, LogicalClusterId, ObjectKey,
+    placement::{NamespaceMapping, Phase, PlacedCopy, PlacementRecord, Source},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    sync::mpsc,
+};
+use tower::{BoxError, ServiceBuilder};
+
+use super::*;
+
+type Answer = fn(&Request<Incoming>) -> Response<Full<Bytes>>;
+
+/// A physical cluster with one pod, whose streams give `answer`; what it is asked for, without questions about the pod itself.
+async fn physical(pod: Value, answer: Answer) -> (Client, mpsc::UnboundedReceiver<(String, HeaderMap)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let (asked, questions) = mpsc::unbounded_channel();
+    let pod = Arc::new(pod.to_string());
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let (pod, asked) = (pod.clone(), asked.clone());
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                let (pod, asked) = (pod.clone(), asked.clone());
+                async move {
+                    if request.uri().path().ends_with("/pods/web-1") {
+                        return Ok::<_, Infallible>(Response::new(Full::from((*pod).clone())));
+                    }
+                    let _ = asked.send((request.uri().to_string(), request.headers().clone()));
+                    let response = answer(&request);
+                    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                        tokio::spawn(echo(hyper::upgrade::on(&mut request)));
+                    }
+                    Ok(response)
+                }
+            });
+            let server = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(server.serve_connection(TokioIo::new(socket), service).with_upgrades());
+        }
+    });
+    let http = HttpClient::builder(TokioExecutor::new()).build_http::<Body>();
+    let service = ServiceBuilder::new().layer(BaseUriLayer::new(uri)).map_err(BoxError::from).service(http);
+    (Client::new(service, "default"), questions)
+}
+
+async fn echo(upgrade: OnUpgrade) {
+    let (mut from, mut to) = tokio::io::split(TokioIo::new(upgrade.await.unwrap()));
+    let _ = tokio::io::copy(&mut from, &mut to).await;
+}
+
+/// The pod as it is known above, and as it is below.
+fn web(uid_below: &str) -> (PodBelow, Value) {
+    let (east, cluster) = ("east-uid".parse().unwrap(), LogicalClusterId::new(7));
+    let key = ObjectKey::namespaced(
+        cluster,
+        GroupResource::new("", "pods"),
+        "shop".parse().unwrap(),
+        "web-1".parse().unwrap(),
+    );
+    let source = Source { namespace: "shop".into(), name: "web-1".into(), uid: "below".into() };
+    let mut pod = json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": "above",
+        "annotations": {"sync.portolan.dev/source": json!({"east-uid": source}).to_string()}}});
+    let copy = PlacedCopy {
+        name: "east".into(),
+        uid: "east-uid".parse().unwrap(),
+        phase: Phase::Projected,
+        replicas: None,
+        epoch: 0,
+    };
+    PlacementRecord { clusters: vec![copy], ..PlacementRecord::default() }.write_to(&mut pod);
+    let known = PodBelow::of(&pod, &key, &east, NamespaceMapping::Identity, None).unwrap();
+    let below = json!({"metadata": {"name": "web-1", "uid": uid_below, "labels": {"sync.portolan.dev/cluster": cluster.to_string()}}});
+    (known, below)
+}
+
+fn upgrading(to: &'static str) -> HeaderMap {
+    HeaderMap::from_iter([
+        (CONNECTION, HeaderValue::from_static("Upgrade")),
+        (UPGRADE, HeaderValue::from_static(to)),
+        (AUTHORIZATION, HeaderValue::from_static("Bearer of-the-tenant")),
+    ])
+}
+
+fn answer(code: u16, body: &str) -> Response<Full<Bytes>> {
+    Response::builder().status(code).body(Full::from(body.to_owned())).unwrap()
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Response<Full<Bytes>> {
+    let status = json!({"kind": "Status", "code": code, "reason": reason, "message": message});
+    answer(code, &status.to_string())
+}
+
+fn question<'a>(subresource: &'a str, headers: &'a HeaderMap) -> StreamRequest<'a> {
+    StreamRequest { subresource, options: &["command", "stdin"], method: Method::POST, query: "", headers }
+}
+
+async fn asked(stream: &str, headers: &HeaderMap, uid_below: &str, answer: Answer) -> Result<Opened, StreamError> {
+    let (pod, below) = web(uid_below);
+    let (client, _questions) = physical(below, answer).await;
+    open(&client, &pod, &question(stream, headers)).await
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_carries_bytes_both_ways_and_no_credentials_of_the_client() {
+    let (pod, below) = web("below");
+    let (client, mut questions) = physical(below, |_| {
+        let upgrade = Response::builder().status(101).header(CONNECTION, "Upgrade").header(UPGRADE, "SPDY/3.1");
+        upgrade.header("set-cookie", "a=b").body(Full::default()).unwrap()
+    })
+    .await;
+    let headers = upgrading("SPDY/3.1");
+    let query = "command=sh&stdin=true&x=y";
+    let asked = StreamRequest { query, ..question("exec", &headers) };
+    let opened = open(&client, &pod, &asked).await.unwrap();
+    let Opened::Upgraded(headers, upgrade) = opened else { panic!("{opened:?}") };
+    assert!(!headers.contains_key("set-cookie"), "{headers:?}");
+    let (uri, seen) = questions.recv().await.unwrap();
+    assert_eq!(uri, "/api/v1/namespaces/shop/pods/web-1/exec?command=sh&stdin=true");
+    assert!(!seen.contains_key(AUTHORIZATION), "{seen:?}");
+    let mut connection = TokioIo::new(upgrade.await.unwrap());
+    connection.write_all(b"hello").await.unwrap();
+    connection.shutdown().await.unwrap();
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "hello");
+}
+
+#[tokio::test]
+async fn logs_come_as_a_body() {
+    let opened = asked("log", &HeaderMap::new(), "below", |_| answer(200, "a line\n")).await.unwrap();
+    let Opened::Body(body) = opened else { panic!("{opened:?}") };
+    assert_eq!(body.collect().await.unwrap().to_bytes(), "a line\n");
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_ours_is_not_asked() {
+    let (pod, below) = web("another");
+    let (client, mut questions) = physical(below, |_| answer(200, "secrets")).await;
+    let headers = HeaderMap::new();
+    let asked = question("log", &headers);
+    let opened = open(&client, &pod, &asked).await;
+    assert!(matches!(opened, Err(StreamError::NoSuchPod)), "{opened:?}");
+    assert!(questions.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn refusals_are_told_apart() {
+    let refused: [(&str, Answer, &str); 7] = [
+        (
+            "in its own words",
+            |_| status(400, "BadRequest", "container x is not valid"),
+            "answered 400: container x is not valid",
+        ),
+        ("a right that is missing below", |_| status(403, "Forbidden", "User \"portolan\" cannot"), "has no right"),
+        ("credentials that have expired", |_| answer(401, ""), "has no right"),
+        ("a redirect to elsewhere", |_| answer(302, ""), "makes no sense"),
+        ("success without a change of protocol", |_| answer(200, "hello"), "makes no sense"),
+        (
+            "another protocol than was asked for",
+            |_| Response::builder().status(101).header(UPGRADE, "h2c").body(Full::default()).unwrap(),
+            "makes no sense",
+        ),
+        ("a pod that went meanwhile", |_| status(404, "NotFound", "pods \"web-1\" not found"), "answered 404"),
+    ];
+    for (case, answer, expected) in refused {
+        let error = asked("exec", &upgrading("websocket"), "below", answer).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{case}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_kubelet_writes_is_handed_on_up_to_a_bound() {
+    let long: Answer = |_| answer(500, &"x".repeat(1 << 20));
+    let opened = asked("exec", &upgrading("SPDY/3.1"), "below", long).await.unwrap();
+    let Opened::Text(code, text) = opened else { panic!("{opened:?}") };
+    assert_eq!((code.as_u16(), text.len()), (500, 1024));
+}
+
+#[tokio::test]
+async fn a_physical_cluster_that_is_not_there_is_unreachable() {
+    let uri: Uri = "http://127.0.0.1:1".parse().unwrap();
+    let http = HttpClient::builder(TokioExecutor::new()).build_http::<Body>();
+    let service = ServiceBuilder::new().layer(BaseUriLayer::new(uri)).map_err(BoxError::from).service(http);
+    let headers = HeaderMap::new();
+    let asked = question("log", &headers);
+    let opened = open(&Client::new(service, "default"), &web("below").0, &asked).await;
+    assert!(matches!(opened, Err(StreamError::Unreachable(_))), "{opened:?}");
+}
