@@ -15,6 +15,8 @@ use super::{output, progress::human};
 
 /// An fsync slower than this makes every write slow.
 const SLOW_SYNC: Duration = Duration::from_millis(20);
+/// Where a server listens that is told nothing else.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6443);
 /// Open files that a server with many watches needs.
 const FILES_WANTED: u64 = 4096;
 
@@ -24,9 +26,10 @@ pub(crate) struct Check {
     /// Data directory that the server would use.
     #[arg(long)]
     data_dir: PathBuf,
-    /// Address that the server would use.
-    #[arg(long, default_value = "127.0.0.1:6443")]
-    bind_address: SocketAddr,
+    /// Address that the server would use; unless it is given, the one of which admin.kubeconfig in the data directory tells, else
+    /// 127.0.0.1:6443.
+    #[arg(long)]
+    bind_address: Option<SocketAddr>,
 }
 
 /// The outcome of one check.
@@ -41,7 +44,7 @@ impl Check {
         let findings = [
             ("data directory", data_directory(&self.data_dir)),
             ("sync to disk", sync_to_disk(&self.data_dir)),
-            ("address", address(self.bind_address)),
+            ("address", address(self.bind_address.or_else(|| last_address(&self.data_dir)).unwrap_or(DEFAULT_ADDRESS))),
             ("open files", open_files()),
         ];
         let mut bad = 0;
@@ -112,6 +115,14 @@ fn sync_to_disk(dir: &Path) -> Finding {
     }
 }
 
+/// Where the server listened that was last started on a data directory.
+fn last_address(dir: &Path) -> Option<SocketAddr> {
+    let text = std::fs::read_to_string(dir.join("admin.kubeconfig")).ok()?;
+    let config: serde_json::Value = serde_saphyr::from_str(&text).ok()?;
+    let server = config.pointer("/clusters/0/cluster/server")?.as_str()?;
+    server.strip_prefix("https://")?.split('/').next()?.parse().ok()
+}
+
 fn address(address: SocketAddr) -> Finding {
     match TcpListener::bind(address) {
         Ok(_) => Finding::Good(format!("{address} is free")),
@@ -129,5 +140,25 @@ fn open_files() -> Finding {
         )),
         Some(limit) => Finding::Good(format!("{limit} allowed")),
         None => Finding::Warning("the limit is not known on this system".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_that_of_the_server_that_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(last_address(dir.path()), None);
+        for (server, expected) in [
+            ("https://127.0.0.1:7443/clusters/root", Some("127.0.0.1:7443")),
+            ("https://[::1]:6443/clusters/root", Some("[::1]:6443")),
+            ("https://plane.example.com:6443/clusters/root", None),
+        ] {
+            let config = format!("clusters:\n- name: root\n  cluster:\n    server: {server}\n");
+            std::fs::write(dir.path().join("admin.kubeconfig"), config).unwrap();
+            assert_eq!(last_address(dir.path()), expected.map(|address| address.parse().unwrap()), "{server}");
+        }
     }
 }

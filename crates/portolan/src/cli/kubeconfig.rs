@@ -16,10 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Command {
     /// Data directory of the server.
     #[arg(long)]
-    data_dir: PathBuf,
+    pub(super) data_dir: PathBuf,
     /// Path of the workspace.
     #[arg(long, default_value = "root")]
-    workspace: String,
+    pub(super) workspace: String,
 }
 
 impl Command {
@@ -31,7 +31,7 @@ impl Command {
             self.workspace.parse().with_context(|| format!("{:?} is no path of a workspace", self.workspace))?;
         let config = for_workspace(&admin, &workspace)?;
         if super::runtime()?.block_on(is_missing(&config)) {
-            eprintln!("warning: the server has no workspace {workspace}");
+            bail!("the server has no workspace {workspace}");
         }
         super::output::print(&config)
     }

@@ -273,6 +273,20 @@ async fn cutting_proxy(server: std::net::SocketAddr, after: usize) -> std::net::
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_kubeconfig_is_made_for_a_workspace_that_the_server_has() {
+    let (plane, folder) = start().await;
+    for (workspace, is_there) in [("root", true), ("root:nosuch", false)] {
+        let command =
+            super::kubeconfig::Command { data_dir: folder.path().join("data"), workspace: workspace.to_owned() };
+        let made = tokio::task::spawn_blocking(move || command.run().map_err(|error| error.to_string()));
+        let made = made.await.unwrap();
+        assert_eq!(made.is_ok(), is_there, "{workspace}: {made:?}");
+        assert!(is_there || made.unwrap_err() == format!("the server has no workspace {workspace}"));
+    }
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_whose_connection_is_cut_goes_on_at_its_revision() {
     let (plane, folder) = start().await;
     let root = Workspace::new(&plane.api, &LogicalClusterPath::root());

@@ -1,11 +1,11 @@
 //! `portolan verify`: read all that a store holds, and say whether it is as it was written.
 
-use std::path::PathBuf;
+use std::{collections::HashMap, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use portolan_store::{Audit, StoreConfig, found_in};
-use portolan_types::Seams;
+use portolan_store::{Audit, OpenError, StoreConfig, found_in};
+use portolan_types::{LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 
 use super::output;
 
@@ -21,12 +21,63 @@ impl Verify {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let store = self.data_dir.join("store");
         let engine = found_in(&store).with_context(|| format!("there is no store in {}", self.data_dir.display()))?;
-        let found = portolan_store::verify(StoreConfig::new(engine, Some(store)), Seams::system())?;
+        let mut workspaces = Workspaces::default();
+        let mut note = |key: &ObjectKey, record: &Record| workspaces.note(key, record);
+        let found = portolan_store::verify_each(StoreConfig::new(engine, Some(store)), Seams::system(), &mut note);
+        let found = found.map_err(|refusal| match refusal {
+            OpenError::Unsound { .. } => anyhow::Error::msg(workspaces.name_in(&refusal.to_string())),
+            refusal => refusal.into(),
+        })?;
         let Audit { objects, superseded, writes, last, oldest } = found;
         output::print(&format!(
             "objects            {objects}\nearlier states     {superseded}\nwrites in history  {writes}\n\
              history from       {oldest}\nrevision           {last}\n"
         ))
+    }
+}
+
+/// What stands before the number of a logical cluster.
+const OF: &str = " of logical cluster ";
+
+/// The workspaces that could be read: where each is, and its name.
+#[derive(Default)]
+struct Workspaces(HashMap<LogicalClusterId, (LogicalClusterId, String)>);
+
+impl Workspaces {
+    fn note(&mut self, key: &ObjectKey, record: &Record) {
+        if (&*key.resource.group, &*key.resource.resource) != ("tenancy.kcp.io", "workspaces") {
+            return;
+        }
+        let workspace = record.to_value(ResourceVersion::FIRST).unwrap_or_default();
+        let id = workspace.pointer("/spec/cluster").and_then(|id| id.as_str()?.parse().ok());
+        self.0.extend(id.map(|id| (id, (key.cluster, key.name.to_string()))));
+    }
+
+    /// The path of a logical cluster, when all workspaces above it are known.
+    fn path(&self, of: LogicalClusterId) -> Option<String> {
+        let (mut at, mut names) = (of, Vec::new());
+        while at != LogicalClusterId::ROOT {
+            let (parent, name) = self.0.get(&at).filter(|_| names.len() <= self.0.len())?;
+            names.push(name.as_str());
+            at = *parent;
+        }
+        names.push("root");
+        names.reverse();
+        Some(names.join(":"))
+    }
+
+    /// A text about objects, with the paths of their workspaces.
+    fn name_in(&self, text: &str) -> String {
+        let mut parts = text.split(OF);
+        let mut named = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (id, rest) = part.split_once(':').unwrap_or((part, ""));
+            match id.parse().ok().and_then(|id| self.path(id)) {
+                Some(path) => named.extend([" of workspace ", &path, " (", id, "):", rest]),
+                None => named.extend([OF, part]),
+            }
+        }
+        named
     }
 }
 
@@ -40,6 +91,20 @@ mod tests {
 
     fn verify(dir: &Path) -> Result<(), String> {
         Verify { data_dir: dir.to_owned() }.run().map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn workspaces_are_named_as_far_as_they_are_known() {
+        let (outer, inner) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
+        let mut known = Workspaces::default();
+        known.0.insert(inner, (outer, "inner".into()));
+        let text =
+            format!("it:\n  maps \"a\" of logical cluster {inner}: no\n  maps \"b\" of logical cluster root: no");
+        assert!(known.name_in(&text).contains(&format!("\"a\" of logical cluster {inner}: no\n")), "not that above it");
+        known.0.insert(outer, (LogicalClusterId::ROOT, "outer".into()));
+        let named = known.name_in(&text);
+        let expected = format!("it:\n  maps \"a\" of workspace root:outer:inner ({inner}): no\n  maps \"b\"");
+        assert_eq!(named, expected + " of workspace root (root): no");
     }
 
     #[test]
