@@ -113,8 +113,9 @@ impl FrameCache {
 
 /// Turns writes into frames of one form.
 pub(super) struct Encoder {
-    shape: Shape,
+    /// Dropped before the shape: as long as the form is known, nothing else may come to lie where its table does.
     form: Watched,
+    shape: Shape,
     /// Tables name their columns once, in the first frame.
     columns_sent: bool,
 }
