@@ -170,7 +170,7 @@ impl Admitted<'_> {
     /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at
     /// a time. Beside etcd's answers this is the only place where a [`Durable`] is made.
     ///
-    /// After a failed sync the outcome of what was planned is unknown, and no further write is taken.
+    /// After a failed sync the outcome of all that was planned is unknown, and no further write is taken.
     pub(crate) fn commit<T>(
         self,
         plan: impl FnOnce(&mut Plan<'_>) -> (Vec<Result<Committed, StoreError>>, T),
@@ -193,7 +193,8 @@ impl Admitted<'_> {
                     }
                 }
                 core.stop(error);
-                Ok((answers.into_iter().map(|answer| answer.and(Err(StoreError::Unknown))).collect(), more))
+                // What was refused may have been refused for what this batch has written, which nobody can see.
+                Ok((answers.into_iter().map(|_| Err(StoreError::Unknown)).collect(), more))
             }
         }
     }

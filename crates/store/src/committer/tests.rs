@@ -32,8 +32,12 @@ enum Next {
     Work,
     /// Does nothing until it is told something else.
     Wait,
+    /// Waits so, with a batch.
+    Held,
     Panic,
     Fail,
+    /// Works once more, and then fails.
+    WorkOnce,
     /// Runs out of room, with the batch on disk nevertheless or not.
     RunFull {
         kept: bool,
@@ -85,12 +89,21 @@ impl OrderedKv for Scripted {
 
     fn commit(&self, batch: Batch) -> KvResult<()> {
         let failed = |source| Err(BackendError { context: "scripted".into(), source: Some(Box::new(source)) });
-        while *self.next.lock() == Next::Wait {
+        let next = loop {
+            let mut next = self.next.lock();
+            match *next {
+                Next::Wait | Next::Held => *next = Next::Held,
+                other => break other,
+            }
+            drop(next);
             std::thread::yield_now();
-        }
-        let next = *self.next.lock();
+        };
         match next {
-            Next::Work | Next::Wait => self.kv.commit(batch),
+            Next::Work | Next::Wait | Next::Held => self.kv.commit(batch),
+            Next::WorkOnce => {
+                *self.next.lock() = Next::Fail;
+                self.kv.commit(batch)
+            }
             Next::Panic => panic!("scripted"),
             Next::Fail => failed(io::Error::other("EIO")),
             Next::RunFull { kept } => {
@@ -205,6 +218,33 @@ async fn a_write_under_way_when_the_engine_panics_is_unknown() {
     let scene = Scene::new().await;
     *scene.next.lock() = Next::Panic;
     assert!(matches!(scene.put("lost").await, Err(StoreError::Unknown)));
+}
+
+/// Who is told that something is there must find it.
+#[tokio::test]
+async fn nobody_is_refused_for_what_a_failed_batch_wrote() {
+    let scene = Scene::new().await;
+    *scene.next.lock() = Next::Wait;
+    let create = |name: &str| {
+        let record = Record::of(&json!({"metadata": {"name": name}}));
+        tokio::spawn({
+            let (store, txn) = (scene.store.clone(), Transaction::one(pod(name), Expect::Absent, Some(record)));
+            async move { store.commit(txn).await.map(drop) }
+        })
+    };
+    let first = create("first");
+    while *scene.next.lock() != Next::Held {
+        tokio::task::yield_now().await;
+    }
+    let both = [create("contended"), create("contended")];
+    tokio::task::yield_now().await;
+    *scene.next.lock() = Next::WorkOnce;
+    assert!(first.await.unwrap().is_ok());
+    for answer in both {
+        let answer = answer.await.unwrap();
+        assert!(matches!(answer, Err(StoreError::Unknown)), "{answer:?}");
+    }
+    assert!(!scene.is_there("contended").await);
 }
 
 #[tokio::test]
