@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use super::guarantees::Truth;
-use super::linear::{Call, Op, Outcome, Value, is_linearizable};
+use super::linear::{Call, Op, Outcome, Value, misfit};
 
 /// A write of a key: from what, to what.
 pub(crate) type Write = (String, Option<Value>, Option<Value>);
@@ -66,7 +66,13 @@ impl History {
     pub(crate) fn check_linearizable(&self) -> Result<()> {
         let ops = self.ops.lock().expect("no code panics under this lock");
         for (key, ops) in &*ops {
-            ensure!(is_linearizable(ops), "the calls of {key} fit into no order:\n{}", shown(ops));
+            if let Some(misfit) = misfit(ops) {
+                bail!(
+                    "the calls of {key} fit into no order, {:?} is the first that does not:\n{}",
+                    misfit.call,
+                    around(ops, &misfit)
+                );
+            }
         }
         Ok(())
     }
@@ -136,10 +142,18 @@ impl History {
     }
 }
 
-fn shown(ops: &[Op]) -> String {
+/// How many calls are shown before one that does not fit, and after it.
+const SHOWN: (usize, usize) = (16, 4);
+
+fn around(ops: &[Op], misfit: &Op) -> String {
     let mut ops = ops.to_vec();
     ops.sort_by_key(|op| op.begun);
-    let lines = ops.iter().map(|op| format!("{:>14} … {:<20} {:?}", op.begun, op.ended, op.call));
+    let at = ops.iter().position(|op| op == misfit).unwrap_or_default();
+    // What was never answered may come at any time.
+    let is_near =
+        |(index, op): &(usize, &Op)| (*index + SHOWN.0 >= at || op.ended == u64::MAX) && *index <= at + SHOWN.1;
+    let lines = ops.iter().enumerate().filter(is_near);
+    let lines = lines.map(|(_, op)| format!("{:>14} … {:<20} {:?}", op.begun, op.ended, op.call));
     lines.collect::<Vec<_>>().join("\n")
 }
 

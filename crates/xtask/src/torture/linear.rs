@@ -58,20 +58,23 @@ impl Op {
     }
 }
 
-/// Finds an order of all answered calls of one key; what got no answer may be in it or not.
-pub(crate) fn is_linearizable(ops: &[Op]) -> bool {
+/// Finds an order of all answered calls of one key; what got no answer may be in it or not. Without one, the first call that fits
+/// into none of the longest order there is.
+pub(crate) fn misfit(ops: &[Op]) -> Option<Op> {
     let mut ops = ops.to_vec();
     ops.sort_by_key(|op| op.begun);
     let left = ops.iter().filter(|op| op.is_answered()).count();
-    let mut search = Search { ops, taken: Vec::new(), known: HashSet::new() };
+    let mut search = Search { ops, taken: Vec::new(), known: HashSet::new(), fewest: (usize::MAX, None) };
     search.taken = vec![0; search.ops.len().div_ceil(64)];
-    search.go_on(0, left, None)
+    if search.go_on(0, left, None) { None } else { search.fewest.1 }
 }
 
 struct Search {
     ops: Vec<Op>,
     /// Which calls are in the order, as bits.
     taken: Vec<u64>,
+    /// How few answered calls were ever left, and the one of them that ended first.
+    fewest: (usize, Option<Op>),
     /// Where nothing was found.
     known: HashSet<(Vec<u64>, Option<Value>)>,
 }
@@ -92,6 +95,7 @@ impl Search {
         if !self.known.insert((self.taken.clone(), state)) {
             return false;
         }
+        self.note(first, left);
         // Only what began before the earliest end among the rest can come next.
         let mut earliest = u64::MAX;
         for at in first..self.ops.len() {
@@ -114,6 +118,13 @@ impl Search {
             }
         }
         false
+    }
+
+    fn note(&mut self, first: usize, left: usize) {
+        if left < self.fewest.0 {
+            let rest = (first..self.ops.len()).filter(|at| !self.is_taken(*at)).map(|at| self.ops[at]);
+            self.fewest = (left, rest.filter(Op::is_answered).min_by_key(|op| op.ended));
+        }
     }
 }
 
@@ -176,7 +187,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(is_linearizable(&ops), expected, "{case}");
+            assert_eq!(misfit(&ops).is_none(), expected, "{case}");
         }
     }
 
@@ -203,8 +214,9 @@ mod tests {
             };
             ops.push(op(begun, ended, call));
         }
-        assert!(is_linearizable(&ops));
-        ops.push(op(4100, 4101, Call::Read(Some(1))));
-        assert!(!is_linearizable(&ops));
+        assert_eq!(misfit(&ops), None);
+        let stale = op(4100, 4101, Call::Read(Some(1)));
+        ops.push(stale);
+        assert_eq!(misfit(&ops), Some(stale));
     }
 }
