@@ -15,9 +15,11 @@ use super::proc;
 use crate::client::Client;
 use crate::harness::kubeconfig::Kubeconfig;
 
-/// What a piece of work took: operations, wall time, CPU time of the server.
+/// What a piece of work took: operations, how long a client waited for each, wall time, CPU time of the server.
 pub(super) struct Taken {
     pub(super) operations: usize,
+    /// From the shortest to the longest.
+    waits: Vec<Duration>,
     pub(super) wall: Duration,
     pub(super) cpu: Duration,
 }
@@ -36,6 +38,11 @@ impl Taken {
             Figure::new(name, self.rate(), Unit::PerSecond),
             Figure::new(format!("{name}: server"), self.cpu_micros(), Unit::MicrosOfCpu),
         ]
+    }
+
+    /// How long a client waited at most, of the best so many in a hundred.
+    pub(super) fn waited(&self, percent: usize) -> Duration {
+        self.waits.get(self.waits.len() * percent / 100).copied().unwrap_or_default()
     }
 
     /// What the server did for each, where that is all there is to tell.
@@ -88,26 +95,30 @@ impl Bench {
         F: Future<Output = Result<()>> + Send,
     {
         let clients = self.clients(clients).await?;
-        let (issued, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let issued = Arc::new(AtomicUsize::new(0));
         let (start, cpu) = (Instant::now(), proc::cpu_time(&self.pids)?);
         let mut loops = JoinSet::new();
         for client in clients.into_iter().map(Arc::new) {
-            let (request, issued, done) = (request.clone(), issued.clone(), done.clone());
+            let (request, issued) = (request.clone(), issued.clone());
             loops.spawn(async move {
+                let mut waits = Vec::new();
                 loop {
                     let number = issued.fetch_add(1, Ordering::Relaxed);
                     match until {
-                        Until::Time(limit) if start.elapsed() >= limit => return Ok(()),
-                        Until::Count(count) if number >= count => return Ok(()),
+                        Until::Time(limit) if start.elapsed() >= limit => return Ok(waits),
+                        Until::Count(count) if number >= count => return Ok(waits),
                         Until::Time(_) | Until::Count(_) => {}
                     }
+                    let begun = Instant::now();
                     request(client.clone(), number).await?;
-                    done.fetch_add(1, Ordering::Relaxed);
+                    waits.push(begun.elapsed());
                 }
             });
         }
-        loops.join_all().await.into_iter().collect::<Result<()>>()?;
+        let waits = loops.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
         let (wall, cpu) = (start.elapsed(), proc::cpu_time(&self.pids)? - cpu);
-        Ok(Taken { operations: done.load(Ordering::Relaxed), wall, cpu })
+        let mut waits = waits.concat();
+        waits.sort_unstable();
+        Ok(Taken { operations: waits.len(), waits, wall, cpu })
     }
 }

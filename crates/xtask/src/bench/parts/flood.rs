@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::task::JoinSet;
 
 use super::super::figures::{Figure, Unit};
 use super::super::load::{Bench, Until};
@@ -87,31 +87,21 @@ async fn workspace(admin: &Bench, name: &str) -> Result<Bench> {
 
 /// How often the calm tenant is answered, and how long it waits. Every other request is a create, the rest read what was made.
 async fn waits(calm: &Bench, when: &str, round: usize, time: Duration) -> Result<Vec<Figure>> {
-    let (noted, mut waits) = mpsc::unbounded_channel();
     let taken = calm
-        .load(CALM, Until::Time(time), move |client, number| {
-            let noted = noted.clone();
-            async move {
-                let begun = Instant::now();
-                let made = round * 10_000_000 + number;
-                let answer = match number % 2 {
-                    0 => client.send(Method::POST, &maps("calm"), config_map("calm", made, Size::SMALL)).await?,
-                    _ => client.send(Method::GET, "/api/v1/namespaces/calm", Bytes::new()).await?,
-                };
-                answer.success()?;
-                noted.send(begun.elapsed())?;
-                Ok(())
-            }
+        .load(CALM, Until::Time(time), move |client, number| async move {
+            let made = round * 10_000_000 + number;
+            let answer = match number % 2 {
+                0 => client.send(Method::POST, &maps("calm"), config_map("calm", made, Size::SMALL)).await?,
+                _ => client.send(Method::GET, "/api/v1/namespaces/calm", Bytes::new()).await?,
+            };
+            answer.success().map(drop)
         })
         .await?;
-    let mut waited: Vec<Duration> = std::iter::from_fn(|| waits.try_recv().ok()).collect();
-    waited.sort_unstable();
-    let at = |share: usize| waited.get(waited.len() * share / 100).copied().unwrap_or_default();
     let name = |what: &str| format!("a tenant of {CALM} clients {when}: {what}");
     Ok(vec![
         Figure::new(name("requests"), taken.rate(), Unit::PerSecond),
-        Figure::millis(name("median"), at(50)),
-        Figure::millis(name("of a hundred the slowest"), at(99)),
+        Figure::millis(name("median"), taken.waited(50)),
+        Figure::millis(name("of a hundred the slowest"), taken.waited(99)),
     ])
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::super::figures::Figure;
-use super::super::load::Until;
+use super::super::load::{Taken, Until};
 use super::super::objects::Size;
 use super::super::subject::Subject;
 use super::Limits;
@@ -25,12 +25,18 @@ pub(super) fn measure(subject: &Subject, limits: &Limits, how: &str) -> Result<V
                 let name = |verb| format!("durable {verb}, {what}, {clients} clients{how}");
                 bench.make_namespace(&namespace).await?;
                 let made = bench.create(&namespace, clients, size, until).await?;
-                figures.extend(made.figures(&name("create")));
+                figures.extend(of_writes(&made, &name("create")));
                 // The last numbers that were given out may not have been sent any more.
                 let objects = made.operations.saturating_sub(clients).clamp(1, UPDATED);
-                figures.extend(bench.update(&namespace, clients, size, objects, until).await?.figures(&name("update")));
+                let updated = bench.update(&namespace, clients, size, objects, until).await?;
+                figures.extend(of_writes(&updated, &name("update")));
             }
         }
         Ok(figures)
     })
+}
+
+fn of_writes(taken: &Taken, name: &str) -> impl Iterator<Item = Figure> {
+    let slowest = Figure::millis(format!("{name}: of a hundred the slowest"), taken.waited(99));
+    taken.figures(name).into_iter().chain([slowest])
 }
