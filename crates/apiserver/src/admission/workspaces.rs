@@ -74,7 +74,7 @@ pub(super) async fn furnish(
     }
     let path = path_of(request, workspace)?;
     if let Some(there) = api.directory.by_path(&path) {
-        return adopt(api, request, workspace, &there, commit);
+        return adopt(api, request, workspace, there.id, commit).await;
     }
     let uid = object::uid(workspace).ok_or_else(|| Status::internal("a new object has no uid"))?;
     let id = api.ids.next(&api.store).await?;
@@ -88,22 +88,25 @@ pub(super) async fn furnish(
 
 /// Makes a Workspace that of a logical cluster which is there, unless it has one: the commit would find that. Nobody gets rights
 /// in there that they did not have.
-fn adopt(
+async fn adopt(
     api: &ApiServer,
     request: &Request<'_>,
     workspace: &mut Value,
-    there: &LogicalCluster,
+    id: LogicalClusterId,
     commit: &mut Commit,
 ) -> Result<(), CommitError> {
-    let is_child = there.parent == Some(request.cluster.id) && there.phase == Phase::Ready;
-    let Some(uid) = there.workspace.as_ref().filter(|_| is_child) else {
+    // What this server knows may be older than the end of a workspace on another one.
+    let stored = api.directory.stored(id).await?;
+    let is_child = |there: &LogicalCluster| there.parent == Some(request.cluster.id) && there.phase == Phase::Ready;
+    let child = stored.filter(|(there, _)| is_child(there));
+    let Some((LogicalCluster { path, workspace: Some(uid), .. }, as_read)) = child else {
         let exists = Status::already_exists(&request.kind.group_resource(), object::name(workspace));
         return Err(CommitError::Exists(exists));
     };
     object::metadata_mut(workspace).insert("uid".into(), uid.to_string().into());
-    complete(api, workspace, &there.path, there.id);
-    // What this server knows may be older than the end of a workspace on another one.
-    commit.checks.push((key_of(there.id), Expect::Present));
+    complete(api, workspace, &path, id);
+    // Its end would be written there.
+    commit.checks.push((key_of(id), as_read));
     Ok(())
 }
 

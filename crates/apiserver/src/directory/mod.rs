@@ -144,6 +144,15 @@ impl Directory {
         known.by_path.get(path).and_then(|id| known.by_id.get(id)).cloned()
     }
 
+    /// An entry as it is stored now, and what must hold for it to be so still when something is committed that depends on it.
+    ///
+    /// # Errors
+    /// When the store fails or the entry is damaged.
+    pub(crate) async fn stored(&self, id: LogicalClusterId) -> Result<Option<(LogicalCluster, Expect)>, Status> {
+        let stored = self.store.get(&key_of(id)).await.map_err(|e| status_for(&e))?;
+        stored.map(|stored| Ok((record::read(&stored)?, Expect::At(stored.revision)))).transpose()
+    }
+
     /// The logical cluster of an id.
     pub fn by_id(&self, id: LogicalClusterId) -> Option<Arc<LogicalCluster>> {
         self.known.read().by_id.get(&id).cloned()

@@ -1,8 +1,11 @@
 //! What a damaged object refuses, and to whom.
 
+use portolan_apiserver::ApiServerConfig;
+use portolan_store::{Expect, Store as _, Transaction};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
 use serde_json::{Value, json};
 
-use crate::common::{Client, MAPS, Plane, config_map, damaged};
+use crate::common::{Client, Faulty, MAPS, Plane, config_map, damaged};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
@@ -12,6 +15,7 @@ const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const RANGES: &str = "/api/v1/namespaces/default/limitranges";
 const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 
 fn pod(name: &str, spec: Value) -> Value {
     let mut pod = json!({"metadata": {"name": name}, "spec": spec});
@@ -224,7 +228,6 @@ async fn definitions_and_roles_are_written_beside_damaged_ones() {
 
 #[tokio::test]
 async fn a_workspace_that_was_deleted_unread_is_made_anew_with_all_that_is_in_it() {
-    const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
     let whole = async |admin: &Client| {
         admin.post(WORKSPACES, json!({"metadata": {"name": "whole"}})).await.expect(201);
     };
@@ -249,4 +252,26 @@ async fn a_workspace_that_was_deleted_unread_is_made_anew_with_all_that_is_in_it
     assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
     assert_eq!(inside.get(face).await.expect(200).json()["status"]["phase"], "Unavailable");
     admin.post(WORKSPACES, team).await.expect(409);
+}
+
+#[tokio::test]
+async fn a_workspace_is_not_made_anew_of_a_logical_cluster_whose_end_begins_meanwhile() {
+    let store = Faulty::over(portolan_store::memory());
+    let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
+    let (admin, team) = (plane.admin(), json!({"metadata": {"name": "team"}}));
+    let made = admin.post(WORKSPACES, team.clone()).await.expect(201).json();
+    let workspaces = GroupResource::new("tenancy.kcp.io", "workspaces");
+    let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, workspaces, "team".parse().unwrap());
+    store.commit(Transaction::one(key, Expect::Present, None)).await.unwrap();
+
+    let entries = GroupResource::new("core.kcp.io", "logicalclusters");
+    let id = made["spec"]["cluster"].as_str().unwrap().parse().unwrap();
+    let entry = ObjectKey::cluster_scoped(LogicalClusterId::SYSTEM, entries, id);
+    let stored = store.get(&entry).await.unwrap().unwrap();
+    let mut ending = stored.record.to_value(stored.revision).unwrap();
+    ending["status"]["phase"] = "Deleting".into();
+    store.write_before([Some(Transaction::one(entry, Expect::Present, Some(Record::of(&ending))))]);
+    let refused = admin.post(WORKSPACES, team).await.expect(409).json();
+    assert_eq!(refused["reason"], "AlreadyExists");
+    admin.get(&format!("{WORKSPACES}/team")).await.expect(404);
 }
