@@ -146,6 +146,10 @@ impl Kept {
     }
 
     fn keep(&mut self, cluster: LogicalClusterId, read: &Arc<Configuration>) {
+        // Of what cannot be read no event tells that it can be again: it is looked at with each request.
+        if !read.damaged.is_empty() {
+            return;
+        }
         if read.is_plain() {
             if self.plain.len() >= MAX_PLAIN {
                 self.plain.clear();
@@ -329,7 +333,36 @@ impl Follower for Configured {
 
 #[cfg(test)]
 mod tests {
+    use portolan_store::{Engine, Expect, StoreConfig, Transaction};
+    use portolan_types::{ObjectKey, Record, Seams};
+    use serde_json::json;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_was_damaged_is_known_as_mended_at_once() {
+        const MARK: &str = "nobody will read this";
+        let folder = tempfile::tempdir().unwrap();
+        let config = || StoreConfig::new(Engine::Redb, Some(folder.path().to_owned()));
+        let (cluster, namespace) = (LogicalClusterId::ROOT, "default".parse().unwrap());
+        let key = ObjectKey::namespaced(cluster, GroupResource::new("", LIMITS.1), namespace, "l".parse().unwrap());
+        let range = Record::of(&json!({"metadata": {"name": "l", "namespace": "default", "annotations": {"a": MARK}}}));
+        let store = portolan_store::open(config(), Seams::system()).unwrap();
+        store.commit(Transaction::one(key.clone(), Expect::Absent, Some(range))).await.unwrap();
+        store.close().await;
+        drop(store);
+        assert!(portolan_store::testing::damage(folder.path(), MARK).unwrap() > 0);
+
+        let store = portolan_store::open(config(), Seams::system()).unwrap();
+        let configured = Configured::new(store.clone());
+        FOLLOWED.iter().for_each(|_| configured.following());
+        let damaged = async || configured.of(cluster).await.unwrap().map_or(0, |read| read.damaged(LIMITS).count());
+        assert_eq!(damaged().await, 1);
+        // Nobody tells of this one.
+        store.commit(Transaction::one(key, Expect::Damaged, None)).await.unwrap();
+        assert_eq!(damaged().await, 0);
+        store.close().await;
+    }
 
     #[test]
     fn what_is_kept_is_bounded_in_bytes() {
