@@ -10,6 +10,7 @@ use portolan_machinery::{
     validation::MAX_MANAGER,
 };
 use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason, Scope, Status, quoted::go_prints};
+use tokio::time::Instant;
 
 use crate::{
     ApiServer,
@@ -35,6 +36,8 @@ pub(crate) struct Call {
     pub(crate) extensions: Mutex<http::Extensions>,
     pub(crate) uri: http::Uri,
     pub(crate) body: Bytes,
+    /// When its time is over, unless it may last.
+    pub(crate) deadline: Instant,
     /// What is held of it and of its answer.
     pub(crate) charge: Charge,
     pub(crate) identity: Identity,

@@ -193,7 +193,8 @@ pub(super) async fn delete(
         let why = "it belongs to every logical cluster; change what it allows instead of deleting it";
         return Err(Status::forbidden(&target.resource(), &key.name, why));
     }
-    let mut removal = Removal { api, call, target, key, options, admission, races: Races::new(api, key) };
+    let races = Races::new(api, key, call.deadline);
+    let mut removal = Removal { api, call, target, key, options, admission, races };
     let deleted = removal.run(found).await;
     removal.races.end();
     deleted

@@ -1,6 +1,7 @@
 //! Who writes what others write at the same time tries again, for as long as the request may take.
 
 use portolan_types::ObjectKey;
+use tokio::time::Instant;
 
 use crate::{ApiServer, admission::Turn};
 
@@ -12,14 +13,16 @@ const AT_ONCE: usize = 3;
 pub(crate) struct Races<'a> {
     api: &'a ApiServer,
     key: &'a ObjectKey,
+    /// The request's.
+    deadline: Instant,
     lost: usize,
     turn: Option<Turn<ObjectKey>>,
     is_over: bool,
 }
 
 impl<'a> Races<'a> {
-    pub(crate) fn new(api: &'a ApiServer, key: &'a ObjectKey) -> Self {
-        Self { api, key, lost: 0, turn: None, is_over: false }
+    pub(crate) fn new(api: &'a ApiServer, key: &'a ObjectKey, deadline: Instant) -> Self {
+        Self { api, key, deadline, lost: 0, turn: None, is_over: false }
     }
 
     /// One more is lost; when this returns, the object can be read again.
@@ -38,7 +41,8 @@ impl<'a> Races<'a> {
 
 impl Drop for Races<'_> {
     fn drop(&mut self) {
-        if self.lost > 0 && !self.is_over {
+        // One whose client leaves is dropped before.
+        if self.lost > 0 && !self.is_over && self.deadline <= Instant::now() {
             self.api.metrics.given_up().inc();
         }
     }
@@ -46,27 +50,42 @@ impl Drop for Races<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use portolan_types::{GroupResource, LogicalClusterId, Seams};
 
     use super::*;
     use crate::ApiServerConfig;
 
-    #[tokio::test]
-    async fn writes_are_given_up_that_lost_races_and_came_to_no_end() {
+    /// How a request ends.
+    #[derive(PartialEq)]
+    enum End {
+        Answered,
+        TimedOut,
+        ClientLeft,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_are_given_up_that_lost_races_until_their_time_was_over() {
         let api = ApiServer::new(portolan_store::memory(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
         let maps = GroupResource::new("", "configmaps");
         let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, maps, "a".parse().unwrap());
-        for (case, lost, ends, expected) in [
-            ("no race was lost", 0, false, 0),
-            ("it went on after some", 5, true, 0),
-            ("its time was over", 1, false, 1),
-            ("its time was over while it had its turn", 5, false, 2),
+        let limit = Duration::from_secs(34);
+        for (case, lost, end, expected) in [
+            ("no race was lost", 0, End::TimedOut, 0),
+            ("it went on after some", 5, End::Answered, 0),
+            ("its client left", 5, End::ClientLeft, 0),
+            ("its time was over", 1, End::TimedOut, 1),
+            ("its time was over while it had its turn", 5, End::TimedOut, 2),
         ] {
-            let mut races = Races::new(&api, &key);
+            let mut races = Races::new(&api, &key, Instant::now() + limit);
             for _ in 0..lost {
                 races.lose().await;
             }
-            if ends {
+            if end == End::TimedOut {
+                tokio::time::advance(limit).await;
+            }
+            if end == End::Answered {
                 races.end();
             } else {
                 drop(races);

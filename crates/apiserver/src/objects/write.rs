@@ -174,7 +174,7 @@ impl<'a> Writer<'a> {
         subresource: Option<&str>,
         make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
     ) -> Result<Changed, Status> {
-        let mut races = Races::new(self.api, key);
+        let mut races = Races::new(self.api, key, self.call.deadline);
         let changed = self.change_at_last((key, found), subresource, make, &mut races).await;
         races.end();
         changed

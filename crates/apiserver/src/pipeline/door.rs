@@ -7,6 +7,7 @@ use http::{HeaderMap, Method, request::Parts};
 use parking_lot::Mutex;
 use portolan_machinery::rbac::MASTERS;
 use portolan_types::{LogicalClusterId, Status, duration};
+use tokio::time::Instant;
 
 use crate::{
     ApiServer, User,
@@ -276,7 +277,13 @@ impl Admitted {
         Whose { tenant: api.directory.tenant(&self.cluster), cluster: self.cluster.id, user: self.user() }
     }
 
-    pub(super) fn into_call(self, parts: Parts, body: Bytes, charge: Charge, labels: Labels) -> Call {
+    pub(super) fn into_call(
+        self,
+        (parts, body): (Parts, Bytes),
+        deadline: Instant,
+        charge: Charge,
+        labels: Labels,
+    ) -> Call {
         let Entry { path, query, method, captures, attributes, .. } = self.entry;
         Call {
             method,
@@ -288,6 +295,7 @@ impl Admitted {
             extensions: Mutex::new(parts.extensions),
             uri: parts.uri,
             body,
+            deadline,
             charge,
             identity: self.identity,
             cluster: self.cluster,

@@ -89,7 +89,7 @@ where
     let Room { place, short } = room(api, &admitted, &whose, limit / WAITING_PART).await?;
     // A backup takes as long as it takes; all else that is sent must be read in time.
     let read_by = (!admitted.is_backup()).then_some(deadline);
-    let call = admitted.into_call(parts, body, charge.clone(), outcome.labels().clone());
+    let call = admitted.into_call((parts, body), deadline, charge.clone(), outcome.labels().clone());
     let (long, is_resource) = (call.is_long_running(), call.attributes.is_resource());
     let handled = act(api, call, place, outcome);
     if long {
