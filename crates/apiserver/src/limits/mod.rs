@@ -26,7 +26,7 @@ use processor::Processor;
 pub(crate) use charge::{Charge, SMALL};
 pub(crate) use fair::Seat;
 pub(crate) use places::Place;
-pub(crate) use processor::{Share, leave_turn};
+pub(crate) use processor::{Share, in_own_turns, leave_turn};
 
 /// Counts what is under way; beyond the bounds requests wait for their turn, or are told to come back.
 pub(crate) struct Admittance {
@@ -133,6 +133,12 @@ impl Admittance {
     /// In whose turns a connection is worked on that has just been made.
     pub(crate) fn share(&self) -> Share {
         Share::of_nobody(self.processor.clone())
+    }
+
+    /// As [`Self::share`], where there is one turn at once.
+    #[cfg(test)]
+    pub(crate) fn share_of_one_turn() -> Share {
+        Share::of_nobody(Processor::new(1))
     }
 
     /// From now on what is being worked on is done in turns of these.

@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::Either;
 use parking_lot::Mutex;
 use portolan_types::LogicalClusterId;
 
@@ -29,12 +30,10 @@ const REMEMBERED: usize = 256;
 pub(super) struct Processor(Mutex<State>);
 
 struct State {
-    /// Turns at once of several tenants.
+    /// Turns at once.
     turns: usize,
     /// Turns that are being had, or have been given to those who waited.
     running: usize,
-    /// The one whose all of these are.
-    sole: Option<LogicalClusterId>,
     /// Number of the last who came to wait.
     last: u64,
     /// Number of the last connection.
@@ -139,26 +138,18 @@ impl State {
         number
     }
 
-    /// A turn at once: when there is one, or when there is nobody to leave one to.
-    fn take(&mut self, tenant: LogicalClusterId) -> bool {
-        let is_alone = self.running == 0 || self.sole == Some(tenant);
-        let takes = self.tenants.is_empty() && (is_alone || self.running < self.turns);
-        if takes {
-            self.sole = is_alone.then_some(tenant);
-            self.running += 1;
-        }
+    /// A turn at once, when there is one and nobody waits.
+    fn take(&mut self) -> bool {
+        let takes = self.tenants.is_empty() && self.running < self.turns;
+        self.running += usize::from(takes);
         takes
     }
 
-    /// Gives a turn to the next in line, who has to be woken, unless there are too many still.
+    /// Gives a turn to the next in line, who has to be woken.
     fn give_back(&mut self) -> Option<Waker> {
         self.running -= 1;
-        if self.running >= self.turns {
-            return None;
-        }
         let next = self.tenants.pop()?;
         self.running += 1;
-        self.sole = None;
         self.granted.insert(next.number);
         Some(next.waker)
     }
@@ -168,7 +159,7 @@ impl Processor {
     /// So many turns at once.
     pub(super) fn new(turns: usize) -> Arc<Self> {
         let (granted, tenants) = (HashSet::new(), Ranked::default());
-        let state = State { turns, running: 0, sole: None, last: 0, connections: 0, granted, tenants };
+        let state = State { turns, running: 0, last: 0, connections: 0, granted, tenants };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -223,8 +214,8 @@ impl Share {
         Self(Arc::new(Shared { processor, flow: Mutex::new(flow), turn: Mutex::new(None), connection }))
     }
 
-    /// That of a request that came over this connection and is worked on apart from it.
-    fn of_request(&self) -> Self {
+    /// That of what came over this connection and is worked on apart from it.
+    fn apart(&self) -> Self {
         Self::new(self.0.processor.clone(), self.flow(), Some(self.clone()))
     }
 
@@ -268,13 +259,22 @@ pub(crate) fn leave_turn() {
     let _ = SHARE.try_with(Share::end_turn);
 }
 
+/// Work that goes on when its request has been answered: in turns of its own, which are those of whoever's request is being worked on.
+pub(crate) fn in_own_turns<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    match SHARE.try_with(Share::apart) {
+        Ok(share) => Either::Left(share.work(work)),
+        // As in `belongs_to`.
+        Err(_) => Either::Right(work),
+    }
+}
+
 /// Does the work of HTTP/2 that is done apart from its connection, in turns of its own.
 impl<F> hyper::rt::Executor<F> for Share
 where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, work: F) {
-        tokio::spawn(self.of_request().work(work));
+        tokio::spawn(self.apart().work(work));
     }
 }
 
@@ -306,7 +306,7 @@ impl Turns {
             }
             None => {
                 let flow = self.share.flow();
-                if !state.take(flow.cluster) {
+                if !state.take() {
                     self.waits = Some((state.line_up(flow, context.waker().clone()), flow));
                     return Poll::Pending;
                 }
@@ -520,20 +520,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_without_others_waits_for_no_turn() {
-        let processor = Processor::new(1);
+    fn there_are_no_more_turns_at_once_also_for_one_alone() {
+        let processor = Processor::new(2);
         let woken = Arc::<Woken>::default();
-        let mut other = pin!(share(&processor, 2).work(future::ready(2)));
+        let mut third = pin!(share(&processor, 1).work(future::ready(3)));
         while_another_works(&processor, 1, || {
             while_another_works(&processor, 1, || {
-                assert_eq!(processor.0.lock().running, 2);
-                assert!(poll(other.as_mut(), &woken).is_pending());
-                let mut late = pin!(share(&processor, 1).work(future::ready(1)));
-                assert!(poll(late.as_mut(), &woken).is_pending(), "it is not alone any more");
+                assert!(poll(third.as_mut(), &woken).is_pending());
+                assert_eq!((processor.0.lock().running, woken.times()), (2, 0));
             });
-            assert_eq!(woken.times(), 0, "another still works, and there is one turn");
+            assert_eq!((woken.times(), poll(third.as_mut(), &woken)), (1, Poll::Ready(3)));
         });
-        assert_eq!((woken.times(), poll(other.as_mut(), &woken)), (1, Poll::Ready(2)));
+        assert_eq!(processor.0.lock().running, 0);
     }
 
     #[test]
@@ -592,6 +590,25 @@ mod tests {
             assert_eq!(poll(other.as_mut(), &woken), Poll::Ready(2));
         });
         assert_eq!(processor.0.lock().running, 0);
+    }
+
+    #[test]
+    fn what_goes_on_after_its_request_takes_turns_of_the_same_user() {
+        let processor = Processor::new(1);
+        let woken = Arc::<Woken>::default();
+        let connection = Share::of_nobody(processor.clone());
+        let mut request = pin!(connection.work(async {
+            belongs_to(flow(1, 1));
+            Some(in_own_turns(future::ready(1)))
+        }));
+        let Poll::Ready(Some(stream)) = poll(request.as_mut(), &woken) else { panic!("there is a turn") };
+        let mut stream = pin!(stream);
+        while_another_works(&processor, 2, || {
+            assert!(poll(stream.as_mut(), &woken).is_pending());
+            let state = processor.0.lock();
+            assert_eq!(state.tenants.lines[&flow(1, 1).cluster].1.lines[&1].1.len(), 1);
+        });
+        assert_eq!((woken.times(), poll(stream.as_mut(), &woken)), (1, Poll::Ready(1)));
     }
 
     #[tokio::test]

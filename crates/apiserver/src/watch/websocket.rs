@@ -18,7 +18,7 @@ use portolan_types::{Reason, Status};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::{Body, authn::websocket::is_asked_for, call::Call, encode::empty};
+use crate::{Body, authn::websocket::is_asked_for, call::Call, encode::empty, limits::in_own_turns};
 
 /// What RFC 6455 has the server add to the client's key.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -77,17 +77,22 @@ impl Handshake {
         response
     }
 
-    /// Sends what the watch brings until it or the client ends. `is_text` is how frames are cut: lines of JSON, or messages with
-    /// their length in front.
-    pub(super) async fn serve(self, events: impl Stream<Item = Result<Bytes, Infallible>> + Send, is_text: bool) {
-        match self.upgrade.await {
-            Ok(upgraded) => {
-                if let Err(error) = run(TokioIo::new(upgraded), events, is_text).await {
-                    tracing::debug!(%error, "a WebSocket ended with an error");
+    /// Sends what the watch brings until it or the client ends, in turns of the watcher's. `is_text` is how frames are cut: lines
+    /// of JSON, or messages with their length in front.
+    pub(super) fn serve<E>(self, events: E, is_text: bool) -> impl Future<Output = ()> + Send + use<E>
+    where
+        E: Stream<Item = Result<Bytes, Infallible>> + Send,
+    {
+        in_own_turns(async move {
+            match self.upgrade.await {
+                Ok(upgraded) => {
+                    if let Err(error) = run(TokioIo::new(upgraded), events, is_text).await {
+                        tracing::debug!(%error, "a WebSocket ended with an error");
+                    }
                 }
+                Err(error) => tracing::debug!(%error, "no WebSocket came about"),
             }
-            Err(error) => tracing::debug!(%error, "no WebSocket came about"),
-        }
+        })
     }
 }
 
@@ -240,7 +245,28 @@ async fn client_frame(reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        future::poll_fn,
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
     use super::*;
+    use crate::limits::Admittance;
+
+    #[test]
+    fn it_is_served_in_turns() {
+        let (request, context) = (Admittance::share_of_one_turn(), &mut Context::from_waker(Waker::noop()));
+        // One that comes to nothing is done at once.
+        let upgrade = hyper::upgrade::on(http::Request::new(()));
+        let socket = Handshake { upgrade, accept: HeaderValue::from_static(""), protocol: None };
+        let answering = request.work(async { Some(socket.serve(futures::stream::pending(), true)) });
+        let Poll::Ready(Some(serving)) = pin!(answering).poll(context) else { panic!("it answers at once") };
+        let mut serving = pin!(serving);
+        let another = request.work(poll_fn(|context| Poll::Ready(serving.as_mut().poll(context).is_pending())));
+        assert_eq!(pin!(another).poll(context), Poll::Ready(true), "it waits for the turn that another has");
+        assert!(serving.poll(context).is_ready());
+    }
 
     #[test]
     fn every_event_is_a_message() {
