@@ -11,7 +11,7 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, Propagation},
 };
-use portolan_store::{Event, RangeRequest, RangeScope, StoreError, StoredObject};
+use portolan_store::{Damaged, Event, RangeRequest, RangeScope, StoreError, StoredObject};
 use portolan_types::{
     BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, NamespaceName, ObjectKey, object,
     placement::PlacementRecord,
@@ -98,13 +98,11 @@ impl Namespaces {
 
     /// Tells what there is of kinds whose definition is damaged: nobody knows how to delete it.
     async fn add_undefined(&self, cluster: LogicalClusterId, namespace: &NamespaceName, emptied: &mut Emptied) {
-        let known = self.plane.store().known_damage();
-        let is_definition = |key: &ObjectKey| {
-            key.cluster == cluster
-                && *key.resource.group == *custom::GROUP
-                && *key.resource.resource == *custom::RESOURCE
-        };
-        for found in known.into_iter().filter(|found| is_definition(&found.key)) {
+        let definitions = self.damaged_definitions(cluster).await.unwrap_or_else(|error| {
+            emptied.failures.push(error);
+            Vec::new()
+        });
+        for found in definitions {
             let Some(resource) = custom::resource_named(found.key.name.as_str()) else { continue };
             let scope = RangeScope::Namespace(cluster, resource, namespace.clone());
             match self.plane.list_past_damage(scope, Some(1)).await {
@@ -113,6 +111,22 @@ impl Namespaces {
                 Err(error) => emptied.failures.push(error),
             }
         }
+    }
+
+    /// Read where anything is known to be damaged: of much damage the store does not know all.
+    async fn damaged_definitions(&self, cluster: LogicalClusterId) -> Result<Vec<Damaged>, PlaneError> {
+        let mut damaged = Vec::new();
+        if self.plane.store().known_damage().is_empty() {
+            return Ok(damaged);
+        }
+        let definitions = RangeScope::Cluster(cluster, GroupResource::new(custom::GROUP, custom::RESOURCE));
+        let mut next = Some(RangeRequest::slices(definitions).past_damage());
+        while let Some(request) = next {
+            let page = self.plane.store().range(request.clone()).await?;
+            next = request.next(&page);
+            damaged.extend(page.damaged);
+        }
+        Ok(damaged)
     }
 
     /// Deletes all objects of a scope that can be read, a slice of them in memory at a time. Whether there were any at all.

@@ -5,14 +5,16 @@ use portolan_machinery::{
     kinds::{KindTable, Kinds, Surface},
 };
 use portolan_store::{
-    Committed, Durable, DynStore, EventStream, Hold, RangePage, Store, StoreError, Transaction, WatchScope,
+    Committed, Durable, DynStore, Engine, EventStream, Expect, Hold, RangePage, Store, StoreConfig, StoreError,
+    Transaction, WatchScope,
 };
-use portolan_types::{ResourceVersion, Seams, Status};
+use portolan_types::{Record, ResourceVersion, Seams, Status};
 use serde_json::json;
 
 use super::*;
 
-/// A store that tells of no ConfigMaps, and kinds that nobody knows, for as long as it is told to fail.
+/// A store that tells of no ConfigMaps, and kinds that nobody knows, for as long as it is told to fail. Of what is damaged it
+/// knows one.
 #[derive(Clone)]
 struct Failing {
     inner: DynStore,
@@ -75,7 +77,7 @@ impl Store for Failing {
     }
 
     fn known_damage(&self) -> Vec<portolan_store::Damaged> {
-        self.inner.known_damage()
+        self.inner.known_damage().into_iter().take(1).collect()
     }
 
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
@@ -116,7 +118,11 @@ struct Stage {
 impl Stage {
     /// A namespace that is being deleted, with a ConfigMap and a Secret in it.
     async fn with(namespace: Value) -> Self {
-        let failing = Failing { inner: portolan_store::memory(), maps: Arc::default(), kinds: Arc::default() };
+        Self::on(portolan_store::memory(), namespace).await
+    }
+
+    async fn on(store: DynStore, namespace: Value) -> Self {
+        let failing = Failing { inner: store, maps: Arc::default(), kinds: Arc::default() };
         let plane = Plane::new(Arc::new(failing.clone()), KindTable::builtin(), Seams::system());
         let plane = Arc::new(plane.with_kinds(Arc::new(failing.clone())));
         let namespaces = Namespaces::new(plane.clone());
@@ -190,5 +196,43 @@ async fn a_namespace_stays_for_the_finalizers_of_others() {
         Step::Write(Some("finalize"))
     };
     s.plane.change(s.namespaces.kind, &s.key, finalize).await.unwrap();
+    assert_eq!(s.get().await, None);
+}
+
+#[tokio::test]
+async fn a_namespace_stays_for_what_any_damaged_definition_is_of() {
+    const MARK: &str = "nobody will read this";
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let config = StoreConfig::new(Engine::Redb, Some(folder.path().to_owned()));
+        portolan_store::open(config, Seams::system()).unwrap()
+    };
+    let definition = |name: &str| {
+        let resource = GroupResource::new(custom::GROUP, custom::RESOURCE);
+        ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap())
+    };
+    let wheels = GroupResource::new("example.com", "wheels");
+    let (shop, name) = ("shop".parse().unwrap(), "w".parse().unwrap());
+    let wheel = ObjectKey::namespaced(LogicalClusterId::ROOT, wheels, shop, name);
+    let [gears, wheels] = ["gears.example.com", "wheels.example.com"].map(definition);
+    let store = open();
+    for (key, text) in [(&gears, MARK), (&wheels, MARK), (&wheel, "")] {
+        let object = json!({"metadata": {"name": &*key.name, "annotations": {"a": text}}});
+        store.commit(Transaction::one(key.clone(), Expect::Absent, Some(Record::of(&object)))).await.unwrap();
+    }
+    store.close().await;
+    drop(store);
+    assert!(portolan_store::testing::damage(folder.path(), MARK).unwrap() >= 2);
+
+    let s = Stage::on(open(), namespace(&[])).await;
+    for key in [&gears, &wheels] {
+        assert!(s.failing.get(key).await.is_err());
+    }
+    assert_eq!(s.failing.known_damage().iter().map(|found| &found.key).collect::<Vec<_>>(), [&gears]);
+    assert!(s.namespaces.reconcile(&s.place).await.is_err(), "there is a wheel, and nobody knows how to delete it");
+    assert!(s.wrong().await[0].contains("wheels.example.com"), "{:?}", s.wrong().await);
+    let unread = Transaction::one(wheels, Expect::Damaged, None).and(wheel, Expect::Present, None);
+    s.failing.commit(unread).await.unwrap();
+    s.namespaces.reconcile(&s.place).await.unwrap();
     assert_eq!(s.get().await, None);
 }
