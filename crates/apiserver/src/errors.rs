@@ -78,7 +78,7 @@ pub(crate) fn damaged(key: &ObjectKey, error: &serde_json::Error) -> Status {
     corrupt(key, Damage::Body)
 }
 
-/// Tells the log of an object whose bytes are what was written, and cannot be used.
+/// Tells the log of an object whose bytes are what was written, and cannot be used: as the store tells of those that are not.
 pub(crate) fn log(key: &ObjectKey, why: &dyn std::fmt::Display) {
     tracing::error!(
         cluster = %key.cluster,
@@ -86,7 +86,7 @@ pub(crate) fn log(key: &ObjectKey, why: &dyn std::fmt::Display) {
         namespace = key.namespace().map_or("", NamespaceName::as_str),
         name = %key.name,
         error = %why,
-        "a stored object cannot be used",
+        "a stored object is damaged: it is as it was written, and cannot be used",
     );
 }
 

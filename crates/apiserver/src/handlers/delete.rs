@@ -122,7 +122,7 @@ async fn unread(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Resu
     }
     match api.store.get(&key).await {
         Err(StoreError::Damaged { why, .. }) => tracing::warn!(
-            cluster = %call.cluster.path,
+            cluster = %key.cluster,
             resource = %key.resource,
             namespace = key.namespace().map_or("", NamespaceName::as_str),
             name = %key.name,

@@ -8,10 +8,13 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use portolan_machinery::{conversion, protobuf};
-use portolan_types::{Record, ResourceVersion, Status};
+use portolan_types::{ObjectKey, Record, ResourceVersion, Status};
 use serde_json::{Value, json};
 
-use crate::encode::{Form, Media, Shape};
+use crate::{
+    encode::{Form, Media, Shape},
+    errors::damaged,
+};
 
 use super::filter::Seen;
 
@@ -132,7 +135,7 @@ impl Encoder {
         &mut self,
         cache: &FrameCache,
         seen: Seen,
-        record: &Record,
+        (of, record): (&ObjectKey, &Record),
         revision: ResourceVersion,
     ) -> Result<Bytes, Status> {
         let key = FrameKey { revision, seen, form: self.form.number };
@@ -140,7 +143,7 @@ impl Encoder {
         if shareable && let Some(frame) = cache.get(&key) {
             return Ok(frame);
         }
-        let frame = self.initial(seen, record, revision)?;
+        let frame = self.initial(seen, (of, record), revision)?;
         if shareable {
             cache.put(key, frame.clone());
         }
@@ -148,7 +151,12 @@ impl Encoder {
     }
 
     /// The frame of an object of the initial state, or of an event that nobody else has asked for.
-    pub(super) fn initial(&mut self, seen: Seen, record: &Record, revision: ResourceVersion) -> Result<Bytes, Status> {
+    pub(super) fn initial(
+        &mut self,
+        seen: Seen,
+        (of, record): (&ObjectKey, &Record),
+        revision: ResourceVersion,
+    ) -> Result<Bytes, Status> {
         if self.shape.is_stored_form() {
             let mut out = Vec::with_capacity(record.body().len() + 96);
             out.extend_from_slice(b"{\"type\":\"");
@@ -158,10 +166,7 @@ impl Encoder {
             out.extend_from_slice(b"}\n");
             return Ok(out.into());
         }
-        let object = record.to_value(revision).map_err(|error| {
-            tracing::error!(%error, "a stored object is damaged");
-            Status::internal("a stored object is damaged")
-        })?;
+        let object = record.to_value(revision).map_err(|error| damaged(of, &error))?;
         let target = &self.shape.target;
         let object = if target.is_read_as_served() { object } else { conversion::from_storage(&target.kind, object) };
         self.object(seen.word(), object)

@@ -165,7 +165,7 @@ impl Watch {
         let mut out = BytesMut::new();
         while out.len() < PIECE {
             if let Some(object) = initial.slice.next() {
-                let frame = self.encoder.initial(Seen::Added, &object.record, object.revision)?;
+                let frame = self.encoder.initial(Seen::Added, (&object.key, &object.record), object.revision)?;
                 self.metrics.events.inc();
                 self.metrics.sizes.observe(frame.len() as f64);
                 out.extend_from_slice(&frame);
@@ -232,7 +232,7 @@ impl Watch {
             let Some(event) = shown else { return Ok(None) };
             let event = from_shared(&self.api, &self.call, event).await?;
             if let Some((seen, record)) = self.filter.sees(&event)? {
-                let frame = self.encoder.frame(&self.api.frames, seen, record, event.revision)?;
+                let frame = self.encoder.frame(&self.api.frames, seen, (&event.key, record), event.revision)?;
                 self.metrics.sizes.observe(frame.len() as f64);
                 frames.push(frame);
             }
