@@ -1,17 +1,18 @@
 //! Looking at everything that a store holds, to find what is damaged or missing.
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashSet, fmt::Display};
 
-use portolan_types::{ObjectKey, Record};
+use portolan_types::{ObjectKey, Record, record::RecordHeader};
 
 use crate::{
-    Change, DamageList, Damaged, Findings, StoreError,
+    BackendError, Change, Damaged, Findings,
+    damage::{NAMED, named},
     history::{Entry, What, object_key},
     keys::{self, PartsOf, Suffix},
-    kv::{Cursor, View},
+    kv::{Cursor, KvResult, View},
     load::{Found, LoadError, load},
-    read::damaged,
-    value::{Damage, Stored, Version, decode},
+    read::Marks,
+    value::{Damage, Stored, decode},
 };
 
 /// What a whole store holds.
@@ -44,8 +45,8 @@ pub(crate) fn audit(view: &dyn View, findings: &mut Findings, each: Each<'_>) ->
         view,
         found: &found,
         audit: Audit { last: found.marks.last, oldest: found.marks.floor, ..Audit::default() },
-        indexed: HashMap::new(),
-        damaged: HashSet::new(),
+        unread: HashSet::new(),
+        noted: 0,
         findings,
         each,
     };
@@ -57,124 +58,193 @@ struct Auditor<'a> {
     view: &'a dyn View,
     found: &'a Found,
     audit: Audit,
-    /// How many entries each index should have.
-    indexed: HashMap<u8, u64>,
-    /// The latest objects that cannot be read: what indexes say of them is believed.
-    damaged: HashSet<Suffix>,
+    /// The latest objects that cannot be read, and have been noted: what indexes say of them is believed.
+    unread: HashSet<Suffix>,
+    /// What this pass has noted that is no object.
+    noted: usize,
     findings: &'a mut Findings,
     each: Each<'a>,
 }
 
+/// An index: its letter, how its keys are taken apart, and what it is made of.
+type Index = (u8, PartsOf, fn(&RecordHeader) -> &Vec<String>);
+
+const INDEXES: [Index; 2] =
+    [(b'x', keys::owner_parts, |header| &header.owners), (b'p', keys::placed_parts, |header| &header.placed_on)];
+
 impl Auditor<'_> {
     fn look(&mut self) {
-        // One that does not come to its end says so, and keeps no other from looking.
-        let looked = [self.objects(), self.superseded(), self.history(), self.indexes()];
-        self.findings.other.extend(looked.into_iter().filter_map(Result::err).map(|error| error.to_string()));
+        self.pass(Self::objects);
+        self.pass(Self::superseded);
+        self.pass(Self::history);
+        INDEXES.iter().for_each(|index| self.pass(|auditor| auditor.index(index)));
     }
 
+    /// One that the engine ends early says so, and keeps no other from looking.
+    fn pass(&mut self, look: impl FnOnce(&mut Self) -> KvResult<()>) {
+        self.noted = 0;
+        if let Err(error) = look(self) {
+            self.engine_failed(error);
+        }
+        if let Some(more @ 1..) = self.noted.checked_sub(NAMED) {
+            self.findings.other.push(format!("and {more} more of these"));
+        }
+    }
+
+    /// Notes what is wrong, of each pass so many.
+    fn note(&mut self, what: impl Display) {
+        self.noted += 1;
+        if self.noted <= NAMED {
+            self.findings.other.push(what.to_string());
+        }
+    }
+
+    /// The same part of a file fails whoever comes to it: that is told once.
+    fn engine_failed(&mut self, error: BackendError) {
+        if !self.findings.other.contains(&error.context) {
+            self.note(error.context);
+        }
+    }
+
+    /// Looks at each key of a letter. What is wrong with one keeps nobody from looking at the next.
     fn each(
         &mut self,
         letter: u8,
-        mut look: impl FnMut(&mut Self, &dyn Cursor, &[u8]) -> Result<(), LoadError>,
-    ) -> Result<(), LoadError> {
+        mut look: impl FnMut(&mut Self, &dyn Cursor, &[u8]) -> KvResult<()>,
+    ) -> KvResult<()> {
         let view = self.view;
         let mut cursor = view.scan(&[letter], &[letter + 1])?;
         while let Some(key) = cursor.key() {
-            look(self, &*cursor, key)?;
+            if let Err(error) = look(self, &*cursor, key) {
+                self.engine_failed(error);
+            }
             cursor.advance()?;
         }
         Ok(())
     }
 
-    fn objects(&mut self) -> Result<(), LoadError> {
+    fn objects(&mut self) -> KvResult<()> {
         self.each(b'o', |auditor, cursor, key| {
-            let Some(version) = auditor.version(&key[1..], cursor, |findings| &mut findings.objects)? else {
-                auditor.damaged.insert(Suffix::from_bytes(&key[1..]));
-                return Ok(());
-            };
-            if version.revision.get() > auditor.found.marks.last {
-                return Err(wrong("an object is younger than the store"));
-            }
-            let (header, suffix) = (&version.record.header, Suffix::from_bytes(&key[1..]));
-            for (letter, keys) in [
-                (b'x', header.owners.iter().filter_map(|uid| suffix.owner(uid)).collect::<Vec<_>>()),
-                (b'p', header.placed_on.iter().filter_map(|uid| suffix.placed(uid)).collect()),
-            ] {
-                for key in unique(keys) {
-                    auditor.view.get(&key)?.ok_or_else(|| wrong("an index lacks an object"))?;
-                    *auditor.indexed.entry(letter).or_default() += 1;
+            let Some(address) = auditor.address(&key[1..]) else { return Ok(()) };
+            let suffix = Suffix::from_bytes(&key[1..]);
+            match decode(suffix.as_bytes(), &cursor.value_bytes()) {
+                Err(why) => auditor.is_unread(suffix, Damaged { key: address, why }),
+                Ok(version) => {
+                    auditor.audit.objects += 1;
+                    (auditor.each)(&address, &version.record);
+                    if version.revision.get() > auditor.found.marks.last {
+                        auditor.note(format_args!("{} is younger than the store", named(&address)));
+                    }
+                    auditor.indexed(&address, &suffix, &version.record.header)?;
                 }
             }
-            if let Some(Ok(key)) = keys::parts(&key[1..]).map(|parts| object_key(&auditor.found.resources, parts)) {
-                (auditor.each)(&key, &version.record);
-            }
-            auditor.audit.objects += 1;
             Ok(())
         })
     }
 
-    fn superseded(&mut self) -> Result<(), LoadError> {
+    /// An object is in all indexes that it should be in.
+    fn indexed(&mut self, address: &ObjectKey, suffix: &Suffix, header: &RecordHeader) -> KvResult<()> {
+        let owned = header.owners.iter().filter_map(|uid| suffix.owner(uid));
+        let placed = header.placed_on.iter().filter_map(|uid| suffix.placed(uid));
+        for key in unique(owned.chain(placed).collect()) {
+            if self.view.get(&key)?.is_none() {
+                self.note(format_args!("an index lacks {}", named(address)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a latest object that cannot be read.
+    fn is_unread(&mut self, suffix: Suffix, found: Damaged) {
+        if self.unread.insert(suffix) {
+            self.findings.objects.add(found);
+        }
+    }
+
+    /// The address in a key; one that is none is noted.
+    fn address(&mut self, suffix: &[u8]) -> Option<ObjectKey> {
+        let address = keys::parts(suffix).and_then(|parts| object_key(&self.found.resources, parts).ok());
+        if address.is_none() {
+            self.note(Damaged::at(&self.found.resources, suffix, Damage::Key));
+        }
+        address
+    }
+
+    fn superseded(&mut self) -> KvResult<()> {
         self.each(b'v', |auditor, cursor, key| {
-            let (suffix, until) = keys::version_parts(key).ok_or_else(malformed)?;
-            let begun = auditor
-                .version(suffix, cursor, |findings| &mut findings.earlier)?
-                .map_or(0, |version| version.revision.get());
+            let Some((suffix, until)) = keys::version_parts(key) else {
+                auditor.note(format_args!("an earlier state of an object: {}", Damage::Key));
+                return Ok(());
+            };
+            let Some(address) = auditor.address(suffix) else { return Ok(()) };
+            let begun = match decode(suffix, &cursor.value_bytes()) {
+                Ok(version) => version.revision.get(),
+                Err(why) => {
+                    auditor.findings.earlier.add(Damaged { key: address.clone(), why });
+                    0
+                }
+            };
             if begun >= until || until <= auditor.found.marks.floor {
-                return Err(wrong("a superseded object has an impossible span"));
+                auditor.note(format_args!("an earlier state of {} has an impossible span", named(&address)));
             }
             auditor.audit.superseded += 1;
             Ok(())
         })
     }
 
-    /// `None` when it is damaged, which is noted.
-    fn version(
-        &mut self,
-        suffix: &[u8],
-        cursor: &dyn Cursor,
-        list: fn(&mut Findings) -> &mut DamageList,
-    ) -> Result<Option<Version>, LoadError> {
-        let parts = keys::parts(suffix).ok_or_else(malformed)?;
-        self.found.resources.name(parts.resource).ok_or_else(|| wrong("an object's resource is unknown"))?;
-        let version = decode(suffix, &cursor.value_bytes());
-        if let Err(why) = &version {
-            list(self.findings).add(Damaged::at(&self.found.resources, suffix, *why));
-        }
-        Ok(version.ok())
-    }
-
     /// Every revision after the floor has its entry, and every entry its object as the write left or found it.
-    fn history(&mut self) -> Result<(), LoadError> {
-        let mut expected = self.found.marks.floor + 1;
+    fn history(&mut self) -> KvResult<()> {
+        let Marks { floor, last } = self.found.marks;
+        let mut expected = floor + 1;
         self.each(b'h', |auditor, cursor, key| {
-            let revision = keys::history_revision(key).ok_or_else(malformed)?;
-            if revision != expected {
-                return Err(wrong(&format!("the history lacks revision {expected}")));
+            let Some(revision) = keys::history_revision(key) else {
+                auditor.note("a key of the history is malformed");
+                return Ok(());
+            };
+            if !(floor + 1..=last).contains(&revision) {
+                auditor.note(format_args!("the history has revision {revision}, beyond {} to {last}", floor + 1));
+                return Ok(());
             }
-            expected += 1;
+            auditor.lacks(expected, revision);
+            expected = revision + 1;
             auditor.audit.writes += 1;
-            match Entry::decode(cursor.value()).map_err(damaged)?.what {
-                What::Object(change, suffix) => auditor.write(revision, change, &Suffix::from_bytes(suffix)),
-                What::ClusterGone(_) => Ok(()),
+            match Entry::decode(cursor.value()).map(|entry| entry.what) {
+                Ok(What::Object(change, suffix)) => auditor.write(revision, change, &Suffix::from_bytes(suffix)),
+                Ok(What::ClusterGone(_)) => Ok(()),
+                Err(_) => {
+                    auditor.note(format_args!("revision {revision} of the history is malformed"));
+                    Ok(())
+                }
             }
         })?;
-        match expected == self.found.marks.last + 1 {
-            true => Ok(()),
-            false => Err(wrong(&format!("the history lacks revision {expected}"))),
+        self.lacks(expected, last + 1);
+        Ok(())
+    }
+
+    /// Notes the revisions from `expected` to before `found`, if any.
+    fn lacks(&mut self, expected: u64, found: u64) {
+        match found.saturating_sub(expected) {
+            0 => {}
+            1 => self.note(format_args!("the history lacks revision {expected}")),
+            _ => self.note(format_args!("the history lacks revisions {expected} to {}", found - 1)),
         }
     }
 
-    fn write(&self, revision: u64, change: Change, suffix: &Suffix) -> Result<(), LoadError> {
+    fn write(&mut self, revision: u64, change: Change, suffix: &Suffix) -> KvResult<()> {
+        let Some(address) = self.address(suffix.as_bytes()) else { return Ok(()) };
         let ended_here = self.view.get(&suffix.version(revision))?.is_some();
         let complete = match change {
             Change::Created => self.begun_at(revision, suffix)?,
             Change::Updated => ended_here && self.begun_at(revision, suffix)?,
             Change::Deleted => ended_here,
         };
-        if complete { Ok(()) } else { Err(wrong(&format!("the object of revision {revision} is missing"))) }
+        if !complete {
+            self.note(format_args!("the object of revision {revision} is missing: {}", named(&address)));
+        }
+        Ok(())
     }
 
-    fn begun_at(&self, at: u64, suffix: &Suffix) -> Result<bool, LoadError> {
+    fn begun_at(&self, at: u64, suffix: &Suffix) -> KvResult<bool> {
         // What is damaged may be it, and has been noted.
         let may_be_begun = |value: &[u8]| {
             let stored = Stored::check(suffix.as_bytes(), value).and_then(Stored::revision);
@@ -187,29 +257,28 @@ impl Auditor<'_> {
         Ok(cursor.key().is_some() && may_be_begun(cursor.value()))
     }
 
-    fn indexes(&mut self) -> Result<(), LoadError> {
-        let parts: [(u8, PartsOf); 2] = [(b'x', keys::owner_parts), (b'p', keys::placed_parts)];
-        for (letter, parts) in parts {
-            let mut count = 0;
-            self.each(letter, |auditor, _, key| {
-                let (_, suffix) = parts(key).ok_or_else(malformed)?;
-                if auditor.damaged.contains(&suffix) {
-                    return Ok(());
-                }
-                if auditor.view.get(&suffix.object())?.is_none() {
-                    let missing = Damaged::at(&auditor.found.resources, suffix.as_bytes(), Damage::Missing);
-                    auditor.findings.objects.add(missing);
-                    auditor.damaged.insert(suffix);
-                    return Ok(());
-                }
-                count += 1;
-                Ok(())
-            })?;
-            if count != self.indexed.get(&letter).copied().unwrap_or_default() {
-                return Err(wrong("an index names an object that is not in it"));
+    /// Every entry of an index is one of an object that is there, and says so itself.
+    fn index(&mut self, (letter, parts, of): &Index) -> KvResult<()> {
+        self.each(*letter, |auditor, _, key| {
+            let Some((uid, suffix)) = parts(key) else {
+                auditor.note("an entry of an index is malformed");
+                return Ok(());
+            };
+            let Some(address) = auditor.address(suffix.as_bytes()) else { return Ok(()) };
+            if auditor.unread.contains(&suffix) {
+                return Ok(());
             }
-        }
-        Ok(())
+            let version = match auditor.view.get(&suffix.object())? {
+                Some(value) => decode(suffix.as_bytes(), &value),
+                None => Err(Damage::Missing),
+            };
+            match version {
+                Ok(version) if of(&version.record.header).contains(&uid) => {}
+                Ok(_) => auditor.note(format_args!("an index names what is not in it: {}", named(&address))),
+                Err(why) => auditor.is_unread(suffix, Damaged { key: address, why }),
+            }
+            Ok(())
+        })
     }
 }
 
@@ -217,13 +286,4 @@ fn unique(mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     keys.sort_unstable();
     keys.dedup();
     keys
-}
-
-fn wrong(what: &str) -> LoadError {
-    LoadError::Damaged(what.to_owned())
-}
-
-fn malformed() -> LoadError {
-    let error: StoreError = damaged(Damage::Key);
-    error.into()
 }

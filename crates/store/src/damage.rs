@@ -39,10 +39,16 @@ impl Damaged {
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, why } = self;
-        let namespace = key.namespace().map_or_else(String::new, |namespace| format!("{namespace}/"));
-        write!(f, "{} \"{namespace}{}\" of logical cluster {}: {why}", key.resource, key.name, key.cluster)
+        write!(f, "{}: {}", named(&self.key), self.why)
     }
+}
+
+/// An object, as it is told of to operators.
+pub(crate) fn named(key: &ObjectKey) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        let namespace = key.namespace().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        write!(f, "{} \"{namespace}{}\" of logical cluster {}", key.resource, key.name, key.cluster)
+    })
 }
 
 /// Damaged objects that somebody came across who looked at everything.
@@ -54,8 +60,8 @@ pub struct DamageList {
     pub first: Vec<String>,
 }
 
-/// Objects that are named.
-const NAMED: usize = 20;
+/// Objects that are named, and faults of one kind that are told one by one.
+pub(crate) const NAMED: usize = 20;
 
 impl DamageList {
     /// No damage.
@@ -120,7 +126,7 @@ impl fmt::Display for Findings {
             between = "\n";
         }
         if !self.other.is_empty() {
-            write!(f, "{between}the store is damaged, restore it from a snapshot: {}", self.other.join("; "))?;
+            write!(f, "{between}the store is damaged, restore it from a snapshot: {}", self.other.join("\n  "))?;
         }
         Ok(())
     }

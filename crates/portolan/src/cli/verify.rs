@@ -71,9 +71,9 @@ impl Workspaces {
         let mut parts = text.split(OF);
         let mut named = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            let (id, rest) = part.split_once(':').unwrap_or((part, ""));
+            let (id, rest) = part.split_at(part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len()));
             match id.parse().ok().and_then(|id| self.path(id)) {
-                Some(path) => named.extend([" of workspace ", &path, " (", id, "):", rest]),
+                Some(path) => named.extend([" of workspace ", &path, " (", id, ")", rest]),
                 None => named.extend([OF, part]),
             }
         }
@@ -98,13 +98,14 @@ mod tests {
         let (outer, inner) = (LogicalClusterId::new(7), LogicalClusterId::new(8));
         let mut known = Workspaces::default();
         known.0.insert(inner, (outer, "inner".into()));
-        let text =
-            format!("it:\n  maps \"a\" of logical cluster {inner}: no\n  maps \"b\" of logical cluster root: no");
+        let text = format!(
+            "it:\n  maps \"a\" of logical cluster {inner}: no\n  maps \"b\" of logical cluster root\n  more: no"
+        );
         assert!(known.name_in(&text).contains(&format!("\"a\" of logical cluster {inner}: no\n")), "not that above it");
         known.0.insert(outer, (LogicalClusterId::ROOT, "outer".into()));
         let named = known.name_in(&text);
         let expected = format!("it:\n  maps \"a\" of workspace root:outer:inner ({inner}): no\n  maps \"b\"");
-        assert_eq!(named, expected + " of workspace root (root): no");
+        assert_eq!(named, expected + " of workspace root (root)\n  more: no");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::{slice, sync::Arc};
 
+use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::json;
 
-use super::Damaged;
+use super::{Damaged, NAMED, named};
 use crate::{
     Change, Damage, DynStore, Engine, Expect, Findings, OnDamage, RangeRequest, RangeScope, SnapshotError, StoreConfig,
     StoreError, Transaction, WatchScope, Write,
@@ -13,11 +14,12 @@ use crate::{
     commit_noting,
     fixtures::Shared,
     inspect,
-    keys::Suffix,
+    keys::{self, Suffix},
     kv::{Batch, MemoryKv, OrderedKv, RedbKv, SledKv, read},
     load::load,
     open::{Base, initialize, start},
     opening::Opening,
+    resources::Resources,
     restore, save,
 };
 
@@ -84,12 +86,21 @@ impl Scene {
         committed.map(|committed| committed.into_inner().last)
     }
 
+    /// The common part of the keys of an object.
+    fn suffix(&self, key: &ObjectKey) -> Suffix {
+        let id = read(&self.kv, |view| load(view).unwrap().resources.id(&key.resource).unwrap()).unwrap();
+        Suffix::new(key.cluster, id, &key.scope, &key.name)
+    }
+
+    /// Writes past the store.
+    fn write<const N: usize>(&self, pairs: [(Vec<u8>, Option<Bytes>); N]) {
+        self.kv.commit(Batch::from(pairs)).unwrap();
+        self.kv.publish();
+    }
+
     /// Removes what is stored of an object, and leaves what the indexes say.
     fn forget(&self, key: &ObjectKey) {
-        let id = read(&self.kv, |view| load(view).unwrap().resources.id(&key.resource).unwrap()).unwrap();
-        let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
-        self.kv.commit(Batch::from([(suffix.object(), None)])).unwrap();
-        self.kv.publish();
+        self.write([(self.suffix(key).object(), None)]);
     }
 
     /// Flips a bit of what is stored of an object.
@@ -292,6 +303,55 @@ async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
         store.compact(store.current()).await.unwrap();
         assert_eq!(scene.audited(), Findings::default(), "{engine}");
         store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn one_look_finds_all_that_is_wrong_and_says_nothing_else() {
+    for scene in Scene::each().await {
+        let engine = scene.engine;
+        let [a, b, other] = [key(1, "a"), key(1, "b"), key(2, "a")];
+        scene.write([
+            (scene.suffix(&a).owner("o-1").unwrap(), None),
+            (scene.suffix(&b).placed("e-1").unwrap(), None),
+            (scene.suffix(&other).owner("o-9").unwrap(), Some(Bytes::new())),
+            (keys::history(3), None),
+            (keys::history(5), Some("malformed".into())),
+            (keys::history(99), Some(Bytes::new())),
+            (b"o malformed".to_vec(), Some(Bytes::new())),
+        ]);
+        scene.damage(&key(2, "c"));
+        let found = scene.audited();
+        assert_eq!((found.objects.count, found.earlier.count), (1, 0), "{engine}: {found}");
+        assert!(found.objects.first[0].contains("shop/c\" of logical cluster"), "{engine}: {found}");
+        let last = scene.store.current();
+        let expected = [
+            format!("an index lacks {}", named(&a)),
+            format!("an index lacks {}", named(&b)),
+            Damaged::at(&Resources::default(), b" malformed", Damage::Key).to_string(),
+            "the history lacks revision 3".to_owned(),
+            "revision 5 of the history is malformed".to_owned(),
+            format!("the history has revision 99, beyond 2 to {last}"),
+            format!("an index names what is not in it: {}", named(&other)),
+        ];
+        let mut told = found.other.clone();
+        // The malformed key lies before or behind the others.
+        told[..3].sort_by_key(|text| !text.starts_with("an index"));
+        assert_eq!(told, expected, "{engine}");
+        scene.store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn of_many_faults_of_a_kind_the_first_are_named_and_all_others_are_too() {
+    for scene in Scene::each().await {
+        let suffix = scene.suffix(&key(1, "a"));
+        let stray = |number| (suffix.owner(&format!("stray-{number:02}")).unwrap(), Some(Bytes::new()));
+        scene.write(std::array::from_fn::<_, 25, _>(stray));
+        scene.write([(suffix.placed("e-9").unwrap(), Some(Bytes::new()))]);
+        let told = scene.audited().other;
+        assert_eq!((told.len(), &*told[NAMED]), (NAMED + 2, "and 5 more of these"), "{}: {told:?}", scene.engine);
+        scene.store.close().await;
     }
 }
 
