@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
 };
 
@@ -13,7 +12,7 @@ use crate::{
     StoreError,
     core::{Answer, Core},
     gate::Purpose,
-    kv::failed,
+    kv::guard::guarded,
     plan::Plan,
     read::backend,
     reclaim::Reclaim,
@@ -142,8 +141,7 @@ impl Chores {
 /// Removes a slice of the objects of a logical cluster. An engine that panics on a damaged file has failed: nothing is planned
 /// before all of the slice has been read.
 fn swept(core: &Core, plan: &mut Plan<'_>, cluster: LogicalClusterId) -> Result<Progress, StoreError> {
-    catch_unwind(AssertUnwindSafe(|| plan.sweep(&core.resources, cluster)))
-        .unwrap_or_else(|_| Err(backend(failed("reading the store: the file is damaged"))))
+    guarded("reading the store", "its files are", || Ok(plan.sweep(&core.resources, cluster))).map_err(backend)?
 }
 
 /// Marks a logical cluster as gone, in a batch of its own, and tells whether objects of it are left.

@@ -1,6 +1,6 @@
 //! What the shared layout needs of an embedded engine: ordered bytes, atomic durable batches, consistent reads.
 
-mod guard;
+pub(crate) mod guard;
 mod memory;
 mod redb;
 mod sled;
