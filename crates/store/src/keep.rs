@@ -39,10 +39,11 @@ impl HistoryBounds {
         store.compact(upto).await?;
         let now = store.oldest();
         // What is too much may end within a transaction, which stays whole; a place in time is at the end of one.
-        match now == before || aged.is_some_and(|aged| now < aged) {
-            true => Ok(Compaction::Held),
-            false => Ok(Compaction::Done),
-        }
+        Ok(match (now == before, aged.is_some_and(|aged| now < aged)) {
+            (true, _) => Compaction::Held,
+            (false, true) => Compaction::Partly,
+            (false, false) => Compaction::Done,
+        })
     }
 }
 
@@ -51,7 +52,9 @@ impl HistoryBounds {
 pub enum Compaction {
     /// It was.
     Done,
-    /// Somebody still reads what is due, or some of it.
+    /// Some of what is due was; somebody still reads the rest.
+    Partly,
+    /// Nothing was: somebody still reads all that is due.
     Held,
     /// There is none that is too old or too much.
     NotDue,
@@ -124,10 +127,9 @@ pub async fn keep_history(store: DynStore, bounds: HistoryBounds, metrics: Histo
 /// Tells how a compaction ended after so many that failed, and how many have failed now.
 fn note(outcome: &Result<Compaction, StoreError>, before: u32, metrics: &HistoryMetrics) -> u32 {
     let failures = match outcome {
-        Ok(Compaction::NotDue) => before,
-        // It is tried again with every look, and is no failure.
-        Ok(Compaction::Held) => 0,
-        Ok(Compaction::Done) => {
+        // Nothing was tried, which is neither a failure nor the end of one.
+        Ok(Compaction::NotDue | Compaction::Held) => before,
+        Ok(Compaction::Done | Compaction::Partly) => {
             metrics.compactions.with_label_values(&["done"]).inc();
             if before > 0 {
                 tracing::info!(failures = before, "history is compacted again");

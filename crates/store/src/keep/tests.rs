@@ -131,3 +131,22 @@ async fn a_compaction_that_fails_is_tried_again_for_as_long_as_it_takes() {
     assert!(store.current().get() - store.oldest().get() <= 8);
     task.abort();
 }
+
+#[test]
+fn what_is_held_now_and_then_hides_no_failures() {
+    let (metrics, mut failures) = (metrics(), 0);
+    let failed = || Err(StoreError::Unknown);
+    for (case, outcome, expected) in [
+        ("it fails", failed(), 1),
+        ("all that is due is held: nothing was tried", Ok(Compaction::Held), 1),
+        ("it fails again", failed(), 2),
+        ("nothing is due", Ok(Compaction::NotDue), 2),
+        ("and again", failed(), 3),
+        ("what nobody holds was forgotten", Ok(Compaction::Partly), 0),
+        ("it fails anew", failed(), 1),
+        ("all was forgotten", Ok(Compaction::Done), 0),
+    ] {
+        failures = note(&outcome, failures, &metrics);
+        assert_eq!((failures, metrics.failing.get()), (expected, expected.into()), "{case}");
+    }
+}
