@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey};
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName};
 use prometheus::IntGauge;
 
 use crate::{StoreError, history::object_key, keys, resources::Resources, value::Damage};
@@ -60,6 +60,8 @@ pub struct DamageList {
     pub first: Vec<String>,
 }
 
+/// Bytes that a name tells one by one; it has at most 253 letters.
+const SPELLED: usize = 100;
 /// Objects that are named, and faults of one kind that are told one by one.
 pub(crate) const NAMED: usize = 20;
 
@@ -141,9 +143,15 @@ impl From<Damaged> for StoreError {
 /// The address that is told of an object whose own is damaged: its bytes.
 fn stand_in(suffix: &[u8]) -> ObjectKey {
     let cluster = suffix.first_chunk().map_or(0, |cluster| u64::from_be_bytes(*cluster));
-    let digits: String = suffix.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = format!("x{digits}").parse().expect("letters and digits are a name");
-    ObjectKey::cluster_scoped(LogicalClusterId::new(cluster), GroupResource::new("", "unknown"), name)
+    ObjectKey::cluster_scoped(LogicalClusterId::new(cluster), GroupResource::new("", "unknown"), spelled(suffix))
+}
+
+/// Bytes as the name of an object: of many the first, and what tells them from others.
+pub(crate) fn spelled(bytes: &[u8]) -> ObjectName {
+    let (first, rest) = bytes.split_at(bytes.len().min(SPELLED));
+    let digits: String = first.iter().map(|byte| format!("{byte:02x}")).collect();
+    let rest = if rest.is_empty() { String::new() } else { format!("-{:08x}", crc32fast::hash(rest)) };
+    format!("x{digits}{rest}").parse().expect("a few letters and digits are a name")
 }
 
 /// The damaged objects that reads have come across since the start. Each is logged once.

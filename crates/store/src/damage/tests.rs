@@ -449,3 +449,11 @@ fn however_many_are_known_each_resource_with_damage_has_one_that_is() {
     note(1, "late");
     assert_eq!(ledger.all().len(), 2);
 }
+
+#[test]
+fn a_malformed_key_of_any_length_is_named() {
+    let named = |bytes: &[u8]| Damaged::at(&Resources::default(), bytes, Damage::Checksum).key.name.to_string();
+    assert_eq!(named(&[0, 255]), "x00ff");
+    let (long, longer) = (vec![7; 400], vec![7; 401]);
+    assert!(named(&long).starts_with("x0707") && named(&long) != named(&longer));
+}
