@@ -193,7 +193,7 @@ fn with_place(checksum: u32, numbers: &[u8], suffix: &[u8]) -> u32 {
 
 fn revision_at(value: &[u8], at: usize) -> Result<ResourceVersion, Damage> {
     let bytes = value.get(at..at + 8).and_then(|b| b.try_into().ok()).ok_or(Damage::CutOff)?;
-    ResourceVersion::new(u64::from_le_bytes(bytes)).ok_or(Damage::Key)
+    ResourceVersion::new(u64::from_le_bytes(bytes)).ok_or(Damage::CutOff)
 }
 
 fn as_u32(number: usize) -> u32 {

@@ -89,7 +89,9 @@ impl Inner {
     async fn sweep(&self, cluster: LogicalClusterId) -> Result<(), StoreError> {
         loop {
             let RangePage { objects, damaged, .. } = self.slice(cluster).await?;
-            let damaged: Vec<ObjectKey> = damaged.into_iter().map(|found| found.key).collect();
+            // What names no object is not the logical cluster's.
+            let damaged = damaged.into_iter().filter(|found| found.why != Damage::Key);
+            let damaged: Vec<ObjectKey> = damaged.map(|found| found.key).collect();
             let mut request = self.removal(&objects, &damaged, 0);
             request.success.extend(self.index_keys_of(cluster, &damaged).await?.into_iter().map(delete_key));
             let is_empty = objects.is_empty() && damaged.is_empty();

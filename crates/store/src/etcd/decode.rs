@@ -88,6 +88,8 @@ impl Inner {
                     let boundary = self.layout.numbering.boundary(at);
                     published.push(Published { event: Arc::new(event), boundary, lost: None });
                 }
+                // Nobody can have seen an object there.
+                Err(Undecoded::Failed(StoreError::Damaged { why: Damage::Key, .. })) => {}
                 Err(Undecoded::Failed(StoreError::Damaged { key, why })) => {
                     let place = if is_deletion { remaining } else { following };
                     published.push(self.lost((at, place), &events, key, why)?);

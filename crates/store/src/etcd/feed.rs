@@ -11,7 +11,10 @@ use super::{
     client::{Fault, Member},
     decode::{Collector, Undecoded, View},
     layout::range_of,
-    proto::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, watch_request::RequestUnion},
+    proto::{
+        self, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, event::EventType,
+        watch_request::RequestUnion,
+    },
 };
 use crate::{StoreError, kv::failed, read::Marks};
 
@@ -133,11 +136,7 @@ impl Inner {
         let is_progress = answer.events.is_empty() && !answer.created && !answer.fragment;
         let (mut published, mut upto, mut freed) = (Vec::new(), if is_progress { header } else { 0 }, false);
         for (at, events) in collector.add(answer.events, answer.fragment) {
-            // What was damaged has been deleted, by whichever server, or was written anew.
-            if !self.damage.is_empty() {
-                let written = events.iter().filter_map(|event| event.kv.as_ref());
-                written.filter_map(|kv| self.layout.parse(&kv.key)).for_each(|key| self.damage.remove(&key));
-            }
+            events.iter().for_each(|event| self.look_at(event));
             freed |= events.iter().any(|event| event.kv.as_ref().is_some_and(|kv| self.layout.is_role(&kv.key)));
             match self.events(at, events, View::Whole).await {
                 Ok(mut events) => published.append(&mut events),
@@ -155,6 +154,17 @@ impl Inner {
             self.freed.notify_waiters();
         }
         Ok(())
+    }
+
+    /// What was damaged has been deleted, by whichever server, or was written anew. A key that names no object is told of as
+    /// long as it is there.
+    fn look_at(&self, event: &proto::Event) {
+        let Some(kv) = event.kv.as_ref().filter(|kv| self.layout.is_object(&kv.key)) else { return };
+        match (self.layout.parse(&kv.key), event.r#type()) {
+            (Some(key), _) => self.damage.remove(&key),
+            (None, EventType::Delete) => self.damage.remove(&self.layout.stand_in(&kv.key)),
+            (None, EventType::Put) => self.note_key(&kv.key),
+        }
     }
 
     /// An event that cannot be read cannot be left out either.

@@ -20,8 +20,9 @@ use portolan_types::{
 use super::proto::KeyValue;
 use crate::{
     RangeScope, StoreError, StoredObject,
+    damage::spelled,
     keys::{Suffix, end_of, escaped},
-    read::{damaged, revision},
+    read::revision,
     value::{Damage, Prepared, decode},
 };
 
@@ -176,24 +177,25 @@ impl Layout {
         Some(self.under(b'o', &[key.get(prefix.len()..)?]))
     }
 
-    /// The address in an object's key.
+    /// The address in an object's key; `None` for any other key.
     pub(crate) fn parse(&self, key: &[u8]) -> Option<ObjectKey> {
-        let mut rest = key.get(self.prefix.len() + 1..)?;
-        let group = name(&mut rest)?;
-        let resource = name(&mut rest)?;
-        let (cluster, after) = rest.split_first_chunk::<8>()?;
-        rest = after;
+        let mut rest = self.is_object(key).then(|| self.address_in(key))?;
+        let (resource, cluster) = place(&mut rest)?;
         let scope = match name(&mut rest)? {
             "" => Scope::Cluster,
             namespace => Scope::Namespace(namespace.parse().ok()?),
         };
-        let object: ObjectName = name(&mut rest)?.parse().ok()?;
-        Some(ObjectKey {
-            cluster: LogicalClusterId::new(u64::from_be_bytes(*cluster)),
-            resource: GroupResource::new(group, resource),
-            scope,
-            name: object,
-        })
+        let name: ObjectName = name(&mut rest)?.parse().ok()?;
+        rest.is_empty().then_some(ObjectKey { cluster, resource, scope, name })
+    }
+
+    /// What is told of a key among those of objects that names none: its bytes, and where it lies as far as it says.
+    pub(crate) fn stand_in(&self, key: &[u8]) -> ObjectKey {
+        let mut rest = self.address_in(key);
+        let name = spelled(rest);
+        let place = place(&mut rest);
+        let (resource, cluster) = place.unwrap_or_else(|| (GroupResource::new("", "unknown"), LogicalClusterId::ROOT));
+        ObjectKey::cluster_scoped(cluster, resource, name)
     }
 
     /// The part of an object's key that is its address, which its checksum covers too.
@@ -204,9 +206,11 @@ impl Layout {
     /// What etcd has at an object's key.
     ///
     /// # Errors
-    /// When the bytes are not what was written.
+    /// When the bytes are not what was written, or the key names no object.
     pub(crate) fn stored(&self, kv: &KeyValue) -> Result<StoredObject, StoreError> {
-        let key = self.parse(&kv.key).ok_or(Damage::Key).map_err(damaged)?;
+        let Some(key) = self.parse(&kv.key) else {
+            return Err(StoreError::Damaged { key: self.stand_in(&kv.key), why: Damage::Key });
+        };
         let version = match decode(self.address_in(&kv.key), &kv.value) {
             Ok(version) if version.revision.get() <= PLACES => version,
             Ok(_) => return Err(StoreError::Damaged { key, why: Damage::CutOff }),
@@ -232,6 +236,14 @@ fn address(key: &ObjectKey) -> Vec<u8> {
         out.push(0);
     }
     out
+}
+
+/// Takes the resource and the logical cluster off the front of an address.
+fn place(rest: &mut &[u8]) -> Option<(GroupResource, LogicalClusterId)> {
+    let (group, resource) = (name(rest)?, name(rest)?);
+    let (cluster, after) = rest.split_first_chunk::<8>()?;
+    *rest = after;
+    Some((GroupResource::new(group, resource), LogicalClusterId::new(u64::from_be_bytes(*cluster))))
 }
 
 /// Takes a name and the zero byte behind it off the front.
@@ -330,5 +342,26 @@ mod tests {
             assert_eq!(*stored.record, record);
         }
         assert!(layout.stored(&KeyValue { key: layout.object(&key).into(), ..KeyValue::default() }).is_err());
+    }
+
+    #[test]
+    fn a_key_of_somebody_else_names_no_object_and_is_told_as_far_as_it_says() {
+        let layout = layout(0);
+        let (pods, seven) = (GroupResource::new("", "pods"), LogicalClusterId::new(7));
+        let object = layout.object(&ObjectKey::cluster_scoped(seven, pods.clone(), "a".parse().unwrap()));
+        let unknown = (GroupResource::new("", "unknown"), LogicalClusterId::ROOT);
+        for (case, key, place) in [
+            ("another program's", b"/p/other".to_vec(), unknown.clone()),
+            ("one letter", b"/p/o".to_vec(), unknown.clone()),
+            ("a long one", [b"/p/o", &[b'x'; 4000][..]].concat(), unknown),
+            ("something behind an object's", [&object[..], b"b"].concat(), (pods.clone(), seven)),
+            ("an object's, cut off", object[..object.len() - 1].to_vec(), (pods, seven)),
+        ] {
+            assert_eq!(layout.parse(&key), None, "{case}");
+            let told = layout.stand_in(&key);
+            assert_eq!((told.resource, told.cluster), place, "{case}");
+        }
+        let meta = layout.under(b'm', &[layout.address_in(&object)]);
+        assert!(layout.parse(&object).is_some() && layout.parse(&meta).is_none(), "only under their own letter");
     }
 }

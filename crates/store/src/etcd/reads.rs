@@ -84,6 +84,31 @@ impl Inner {
         }
     }
 
+    /// Notes a key that names no object. What lies there is none of the store's, or an object of which nobody can tell which.
+    pub(super) fn note_key(&self, key: &[u8]) {
+        let found = Damaged { key: self.layout.stand_in(key), why: Damage::Key };
+        if self.damage.is_news(&found.key) {
+            tracing::error!(
+                key = %key.escape_ascii(),
+                "a key among those of objects in etcd names none: somebody else has written it, or it is damaged",
+            );
+            self.damage.add(&found);
+        }
+    }
+
+    /// Notes a key that a read found to name no object, if it is still there.
+    async fn note_malformed(&self, key: Vec<u8>) {
+        let told = self.layout.stand_in(&key);
+        if !self.damage.is_news(&told) {
+            return;
+        }
+        self.note_key(&key);
+        // The feed may have told of its deletion in between.
+        if !matches!(self.at(key, 0).await, Ok(Some(_))) {
+            self.damage.remove(&told);
+        }
+    }
+
     async fn is_damaged(&self, found: &Damaged, scope: Option<&RangeScope>) -> bool {
         let object = self.layout.object(&found.key);
         let entry = scope.and_then(|scope| self.layout.entry(&found.key, scope));
@@ -116,8 +141,8 @@ impl Inner {
 
     pub(super) async fn gone_clusters(&self) -> Result<Vec<LogicalClusterId>, StoreError> {
         let tombstones = self.keys(self.layout.under(b't', &[])).await?;
-        let id = |kv: &KeyValue| self.layout.cluster_of(&kv.key).ok_or_else(|| damaged(Damage::Key));
-        tombstones.iter().map(id).collect()
+        // What names no logical cluster ends none.
+        Ok(tombstones.iter().filter_map(|kv| self.layout.cluster_of(&kv.key)).collect())
     }
 
     /// Some keys of a range, without values.
@@ -141,7 +166,7 @@ impl Inner {
             Err(StoreError::Damaged { key, why }) => vec![Damaged { key: key.clone(), why: *why }],
             Err(_) => Vec::new(),
         };
-        for found in &damaged {
+        for found in damaged.iter().filter(|found| found.why != Damage::Key) {
             self.note(found, Some(&request.scope)).await;
         }
         page
@@ -154,7 +179,9 @@ impl Inner {
             at: 0,
             objects: Vec::new(),
             damaged: Vec::new(),
+            malformed: Vec::new(),
             ends_damaged: false,
+            passed: 0,
             bytes: 0,
             page: FIRST_PAGE,
         };
@@ -175,7 +202,11 @@ impl Inner {
             RangeScope::Everything(cluster) => reader.everything(*cluster).await,
             RangeScope::PlacedOn(uid) => reader.index(layout.placed_on(uid)).await,
             RangeScope::OwnedBy(cluster, uid) => reader.index(layout.owned_by(*cluster, uid)).await,
-        }?;
+        };
+        for key in std::mem::take(&mut reader.malformed) {
+            self.note_malformed(key).await;
+        }
+        let end = end?;
         if reader.at == 0 {
             reader.at = self.fresh().await?;
         }
@@ -218,15 +249,19 @@ struct Reader<'a> {
     at: i64,
     objects: Vec<StoredObject>,
     damaged: Vec<Damaged>,
+    /// Keys that were found to name no object.
+    malformed: Vec<Vec<u8>>,
     /// Whether the last of both is damaged.
     ends_damaged: bool,
+    /// Damaged ones whose address is not.
+    passed: usize,
     bytes: usize,
     page: i64,
 }
 
 impl Reader<'_> {
     fn is_at_limit(&self) -> bool {
-        self.request.limit.is_some_and(|limit| self.objects.len() + self.damaged.len() >= limit)
+        self.request.limit.is_some_and(|limit| self.objects.len() + self.passed >= limit)
     }
 
     fn is_full(&self) -> bool {
@@ -234,12 +269,11 @@ impl Reader<'_> {
             || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && self.last_read().is_some())
     }
 
-    /// Where to go on from.
+    /// Where to go on from. What stands in for an address is no such place.
     fn last_read(&self) -> Option<&ObjectKey> {
-        match self.ends_damaged {
-            true => self.damaged.last().map(|found| &found.key),
-            false => self.objects.last().map(|object| &object.key),
-        }
+        let mut damaged = self.damaged.iter().rev().filter(|_| self.ends_damaged);
+        let exact = damaged.find(|found| found.why != Damage::Key).map(|found| &found.key);
+        exact.or_else(|| self.objects.last().map(|object| &object.key))
     }
 
     /// A page of a range, at the state that is read; a smaller one when it would be too large.
@@ -313,13 +347,22 @@ impl Reader<'_> {
 
     /// Goes past an object that cannot be read, where that is asked for.
     fn pass(&mut self, key: &[u8], len: usize, why: Damage) -> Result<(), StoreError> {
-        let key = self.inner.layout.parse(key).ok_or(Damage::Key).map_err(damaged)?;
-        let found = Damaged { key, why };
+        let layout = &self.inner.layout;
+        let found = match layout.parse(key) {
+            Some(key) => Damaged { key, why },
+            None => Damaged { key: layout.stand_in(key), why: Damage::Key },
+        };
+        if found.why == Damage::Key && why != Damage::Missing {
+            self.malformed.push(key.to_vec());
+        }
         if self.request.on_damage == OnDamage::Fail {
             return Err(found.into());
         }
         self.bytes += len;
-        self.ends_damaged = true;
+        if found.why != Damage::Key {
+            self.passed += 1;
+            self.ends_damaged = true;
+        }
         self.damaged.push(found);
         Ok(())
     }
@@ -346,13 +389,18 @@ impl Reader<'_> {
     }
 
     /// The first resource from a key on.
-    async fn next_resource(&mut self, from: Vec<u8>, to: Vec<u8>) -> Result<Option<GroupResource>, StoreError> {
-        let page = std::mem::replace(&mut self.page, 1);
-        let found = self.next(from, to, true).await?;
-        self.page = page;
-        let Some(kv) = found.kvs.first() else { return Ok(None) };
-        let key = self.inner.layout.parse(&kv.key).ok_or_else(|| damaged(Damage::Key))?;
-        Ok(Some(key.resource))
+    async fn next_resource(&mut self, mut from: Vec<u8>, to: Vec<u8>) -> Result<Option<GroupResource>, StoreError> {
+        loop {
+            let page = std::mem::replace(&mut self.page, 1);
+            let found = self.next(from, to.clone(), true).await;
+            self.page = page;
+            let Some(kv) = found?.kvs.into_iter().next() else { return Ok(None) };
+            match self.inner.layout.parse(&kv.key) {
+                Some(key) => return Ok(Some(key.resource)),
+                None => self.malformed.push(kv.key.to_vec()),
+            }
+            from = after(kv.key.to_vec());
+        }
     }
 
     /// Reads the objects that an index names. Only the latest state has indexes.

@@ -1,5 +1,7 @@
 //! Damage that two servers on one etcd see: one comes across it, the other mends it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, Seams};
 use serde_json::json;
@@ -36,6 +38,10 @@ impl Intruder {
         let mut value = found.kvs[0].value.to_vec();
         *value.last_mut().unwrap() ^= 4;
         self.write(put(at, Bytes::from(value))).await;
+    }
+
+    async fn put(&self, key: &[u8]) {
+        self.write(put(key.to_vec(), Bytes::from_static(b"somebody else's"))).await;
     }
 
     async fn remove(&self, key: &ObjectKey) {
@@ -114,6 +120,65 @@ async fn what_one_server_finds_damaged_and_another_mends_is_whole_for_both() {
         assert!(other.get(&key(name)).await.unwrap().is_some(), "{why}: its name is free");
         assert_eq!(placed(&other).await.0.join(" "), left, "{why}: no index takes it for the next of its name");
     }
+    one.close().await;
+    other.close().await;
+}
+
+/// Waits for what the servers hear of from etcd alone.
+async fn until(case: &str, holds: impl Fn() -> bool) {
+    for _ in 0..200 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{case}: it does not come to that");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
+    let (one, other, intruder) = servers().await;
+    let (cluster, maps) = (LogicalClusterId::new(1), GroupResource::new("", "configmaps"));
+    let scope = WatchScope::Resource(maps.clone(), Some(cluster));
+    let start = one.current();
+    let mut watch = one.watch(scope.clone(), None).await.unwrap();
+    let behind = [&intruder.layout.object(&key("a"))[..], b"more"].concat();
+    let foreign = [intruder.layout.under(b'o', &[b"ther/key"]), intruder.layout.under(b'o', &[]), behind.clone()];
+    for key in &foreign {
+        intruder.put(key).await;
+    }
+    one.commit(Transaction::one(key("d"), Expect::Absent, Some(Record::of(&json!({"metadata": {}}))))).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().events[0].key, key("d"), "the feed goes on");
+    let mut late = one.watch(scope, Some(start)).await.unwrap();
+    assert_eq!(late.next().await.unwrap().events[0].key, key("d"), "and so does history");
+    for (server, store) in [("one", &one), ("the other", &other)] {
+        until(server, || store.known_damage().len() == 3).await;
+        assert!(store.known_damage().iter().all(|found| found.why == Damage::Key), "{server}");
+        for (scope, count) in [
+            (RangeScope::All, 3),
+            (RangeScope::Cluster(cluster, maps.clone()), 1),
+            (RangeScope::Everything(cluster), 1),
+            (RangeScope::PlacedOn("e-1".into()), 0),
+        ] {
+            let all = RangeRequest::all(scope.clone());
+            assert_eq!(is_damaged(store.range(all.clone()).await, Damage::Key), count > 0, "{server}: {scope:?}");
+            let page = store.range(RangeRequest { limit: Some(10), ..all.past_damage() }).await.unwrap();
+            let found = (page.objects.len(), page.damaged.len());
+            assert_eq!(found, (if count > 0 { 4 } else { 3 }, count), "{server}: {scope:?}");
+        }
+        assert!(store.get(&key("a")).await.unwrap().is_some(), "{server}");
+    }
+    for key in [&foreign[0], &foreign[1]] {
+        intruder.write(delete(key.clone())).await;
+    }
+    until("only one is left", || [&one, &other].iter().all(|store| store.known_damage().len() == 1)).await;
+    one.delete_cluster(cluster).await.unwrap();
+    let sweep = Read { key: intruder.layout.sweep(cluster).into(), ..Read::default() };
+    while !intruder.client.range(sweep.clone(), READ_PATIENCE).await.unwrap().kvs.is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(one.range(RangeRequest::all(RangeScope::All).past_damage()).await.unwrap().objects, []);
     one.close().await;
     other.close().await;
 }
