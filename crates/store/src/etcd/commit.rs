@@ -1,5 +1,7 @@
 //! One transaction of ours is one of etcd's: conditioned on what was seen, and tried again when somebody was faster.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use portolan_types::{LogicalClusterId, ObjectKey, ResourceVersion};
 
@@ -28,8 +30,9 @@ const TRIES: usize = 64;
 const OPERATIONS: usize = 128;
 /// Nested transactions that an outer one has at no cost.
 const NESTED: usize = 20;
-/// Conditions of one transaction, which cannot be nested: those of ours, and that this is the store that was opened.
-const CONDITIONS: usize = MAX_TRANSACTION_CONDITIONS + 1;
+/// Conditions of one transaction, which cannot be nested: those of ours, that this is the store that was opened, and that an
+/// index still names what is deleted of it.
+const CONDITIONS: usize = MAX_TRANSACTION_CONDITIONS + 2;
 // The rest is left for nested operations.
 const _: () = assert!(CONDITIONS < OPERATIONS);
 
@@ -117,16 +120,14 @@ pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Co
     let attempt = Attempt::new(inner, txn);
     let mut seen = if attempt.only_creates() { attempt.nothing() } else { attempt.look().await? };
     for _ in 0..TRIES {
-        if attempt.put_what_indexes_name(&seen).await? {
-            seen = attempt.look().await?;
-        }
-        let found = attempt.check(&seen)?;
+        let missing = attempt.missing(&seen).await?;
+        let found = attempt.check(&seen, &missing)?;
         if attempt.writes.is_empty() {
             let now = revision(inner.layout.numbering.boundary(seen.at))?;
             inner.reach(seen.at).await?;
             return Ok(Committed { first: now, last: now });
         }
-        let lost = attempt.lost_indexes(&found).await?;
+        let lost = attempt.lost_indexes(&found, missing).await?;
         let request = attempt.request(&seen, &found, lost);
         let count = attempt.writes.len();
         portolan_types::failpoint!("etcd/commit-planned");
@@ -209,6 +210,9 @@ impl Before {
     }
 }
 
+/// Objects of which nothing is there, and the keys of indexes that name them.
+type Missing = BTreeMap<ObjectKey, Vec<Vec<u8>>>;
+
 struct Attempt<'a> {
     inner: &'a Inner,
     checks: Vec<(ObjectKey, Expect)>,
@@ -275,7 +279,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Whether all holds that is expected; what is there of the keys that are written.
-    fn check(&self, seen: &Seen) -> Result<Vec<Before>, StoreError> {
+    fn check(&self, seen: &Seen, missing: &Missing) -> Result<Vec<Before>, StoreError> {
         let (of_writes, of_checks) = seen.keys.split_at(self.writes.len());
         for ((key, expect), kv) in self.checks.iter().zip(of_checks) {
             check(key, *expect, self.before(kv.as_ref())?.found())?;
@@ -285,7 +289,10 @@ impl<'a> Attempt<'a> {
             if seen.gone.contains(&write.key.cluster) {
                 return Err(StoreError::ClusterGone { cluster: write.key.cluster });
             }
-            let before = self.before(kv.as_ref())?;
+            let before = match self.before(kv.as_ref())? {
+                Before::Absent if missing.contains_key(&write.key) => Before::Damaged(Damage::Missing),
+                before => before,
+            };
             check(&write.key, write.expect, before.found())?;
             match (&write.record, &before) {
                 (None, Before::Absent) => return Err(StoreError::NotFound { key: write.key.clone() }),
@@ -308,31 +315,24 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Puts something unreadable where an object is to be deleted of which nothing is there but what an index says: without an
-    /// object that goes, no watcher would hear of it. Whether there was any.
-    async fn put_what_indexes_name(&self, seen: &Seen) -> Result<bool, StoreError> {
-        let (inner, layout, mut any) = (self.inner, &self.inner.layout, false);
-        let writes = self.writes.iter().zip(&seen.keys);
-        for (PreparedWrite { key, .. }, _) in writes.filter(|(w, kv)| w.expect == Expect::Damaged && kv.is_none()) {
-            if inner.index_keys_of(key.cluster, std::slice::from_ref(key)).await?.is_empty() {
-                continue;
+    /// The objects that are to be deleted unread and of which nothing is there but what indexes say. To put something there first
+    /// would take room, and might stay. The entries that go tell of it: see [`Inner::lost_from_indexes`].
+    async fn missing(&self, seen: &Seen) -> Result<Missing, StoreError> {
+        let mut missing = Missing::new();
+        for (PreparedWrite { key, expect, .. }, kv) in self.writes.iter().zip(&seen.keys) {
+            if *expect == Expect::Damaged && kv.is_none() {
+                let entries = self.inner.index_keys_of(key.cluster, std::slice::from_ref(key)).await?;
+                missing.extend((!entries.is_empty()).then(|| (key.clone(), entries)));
             }
-            let conditions = [is_absent(layout.object(key)), is_absent(layout.tombstone(key.cluster))];
-            let request = TxnRequest {
-                compare: conditions.into_iter().chain([inner.is_same_store()]).collect(),
-                success: vec![put(layout.object(key), Bytes::new())],
-                ..TxnRequest::default()
-            };
-            inner.client.write(request, inner.patience).await.map_err(|fault| inner.write_fault(fault))?;
-            any = true;
         }
-        Ok(any)
+        Ok(missing)
     }
 
-    /// The keys of indexes that name damaged objects which are deleted.
-    async fn lost_indexes(&self, found: &[Before]) -> Result<Vec<Vec<u8>>, StoreError> {
-        let mut indexes = Vec::new();
-        for (write, _) in self.writes.iter().zip(found).filter(|(_, before)| matches!(before, Before::Damaged(_))) {
+    /// The keys of indexes that name damaged objects which are deleted; first those that name what is missing.
+    async fn lost_indexes(&self, found: &[Before], missing: Missing) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut indexes: Vec<_> = missing.into_values().flatten().collect();
+        let stored = |before: &Before| matches!(before, Before::Damaged(why) if *why != Damage::Missing);
+        for (write, _) in self.writes.iter().zip(found).filter(|(_, before)| stored(before)) {
             indexes.extend(self.inner.index_keys_of(write.key.cluster, std::slice::from_ref(&write.key)).await?);
         }
         Ok(indexes)
@@ -343,8 +343,12 @@ impl<'a> Attempt<'a> {
         let keys = self.keys().zip(&seen.keys);
         let unchanged = keys.map(|(key, kv)| is_at(layout.object(key), kv.as_ref().map_or(0, |kv| kv.mod_revision)));
         let there = self.clusters.iter().map(|cluster| is_absent(layout.tombstone(*cluster)));
-        let compare = unchanged.chain(there).chain([self.inner.is_same_store()]).collect();
-        TxnRequest { compare, success: nested(self.conditions(), self.operations(found, lost)), failure: self.looks() }
+        // Nothing is deleted twice: an entry that is deleted gives the transaction a revision of its own.
+        let is_missing = |before: &Before| matches!(before, Before::Damaged(Damage::Missing));
+        let named = lost.first().filter(|_| found.iter().any(is_missing)).map(|entry| is_there(entry.clone()));
+        let compare: Vec<_> = unchanged.chain(there).chain([self.inner.is_same_store()]).chain(named).collect();
+        let success = nested(compare.len(), self.operations(found, lost));
+        TxnRequest { compare, success, failure: self.looks() }
     }
 
     /// The writes in their order, then the indexes.

@@ -138,10 +138,16 @@ impl Inner {
         for (at, events) in collector.add(answer.events, answer.fragment) {
             events.iter().for_each(|event| self.look_at(event));
             freed |= events.iter().any(|event| event.kv.as_ref().is_some_and(|kv| self.layout.is_role(&kv.key)));
+            let lost = self.lost_from_indexes(at, &events).map_err(|error| self.undecodable(&error))?;
             match self.events(at, events, View::Whole).await {
                 Ok(mut events) => published.append(&mut events),
                 Err(Undecoded::Forgotten) => return Err(End::Compacted(0)),
                 Err(Undecoded::Failed(error)) => return Err(self.undecodable(&error)),
+            }
+            for lost in lost {
+                self.damage.remove(&lost.event.key);
+                self.losses.add(lost.clone(), self.hub.marks().floor);
+                published.push(lost);
             }
             upto = upto.max(at);
         }

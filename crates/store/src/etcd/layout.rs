@@ -21,7 +21,7 @@ use super::proto::KeyValue;
 use crate::{
     RangeScope, StoreError, StoredObject,
     damage::spelled,
-    keys::{Suffix, end_of, escaped},
+    keys::{Suffix, end_of, escaped, unescaped},
     read::revision,
     value::{Damage, Prepared, decode},
 };
@@ -172,6 +172,16 @@ impl Layout {
         Some([prefix, address(key)].concat())
     }
 
+    /// The address of the object that a key of an index names; `None` for any other key.
+    pub(crate) fn address_indexed<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+        let entry = match key.get(self.prefix.len()..)?.split_first()? {
+            (b'x', entry) => entry.get(size_of::<u64>()..)?,
+            (b'p', entry) => entry,
+            _ => return None,
+        };
+        unescaped(entry).map(|(_, address)| address)
+    }
+
     /// The key of the object that a key of an index beginning with `prefix` names.
     pub(crate) fn indexed(&self, key: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
         Some(self.under(b'o', &[key.get(prefix.len()..)?]))
@@ -296,8 +306,17 @@ mod tests {
         fn a_key_is_taken_apart_as_it_was_put_together(key in key()) {
             let layout = layout(0);
             prop_assert_eq!(layout.parse(&layout.object(&key)), Some(key.clone()));
-            let record = Record::of(&json!({"metadata": {"ownerReferences": [{"uid": "own\u{0}er"}]}}));
-            let index = layout.indexes(&key, &record.header).remove(0);
+            let placement = json!({"clusters": [{"name": "e", "uid": "e-1", "phase": "Active", "epoch": 1}]}).to_string();
+            let record = Record::of(&json!({"metadata": {"ownerReferences": [{"uid": "own\u{0}er"}],
+                "annotations": {"portolan.dev/placement": placement}}}));
+            let mut indexes = layout.indexes(&key, &record.header);
+            prop_assert_eq!(indexes.len(), 2);
+            let object = layout.object(&key);
+            for index in &indexes {
+                prop_assert_eq!(layout.address_indexed(index), Some(layout.address_in(&object)));
+            }
+            prop_assert_eq!(layout.address_indexed(&object), None);
+            let index = indexes.remove(1);
             let prefix = layout.owned_by(key.cluster, "own\u{0}er").unwrap();
             prop_assert!(index.starts_with(&prefix));
             prop_assert_eq!(layout.indexed(&index, &prefix), Some(layout.object(&key)));

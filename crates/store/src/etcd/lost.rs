@@ -1,19 +1,57 @@
 //! Objects that cannot be read, where etcd has them: what the indexes say of them, and what watchers are told.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet, VecDeque},
+    sync::Arc,
+};
 
+use parking_lot::Mutex;
 use portolan_types::{LogicalClusterId, ObjectKey, Record};
 use serde_json::json;
 
 use super::{
     Inner,
     layout::{after, range_of},
-    proto,
+    proto::{self, event::EventType},
 };
-use crate::{Change, Event, StoreError, hub::Published, keys::unescaped, read::revision, value::Damage};
+use crate::{
+    Change, Event, StoreError, WatchScope, history::concerns, hub::Published, keys::unescaped, read::revision,
+    value::Damage,
+};
 
 /// Keys of an index that are read at once.
 const PAGE: i64 = 10_000;
+/// Objects of which is remembered that they were lost.
+const REMEMBERED: usize = 10_000;
+
+/// Objects that [`Inner::lost_from_indexes`] told of. The history of objects does not have them, so that a watch which comes to
+/// it is told from here. What was lost before this server began is not known: whoever had it then hears of it when it lists again.
+#[derive(Default)]
+pub(super) struct Losses(Mutex<VecDeque<Published>>);
+
+impl Losses {
+    pub(super) fn add(&self, lost: Published, floor: u64) {
+        let mut all = self.0.lock();
+        all.retain(|lost| lost.boundary > floor);
+        if all.len() == REMEMBERED {
+            all.pop_front();
+        }
+        all.push_back(lost);
+    }
+
+    /// What a watch that has had everything up to `after` has to be told.
+    pub(super) fn after(&self, scope: &WatchScope, after: u64) -> Option<StoreError> {
+        let all = self.0.lock();
+        let mut new = all.iter().filter(|lost| lost.boundary > after);
+        let Published { event, lost, .. } = new.find(|lost| may_concern(scope, &lost.event))?;
+        lost.map(|why| StoreError::Damaged { key: event.key.clone(), why })
+    }
+}
+
+/// Whether an event whose object cannot be read belongs to a watch, or may do so.
+pub(super) fn may_concern(scope: &WatchScope, event: &Event) -> bool {
+    matches!(scope, WatchScope::PlacedOn(_)) || concerns(scope, event)
+}
 
 impl Inner {
     /// The keys of the indexes that name any of these objects of a logical cluster. Their own lists cannot be read, so that the
@@ -44,6 +82,22 @@ impl Inner {
             }
         }
         Ok(found)
+    }
+
+    /// What is told of objects that were deleted although nothing was there but what indexes said: no event is of such an object
+    /// itself.
+    pub(super) fn lost_from_indexes(&self, at: i64, all: &[proto::Event]) -> Result<Vec<Published>, StoreError> {
+        let kvs = |of| all.iter().filter(move |event| of == event.r#type()).filter_map(|event| event.kv.as_ref());
+        let entries = kvs(EventType::Delete).filter_map(|kv| self.layout.address_indexed(&kv.key));
+        let mut gone: BTreeSet<&[u8]> = entries.collect();
+        if gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        for kv in kvs(EventType::Delete).chain(kvs(EventType::Put)).filter(|kv| self.layout.is_object(&kv.key)) {
+            gone.remove(self.layout.address_in(&kv.key));
+        }
+        let keys = gone.into_iter().filter_map(|address| self.layout.parse(&self.layout.under(b'o', &[address])));
+        keys.map(|key| self.lost((at, 0), all, key, Damage::Missing)).collect()
     }
 
     /// What is told of a write whose object cannot be read. The index entries that go with a deletion say where it was placed.

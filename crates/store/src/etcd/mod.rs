@@ -41,6 +41,7 @@ use self::{
     client::{Client, Fault},
     layout::Layout,
     line::Readers,
+    lost::Losses,
 };
 pub use self::{
     config::{EtcdConfig, Hidden},
@@ -91,6 +92,7 @@ pub(crate) struct Inner {
     hub: Hub,
     holds: Holds,
     damage: Ledger,
+    losses: Losses,
     metrics: Metrics,
     /// The revision of etcd's that the hub has reached.
     reached: watch::Sender<i64>,

@@ -19,6 +19,7 @@ use super::{
     feed,
     layout::{Layout, Numbering},
     line::Readers,
+    lost::Losses,
     proto::{RangeRequest, TxnRequest},
     roles::Roles,
 };
@@ -63,6 +64,7 @@ pub async fn open_etcd(
         hub,
         holds: Holds::default(),
         damage: Ledger::new(metrics.damaged.clone()),
+        losses: Losses::default(),
         metrics,
         reached: watch::Sender::new(founded),
         nudge: Notify::new(),

@@ -10,6 +10,7 @@ use super::{
     decode::{Collector, Undecoded, View},
     feed::{End, Watching},
     layout::range_of,
+    lost::may_concern,
     proto::WatchResponse,
 };
 use crate::{
@@ -42,6 +43,9 @@ impl Inner {
     async fn history(&self, scope: &WatchScope, after: u64) -> Result<CaughtUp, StoreError> {
         let upto = *self.reached.borrow();
         self.hub.marks().check_kept(after)?;
+        if let Some(error) = self.losses.after(scope, after) {
+            return Err(error);
+        }
         let start = self.layout.numbering.whole_at(after) + 1;
         let (prefix, view) = match scope {
             WatchScope::Resource(resource, cluster) => (self.layout.resource(resource, *cluster, None), View::Part),
@@ -111,11 +115,6 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-/// Whether an event whose object cannot be read belongs to a watch, or may do so.
-fn may_concern(scope: &WatchScope, event: &Event) -> bool {
-    matches!(scope, WatchScope::PlacedOn(_)) || concerns(scope, event)
 }
 
 /// Events of the past, so far.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, Seams};
+use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::json;
 
 use super::{
@@ -42,6 +42,16 @@ impl Intruder {
 
     async fn put(&self, key: &[u8]) {
         self.write(put(key.to_vec(), Bytes::from_static(b"somebody else's"))).await;
+    }
+
+    /// Between these two nothing was at the key of an object.
+    async fn never_had(&self, key: &ObjectKey, from: ResourceVersion, to: ResourceVersion) {
+        let at = |number: ResourceVersion| self.layout.numbering.transaction(number.get());
+        assert!(at(from) < at(to));
+        for revision in at(from)..=at(to) {
+            let request = Read { key: self.layout.object(key).into(), revision, ..Read::default() };
+            assert_eq!(self.client.range(request, READ_PATIENCE).await.unwrap().kvs, []);
+        }
     }
 
     async fn remove(&self, key: &ObjectKey) {
@@ -100,7 +110,11 @@ async fn what_one_server_finds_damaged_and_another_mends_is_whole_for_both() {
         assert_eq!((one.known_damage(), other.known_damage()), (vec![found], vec![]), "{why}: only one has looked");
         assert!(is_damaged(one.get(&key(name)).await, why), "{why}");
 
+        let before = one.current();
         mend(name).await.unwrap();
+        if why == Damage::Missing {
+            intruder.never_had(&key(name), before, other.current()).await;
+        }
         let told = loop {
             match watch.next().await {
                 Ok(batch) => assert!(batch.events.iter().all(|event| event.key != key(name)), "{why}"),
@@ -108,6 +122,11 @@ async fn what_one_server_finds_damaged_and_another_mends_is_whole_for_both() {
             }
         };
         assert!(matches!(told, StoreError::Damaged { .. }), "{why}: who has it in a list reads that again: {told}");
+        for scope in [WatchScope::PlacedOn("e-1".into()), WatchScope::Resource(key(name).resource, None)] {
+            let told = one.watch(scope.clone(), Some(before)).await.unwrap().next().await;
+            assert!(is_damaged(told, why), "{why}: and so does who comes later: {scope:?}");
+            one.watch(scope, Some(one.current())).await.unwrap();
+        }
         for (server, store) in [("one", &one), ("the other", &other)] {
             assert_eq!(store.get(&key(name)).await.unwrap(), None, "{why}: {server}");
             assert_eq!(store.known_damage(), [], "{why}: {server}");
