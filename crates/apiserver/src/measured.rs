@@ -80,8 +80,8 @@ impl Store for Measured {
         self.inner.delete_cluster(cluster)
     }
 
-    fn hold(&self) -> Hold {
-        self.inner.hold()
+    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
+        self.inner.hold(at)
     }
 
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {

@@ -431,8 +431,9 @@ pub trait Store: Send + Sync {
     /// resources see the deletions. Its id takes no write any more.
     fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>>;
 
-    /// Keeps the present state readable, however long that takes, until the hold is dropped.
-    fn hold(&self) -> Hold;
+    /// Keeps a state readable for as long as its history is there, or the present one, until the hold is dropped: whichever server
+    /// compacts, as far as the engine can tell all of them.
+    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold>;
 
     /// The damaged objects that reads have come across since the start and that are still there, up to a bound.
     fn known_damage(&self) -> Vec<Damaged>;

@@ -188,8 +188,9 @@ impl Store for EmbeddedStore {
         self.answer(pending)
     }
 
-    fn hold(&self) -> Hold {
-        self.core.holds.hold(|| self.core.hub.marks().last)
+    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
+        let held = || at.map_or_else(|| self.core.hub.marks().last, ResourceVersion::get);
+        Box::pin(std::future::ready(self.core.holds.hold(held)))
     }
 
     fn known_damage(&self) -> Vec<Damaged> {

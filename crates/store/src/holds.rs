@@ -1,6 +1,6 @@
 //! States that somebody still reads, slice by slice: history after them is not forgotten meanwhile.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{any::Any, collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -12,6 +12,22 @@ pub(crate) struct Holds(Arc<Mutex<BTreeMap<u64, usize>>>);
 pub struct Hold {
     revision: u64,
     of: Holds,
+    /// What others know of it, as long as it is there.
+    told: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Hold {
+    /// The revision that is held.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Keeps what tells others of it.
+    pub(crate) fn told(self, by: impl Any + Send + Sync) -> Self {
+        let mut hold = self;
+        hold.told = Some(Box::new(by));
+        hold
+    }
 }
 
 impl Holds {
@@ -20,7 +36,7 @@ impl Holds {
         let mut held = self.0.lock();
         let revision = revision();
         *held.entry(revision).or_default() += 1;
-        Hold { revision, of: self.clone() }
+        Hold { revision, of: self.clone(), told: None }
     }
 
     /// How far history may be forgotten of what is asked to be.

@@ -72,8 +72,8 @@ impl Store for Failing {
         self.inner.delete_cluster(cluster)
     }
 
-    fn hold(&self) -> Hold {
-        self.inner.hold()
+    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
+        self.inner.hold(at)
     }
 
     fn known_damage(&self) -> Vec<portolan_store::Damaged> {

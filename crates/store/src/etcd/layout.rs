@@ -6,6 +6,7 @@
 //! - `t` cluster → how many objects went with the tombstone; `w` cluster → its objects are still being removed
 //! - `d` → the places of the deletions in the last transaction that had other writes too
 //! - `e` role → which server has it, as long as that one lives; `m` → format, identity and base
+//! - `h` hold → the revision after which a server still needs history, as long as that one lives
 //!
 //! A resource has no number here, since servers share nothing but etcd; its name comes first, so that all its objects are one
 //! range.
@@ -104,6 +105,11 @@ impl Layout {
 
     pub(crate) fn role(&self, role: &str) -> Vec<u8> {
         self.under(b'e', &[role.as_bytes()])
+    }
+
+    /// What a server holds; the beginning of all when it has no name.
+    pub(crate) fn hold(&self, name: &str) -> Vec<u8> {
+        self.under(b'h', &[name.as_bytes()])
     }
 
     /// The logical cluster at the end of a key of `t` or `w`.

@@ -6,7 +6,7 @@
 //! - `feed` follows all writes, those of other servers and our own, and is the only one that fills the watch hub; `past` reads
 //!   what a watch missed; `decode` makes events of both.
 //! - `restore` makes a store of a snapshot.
-//! - `roles` lets one of the servers do what only one may do.
+//! - `roles` lets one of the servers do what only one may do; `holds` tells all of them what one still reads.
 
 mod client;
 mod clusters;
@@ -14,6 +14,7 @@ mod commit;
 mod config;
 mod decode;
 mod feed;
+mod holds;
 mod layout;
 mod line;
 mod lost;
@@ -42,6 +43,7 @@ use self::{
     layout::Layout,
     line::Readers,
     lost::Losses,
+    roles::Servant,
 };
 pub use self::{
     config::{EtcdConfig, Hidden},
@@ -209,6 +211,7 @@ impl Inner {
 /// A store on etcd. Dropping it ends its tasks.
 pub(crate) struct EtcdStore {
     inner: Arc<Inner>,
+    servant: Arc<Servant>,
     runtime: Handle,
 }
 
@@ -311,8 +314,13 @@ impl Store for EtcdStore {
         self.write(async move { clusters::delete(&inner, cluster).await })
     }
 
-    fn hold(&self) -> Hold {
-        self.inner.holds.hold(|| self.inner.hub.marks().last)
+    fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
+        Box::pin(async move {
+            let held = || at.map_or_else(|| self.inner.hub.marks().last, ResourceVersion::get);
+            let hold = self.inner.holds.hold(held);
+            let told = self.servant.tell_hold(hold.revision()).await;
+            hold.told(told)
+        })
     }
 
     fn known_damage(&self) -> Vec<Damaged> {

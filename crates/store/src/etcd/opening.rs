@@ -21,7 +21,7 @@ use super::{
     line::Readers,
     lost::Losses,
     proto::{RangeRequest, TxnRequest},
-    roles::Roles,
+    roles::{Roles, Servant},
 };
 use crate::{
     DynStore, OpenError, StoreConfig, StoreError,
@@ -79,8 +79,9 @@ pub async fn open_etcd(
     let runtime = Handle::current();
     runtime.spawn(feed::run(inner.clone()));
     runtime.spawn(clusters::sweep_all(inner.clone()));
-    let roles = Arc::new(Roles::on(inner.clone()));
-    Ok((Arc::new(EtcdStore { inner, runtime }), roles))
+    let servant = Servant::new(inner.clone());
+    let roles = Arc::new(Roles::on(servant.clone()));
+    Ok((Arc::new(EtcdStore { inner, servant, runtime }), roles))
 }
 
 /// The revision of the store's record and its base.

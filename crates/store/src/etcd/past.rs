@@ -99,11 +99,12 @@ impl Inner {
         }
     }
 
-    /// Forgets history up to a revision, or up to what is held.
+    /// Forgets history up to a revision, or up to what this server or another one holds.
     pub(super) async fn compact(&self, upto: ResourceVersion) -> Result<(), StoreError> {
         self.check_open()?;
         self.happened(upto).await?;
-        let at = self.layout.numbering.whole_at(self.holds.bound(upto.get()));
+        let upto = self.held(self.holds.bound(upto.get())).await?;
+        let at = self.layout.numbering.whole_at(upto);
         if at < 1 || self.layout.numbering.boundary(at) <= self.hub.marks().floor {
             return Ok(());
         }

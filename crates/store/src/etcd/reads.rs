@@ -33,7 +33,7 @@ impl Inner {
         Ok(revision_of(&self.read(self.layout.meta(), Vec::new(), 1, 0, true).await?))
     }
 
-    async fn read(
+    pub(super) async fn read(
         &self,
         from: Vec<u8>,
         to: Vec<u8>,

@@ -5,7 +5,10 @@
 //! roles up before etcd does. Every effect of a role is conditional on what it read besides (revisions, the count of syncers), so
 //! that a server that slept through the end of its term does no harm when it wakes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use futures::stream;
 use parking_lot::Mutex;
@@ -28,7 +31,7 @@ const BEAT: Duration = Duration::from_secs(2);
 /// Before etcd lets go of a role, the server does.
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// A role that somebody has is looked at again after this time, if nothing tells that it is free.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -72,8 +75,7 @@ impl Roles {
         Self(Kind::Alone)
     }
 
-    pub(super) fn on(inner: Arc<Inner>) -> Self {
-        let servant = Arc::new(Servant { inner, lease: watch::Sender::new(None), started: Mutex::new(false) });
+    pub(super) fn on(servant: Arc<Servant>) -> Self {
         Self(Kind::Etcd(servant))
     }
 
@@ -88,22 +90,34 @@ impl Roles {
 
 /// A lease that etcd has given.
 #[derive(Clone)]
-struct Lease {
-    id: i64,
-    ended: CancellationToken,
+pub(super) struct Lease {
+    pub(super) id: i64,
+    pub(super) ended: CancellationToken,
 }
 
-/// A server that may have roles.
-struct Servant {
-    inner: Arc<Inner>,
+/// A server that may have roles, and hold states.
+pub(super) struct Servant {
+    pub(super) inner: Arc<Inner>,
     lease: watch::Sender<Option<Lease>>,
     started: Mutex<bool>,
+    /// How many states it has ever held.
+    pub(super) holds: AtomicU64,
 }
 
 impl Servant {
+    pub(super) fn new(inner: Arc<Inner>) -> Arc<Self> {
+        let (lease, started, holds) = (watch::Sender::new(None), Mutex::new(false), AtomicU64::new(0));
+        Arc::new(Self { inner, lease, started, holds })
+    }
+
+    /// The leases that it has, one after the other.
+    pub(super) fn leases(&self) -> watch::Receiver<Option<Lease>> {
+        self.lease.subscribe()
+    }
+
     async fn take(self: &Arc<Self>, role: &str) -> Term {
         self.start();
-        let mut leases = self.lease.subscribe();
+        let mut leases = self.leases();
         loop {
             // The sender is `self`.
             let Ok(lease) = leases.wait_for(Option::is_some).await.map(|lease| lease.clone()) else { continue };
@@ -151,8 +165,8 @@ impl Servant {
         let _ = self.inner.client.write(request, PATIENCE).await;
     }
 
-    /// Asks for a lease with the first role that is wanted.
-    fn start(self: &Arc<Self>) {
+    /// Asks for a lease with the first role or hold that is wanted.
+    pub(super) fn start(self: &Arc<Self>) {
         let mut started = self.started.lock();
         if !*started {
             *started = true;

@@ -15,8 +15,8 @@ use super::{
     proto::{RangeRequest as Read, RequestOp, TxnRequest},
 };
 use crate::{
-    Damage, Damaged, DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoreError, Transaction,
-    WatchScope,
+    Compaction, Damage, Damaged, DynStore, Engine, Expect, HistoryBounds, RangeRequest, RangeScope, StoreConfig,
+    StoreError, Transaction, WatchScope,
 };
 
 fn key(name: &str) -> ObjectKey {
@@ -199,5 +199,46 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
     }
     assert_eq!(one.range(RangeRequest::all(RangeScope::All).past_damage()).await.unwrap().objects, []);
     one.close().await;
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn what_one_server_holds_no_other_forgets() {
+    let (one, other, _) = servers().await;
+    let record = || Some(Record::of(&json!({"metadata": {}})));
+    let forgets = async |held: ResourceVersion| {
+        other.compact(other.current()).await.unwrap();
+        other.oldest() > held
+    };
+    for ends_with_the_server in [false, true] {
+        let held = one.hold(None).await;
+        let at = one.current();
+        for name in ["a", "b", "c"] {
+            other.commit(Transaction::one(key(name), Expect::Present, record())).await.unwrap();
+        }
+        let bounds = HistoryBounds { time: Duration::MAX, revisions: 1 };
+        bounds.enforce(&*other, None).await.unwrap();
+        assert!(!forgets(at).await, "the other compacts, and keeps it");
+        assert_eq!(bounds.enforce(&*other, None).await.unwrap(), Compaction::Held);
+        let then = RangeRequest { at: Some(at), ..RangeRequest::all(RangeScope::All) };
+        assert_eq!(one.range(then).await.unwrap().objects.len(), 3);
+        let again = one.hold(Some(at)).await;
+        match ends_with_the_server {
+            true => one.close().await,
+            false => drop(held),
+        }
+        if !ends_with_the_server {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(!forgets(at).await, "an older state is held as well");
+            drop(again);
+        }
+        let gone = async {
+            while !forgets(at).await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("nobody holds it any more");
+    }
     other.close().await;
 }

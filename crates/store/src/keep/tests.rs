@@ -82,7 +82,7 @@ async fn what_is_due_and_held_goes_as_soon_as_the_hold_is_gone() {
         let (store, metrics) = (crate::memory(), metrics());
         let task = tokio::spawn(keep_history(store.clone(), bounds, metrics.clone()));
         create(&store, 0..10).await;
-        let held = store.hold();
+        let held = store.hold(None).await;
         let at = store.current();
         create(&store, 10..30).await;
         tokio::time::sleep(Duration::from_secs(700)).await;

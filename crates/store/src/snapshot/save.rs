@@ -73,7 +73,7 @@ async fn save_at(
     on_damage: OnDamage,
     out: &mut dyn Out,
 ) -> Result<Snapshot, SnapshotError> {
-    let _held = store.hold();
+    let _held = store.hold(at).await;
     let slice = RangeRequest {
         at,
         limit: Some(PAGE.0),
