@@ -21,7 +21,7 @@ use crate::{
     limits::Charge,
     metrics::Labels,
     query::Query,
-    routes::{Captures, Endpoint},
+    routes::{self, Captures, Endpoint},
 };
 
 /// An authorized request.
@@ -133,7 +133,7 @@ impl Target {
     pub(crate) async fn of(api: &ApiServer, call: &Call) -> Result<Self, Status> {
         let Captures { group, resource, namespace, .. } = &call.captures;
         let found = find(api, call).await?.filter(|found| found.kind.served);
-        let Served { table, kind } = found.ok_or_else(Status::no_such_path)?;
+        let Served { table, kind } = found.ok_or_else(|| routes::nothing_at(&call.path))?;
         let itself = group.is_empty() && resource == "namespaces";
         let namespace = match namespace.as_str() {
             "" => None,
@@ -141,10 +141,19 @@ impl Target {
             text => Some(text.parse::<NamespaceName>().map_err(|e| Status::bad_request(e.to_string()))?),
         };
         match (kind.namespaced, &namespace, call.endpoint) {
-            (false, Some(_), _) => Err(Status::no_such_path()),
-            (true, None, Endpoint::Object | Endpoint::Subresource) => Err(Status::no_such_path()),
+            (false, Some(_), _) => Err(routes::nothing_at(&call.path)),
+            (true, None, Endpoint::Object | Endpoint::Subresource) => Err(routes::nothing_at(&call.path)),
+            // What upstream's router refuses of its own resources, it does not find of custom ones.
+            (true, None, _) if table.conversion().is_some() && !matches!(&*call.attributes.verb, "list" | "watch") => {
+                Err(routes::nothing_at(&call.path))
+            }
             _ => Ok(Self { table, kind, namespace }),
         }
+    }
+
+    /// Whether it is defined by a client.
+    pub(crate) fn is_custom(&self) -> bool {
+        self.table.conversion().is_some()
     }
 
     /// Resource and group, as in messages.
@@ -160,7 +169,7 @@ impl Target {
     /// Whether objects as they are read are as they are served, so that their bytes are answers. Custom resources are converted
     /// while they are read.
     pub(crate) fn is_read_as_served(&self) -> bool {
-        self.table.conversion().is_some() || !portolan_machinery::conversion::is_needed(&self.kind)
+        self.is_custom() || !portolan_machinery::conversion::is_needed(&self.kind)
     }
 
     /// Whether its objects are computed and not stored.

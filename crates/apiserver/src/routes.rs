@@ -2,6 +2,9 @@
 
 use std::sync::LazyLock;
 
+use portolan_machinery::kinds::KindTable;
+use portolan_types::Status;
+
 /// What answers a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Endpoint {
@@ -173,6 +176,22 @@ pub(crate) fn find(segments: &[String]) -> Option<(&'static Route, Captures)> {
     Some((route, captures))
 }
 
+/// What is said of a path behind which there is nothing. Where a part of the API begins, its router says so; elsewhere, custom
+/// resources included, upstream comes to the end of its servers, which know of no API.
+pub(crate) fn nothing_at(path: &str) -> Status {
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let is_routed = match segments.as_slice() {
+        ["api" | "version", ..] | ["openid", "v1", "jwks", ..] | [".well-known", "openid-configuration", ..] => true,
+        ["apis", group, ..] => is_builtin(group),
+        _ => false,
+    };
+    if is_routed { Status::no_such_path() } else { Status::no_such_page() }
+}
+
+fn is_builtin(group: &str) -> bool {
+    KindTable::builtin().kinds().any(|kind| kind.served && *kind.gvk.group == *group)
+}
+
 /// `namespaces` is a resource whose objects lie in themselves, as far as authorization goes.
 fn complete(route: &Route, captures: &mut Captures) {
     if route.pattern.ends_with("/namespaces/{name}/status") || route.pattern.ends_with("/namespaces/{name}/finalize") {
@@ -242,5 +261,29 @@ mod tests {
         assert_eq!((proxied.subresource.as_str(), proxied.rest.as_str()), ("proxy", "x/y"));
         assert_eq!(at("/clusters"), None);
         assert_eq!(at("/apis/a/b/c/d/e/f/g/h"), None);
+    }
+
+    #[test]
+    fn only_the_router_of_the_api_tells_of_nothing_with_an_object() {
+        for (path, is_plain) in [
+            ("/nothing", true),
+            ("/livez/nothing", true),
+            ("/openapi/v2/nothing", true),
+            ("/apis/nothing.example.com", true),
+            ("/apis/nothing.example.com/v1/things/a", true),
+            ("/apis/internal.apiserver.k8s.io/v1alpha1", true),
+            ("/apis/apps2/v1", true),
+            ("/apis/apps/v9", false),
+            ("/apis/apps/v1/nothing", false),
+            ("/apis/apps/v1/a/b/c/d/e/f", false),
+            ("/apis/portolan.dev/v9", false),
+            ("/api/v9", false),
+            ("/version/nothing", false),
+            ("/openid/v1/jwks/nothing", false),
+            ("/openid/v1", true),
+            ("/.well-known/openid-configuration/nothing", false),
+        ] {
+            assert_eq!(nothing_at(path).is_plain(), is_plain, "{path}");
+        }
     }
 }

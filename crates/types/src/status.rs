@@ -125,12 +125,15 @@ struct Inner {
     continue_token: Option<String>,
     /// Code and reason where they come from elsewhere.
     foreign: Option<(u16, String)>,
+    /// Its message alone goes to the client, as a line of text.
+    is_plain: bool,
 }
 
 impl Status {
     /// A failure with a reason and a message.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { reason, message: message.into(), details: None, continue_token: None, foreign: None }))
+        let message = message.into();
+        Self(Box::new(Inner { reason, message, details: None, continue_token: None, foreign: None, is_plain: false }))
     }
 
     /// A failure that somebody else decided on, with a code and a reason of theirs; `reason` may be empty.
@@ -176,6 +179,13 @@ impl Status {
     /// 404 of a path that no resource is behind.
     pub fn no_such_path() -> Self {
         Self::generic(Reason::NotFound, "the server could not find the requested resource")
+    }
+
+    /// 404 of a path that no part of the API is behind: a line of text, as Go's `http.NotFound` writes it.
+    pub fn no_such_page() -> Self {
+        let mut status = Self::new(Reason::NotFound, "404 page not found");
+        status.0.is_plain = true;
+        status
     }
 
     /// 409 on create.
@@ -289,6 +299,11 @@ impl Status {
     /// The sentence for people.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// Whether it goes to the client as a line of text instead of an object.
+    pub fn is_plain(&self) -> bool {
+        self.0.is_plain
     }
 
     /// What the failure is about.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS},
 };
 use portolan_machinery::{kinds::KindTable, protobuf};
 use portolan_types::Status;
@@ -86,6 +86,9 @@ pub(crate) fn document(call: &Call, routed: &'static [&'static str], value: &Val
 
 /// A failure as an answer.
 pub(crate) fn status(failure: &Status, written: Written) -> Response<Body> {
+    if failure.is_plain() {
+        return line(failure);
+    }
     let mut object = failure.to_value();
     // What upstream's router says itself has details without anything in them.
     if matches!(failure.code(), 404 | 405) && object.get("details").is_none() {
@@ -95,6 +98,13 @@ pub(crate) fn status(failure: &Status, written: Written) -> Response<Body> {
     if let Some(seconds) = failure.details().retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    response
+}
+
+/// A failure as Go's `http.Error` writes it.
+fn line(failure: &Status) -> Response<Body> {
+    let mut response = text(failure.code(), format!("{}\n", failure.message()));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

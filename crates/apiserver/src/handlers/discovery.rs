@@ -93,7 +93,8 @@ pub(super) async fn groups(api: &ApiServer, call: &Call) -> Result<Response<Body
 /// `/apis/<group>`.
 pub(super) async fn group(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
     let kinds = api.kinds.served(call.cluster.id).await?.kinds();
-    let document = discovery::api_group(&kinds, &call.captures.group).ok_or_else(Status::no_such_path)?;
+    let document = discovery::api_group(&kinds, &call.captures.group);
+    let document = document.ok_or_else(|| routes::nothing_at(&call.path))?;
     encode::document(call, OBJECT_TYPES, &document)
 }
 
@@ -101,7 +102,8 @@ pub(super) async fn group(api: &ApiServer, call: &Call) -> Result<Response<Body>
 pub(super) async fn group_version(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
     let kinds = api.kinds.served(call.cluster.id).await?.kinds();
     let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
-    let document = discovery::api_resource_list(&kinds, &version).ok_or_else(Status::no_such_path)?;
+    let document = discovery::api_resource_list(&kinds, &version);
+    let document = document.ok_or_else(|| routes::nothing_at(&call.path))?;
     encode::document(call, OBJECT_TYPES, &document)
 }
 

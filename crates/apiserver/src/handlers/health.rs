@@ -8,7 +8,13 @@ use portolan_machinery::{kinds::KindTable, rbac::MASTERS};
 use portolan_types::Status;
 use serde_json::json;
 
-use crate::{ApiServer, Body, call::Call, encode, hooks::ReadyCheck, routes::Endpoint};
+use crate::{
+    ApiServer, Body,
+    call::Call,
+    encode,
+    hooks::ReadyCheck,
+    routes::{self, Endpoint},
+};
 
 struct Check {
     name: String,
@@ -61,7 +67,7 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
     if !one.is_empty() {
         checks.retain(|check| check.name == one);
         if checks.is_empty() {
-            return Err(Status::no_such_path());
+            return Err(routes::nothing_at(&call.path));
         }
     }
     let excluded: Vec<&str> = call.query.all("exclude").collect();

@@ -20,7 +20,7 @@ pub(super) async fn handle(
 ) -> Result<Response<Body>, Status> {
     let target = Target::of(api, call).await?;
     let name = call.captures.subresource.as_str();
-    let subresource = target.kind.subresource(name).ok_or_else(Status::no_such_path)?;
+    let subresource = target.kind.subresource(name).ok_or_else(|| missing(call, &target))?;
     let verb = call.attributes.verb.as_str();
     if !subresource.verbs.iter().any(|own| **own == *verb) || (target.list_is_computed() && verb != "get") {
         return Err(method_not_allowed());
@@ -36,5 +36,13 @@ pub(super) async fn handle(
         (name, "update") => update::replace(api, call, &target, Some(name)).await,
         (name, "patch") => patch::patch(api, call, &target, Some(name)).await,
         _ => Err(method_not_allowed()),
+    }
+}
+
+/// What upstream's router says of a subresource that there is none of; of a custom resource its handler says it of the object.
+fn missing(call: &Call, target: &Target) -> Status {
+    match target.is_custom() {
+        true => Status::not_found(&target.resource(), &call.captures.name),
+        false => Status::no_such_path(),
     }
 }

@@ -171,7 +171,7 @@ pub(super) async fn admit(
     {
         return Err(entry.attributes.denial(&identity.user, &why));
     }
-    let route = entry.route.ok_or_else(Status::no_such_path)?;
+    let route = entry.route.ok_or_else(|| routes::nothing_at(&entry.path))?;
     let reads_document = entry.method == Method::GET || entry.method == Method::HEAD;
     let fits = match route.policy {
         Policy::Resource => !entry.attributes.verb.is_empty() && entry.method != Method::HEAD,

@@ -175,7 +175,7 @@ fn finds_no_way(failure: &Status) -> bool {
     match failure.code() {
         // Of a watch that there is none of, a handler says so, with details.
         405 => failure.details().kind.is_empty(),
-        404 => failure.message() == Status::no_such_path().message(),
+        404 => failure.is_plain() || failure.message() == Status::no_such_path().message(),
         406 | 415 => failure.message().starts_with("406:") || failure.message().starts_with("415:"),
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! Whatever a client sends is answered with a `Status` that says what was wrong, and the server goes on.
+//! Whatever a client sends to the API is answered with a `Status` that says what was wrong, and the server goes on.
 
 use std::sync::Arc;
 
@@ -393,9 +393,9 @@ async fn paths_and_parameters_that_mean_nothing() {
     let forged = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"default\u0000a","mac":"AAAA"}"#);
     let maps = |query: &str| format!("{ROOT_MAPS}?{query}");
     let rows = vec![
-        get("an unknown path", "/clusters/root/nowhere", 404, "NotFound"),
+        get("an unknown path", "/clusters/root/api/v1/nowhere", 404, "NotFound"),
         get("an unknown resource", "/clusters/root/api/v1/namespaces/default/nothings", 404, "NotFound"),
-        get("an unknown group", "/clusters/root/apis/no.such/v1/things", 404, "NotFound"),
+        get("an unknown version", "/clusters/root/apis/apps/v9/things", 404, "NotFound"),
         get("no logical cluster", "/clusters", 404, "NotFound"),
         get("a logical cluster that is not there", "/clusters/root:nowhere/api", 404, "NotFound"),
         get("dots", "/clusters/../api/v1/pods", 400, "BadRequest"),

@@ -1,6 +1,9 @@
 //! What clients learn about the server.
 
-use crate::common::{Faulty, MAPS, Plane, config_map};
+use crate::{
+    common::{Answer, Faulty, MAPS, Plane, config_map},
+    custom::{WIDGETS, define, widgets},
+};
 use portolan_types::Seams;
 use serde_json::json;
 
@@ -331,4 +334,51 @@ async fn what_an_old_path_contradicts_is_told_to_those_who_may_watch() {
     plane.as_user("nobody").get(path).await.expect(403);
     let refused = plane.admin().get(path).await.expect(400);
     assert_eq!(refused.message(), "fieldSelector metadata.name doesn't match requested name");
+}
+
+/// Whether it is what Go's `http.NotFound` writes.
+fn is_page(answer: &Answer) -> bool {
+    let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap());
+    answer.text() == "404 page not found\n"
+        && header("content-type") == Some("text/plain; charset=utf-8")
+        && header("x-content-type-options") == Some("nosniff")
+        && header("cache-control") == Some("no-cache, private")
+        && header("audit-id").is_some()
+}
+
+#[tokio::test]
+async fn what_is_no_part_of_the_api_is_not_found_in_a_line_of_text() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    define(&admin, widgets()).await;
+    let group = "/apis/example.dev";
+    for (case, method, path) in [
+        ("a path", "GET", "/nothing/at/all".to_owned()),
+        ("a method", "POST", "/nothing".into()),
+        ("a check", "GET", "/livez/nothing".into()),
+        ("a group", "GET", "/apis/nothing.example.com".into()),
+        ("a version of a group", "GET", "/apis/nothing.example.com/v1".into()),
+        ("a resource of a group", "GET", "/apis/nothing.example.com/v1/things".into()),
+        ("a version of a custom resource", "GET", format!("{group}/v9/widgets")),
+        ("versions of a group of custom resources", "GET", format!("{group}/v9")),
+        ("a custom resource", "GET", format!("{group}/v1/things")),
+        ("one custom resource in no namespace", "GET", format!("{group}/v1/widgets/a")),
+        ("a new custom resource in no namespace", "POST", format!("{group}/v1/widgets")),
+        ("all custom resources in no namespace", "DELETE", format!("{group}/v1/widgets")),
+    ] {
+        let answer = admin.send(method, &path, &[("accept", "application/yaml")], "").await.expect(404);
+        assert!(is_page(&answer), "{case}: {:?} {}", answer.headers, answer.text());
+    }
+    for (case, method, path, expected) in [
+        ("a version", "GET", "/api/v9".to_owned(), "the server could not find the requested resource"),
+        ("a built-in group", "GET", "/apis/apps/v9".into(), "the server could not find the requested resource"),
+        ("a built-in resource", "GET", "/api/v1/things".into(), "the server could not find the requested resource"),
+        ("below a document", "GET", "/version/1".into(), "the server could not find the requested resource"),
+        ("part of a custom resource", "GET", format!("{WIDGETS}/a/scale"), "widgets.example.dev \"a\" not found"),
+    ] {
+        let answer = admin.send(method, &path, &[], "").await.expect(404);
+        assert_eq!(answer.message(), expected, "{case}");
+    }
+    let stranger = plane.as_user("eve").get("/nothing").await.expect(403).json();
+    assert_eq!(stranger["message"], "forbidden: User \"eve\" cannot get path \"/nothing\"");
 }

@@ -53,7 +53,7 @@ async fn people_get_json_in_lines() {
         ("a failure", &format!("{MAPS}/b"), &[CURL], 404, true),
         ("a failure that is asked for in lines", &format!("{MAPS}/b?pretty=true"), &[], 404, true),
         ("a failure for a program", &format!("{MAPS}/b"), &[], 404, false),
-        ("a path that is not there", "/nope", &[CURL], 404, true),
+        ("a path that is not there", "/api/nope", &[CURL], 404, true),
         ("groups", "/apis", &[CURL], 200, true),
         ("resources", "/api/v1", &[], 200, false),
         ("the version, for whomever it is", "/version", &[], 200, true),

@@ -109,7 +109,14 @@ async fn wrong_writes_are_refused_with_the_right_status() {
             422,
         ),
         ("an unknown path", "GET", "/api/v1/nope".into(), "application/json", String::new(), 404),
-        ("an unknown group", "GET", "/apis/nope.io/v1/things".into(), "application/json", String::new(), 404),
+        (
+            "an unknown resource of a group",
+            "GET",
+            "/apis/apps/v1/things".into(),
+            "application/json",
+            String::new(),
+            404,
+        ),
         ("an unknown method", "POST", format!("{MAPS}/a"), "application/json", "{}".into(), 405),
         ("a bad logical cluster", "GET", "/../../clusters/A/api".into(), "application/json", String::new(), 400),
     ] {
