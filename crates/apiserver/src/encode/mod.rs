@@ -1,7 +1,9 @@
 //! From answers to bytes: what form a client wants, and how it gets it.
 
+mod accept;
 mod body;
 mod compress;
+mod go_sort;
 mod items;
 mod list;
 mod media_type;
@@ -14,7 +16,7 @@ pub(crate) use body::{empty, held, kept, stream};
 pub(crate) use compress::wants_gzip;
 pub(crate) use list::{Deletions, Listing, list, packed};
 pub(crate) use negotiate::{
-    Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, aggregated, negotiate, preferred, route,
+    Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, Shown, aggregated, negotiate, preferred, route,
 };
 pub(crate) use object::{Shape, media_of, object, tree, value, wants_pretty, with_revision, yaml};
 pub(crate) use response::{Written, document, finish, indented, json, own_kind, status, status_object, text, warn};

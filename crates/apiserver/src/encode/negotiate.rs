@@ -1,9 +1,11 @@
 //! What form of answer a client accepts.
 
-use std::{borrow::Cow, cmp::Reverse};
+use std::borrow::Cow;
 
 use http::{HeaderMap, header::ACCEPT};
 use portolan_types::{Reason, Status};
+
+use super::accept::{Clause, first};
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +69,7 @@ impl Accepted {
 /// What an endpoint can answer with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
-    pub(crate) table: bool,
+    pub(crate) shown: Shown,
     /// Protobuf of the object itself.
     pub(crate) protobuf: bool,
     /// It is a watch.
@@ -76,10 +78,21 @@ pub(crate) struct Offer {
     pub(crate) routed: &'static [&'static str],
 }
 
+/// What can be shown of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Nothing but itself: it is no object of a resource (upstream's `DefaultEndpointRestrictions`).
+    Itself,
+    /// Also its metadata.
+    Metadata,
+    /// That, and a table.
+    Table,
+}
+
 impl Offer {
     /// A document that has no other form.
     pub(crate) fn document(routed: &'static [&'static str]) -> Self {
-        Self { table: false, protobuf: true, stream: false, routed }
+        Self { shown: Shown::Itself, protobuf: true, stream: false, routed }
     }
 }
 
@@ -94,18 +107,26 @@ pub(crate) const LIST_TYPES: &[&str] = &[
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The forms of objects, in the order in which a client gets them that takes any.
+const MEDIA: [(Media, &str); 3] =
+    [(Media::Json, "json"), (Media::Yaml, "yaml"), (Media::Protobuf, "vnd.kubernetes.protobuf")];
 
-/// The first acceptable form, by quality, then the more specific one, then in order. No `Accept` at all is JSON.
+/// The first form that fits of what the client accepts, best first. No `Accept` at all is JSON.
 ///
 /// # Errors
 /// 406 when nothing fits.
 pub(crate) fn negotiate(headers: &HeaderMap, offer: Offer) -> Result<Accepted, Status> {
     route(headers, offer.routed)?;
     let accept = accept(headers);
-    if ranges(&accept).next().is_none() {
+    if accept.is_empty() {
         return Ok(Accepted::plain(Media::Json));
     }
-    best(&accept, |range| range.choose(offer)).ok_or_else(|| not_acceptable(offer))
+    let accepted = best(&accept, |clause, media| choose(clause, media, offer)).ok_or_else(|| not_acceptable(false))?;
+    // Which form it is has been agreed on before anybody asks whether events can be written in it.
+    match offer.stream && accepted.media == Media::Yaml {
+        true => Err(not_acceptable(true)),
+        false => Ok(accepted),
+    }
 }
 
 /// A route is one for those who name one of its media types, whatever else they say of it.
@@ -114,9 +135,11 @@ pub(crate) fn negotiate(headers: &HeaderMap, offer: Offer) -> Result<Accepted, S
 /// 406, of upstream's router, for others.
 pub(crate) fn route(headers: &HeaderMap, routed: &[&str]) -> Result<(), Status> {
     let accept = accept(headers);
-    let names_one = |range: Range<'_>| range.media == "*/*" || routed.contains(&range.media);
-    let mut all = ranges(&accept).peekable();
-    match routed.is_empty() || all.peek().is_none() || all.any(names_one) {
+    let names_one = |range: &str| {
+        let named = range.split_once(';').map_or(range, |(named, _)| named).trim_matches(' ');
+        named == "*/*" || routed.contains(&named)
+    };
+    match routed.is_empty() || accept.is_empty() || accept.split(',').any(names_one) {
         true => Ok(()),
         false => Err(unroutable(routed)),
     }
@@ -125,21 +148,23 @@ pub(crate) fn route(headers: &HeaderMap, routed: &[&str]) -> Result<(), Status> 
 /// In which form a client wants one document for all groups; `None` when it does not want one. Other forms that it takes do not
 /// count, wherever they stand.
 pub(crate) fn aggregated(headers: &HeaderMap) -> Option<Media> {
-    let wanted = |range: &Range<'_>| {
-        range.shown_as == Some("APIGroupDiscoveryList") && range.group == "apidiscovery.k8s.io" && range.version == "v2"
-    };
-    best(&accept(headers), |range| range.media().filter(|_| wanted(range)))
+    let wanted = [("as", "APIGroupDiscoveryList"), ("g", "apidiscovery.k8s.io"), ("v", "v2")];
+    best(&accept(headers), |clause, media| {
+        let is_wanted = wanted.iter().all(|(name, value)| clause.parameter(name) == Some(*value));
+        (is_wanted && is_possible(clause, media, "")).then_some(media)
+    })
 }
 
 /// What of the offered media types a client wants most; the first one where it says nothing.
 pub(crate) fn preferred<T: Copy>(headers: &HeaderMap, offers: &[(&str, T)]) -> Option<T> {
     let accept = accept(headers);
-    if ranges(&accept).next().is_none() {
-        return offers.first().map(|(_, offer)| *offer);
-    }
-    best(&accept, |range| {
-        let fits = |media: &str| matches!(range.media, "*/*" | "application/*") || range.media == media;
-        offers.iter().find(|(media, _)| !range.is_refused() && fits(media)).map(|(_, offer)| *offer)
+    let accept = if accept.is_empty() { "*/*" } else { &*accept };
+    first(accept, |clause| {
+        let fits = |(media, _): &&(&str, T)| {
+            let (main, sub) = media.split_once('/').unwrap_or((*media, ""));
+            [(clause.main, main), (clause.sub, sub)].iter().all(|(asked, is)| *asked == "*" || asked == is)
+        };
+        offers.iter().find(fits).map(|(_, offer)| *offer)
     })
 }
 
@@ -148,89 +173,54 @@ fn accept(headers: &HeaderMap) -> Cow<'_, str> {
     headers.get(ACCEPT).map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default()
 }
 
-/// The media ranges, in order. There may be as many as fit into a header: nobody keeps them.
-fn ranges(accept: &str) -> impl Iterator<Item = Range<'_>> {
-    accept.split(',').filter(|range| !range.trim().is_empty()).map(Range::parse)
+/// What the first of the best ranges is good for, with the first media type that it names.
+fn best<T>(accept: &str, good_for: impl Fn(&Clause<'_>, Media) -> Option<T>) -> Option<T> {
+    let names = |clause: &Clause<'_>, sub: &str| match (clause.main, clause.sub) {
+        ("*", "*") | ("application", "*") => true,
+        (main, own) => main == "application" && own == sub,
+    };
+    first(accept, |clause| {
+        MEDIA.iter().filter(|(_, sub)| names(clause, sub)).find_map(|(media, _)| good_for(clause, *media))
+    })
 }
 
-/// What the first of the best ranges is good for.
-fn best<T>(accept: &str, good_for: impl Fn(&Range<'_>) -> Option<T>) -> Option<T> {
-    let good = ranges(accept).filter_map(|range| Some((range.rank(), good_for(&range)?)));
-    good.min_by_key(|(rank, _)| *rank).map(|(_, good)| good)
+/// Whether an endpoint knows what a range says of streams and of the server's version.
+fn is_possible(clause: &Clause<'_>, media: Media, server_version: &str) -> bool {
+    let stream = clause.parameter("stream").unwrap_or_default();
+    let version = clause.parameter("sv").unwrap_or_default();
+    (stream.is_empty() || (stream == "watch" && media != Media::Yaml))
+        && (version.is_empty() || version == server_version)
 }
 
-struct Range<'a> {
-    media: &'a str,
-    shown_as: Option<&'a str>,
-    group: &'a str,
-    version: &'a str,
-    pretty: bool,
-    /// In thousandths; none is wanted of 0.
-    quality: u16,
+fn choose(clause: &Clause<'_>, media: Media, offer: Offer) -> Option<Accepted> {
+    let server_version = if offer.shown == Shown::Itself { "" } else { "v1" };
+    if !is_possible(clause, media, server_version) {
+        return None;
+    }
+    let pretty = clause.parameter("pretty") == Some("1");
+    let converted = ["as", "g", "v"].map(|name| clause.parameter(name));
+    if converted == [None; 3] {
+        let has_form = media != Media::Protobuf || offer.protobuf;
+        return has_form.then_some(Accepted { pretty, ..Accepted::plain(media) });
+    }
+    let [shown_as, group, version] = converted.map(Option::unwrap_or_default);
+    let meta = match (group, version) {
+        ("meta.k8s.io", "v1") => MetaVersion::V1,
+        ("meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,
+        _ => return None,
+    };
+    let form = match (shown_as, offer.shown) {
+        (_, Shown::Itself) => return None,
+        ("Table", Shown::Table) if media != Media::Protobuf => Form::Table,
+        ("PartialObjectMetadata", _) => Form::Metadata(Many::One),
+        ("PartialObjectMetadataList", _) => Form::Metadata(Many::List),
+        _ => return None,
+    };
+    Some(Accepted { media, form, meta, pretty })
 }
 
-impl<'a> Range<'a> {
-    fn parse(text: &'a str) -> Self {
-        let mut parts = text.split(';').map(str::trim);
-        let media = parts.next().unwrap_or_default();
-        let mut range = Self { media, shown_as: None, group: "", version: "", pretty: false, quality: 1000 };
-        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
-            match key.trim() {
-                "as" => range.shown_as = Some(value),
-                "g" => range.group = value,
-                "v" => range.version = value,
-                "pretty" => range.pretty = value == "1",
-                "q" => range.quality = value.parse::<f32>().map_or(0, |q| (q.clamp(0.0, 1.0) * 1000.0) as u16),
-                _ => {}
-            }
-        }
-        range
-    }
-
-    fn is_refused(&self) -> bool {
-        self.quality == 0
-    }
-
-    /// Those of a lower rank come first.
-    fn rank(&self) -> (Reverse<u16>, bool, bool) {
-        (Reverse(self.quality), self.media == "*/*", self.media.ends_with("/*"))
-    }
-
-    fn media(&self) -> Option<Media> {
-        match self.media {
-            _ if self.is_refused() => None,
-            "application/json" | "*/*" | "application/*" => Some(Media::Json),
-            "application/yaml" => Some(Media::Yaml),
-            PROTOBUF => Some(Media::Protobuf),
-            _ => None,
-        }
-    }
-
-    fn choose(&self, offer: Offer) -> Option<Accepted> {
-        let media = self.media().filter(|media| !(offer.stream && *media == Media::Yaml))?;
-        let meta = match (self.shown_as, self.group, self.version) {
-            (None, ..) | (_, "meta.k8s.io", "v1") => MetaVersion::V1,
-            (_, "meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,
-            _ => return None,
-        };
-        let form = match self.shown_as {
-            None => Form::Object,
-            Some("Table") if offer.table => Form::Table,
-            Some("PartialObjectMetadata") => Form::Metadata(Many::One),
-            Some("PartialObjectMetadataList") => Form::Metadata(Many::List),
-            Some(_) => return None,
-        };
-        let possible = match (media, form) {
-            (Media::Protobuf, Form::Object) => offer.protobuf,
-            (Media::Protobuf, Form::Table) => false,
-            (Media::Protobuf, Form::Metadata(_)) | (Media::Json | Media::Yaml, _) => true,
-        };
-        possible.then_some(Accepted { media, form, meta, pretty: self.pretty })
-    }
-}
-
-fn not_acceptable(offer: Offer) -> Status {
-    let types = match offer.stream {
+fn not_acceptable(in_a_stream: bool) -> Status {
+    let types = match in_a_stream {
         true => "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
         false => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
     };
@@ -249,8 +239,9 @@ mod tests {
 
     #[test]
     fn clients_get_the_first_form_that_is_there() {
-        let all = Offer { table: true, protobuf: true, stream: false, routed: &[] };
-        let review = Offer { table: false, protobuf: false, ..all };
+        let all = Offer { shown: Shown::Table, protobuf: true, stream: false, routed: &[] };
+        let review = Offer { shown: Shown::Metadata, protobuf: false, ..all };
+        let document = Offer::document(&[]);
         let watch = Offer { stream: true, ..all };
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let of_one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -276,11 +267,28 @@ mod tests {
             (of_list, review, Some((json, Form::Metadata(Many::List)))),
             ("text/html", all, None),
             ("application/json;q=0.5, application/yaml", all, Some((Media::Yaml, plain))),
-            ("application/json;q=0", all, None),
-            ("application/json;q=NaN", all, None),
+            ("application/json;q=0", all, Some((json, plain))),
+            ("application/json;q=0, application/yaml;q=0.1", all, Some((Media::Yaml, plain))),
+            ("application/json;q=NaN", all, Some((json, plain))),
+            ("*/*, application/yaml;q=0.1", all, Some((Media::Yaml, plain))),
+            ("application/yaml;q=0.1, */*", all, Some((json, plain))),
+            ("application/yaml, application/json", watch, None),
+            ("application/*;stream=watch", watch, Some((json, plain))),
+            ("application/yaml;stream=watch, application/json", all, Some((json, plain))),
+            ("application/json;stream=other", all, None),
+            ("application/json;sv=v1", all, Some((json, plain))),
+            ("application/json;sv=v1", document, None),
+            ("application/json;sv=v2", all, None),
+            ("application/json;g=meta.k8s.io;v=v1", all, None),
+            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", document, None),
+            ("application/json;as=", all, Some((json, plain))),
+            ("json", all, None),
+            ("*", all, Some((json, plain))),
+            ("*/json", all, None),
             (&format!("{}application/yaml", "text/x, ".repeat(10_000)), all, Some((Media::Yaml, plain))),
             ("application/json;as=Table;v=v1;g=meta.k8s.io, application/json", all, Some((json, Form::Table))),
-            (",, ,", all, Some((json, plain))),
+            (",, ,", all, None),
+            ("", all, Some((json, plain))),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, accept.parse().unwrap());
@@ -292,6 +300,25 @@ mod tests {
         two.append(ACCEPT, "application/yaml".parse().unwrap());
         two.append(ACCEPT, "application/json".parse().unwrap());
         assert_eq!(negotiate(&two, all).map(|a| a.media), Ok(Media::Yaml), "Go reads the first of several headers");
+    }
+
+    #[test]
+    fn a_document_goes_in_the_first_form_that_is_named() {
+        let offers = [("application/json", 1), ("application/x", 2)];
+        for (accept, expected) in [
+            ("", Some(1)),
+            ("application/x", Some(2)),
+            ("*/x", Some(2)),
+            ("application/*;q=0.1", Some(1)),
+            ("application/json;q=0.1, application/x", Some(2)),
+            ("application/json;q=0", Some(1)),
+            ("text/plain", None),
+            (",", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, accept.parse().unwrap());
+            assert_eq!(preferred(&headers, &offers), expected, "{accept}");
+        }
     }
 
     #[test]

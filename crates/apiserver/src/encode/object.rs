@@ -20,7 +20,7 @@ use crate::{
 };
 
 use super::{
-    Accepted, Body, Form, Many, Media, MetaVersion, Offer, Written, finish, full, media_type, negotiate,
+    Accepted, Body, Form, Many, Media, MetaVersion, Offer, Shown, Written, finish, full, media_type, negotiate,
     negotiate::{LIST_TYPES, OBJECT_TYPES},
     wants_gzip,
 };
@@ -44,7 +44,8 @@ impl Shape {
     pub(crate) fn of(call: &Call, target: &Target, now: jiff::Timestamp) -> Result<Self, Status> {
         let stream = call.attributes.verb == "watch";
         let routed = routed(call, target);
-        let offer = Offer { table: has_table(call, target), protobuf: target.has_protobuf(), stream, routed };
+        let shown = if has_table(call, target) { Shown::Table } else { Shown::Metadata };
+        let offer = Offer { shown, protobuf: target.has_protobuf(), stream, routed };
         let accepted = negotiate(&call.headers, offer)?;
         check_many(call, target, accepted.form)?;
         let include = match call.query.text("includeObject") {

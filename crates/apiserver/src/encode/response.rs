@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::call::Call;
 
 use super::{
-    Accepted, Body, Media, OBJECT_TYPES, Offer, full, negotiate,
+    Accepted, Body, Media, OBJECT_TYPES, Offer, Shown, full, negotiate,
     object::{json_bytes, wants_pretty},
     yaml,
 };
@@ -35,10 +35,10 @@ impl Written {
     /// As nobody has asked for anything else.
     pub(crate) const PLAIN: Self = Self { media: Media::Json, pretty: false };
 
-    /// How the client takes a failure; as JSON when in no form.
+    /// How the client takes a failure; as JSON, in lines, when in no form.
     pub(crate) fn of_failure(headers: &HeaderMap) -> Self {
-        negotiate(headers, Offer::document(&[]))
-            .map_or(Self::PLAIN, |Accepted { media, pretty, .. }| Self { media, pretty })
+        let raw = Self { media: Media::Json, pretty: true };
+        negotiate(headers, Offer::document(&[])).map_or(raw, |Accepted { media, pretty, .. }| Self { media, pretty })
     }
 
     /// How the client of a call takes what an endpoint without objects answers.
@@ -46,7 +46,8 @@ impl Written {
     /// # Errors
     /// 406 when it takes nothing that there is.
     pub(crate) fn of(call: &Call) -> Result<Self, Status> {
-        let Accepted { media, pretty, .. } = negotiate(&call.headers, Offer::document(OBJECT_TYPES))?;
+        let offer = Offer { shown: Shown::Metadata, ..Offer::document(OBJECT_TYPES) };
+        let Accepted { media, pretty, .. } = negotiate(&call.headers, offer)?;
         Ok(Self { media, pretty: pretty || wants_pretty(&call.headers, &call.query) })
     }
 }
