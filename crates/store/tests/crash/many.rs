@@ -1,6 +1,7 @@
 //! Crashing many steps of a run, in passes that lie far apart: one that is ended early has looked everywhere.
 
 use std::{
+    collections::BTreeSet,
     env,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -13,6 +14,8 @@ use crate::{disk::Standing, folder, run::Run, runtime, shim::record, verdict::Ta
 const PASSES: usize = 61;
 /// How much further the next pass begins.
 const APART: usize = 23;
+/// By so many passes the next seed begins later: a long run takes about as many.
+const SHIFT: usize = 20;
 /// Of so many images one has its recovery crashed as well.
 const RECOVERIES: usize = 9;
 
@@ -30,7 +33,7 @@ struct Extent {
     images: usize,
     /// But no longer.
     end: Option<Instant>,
-    /// Of the first passes; those after every step was taken have the next one.
+    /// Says where the first pass begins, and what is left by chance; once every step was taken, that is said by the next one.
     seed: usize,
     workers: usize,
 }
@@ -69,6 +72,13 @@ impl Extent {
     fn seed(&self, pass: usize) -> u64 {
         (self.seed + pass / PASSES) as u64
     }
+
+    /// The first step of a pass.
+    fn first(&self, pass: usize) -> usize {
+        // Seeds begin at 1.
+        let turn = self.seed.saturating_sub(1) % PASSES * SHIFT + pass % PASSES;
+        turn * APART % PASSES
+    }
 }
 
 /// Crashes steps of the run, and of some recoveries, and returns how many disks were opened.
@@ -105,7 +115,7 @@ impl Run {
     /// Crashes the steps of a pass, and some of the recoveries: of what a crash left, and by turns of what a process left that
     /// was only killed, so that what it had not synced can still be lost. Returns whether there were disks that are new.
     async fn crash_steps(&self, extent: &Extent, pass: usize, tally: &Tally) -> bool {
-        let (seed, first) = (extent.seed(pass), pass * APART % PASSES);
+        let (seed, first) = (extent.seed(pass), extent.first(pass));
         let (start, mut found_new) = (Standing::of(self.recorded.start.clone()), false);
         for (at, left, image) in start.crashes(&self.recorded.steps, |at| at % PASSES == first, seed) {
             if extent.is_over(pass, tally) {
@@ -154,4 +164,16 @@ impl Run {
 /// The revision that a line of a child's tells as acknowledged.
 fn revision(text: &str) -> Option<u64> {
     text.strip_prefix("acknowledged ")?.parse().ok()
+}
+
+#[test]
+fn another_seed_takes_other_steps_and_each_takes_all_in_the_end() {
+    let extent = |seed| Extent { passes: 0, images: 0, end: None, seed, workers: 1 };
+    let firsts = |seed, passes| (0..passes).map(|pass| extent(seed).first(pass)).collect::<BTreeSet<_>>();
+    for seed in [0, 1, 2, 11, usize::MAX] {
+        assert_eq!(firsts(seed, PASSES), (0..PASSES).collect(), "seed {seed}");
+        assert_eq!(extent(seed).first(PASSES), extent(seed).first(0), "seed {seed}: and begins anew");
+    }
+    let of_three: BTreeSet<_> = (1..=3).flat_map(|seed| firsts(seed, SHIFT)).collect();
+    assert_eq!(of_three.len(), 3 * SHIFT, "long runs of three seeds have no step in common");
 }
