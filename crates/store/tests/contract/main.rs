@@ -10,6 +10,7 @@ mod into_etcd;
 mod model;
 mod reads;
 mod scene;
+mod upstream;
 mod watches;
 mod writes;
 
@@ -53,5 +54,9 @@ on_every_engine! {
     watches: a_list_and_its_watch_have_no_hole, a_watcher_that_fell_off_the_ring_misses_nothing,
         a_watcher_that_fell_behind_the_floor_is_told, progress_goes_on_while_nothing_matches,
         a_transaction_is_delivered_in_one_piece, a_dropped_wait_loses_nothing, closing_ends_every_watch, a_name_that_is_used_again_is_another_object;
+    upstream: a_name_that_begins_like_another_is_no_part_of_it, counts_follow_what_is_written_and_deleted,
+        what_is_checked_before_a_deletion_is_checked_of_what_is_deleted, watchers_that_never_read_hold_up_nobody,
+        what_a_watch_has_come_to_is_never_ahead_of_what_it_brings,
+        a_compaction_at_a_deletion_loses_neither_it_nor_its_revision;
     clusters: a_deleted_cluster_is_gone_for_good, deleting_a_large_cluster_is_seen_by_watchers;
 }

@@ -56,6 +56,14 @@ fn child_that_works() {
     }
 }
 
+/// Not a test of its own: the process that compacts where it has just deleted.
+#[test]
+fn child_that_compacts_at_deletions() {
+    if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
+        runtime().block_on(workload::compact_at_deletions(&engine, Path::new(&root)));
+    }
+}
+
 /// Not a test of its own: the process that makes a store of a snapshot.
 #[test]
 fn child_that_restores() {
@@ -96,6 +104,24 @@ fn a_store_that_was_killed_whenever_it_made_a_name_and_opened_again_outlives_a_c
             runtime().block_on(run.crash_recovery(*at, run.killed(*at), 1, &tally));
         }
         assert!(tally.conclude() > ends.len(), "{engine}: {ends:?}");
+    }
+}
+
+/// etcd #19179: what is last in the store is a deletion, and is compacted; a crash then must not give its revision again.
+#[test]
+fn a_crash_in_a_compaction_at_a_deletion_turns_no_revision_back() {
+    for engine in ["Redb", "Sled"] {
+        let run = Run::new(engine, "child_that_compacts_at_deletions");
+        let ((made, _), steps) = (run.acknowledged[0], &run.recorded.steps);
+        let tally = Tally::new(engine, steps.len() - made, false);
+        for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(steps, |at| at >= made, 1) {
+            tally.took(at, 1);
+            if tally.is_new(&image, (run.done(at), 0)) {
+                let checked = runtime().block_on(run.check(at, 0, &image));
+                tally.note(&format!("after step {at}, {left:?} left"), &image, checked);
+            }
+        }
+        assert!(tally.conclude() > 30, "{engine}");
     }
 }
 

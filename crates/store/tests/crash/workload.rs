@@ -21,6 +21,8 @@ use crate::{digest::Digest, numbers::Numbers, shim::SAID};
 
 /// Operations of the workload.
 const OPERATIONS: u64 = 500;
+/// Deletions that are compacted.
+const DELETIONS: usize = 4;
 /// The resources that it writes.
 const RESOURCES: [&str; 2] = ["pods", "secrets"];
 /// How long a watch may take to bring what has happened.
@@ -132,6 +134,30 @@ pub(crate) async fn run(engine: &str, root: &Path) {
             said.state(&store, boundary).await;
         }
         watches.upto(store.current()).await.unwrap().iter().for_each(|event| said.event(event));
+    }
+    store.close().await;
+}
+
+/// Deletes, and compacts at that very revision: nothing in the store has it then but what says how far it has come.
+pub(crate) async fn compact_at_deletions(engine: &str, root: &Path) {
+    let mut said = Said::new(File::create(root.join(SAID)).unwrap());
+    let store = open(config(engine, root), Seams::system()).unwrap();
+    said.state(&store, store.current()).await;
+    said.acknowledged(store.current().get());
+    let mut watches = Watches::after(&store, store.current()).await.unwrap();
+    for round in 0..DELETIONS {
+        let resource = GroupResource::new("", RESOURCES[0]);
+        let name = format!("goes-{round}");
+        let key = ObjectKey::cluster_scoped(LogicalClusterId::new(2), resource, name.parse().unwrap());
+        let record = Record::of(&json!({"metadata": {"name": name}, "data": "x".repeat(3000)}));
+        for record in [Some(record), None] {
+            let committed = store.commit(Transaction::one(key.clone(), Expect::Anything, record)).await.unwrap();
+            let last = committed.into_inner().last;
+            said.acknowledged(last.get());
+            said.state(&store, last).await;
+        }
+        watches.upto(store.current()).await.unwrap().iter().for_each(|event| said.event(event));
+        store.compact(store.current()).await.unwrap();
     }
     store.close().await;
 }
