@@ -33,12 +33,15 @@ fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let (library, made) = (dir.join("crash-shim.so"), dir.join(format!("crash-shim.{}.so", std::process::id())));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/crash/shim.c");
+        let own = std::process::id();
+        let (library, made) = (dir.join("crash-shim.so"), dir.join(format!("crash-shim.{own}.so")));
+        let source = dir.join(format!("crash-shim.{own}.c"));
+        std::fs::write(&source, include_str!("shim.c")).unwrap();
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let args = ["-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o"];
-        let status = Command::new(compiler).args(args).arg(&made).arg(source).status().expect("cc runs");
+        let status = Command::new(compiler).args(args).arg(&made).arg(&source).status().expect("cc runs");
         assert!(status.success(), "the shim is not accepted by the C compiler");
+        std::fs::remove_file(source).unwrap();
         std::fs::rename(made, &library).unwrap();
         library
     })
@@ -58,15 +61,15 @@ pub(crate) struct Fault {
 
 /// Runs the test `child` of this program on `root`, where `start` lies, and returns what it did there.
 pub(crate) fn record(child: &str, engine: &str, root: &Path, start: Disk, fault: Option<Fault>) -> Recorded {
-    let trace = root.with_extension("trace");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", child, "--nocapture", "--test-threads=1"])
-        .env("LD_PRELOAD", library())
-        .env("PORTOLAN_SHIM_ROOT", root)
-        .env("PORTOLAN_SHIM_TRACE", &trace)
-        .env(ENGINE, engine)
-        .env(DIR, root);
+    command.args(["--exact", child, "--nocapture", "--test-threads=1"]).env(ENGINE, engine).env(DIR, root);
+    record_command(command, root, start, fault)
+}
+
+/// Runs a program that works on `root`, where `start` lies, and returns what it did there.
+pub(crate) fn record_command(mut command: Command, root: &Path, start: Disk, fault: Option<Fault>) -> Recorded {
+    let trace = root.with_extension("trace");
+    command.env("LD_PRELOAD", library()).env("PORTOLAN_SHIM_ROOT", root).env("PORTOLAN_SHIM_TRACE", &trace);
     if let Some(Fault { kind, at, errno, once }) = fault {
         command.env("PORTOLAN_SHIM_FAULT", format!("{kind} {at} {errno} {}", u8::from(once)));
     }
