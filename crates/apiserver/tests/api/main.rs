@@ -20,6 +20,7 @@ mod reads;
 mod schemas;
 mod serving;
 mod slices;
+mod watch_semantics;
 mod webhooks;
 mod wire;
 mod writes;

@@ -442,3 +442,48 @@ async fn a_certificate_that_soon_ends_is_replaced_while_the_server_runs() {
     served.shutdown.cancel();
     served.task.await.unwrap();
 }
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// As in CVE-2023-44487: streams that are reset as soon as they are opened cost who sends them next to nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_opens_streams_only_to_reset_them_is_ended() {
+    const CANCEL: u32 = 8;
+    const ENHANCE_YOUR_CALM: u32 = 11;
+    let (headers, reset, settings, go_away) = (1, 3, 4, 7);
+    let served = served().await;
+    let mut stream = served.connect("h2", true).await;
+    // GET, https, and a path; the names are those of HPACK's own table.
+    let request = [&[0x82, 0x87, 0x04, 7][..], b"/readyz"].concat();
+    let mut sent = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(settings, 0, 0, &[])].concat();
+    for stream in (1..400).step_by(2) {
+        sent.extend(frame(headers, 5, stream, &request));
+        sent.extend(frame(reset, 0, stream, &CANCEL.to_be_bytes()));
+    }
+    stream.write_all(&sent).await.unwrap();
+    let mut said = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut said)).await;
+    // It may end without the last words of TLS.
+    let _ = ended.expect("the connection is ended");
+    let mut rest = said.as_slice();
+    let mut why = None;
+    while let Some((head, tail)) = rest.split_first_chunk::<9>() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let (payload, next) = tail.split_at(length.min(tail.len()));
+        if head[3] == go_away {
+            why = payload.get(4..8).map(|code| u32::from_be_bytes(code.try_into().unwrap()));
+        }
+        rest = next;
+    }
+    assert_eq!(why, Some(ENHANCE_YOUR_CALM));
+    let mut other = served.http2(true).await;
+    let ready = other.send_request(self::request(served.address, "GET", "/readyz", String::new())).await.unwrap();
+    assert_eq!(ready.status(), StatusCode::OK, "nobody else is disturbed");
+    drop((ready, other));
+    served.shutdown.cancel();
+    served.task.await.unwrap();
+}
