@@ -225,23 +225,32 @@ impl Etcd {
         self.members.iter().try_for_each(Member::wait_ready)
     }
 
-    /// Writes until there is no room, and makes room again after `time`, as etcd's manual says: delete, compact, defragment,
-    /// disarm the alarm.
+    /// Writes until there is no room, and makes room again after `time`.
     pub(crate) fn run_out_of_room(&self, time: Duration) -> Result<()> {
         let junk = base64("x".repeat(1 << 20));
         let (mut number, start) = (0, Instant::now());
         loop {
             number += 1;
             match self.call("/v3/kv/put", &json!({"key": base64(format!("junk/{number}")), "value": junk})) {
-                Err(error) if error.to_string().contains("space exceeded") => break,
+                Err(error) if error.to_string().contains("space exceeded") => return Ok(()),
                 // A member that has just come back may not answer yet.
                 other if start.elapsed() > FULL_LIMIT => return other.map(drop).context("etcd does not run full"),
                 Ok(_) | Err(_) => {}
             }
         }
-        std::thread::sleep(time);
+    }
+
+    /// Makes room again after [`Etcd::fill`], as etcd's manual says: delete, compact, defragment, disarm the alarm.
+    pub(crate) fn make_room(&self) -> Result<()> {
         let range = json!({"key": base64("junk/"), "range_end": base64("junk0")});
         self.call("/v3/kv/deleterange", &range).context("deleting without room")?;
+        self.fill()?;
+        std::thread::sleep(time);
+        self.make_room()
+    }
+
+    /// Writes until there is no room.
+    pub(crate) fn fill(&self) -> Result<()> {
         self.compact()?;
         self.defragment()?;
         let alarms = self.call("/v3/maintenance/alarm", &json!({"action": "GET"}))?;

@@ -85,8 +85,14 @@ impl Portolan {
 
     /// Starts it again on the same data directory and port. The kubeconfig of the first start must still serve.
     pub(crate) fn restart(&mut self) -> Result<()> {
-        self.process = self.spawn()?;
+        self.restart_unready()?;
         self.wait_ready()
+    }
+
+    /// As [`Portolan::restart`], where it is not to become ready yet.
+    pub(crate) fn restart_unready(&mut self) -> Result<()> {
+        self.process = self.spawn()?;
+        Ok(())
     }
 
     /// Starts it and kills it `after` so long, ready or not.

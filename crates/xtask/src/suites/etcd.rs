@@ -41,6 +41,9 @@ pub(super) fn run(report: &mut Report, program: &Path, tools: &Tools, dir: &Path
     });
     report
         .check("etcd: a snapshot goes into etcd and out of it again", || snapshots(program, tools, &dir.join("moved")));
+    report.check("etcd: a server starts where it has no room, reads, and writes once there is some", || {
+        without_room(program, tools, &dir.join("full"))
+    });
     report.check("etcd: while it is down, health is told at once and a backup says why", || {
         down(program, tools, &dir.join("down"))
     });
@@ -170,6 +173,28 @@ fn snapshots(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     ensure!(before < between, "{before} became {between} in etcd");
     println!("      resourceVersions: {before} on redb, {between} in etcd, {after} on sled");
     Ok(())
+}
+
+/// A start needs no write where the store is there already.
+fn without_room(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
+    let etcd = Etcd::start_with(tools, &dir.join("etcd"), &["--quota-backend-bytes=33554432"])?;
+    let flags = ["--store=etcd", &format!("--etcd-endpoints={}", etcd.url())];
+    let mut server = Portolan::start_with(program, tools, &dir.join("server"), &flags)?;
+    let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "kubectl")?;
+    let create = |name: &str| format!("create configmap {name} --from-literal=by=hand");
+    kubectl.run(&create("before"))?;
+    server.kill()?;
+    etcd.fill()?;
+    server.restart_unready()?;
+    poll::until("a server on an etcd without room reads", TAKEOVER, || {
+        server.check_alive()?;
+        kubectl.run("get configmap before").map(drop)
+    })?;
+    let refused = kubectl.call(&create("during"), "")?;
+    ensure!(refused.code != Some(0) && refused.stderr.contains("disk"), "a write was answered {refused}");
+    etcd.make_room()?;
+    poll::until("it writes once there is room", TAKEOVER, || kubectl.run(&create("after")).map(drop))?;
+    kubectl.run("get configmap before after").map(drop)
 }
 
 fn down(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
