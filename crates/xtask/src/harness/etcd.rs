@@ -19,6 +19,8 @@ use super::{ports::free_port, tools::Tools};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long etcd may take to be full.
 const FULL_LIMIT: Duration = Duration::from_secs(180);
+/// How long those take to reach etcd again who lost it.
+const REACHED: Duration = Duration::from_secs(2);
 const CLIENT_PORT: u16 = 2379;
 const PEER_PORT: u16 = 2380;
 
@@ -199,6 +201,18 @@ impl Etcd {
         self.first(Gateway::compact)
     }
 
+    /// Ends every connection to it by a kill -9 of all members; and when those who reach it again could do so, forgets all history
+    /// up to now. What is forgotten is newer than anything that was sent before.
+    pub(crate) fn restart_and_forget(&mut self) -> Result<()> {
+        self.kill()?;
+        self.restart()?;
+        let put = || self.call("/v3/kv/put", &json!({"key": base64("forgotten"), "value": ""})).map(drop);
+        poll::until("etcd's members take writes again", START_LIMIT, put)?;
+        std::thread::sleep(REACHED);
+        (0..4).try_for_each(|_| put())?;
+        self.compact()
+    }
+
     /// The way into the first member.
     pub(crate) fn gateway(&self) -> Gateway {
         Gateway::new(self.members[0].gateway.address().to_owned())
@@ -227,6 +241,13 @@ impl Etcd {
 
     /// Writes until there is no room, and makes room again after `time`.
     pub(crate) fn run_out_of_room(&self, time: Duration) -> Result<()> {
+        self.fill()?;
+        std::thread::sleep(time);
+        self.make_room()
+    }
+
+    /// Writes until there is no room.
+    pub(crate) fn fill(&self) -> Result<()> {
         let junk = base64("x".repeat(1 << 20));
         let (mut number, start) = (0, Instant::now());
         loop {
@@ -244,13 +265,6 @@ impl Etcd {
     pub(crate) fn make_room(&self) -> Result<()> {
         let range = json!({"key": base64("junk/"), "range_end": base64("junk0")});
         self.call("/v3/kv/deleterange", &range).context("deleting without room")?;
-        self.fill()?;
-        std::thread::sleep(time);
-        self.make_room()
-    }
-
-    /// Writes until there is no room.
-    pub(crate) fn fill(&self) -> Result<()> {
         self.compact()?;
         self.defragment()?;
         let alarms = self.call("/v3/maintenance/alarm", &json!({"action": "GET"}))?;

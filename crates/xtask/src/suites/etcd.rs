@@ -48,7 +48,7 @@ pub(super) fn run(report: &mut Report, program: &Path, tools: &Tools, dir: &Path
         down(program, tools, &dir.join("down"))
     });
     survivor(report, program, tools, &dir.join("survivor"));
-    let few = vec![Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd];
+    let few = vec![Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd, Fault::Clock];
     for (name, faults) in [("torture", few), ("members", torture::MEMBERS.to_vec())] {
         let plan = Plan { engine: Engine::Etcd, rounds: faults.len() + 1, faults, seed: 1 };
         torture::check(report, &plan, program, tools, &dir.join(name));

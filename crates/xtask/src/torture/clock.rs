@@ -14,7 +14,7 @@ const OFF: [i64; 6] = [3 * DAY, DAY, 30 * DAY, 29 * DAY, 90 * DAY, 0];
 /// How long a server may take to ask what time it is.
 const ASKED: Duration = Duration::from_secs(10);
 
-/// The clock of all servers of a stand.
+/// The clock of a server.
 pub(super) struct Clock {
     library: PathBuf,
     told: PathBuf,
@@ -54,7 +54,7 @@ impl Clock {
             if i64::from_ne_bytes(asked) > 0 {
                 return Ok(());
             }
-            ensure!(start.elapsed() < ASKED, "the servers do not ask this clock");
+            ensure!(start.elapsed() < ASKED, "the server does not ask this clock");
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -105,13 +105,13 @@ impl History {
             };
             ensure!(*version > last, "ordered and unique: {version} comes after {last}");
             last = *version;
-            let before = states.get(key.as_str()).copied();
-            let (from, to) = match kind {
-                Kind::Added => (None, Some(*value)),
-                Kind::Modified => (before, Some(*value)),
-                Kind::Deleted => (Some(*value), None),
+            let from = states.get(key.as_str()).copied();
+            let (fits, to) = match kind {
+                Kind::Added => (from.is_none(), Some(*value)),
+                Kind::Modified => (from.is_some(), Some(*value)),
+                Kind::Deleted => (from == Some(*value), None),
             };
-            ensure!(before == from, "{kind:?} of {key} at {version}: it was {before:?} before");
+            ensure!(fits, "{kind:?} of {key} at {version}, {value}: it was {from:?} before");
             match to {
                 Some(value) => drop(states.insert(key, value)),
                 None => drop(states.remove(key.as_str())),
@@ -230,12 +230,27 @@ mod tests {
         let done = |from, to| Call::Swap { from, to, outcome: Outcome::Done };
         history.note("k", 0, done(None, Some(1)), Some(10));
         history.note("k", 0, done(Some(1), Some(2)), Some(12));
-        history.note("k", 0, Call::Swap { from: Some(2), to: None, outcome: Outcome::Unknown }, None);
+        let unknown = |from, to| Call::Swap { from, to, outcome: Outcome::Unknown };
+        for call in [unknown(Some(2), None), unknown(None, Some(3)), unknown(Some(1), None)] {
+            history.note("k", 0, call, None);
+        }
         let (added, modified) = (change(Kind::Added, 1, 10), change(Kind::Modified, 2, 12));
         for (case, seen, fine) in [
             ("all of it", vec![added.clone(), Seen::Bookmark(11), modified.clone()], true),
             ("an unknown write too", vec![added.clone(), modified.clone(), change(Kind::Deleted, 2, 13)], true),
             ("a hole", vec![added.clone()], false),
+            // Somebody may have done each of these, but not to what was there.
+            ("a creation of what is there", vec![added.clone(), modified.clone(), change(Kind::Added, 3, 13)], false),
+            (
+                "a change of what is not there",
+                vec![added.clone(), modified.clone(), change(Kind::Deleted, 2, 13), change(Kind::Modified, 3, 14)],
+                false,
+            ),
+            (
+                "a deletion of another state than was there",
+                vec![added.clone(), modified.clone(), change(Kind::Deleted, 1, 13)],
+                false,
+            ),
             ("twice", vec![added.clone(), added.clone(), modified.clone()], false),
             ("a bookmark that promised too much", vec![added.clone(), Seen::Bookmark(12), modified.clone()], false),
             ("what nobody sent", vec![added.clone(), modified.clone(), change(Kind::Modified, 9, 14)], false),

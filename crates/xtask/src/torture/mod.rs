@@ -131,14 +131,19 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 /// The faults of an engine, those together that one stand can bear.
 fn plans(engine: Engine, wanted: &[Fault]) -> Vec<Vec<Fault>> {
     let sets: &[&[Fault]] = match engine {
-        Engine::Redb | Engine::Sled => {
-            &[&[Fault::Kill, Fault::Pause, Fault::Slow, Fault::Eio, Fault::Clock], &[Fault::Full, Fault::Pause]]
-        }
-        Engine::Etcd => &[&[Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd, Fault::Slow], MEMBERS],
+        Engine::Redb | Engine::Sled => &[ALONE, &[Fault::Full, Fault::Pause]],
+        Engine::Etcd => &[PAIR, MEMBERS],
     };
     let chosen = |set: &&[Fault]| set.iter().copied().filter(|f| wanted.is_empty() || wanted.contains(f)).collect();
     sets.iter().map(chosen).filter(|set: &Vec<Fault>| !set.is_empty()).collect()
 }
+
+/// What a server with a store of its own suffers.
+const ALONE: &[Fault] = &[Fault::Kill, Fault::Pause, Fault::Slow, Fault::Stall, Fault::Eio, Fault::Clock];
+
+/// What one etcd and two servers suffer.
+const PAIR: &[Fault] =
+    &[Fault::Kill, Fault::Pause, Fault::KillEtcd, Fault::PauseEtcd, Fault::Slow, Fault::Stall, Fault::Clock];
 
 /// What three members of etcd and two servers suffer.
 pub(crate) const MEMBERS: &[Fault] = &[
@@ -209,6 +214,10 @@ fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) ->
                 watchers.spawn(Watcher::new(watched, configs, may_forget).await?.run(upto.clone()));
             }
         }
+        // These stay at one server, and see what it has missed.
+        for config in configs.iter().filter(|_| may_forget) {
+            watchers.spawn(Watcher::new(Watched::All, vec![config.clone()], may_forget).await?.run(upto.clone()));
+        }
         for client in 0..CLIENTS {
             clients.spawn(work.clone().client(configs.clone(), plan.seed * 1000 + client));
         }
@@ -219,7 +228,7 @@ fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) ->
     runtime.block_on(async {
         while clients.join_next().await.transpose()?.is_some() {}
         let founder = founder.await?;
-        suffered?;
+        let suffered = suffered?;
         let (begun, client) = (work.history.now(), Client::connect(&configs[0], 1).await?);
         let end = work::last_write(&client).await.context("a write after all others")?;
         let last = Call::Swap { from: None, to: Some(work::LAST), outcome: Outcome::Done };
@@ -234,11 +243,18 @@ fn torture(runtime: &tokio::runtime::Runtime, stand: &mut Stand, plan: &Plan) ->
         let mut found = judge(&work, &seen)?;
         found.births = founder.judge().await?;
         for config in &configs {
-            let (version, objects) = watcher::list(&Client::connect(config, 1).await?, Watched::All).await?;
-            ensure!(version >= end, "a list shows the past: {version}, after a write at {end}");
-            ensure!(objects.iter().any(|(name, _)| name == "end"), "the last write is not in a list");
+            let client = Client::connect(config, 1).await?;
+            // Version 0 is any state that the server has; ours is the latest.
+            for options in ["", "resourceVersion=0"] {
+                let (version, objects) = watcher::list(&client, Watched::All, options).await?;
+                ensure!(version >= end, "a list ({options}) shows the past: {version}, after a write at {end}");
+                ensure!(objects.iter().any(|(name, _)| name == "end"), "the last write is not in a list ({options})");
+            }
         }
         ensure!(found.counts.acknowledged > plan.rounds, "nothing was written: {:?}", found.counts);
+        // Those who stayed at the server behind which history was forgotten cannot have gone on.
+        let had_to_list = suffered.contains(&Fault::CompactEtcd);
+        ensure!(!had_to_list || found.relisted > 0, "history was forgotten behind a server, and no watch listed again");
         // Of those whose beginning is forgotten there are only lists.
         ensure!(may_forget || found.births > 0, "no logical cluster was made");
         Ok(found)
@@ -268,20 +284,22 @@ fn judge(work: &Work, watchers: &[Watcher]) -> Result<Found> {
     Ok(found)
 }
 
-fn suffer(stand: &mut Stand, plan: &Plan, work: &Work) -> Result<()> {
+/// Returns what was done to the stand.
+fn suffer(stand: &mut Stand, plan: &Plan, work: &Work) -> Result<Vec<Fault>> {
     let faults: Vec<Fault> = plan.faults.iter().copied().filter(|fault| stand.bears(*fault)).collect();
-    let mut random = Random::new(plan.seed);
+    let (mut random, mut suffered) = (Random::new(plan.seed), Vec::new());
     std::thread::sleep(CALM);
     for round in 0..plan.rounds {
         // Each at least once, then by chance.
         let fault = faults.get(round).copied().unwrap_or(faults[random.below(faults.len() as u64) as usize]);
         stand.suffer(fault, round).with_context(|| format!("round {round}: {fault:?}"))?;
+        suffered.push(fault);
         std::thread::sleep(CALM);
         // Not before: what was written ahead of a fault is read and changed after it.
         work.part.fetch_add(1, Ordering::AcqRel);
         std::thread::sleep(CALM);
     }
-    Ok(())
+    Ok(suffered)
 }
 
 async fn make_namespace(config: &Kubeconfig) -> Result<()> {

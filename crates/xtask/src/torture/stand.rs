@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
-use http::Method;
+use http::{Method, StatusCode};
+use serde_json::json;
+use tempfile::TempDir;
 
 use super::clock::Clock;
+use super::work::PATIENCE;
 use crate::client::Client;
 use crate::harness::etcd::Etcd;
 use crate::harness::kubeconfig::Kubeconfig;
@@ -38,9 +41,11 @@ pub(crate) enum Fault {
     Full,
     /// Each sync takes 30 ms longer.
     Slow,
+    /// Each sync takes two seconds, and then one of them longer than a write may wait.
+    Stall,
     /// Syncs fail with EIO: nothing is written then until the server is started again.
     Eio,
-    /// The clock jumps by days, forth and back.
+    /// The clock of a server jumps by days, forth and back.
     Clock,
     /// kill -9 of etcd, or of its member that leads, which is then started again.
     KillEtcd,
@@ -48,7 +53,7 @@ pub(crate) enum Fault {
     PauseEtcd,
     /// etcd's member that leads is cut off from the others and from the servers for five seconds.
     CutLeader,
-    /// A server stands still, and meanwhile all history is forgotten that it has not read.
+    /// A server stands still; meanwhile every member of etcd is killed and started again, and all history forgotten.
     CompactEtcd,
     /// etcd's database has no room for three seconds, until an operator makes some.
     NoSpace,
@@ -68,6 +73,12 @@ impl Fault {
 
 /// How long syncs are made slow or to fail.
 const TRACED: Duration = Duration::from_secs(3);
+/// How long they take two seconds each.
+const STALLED: Duration = Duration::from_secs(8);
+/// Writes under way when syncs begin to stand still are done by then, and clients have sent others.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+/// What a server may take to answer that nothing is known of a write: it waits 30 seconds for it.
+const UNKNOWN: Duration = Duration::from_secs(45);
 /// A server whose clients write syncs within this time.
 const SYNCED: Duration = Duration::from_secs(30);
 
@@ -86,8 +97,8 @@ pub(crate) struct Stand {
     store: PathBuf,
     /// Whether the store has a disk of its own, which is gone with its server.
     small_disk: bool,
-    /// The clock of the servers, where it can jump.
-    clock: Option<Clock>,
+    /// The clock of each server, where they can jump.
+    clocks: Vec<Clock>,
 }
 
 impl Stand {
@@ -112,11 +123,17 @@ impl Stand {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let names: &[&str] = if etcd.is_some() { &["one", "two"] } else { &["one"] };
         let program = if small_disk { on_small_disk(program, dir)? } else { program.to_owned() };
-        let clock = faults.contains(&Fault::Clock).then(|| Clock::new(dir)).transpose()?;
-        let program = clock.as_ref().map_or(Ok(program.clone()), |clock| clock.on(&program, dir))?;
-        let start = |name: &&str| Portolan::start_with(&program, tools, &dir.join(name), &flags);
-        let servers = names.iter().map(start).collect::<Result<_>>()?;
-        Ok(Self { servers, etcd, store: dir.join("one/data/store"), small_disk, clock })
+        let (mut servers, mut clocks) = (Vec::new(), Vec::new());
+        for name in names {
+            let mut program = program.clone();
+            if faults.contains(&Fault::Clock) {
+                let (clock, dir) = (Clock::new(&dir.join("clocks").join(name))?, dir.join("clocks").join(name));
+                program = clock.on(&program, &dir)?;
+                clocks.push(clock);
+            }
+            servers.push(Portolan::start_with(&program, tools, &dir.join(name), &flags)?);
+        }
+        Ok(Self { servers, etcd, store: dir.join("one/data/store"), small_disk, clocks })
     }
 
     /// The administrator, at each server.
@@ -129,9 +146,10 @@ impl Stand {
         match fault {
             Fault::Kill => !self.small_disk,
             Fault::Pause | Fault::Slow => true,
+            Fault::Stall => !self.small_disk,
             Fault::Full => self.small_disk,
             Fault::Eio => self.etcd.is_none() && !self.small_disk,
-            Fault::Clock => self.clock.is_some(),
+            Fault::Clock => !self.clocks.is_empty(),
             Fault::KillEtcd | Fault::PauseEtcd => self.etcd.is_some(),
             Fault::CutLeader => self.etcd.as_ref().is_some_and(Etcd::has_network),
             Fault::CompactEtcd | Fault::NoSpace => self.etcd.as_ref().is_some_and(|etcd| etcd.members() > 1),
@@ -150,11 +168,9 @@ impl Stand {
             Fault::Pause => paused(self.servers[victim].pid()),
             Fault::Full => self.without_room(),
             Fault::Eio => self.failed_sync(),
-            Fault::Clock => self.clock.as_ref().context("the clock cannot jump")?.jump(turn),
-            Fault::Slow => match &self.etcd {
-                Some(etcd) => slowed(etcd.pid(etcd.leader()?)),
-                None => slowed(self.servers[victim].pid()),
-            },
+            Fault::Clock => self.clocks.get(victim).context("the clock cannot jump")?.jump(turn),
+            Fault::Slow => slowed(self.who_syncs(victim)?),
+            Fault::Stall => self.stalled(victim, turn),
             Fault::KillEtcd => {
                 let etcd = self.etcd.as_mut().context("there is no etcd")?;
                 etcd.kill_and_restart(etcd.leader()?)
@@ -170,19 +186,53 @@ impl Stand {
             Fault::CompactEtcd => {
                 let pid = self.servers[victim].pid();
                 send("STOP", pid)?;
-                std::thread::sleep(Duration::from_secs(3));
-                let compacted = self.etcd()?.compact();
+                // What its connections still hold is older than what is forgotten then.
+                let forgotten = self.etcd.as_mut().context("there is no etcd")?.restart_and_forget();
                 send("CONT", pid)?;
-                compacted
+                forgotten
             }
             Fault::NoSpace => self.etcd()?.run_out_of_room(Duration::from_secs(3)),
         }
     }
 
+    /// The process whose syncs make writes durable.
+    fn who_syncs(&self, victim: usize) -> Result<u32> {
+        self.etcd.as_ref().map_or(Ok(self.servers[victim].pid()), |etcd| Ok(etcd.pid(etcd.leader()?)))
+    }
+
+    /// Syncs take two seconds each; then one takes so long that a write which waits for it must be answered that nothing is known
+    /// of it. Where the syncs are the server's own, reads go on meanwhile.
+    fn stalled(&self, victim: usize, turn: usize) -> Result<()> {
+        let (pid, config) = (self.who_syncs(victim)?, self.servers[victim].workspace("root"));
+        traced(pid, "delay_enter=2000000", STALLED)?;
+        let tracer = Tracer::start(pid, "delay_enter=60000000")?;
+        std::thread::sleep(UNDER_WAY);
+        let path = "/api/v1/namespaces/default/configmaps";
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("stalled-{turn}")}});
+        let (read, written) = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let client = Client::connect(&config, 1).await?;
+            let read = client.send(Method::GET, path, Bytes::new());
+            let write = client.send(Method::POST, path, Bytes::from(body.to_string()));
+            let (read, written) =
+                tokio::join!(tokio::time::timeout(PATIENCE, read), tokio::time::timeout(UNKNOWN, write));
+            anyhow::Ok((read, written.context("a write that nothing is known of was not answered")??.status))
+        })?;
+        tracer.end()?;
+        if self.etcd.is_some() {
+            // What is read of etcd to admit the write may be what was not answered.
+            ensure!(written.is_server_error(), "a write that cannot be durable was answered {written}");
+            return Ok(());
+        }
+        let read = read.context("while a sync stands still, nothing can be read")??.status;
+        ensure!(read.is_success(), "while a sync stands still, a read is answered {read}");
+        ensure!(written == StatusCode::GATEWAY_TIMEOUT, "a write that may happen yet was answered {written}");
+        Ok(())
+    }
+
     /// After a failed sync a server must say that it takes no writes, and go on reading, until it is started again.
     fn failed_sync(&mut self) -> Result<()> {
         let server = &mut self.servers[0];
-        let injected = traced(server.pid(), "error=EIO")?;
+        let injected = traced(server.pid(), "error=EIO", TRACED)?;
         ensure!(injected > 0, "no sync was made to fail");
         server.check_alive()?;
         let config = server.workspace("root");
@@ -269,27 +319,47 @@ pub(crate) fn still_for(pid: u32, time: Duration) -> Result<()> {
 
 /// Makes each sync of a process slower for three seconds.
 fn slowed(pid: u32) -> Result<()> {
-    traced(pid, "delay_enter=30000").map(drop)
+    traced(pid, "delay_enter=30000", TRACED).map(drop)
 }
 
-/// Does something to each sync of a process for three seconds, or until there was one; tells how often.
-fn traced(pid: u32, what: &str) -> Result<usize> {
-    let dir = tempfile::tempdir()?;
-    let notes = dir.path().join("notes");
-    let inject = format!("inject=fsync,fdatasync:{what}");
-    let (file, pid) = (notes.display().to_string(), pid.to_string());
-    let args = ["-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", &inject, "-o", &file, "-p", &pid];
-    let tracer = Process::spawn("strace", Path::new("strace"), args, dir.path())?;
-    let start = Instant::now();
+/// Does something to each sync of a process for so long, or until there was one; tells how often.
+fn traced(pid: u32, what: &str, time: Duration) -> Result<usize> {
+    let (tracer, start) = (Tracer::start(pid, what)?, Instant::now());
     let mut done = 0;
-    while start.elapsed() < TRACED || (done == 0 && start.elapsed() < SYNCED) {
-        tracer.check_alive()?;
+    while start.elapsed() < time || (done == 0 && start.elapsed() < SYNCED) {
         std::thread::sleep(Duration::from_millis(50));
-        let lines = fs::read_to_string(&notes).unwrap_or_default();
-        done = lines.lines().filter(|line| line.contains("INJECTED") || line.contains("DELAYED")).count();
+        done = tracer.done()?;
     }
-    tracer.interrupt()?;
+    tracer.end()?;
     Ok(done)
+}
+
+/// A program that does something to each sync of a process.
+struct Tracer {
+    process: Process,
+    dir: TempDir,
+}
+
+impl Tracer {
+    fn start(pid: u32, what: &str) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let inject = format!("inject=fsync,fdatasync:{what}");
+        let (file, pid) = (dir.path().join("notes").display().to_string(), pid.to_string());
+        let args = ["-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", &inject, "-o", &file, "-p", &pid];
+        let process = Process::spawn("strace", Path::new("strace"), args, dir.path())?;
+        Ok(Self { process, dir })
+    }
+
+    /// How many syncs it was done to.
+    fn done(&self) -> Result<usize> {
+        self.process.check_alive()?;
+        let lines = fs::read_to_string(self.dir.path().join("notes")).unwrap_or_default();
+        Ok(lines.lines().filter(|line| line.contains("INJECTED") || line.contains("DELAYED")).count())
+    }
+
+    fn end(self) -> Result<()> {
+        self.process.interrupt().map(drop)
+    }
 }
 
 /// The server itself, whatever logical cluster a kubeconfig points into.

@@ -46,7 +46,7 @@ impl Lines {
 }
 
 /// What a line of a watch was.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     Event,
     /// What it would go on from is forgotten.
@@ -71,7 +71,7 @@ impl Watcher {
     /// Begins where the store stands now; there is nothing yet that is watched.
     pub(crate) async fn new(watched: Watched, configs: Vec<Kubeconfig>, may_forget: bool) -> Result<Self> {
         let client = Client::connect(&configs[0], 1).await?;
-        let (version, objects) = list(&client, watched).await?;
+        let (version, objects) = list(&client, watched, "").await?;
         ensure!(objects.is_empty(), "there are objects before the run: {objects:?}");
         Ok(Self { watched, configs, start: version, version, seen: Vec::new(), resumed: 0, may_forget })
     }
@@ -87,7 +87,7 @@ impl Watcher {
             turn += 1;
             self.resumed += 1;
             if let Err(error) = self.follow(&config, &mut upto).await
-                && error.to_string().contains("violation")
+                && is_violation(&error)
             {
                 return Err(error);
             }
@@ -101,7 +101,7 @@ impl Watcher {
             self.watched.query(&format!("watch=true&allowWatchBookmarks=true&resourceVersion={}", self.version));
         let opened = tokio::time::timeout(PATIENCE, client.open(Method::GET, &query, &[], Bytes::new())).await??;
         if opened.status() == StatusCode::GONE {
-            ensure!(self.may_forget, "violation: resumable: {} is gone", self.version);
+            self.gone("the watch was answered 410")?;
             return self.list_again(&client).await;
         }
         ensure!(opened.status().is_success(), "the watch was answered {}", opened.status());
@@ -122,9 +122,15 @@ impl Watcher {
         }
     }
 
+    /// The history of the whole run is kept, unless something took it: then a watch may be told that its place is gone.
+    fn gone(&self, said: impl std::fmt::Display) -> Result<Taken> {
+        ensure!(self.may_forget, "violation: resumable: after {}: {said}", self.version);
+        Ok(Taken::Gone)
+    }
+
     /// History was forgotten: what is there now takes the place of the events between.
     async fn list_again(&mut self, client: &Client) -> Result<()> {
-        let (version, objects) = list(client, self.watched).await?;
+        let (version, objects) = list(client, self.watched, "").await?;
         self.seen.push(Seen::List { version, objects });
         self.version = version;
         Ok(())
@@ -140,9 +146,7 @@ impl Watcher {
                 self.seen.push(Seen::Bookmark(self.version));
                 return Ok(Taken::Event);
             }
-            None if object["code"] == 410 && self.may_forget => return Ok(Taken::Gone),
-            // The history of the whole run is kept: nothing may be forgotten.
-            None if object["code"] == 410 => bail!("violation: resumable: {object}"),
+            None if object["code"] == 410 => return self.gone(object),
             None => bail!("the watch ended: {event}"),
         };
         self.version = version(object)?;
@@ -153,11 +157,45 @@ impl Watcher {
     }
 }
 
+/// Whether a watch ended with something that must never be; else it is only opened again.
+fn is_violation(error: &anyhow::Error) -> bool {
+    error.to_string().contains("violation")
+}
+
 /// The list's version, and the value of each object that counts.
-pub(crate) async fn list(client: &Client, watched: Watched) -> Result<(u64, Vec<(String, Value)>)> {
-    let body = tokio::time::timeout(END, client.get(&watched.query(""))).await??;
+pub(crate) async fn list(client: &Client, watched: Watched, options: &str) -> Result<(u64, Vec<(String, Value)>)> {
+    let body = tokio::time::timeout(END, client.get(&watched.query(options))).await??;
     let list: Json = serde_json::from_slice(&body)?;
     let items = list["items"].as_array().context("no items")?.iter();
     let objects = items.filter_map(|item| watched.look(item).transpose()).collect::<Result<_>>()?;
     Ok((version(&list)?, objects))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_cannot_be_resumed_is_found_unless_history_may_be_forgotten() {
+        let said = |code: u16| format!(r#"{{"type": "ERROR", "object": {{"kind": "Status", "code": {code}}}}}"#);
+        let watcher = |may_forget| Watcher {
+            watched: Watched::All,
+            configs: Vec::new(),
+            start: 7,
+            version: 7,
+            seen: Vec::new(),
+            resumed: 0,
+            may_forget,
+        };
+        for (case, code, may_forget, expected) in [
+            ("410, and nothing was forgotten", 410, false, Err(true)),
+            ("410, and history may be forgotten", 410, true, Ok(Taken::Gone)),
+            ("another end, after which it is opened again", 500, false, Err(false)),
+        ] {
+            let taken = watcher(may_forget).take(said(code).as_bytes());
+            assert_eq!(taken.map_err(|error| is_violation(&error)), expected, "{case}");
+        }
+        assert!(watcher(false).gone("at once").is_err_and(|error| is_violation(&error)));
+        assert!(watcher(false).take(b"{").is_err_and(|error| is_violation(&error)), "half an event");
+    }
 }
