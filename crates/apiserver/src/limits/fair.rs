@@ -1,9 +1,9 @@
 //! Seats for requests that are answered at once, shared out between logical clusters, and between the users of each.
 //!
-//! A logical cluster may hold [`SHARE`] times as many seats as are free: one alone leaves a quarter, two a sixteenth, and so on, so
+//! A logical cluster may hold [`HELD_PER_FREE`] times as many seats as are free: one alone leaves a quarter, two a sixteenth, and so on, so
 //! that it takes many at once to fill them, however slow their requests are. Who finds none waits in line. A seat goes to the logical
-//! cluster that holds the fewest, there to the user who holds the fewest (max-min fairness). Equals take turns, whatever the
-//! length of their lines, so that also one seat alone is shared out; among those of one turn who has waited longest is first.
+//! cluster that holds the fewest, there to the user who holds the fewest (max-min fairness). Equals are served in rounds, whatever the
+//! length of their lines, so that also one seat alone is shared out; among those of one round who has waited longest is first.
 //! Lines are bounded: when they are full, the longest loses its last place.
 
 use std::{
@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use portolan_types::LogicalClusterId;
 use tokio::sync::oneshot;
 
-/// Seats that one logical cluster may hold, per seat that is free.
-pub(super) const SHARE: usize = 3;
+/// Seats that one logical cluster may hold, per seat that is free (the factor of dynamic thresholds, Choudhury and Hahne).
+pub(super) const HELD_PER_FREE: usize = 3;
 
 /// How much there is of it.
 #[derive(Clone, Copy, Debug)]
@@ -64,34 +64,34 @@ struct State {
     waiting: usize,
     /// Number of the last who came to wait.
     last: u64,
-    /// The turn that is being served.
-    turn: u64,
+    /// The round that is being served.
+    round: u64,
     /// Those who hold a seat or wait for one.
     tenants: HashMap<LogicalClusterId, Tenant>,
     /// Those who wait, the next to be served first.
     next: Ranking<LogicalClusterId>,
 }
 
-/// By seats held, then by turn, then by the number of who waits longest.
+/// By seats held, then by round, then by the number of who waits longest.
 type Ranking<K> = BTreeSet<(usize, u64, u64, K)>;
 
 #[derive(Default)]
 struct Tenant {
     held: usize,
     waiting: usize,
-    /// The turn in which it is served next. Who comes anew has the next one: who is forgotten would not have a later one.
-    turn: u64,
+    /// The round in which it is served next. Who comes anew has the next one: who is forgotten would not have a later one.
+    round: u64,
     users: HashMap<u64, Line>,
-    /// The turn of its users that is being served.
-    users_turn: u64,
+    /// The round of its users that is being served.
+    users_round: u64,
     next: Ranking<u64>,
 }
 
 #[derive(Default)]
 struct Line {
     held: usize,
-    /// The turn in which it is served next.
-    turn: u64,
+    /// The round in which it is served next.
+    round: u64,
     waiting: VecDeque<Waiter>,
 }
 
@@ -112,7 +112,7 @@ struct Ticket {
 impl Fair {
     pub(super) fn new(bounds: Bounds) -> Arc<Self> {
         let state =
-            State { free: bounds.seats, waiting: 0, last: 0, turn: 0, tenants: HashMap::new(), next: Ranking::new() };
+            State { free: bounds.seats, waiting: 0, last: 0, round: 0, tenants: HashMap::new(), next: Ranking::new() };
         Arc::new(Self { bounds, state: Mutex::new(state) })
     }
 
@@ -140,7 +140,7 @@ impl Fair {
 impl State {
     /// Nobody who holds so many waits while this is so: the one who holds the fewest would have been served.
     fn may_hold_more(&self, held: usize) -> bool {
-        held < SHARE * self.free
+        held < HELD_PER_FREE * self.free
     }
 
     fn held(&self, cluster: LogicalClusterId) -> usize {
@@ -151,13 +151,13 @@ impl State {
     fn with<T>(&mut self, cluster: LogicalClusterId, change: impl FnOnce(&mut Tenant) -> T) -> T {
         let tenant = self.tenants.entry(cluster).or_default();
         if let Some(since) = tenant.oldest() {
-            self.next.remove(&(tenant.held, tenant.turn, since, cluster));
+            self.next.remove(&(tenant.held, tenant.round, since, cluster));
         }
         let before = tenant.waiting;
         let changed = change(tenant);
         self.waiting = self.waiting + tenant.waiting - before;
         match tenant.oldest() {
-            Some(since) => drop(self.next.insert((tenant.held, tenant.turn, since, cluster))),
+            Some(since) => drop(self.next.insert((tenant.held, tenant.round, since, cluster))),
             None if tenant.held == 0 => drop(self.tenants.remove(&cluster)),
             None => {}
         }
@@ -177,15 +177,15 @@ impl State {
 
     /// Gives seats to those who wait, as far as they may have them.
     fn serve(&mut self) {
-        while let Some((held, turn, _, cluster)) = self.next.first().copied() {
+        while let Some((held, round, _, cluster)) = self.next.first().copied() {
             if !self.may_hold_more(held) {
                 return;
             }
             self.free -= 1;
-            self.turn = self.turn.max(turn);
-            let next = self.turn + 1;
+            self.round = self.round.max(round);
+            let next = self.round + 1;
             self.with(cluster, |tenant| {
-                tenant.turn = next;
+                tenant.round = next;
                 tenant.serve();
             });
         }
@@ -199,10 +199,10 @@ impl State {
         self.last += 1;
         let number = self.last;
         let (granted, told) = oneshot::channel();
-        let next = self.turn + 1;
+        let next = self.round + 1;
         self.with(flow.cluster, |tenant| {
             if tenant.waiting == 0 {
-                tenant.turn = tenant.turn.max(next);
+                tenant.round = tenant.round.max(next);
             }
             tenant.line_up(flow.user, Waiter { number, granted });
         });
@@ -253,14 +253,14 @@ impl Tenant {
     fn with<T>(&mut self, user: u64, change: impl FnOnce(&mut Line) -> T) -> T {
         let line = self.users.entry(user).or_default();
         if let Some(first) = line.waiting.front() {
-            self.next.remove(&(line.held, line.turn, first.number, user));
+            self.next.remove(&(line.held, line.round, first.number, user));
         }
         let (held, waiting) = (line.held, line.waiting.len());
         let changed = change(line);
         self.held = self.held + line.held - held;
         self.waiting = self.waiting + line.waiting.len() - waiting;
         match line.waiting.front() {
-            Some(first) => drop(self.next.insert((line.held, line.turn, first.number, user))),
+            Some(first) => drop(self.next.insert((line.held, line.round, first.number, user))),
             None if line.held == 0 => drop(self.users.remove(&user)),
             None => {}
         }
@@ -276,10 +276,10 @@ impl Tenant {
     }
 
     fn line_up(&mut self, user: u64, waiter: Waiter) {
-        let next = self.users_turn + 1;
+        let next = self.users_round + 1;
         self.with(user, |line| {
             if line.waiting.is_empty() {
-                line.turn = line.turn.max(next);
+                line.round = line.round.max(next);
             }
             line.waiting.push_back(waiter);
         });
@@ -287,12 +287,12 @@ impl Tenant {
 
     /// Gives a seat to the next one.
     fn serve(&mut self) {
-        let Some((_, turn, _, user)) = self.next.first().copied() else { return };
-        self.users_turn = self.users_turn.max(turn);
-        let next = self.users_turn + 1;
+        let Some((_, round, _, user)) = self.next.first().copied() else { return };
+        self.users_round = self.users_round.max(round);
+        let next = self.users_round + 1;
         let waiter = self.with(user, |line| {
             line.held += 1;
-            line.turn = next;
+            line.round = next;
             line.waiting.pop_front()
         });
         // Who waits is in line as long as it listens.

@@ -26,7 +26,7 @@ use processor::Processor;
 pub(crate) use charge::{Charge, SMALL};
 pub(crate) use fair::Seat;
 pub(crate) use places::Place;
-pub(crate) use processor::{Share, in_own_turns, leave_turn};
+pub(crate) use processor::{TaskFlow, in_own_slices, leave_slice};
 
 /// Counts what is under way; beyond the bounds requests wait for their turn, or are told to come back.
 pub(crate) struct Admittance {
@@ -39,23 +39,23 @@ pub(crate) struct Admittance {
     webhooks: Places,
     conversions: Places,
     bytes: Places,
-    /// As many turns as there are processors; the runtime has threads to spare.
+    /// As many slices at once as there are processors; the runtime has threads to spare.
     processor: Arc<Processor>,
 }
 
-/// What is done one after the other, as it would take too much of the machine at once. Tenants take turns, and so do the users of each.
-pub(crate) struct Turns(Arc<Fair>);
+/// What is done one after the other, as it would take too much of the machine at once. Tenants are served by turns, and so are the users of each.
+pub(crate) struct FairSeats(Arc<Fair>);
 
-/// Who waits for a turn does so as part of a request, of which there is a bound.
+/// Who waits for a seat does so as part of a request, of which there is a bound.
 const MAX_PATIENCE: Duration = Duration::from_secs(60);
 
-impl Turns {
+impl FairSeats {
     /// As many at once.
     pub(crate) fn new(at_once: usize) -> Self {
         Self(Fair::new(Bounds { seats: at_once, waiting: usize::MAX, patience: MAX_PATIENCE }))
     }
 
-    /// Waits for a turn, which lasts until what is given is dropped.
+    /// Waits for a seat, which is held until it is dropped.
     ///
     /// # Errors
     /// 429 when it does not come.
@@ -130,18 +130,18 @@ impl Admittance {
         self.conversions.take(tenant, Flow { cluster: tenant, user: cluster.get() }).ok_or_else(too_many)
     }
 
-    /// In whose turns a connection is worked on that has just been made.
-    pub(crate) fn share(&self) -> Share {
-        Share::of_nobody(self.processor.clone())
+    /// In whose time slices a connection is worked on that has just been made.
+    pub(crate) fn task_flow(&self) -> TaskFlow {
+        TaskFlow::of_nobody(self.processor.clone())
     }
 
-    /// As [`Self::share`], where there is one turn at once.
+    /// As [`Self::task_flow`], where there is one slice at once.
     #[cfg(test)]
-    pub(crate) fn share_of_one_turn() -> Share {
-        Share::of_nobody(Processor::new(1))
+    pub(crate) fn task_flow_of_one_slice() -> TaskFlow {
+        TaskFlow::of_nobody(Processor::new(1))
     }
 
-    /// From now on what is being worked on is done in turns of these.
+    /// From now on what is being worked on is done in time slices of these.
     pub(crate) fn belongs_to(whose: &Whose<'_>) {
         processor::belongs_to(whose.flow());
     }

@@ -1,6 +1,6 @@
 //! Places for what may last, and bytes for what is held.
 //!
-//! Nobody who has some gives it back for others. So a tenant may come to hold [`SHARE`] times as much as is free when it asks: where it
+//! Nobody who has some gives it back for others. So a tenant may come to hold [`HELD_PER_FREE`] times as much as is free when it asks: where it
 //! asks for one after the other, one alone leaves a quarter, however many workspaces it makes; two leave a sixteenth.
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
@@ -8,7 +8,7 @@ use std::{collections::HashMap, hash::Hash, sync::Arc};
 use parking_lot::Mutex;
 use portolan_types::LogicalClusterId;
 
-use super::fair::{Flow, SHARE};
+use super::fair::{Flow, HELD_PER_FREE};
 
 /// Places in all, of one tenant, in one logical cluster, and for one user in it.
 pub(super) struct Places(Arc<Shared>);
@@ -104,7 +104,7 @@ impl Counts {
         let of = |count: Option<&usize>| count.copied().unwrap_or(0);
         let free = bounds.total - self.total;
         more <= free
-            && of(self.tenants.get(&tenant)) + more <= SHARE * free
+            && of(self.tenants.get(&tenant)) + more <= HELD_PER_FREE * free
             && of(self.clusters.get(&flow.cluster)) + more <= bounds.each_cluster
             && of(self.users.get(&flow)) + more <= bounds.each_user
     }

@@ -1,12 +1,12 @@
 //! The threads that requests are worked on by, shared out between tenants by the time that each takes, and between the users of each.
 //!
 //! A runtime polls what is ready in the order in which it became so: somebody who asks for a hundred long lists has a hundred pieces of
-//! work in front of whoever comes next. So a request is polled only in a turn of its own, of which there are as many as threads.
-//! Who finds none free stands in line. The next turn is the tenant's who has had the least time, there the user's who has, and of
+//! work in front of whoever comes next. So a request is polled only in a time slice of its own, of which there are as many as processors.
+//! Who finds none free stands in line. The next slice is the tenant's who has had the least time, there the user's who has, and of
 //! the requests of one the one's that has waited longest. Who comes after a while has saved up nothing (start-time fair queueing): it
 //! counts as one who has had as little as the one who was served last.
 //!
-//! A turn ends with the poll: what waits, for a disk or for a client, has none.
+//! A slice ends with the poll: what waits, for a disk or for a client, has none.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -26,19 +26,19 @@ use super::fair::Flow;
 /// Of how many who do not wait is known what they have had, of tenants and of the users of each. Of more it is forgotten.
 const REMEMBERED: usize = 256;
 
-/// Turns, and who waits for one.
+/// Time slices, and who waits for one.
 pub(super) struct Processor(Mutex<State>);
 
 struct State {
-    /// Turns at once.
-    turns: usize,
-    /// Turns that are being had, or have been given to those who waited.
+    /// Slices at once.
+    slices: usize,
+    /// Slices that are being had, or have been given to those who waited.
     running: usize,
     /// Number of the last who came to wait.
     last: u64,
     /// Number of the last connection.
     connections: u64,
-    /// Those who were in line, and have a turn that they do not know of yet.
+    /// Those who were in line, and have a slice that they do not know of yet.
     granted: HashSet<u64>,
     tenants: Ranked<LogicalClusterId, Ranked<u64, VecDeque<Waiter>>>,
 }
@@ -138,14 +138,14 @@ impl State {
         number
     }
 
-    /// A turn at once, when there is one and nobody waits.
+    /// A slice at once, when there is one and nobody waits.
     fn take(&mut self) -> bool {
-        let takes = self.tenants.is_empty() && self.running < self.turns;
+        let takes = self.tenants.is_empty() && self.running < self.slices;
         self.running += usize::from(takes);
         takes
     }
 
-    /// Gives a turn to the next in line, who has to be woken.
+    /// Gives a slice to the next in line, who has to be woken.
     fn give_back(&mut self) -> Option<Waker> {
         self.running -= 1;
         let next = self.tenants.pop()?;
@@ -156,14 +156,14 @@ impl State {
 }
 
 impl Processor {
-    /// So many turns at once.
-    pub(super) fn new(turns: usize) -> Arc<Self> {
+    /// So many slices at once.
+    pub(super) fn new(slices: usize) -> Arc<Self> {
         let (granted, tenants) = (HashSet::new(), Ranked::default());
-        let state = State { turns, running: 0, last: 0, connections: 0, granted, tenants };
+        let state = State { slices, running: 0, last: 0, connections: 0, granted, tenants };
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// A turn is over that was `granted` to one, and may have been had by another: what it turned out to be is not known before. Either
+    /// A slice is over that was `granted` to one, and may have been had by another: what it turned out to be is not known before. Either
     /// pays for it, so that nobody gains by coming as somebody else.
     fn end(&self, granted: Flow, had: Flow, began: Instant) {
         let mut state = self.0.lock();
@@ -181,25 +181,25 @@ impl Processor {
     }
 }
 
-/// In whose turns something is worked on: the tenant's and user's of the last request that came with it.
+/// In whose slices something is worked on: the tenant's and user's of the last request that came with it.
 #[derive(Clone)]
-pub(crate) struct Share(Arc<Shared>);
+pub(crate) struct TaskFlow(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     processor: Arc<Processor>,
     flow: Mutex<Flow>,
-    /// Whom the turn was granted to that is being had, and since when.
-    turn: Mutex<Option<(Flow, Instant)>>,
+    /// Whom the slice was granted to that is being had, and since when.
+    slice: Mutex<Option<(Flow, Instant)>>,
     /// The connection that a request has come over, whose bytes are sent for it.
-    connection: Option<Share>,
+    connection: Option<TaskFlow>,
 }
 
 tokio::task_local! {
     /// That of the work that is being polled.
-    static SHARE: Share;
+    static TASK_FLOW: TaskFlow;
 }
 
-impl Share {
+impl TaskFlow {
     /// That of a connection, as long as nobody is known to have sent a request over it: those of nobody share what one tenant has.
     pub(super) fn of_nobody(processor: Arc<Processor>) -> Self {
         let user = {
@@ -211,7 +211,7 @@ impl Share {
     }
 
     fn new(processor: Arc<Processor>, flow: Flow, connection: Option<Self>) -> Self {
-        Self(Arc::new(Shared { processor, flow: Mutex::new(flow), turn: Mutex::new(None), connection }))
+        Self(Arc::new(Inner { processor, flow: Mutex::new(flow), slice: Mutex::new(None), connection }))
     }
 
     /// That of what came over this connection and is worked on apart from it.
@@ -230,46 +230,49 @@ impl Share {
         }
     }
 
-    fn begin_turn(&self, granted: Flow) -> Turn<'_> {
-        *self.0.turn.lock() = Some((granted, Instant::now()));
-        Turn(self)
+    fn begin_slice(&self, granted: Flow) -> TimeSlice<'_> {
+        *self.0.slice.lock() = Some((granted, Instant::now()));
+        TimeSlice(self)
     }
 
-    fn end_turn(&self) {
-        let turn = self.0.turn.lock().take();
-        if let Some((granted, began)) = turn {
+    fn end_slice(&self) {
+        let slice = self.0.slice.lock().take();
+        if let Some((granted, began)) = slice {
             self.0.processor.end(granted, self.flow(), began);
         }
     }
 
-    /// Work that is done in turns.
+    /// Work that is done in slices.
     pub(crate) fn work<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
-        Worked { work: Box::pin(SHARE.scope(self.clone(), work)), turns: Turns { share: self.clone(), waits: None } }
+        Dispatched {
+            work: Box::pin(TASK_FLOW.scope(self.clone(), work)),
+            dispatch: Dispatch { task_flow: self.clone(), waits: None },
+        }
     }
 }
 
 /// What is being worked on is this flow's, as far as anybody asks.
 pub(super) fn belongs_to(flow: Flow) {
     // A request that came over no connection, as tests' do, is worked on as it comes.
-    let _ = SHARE.try_with(|share| share.set(flow));
+    let _ = TASK_FLOW.try_with(|task_flow| task_flow.set(flow));
 }
 
-/// Gives the turn back that this work has: what follows takes long, and others share it out.
-pub(crate) fn leave_turn() {
-    let _ = SHARE.try_with(Share::end_turn);
+/// Gives the slice back that this work has: what follows takes long, and others share it out.
+pub(crate) fn leave_slice() {
+    let _ = TASK_FLOW.try_with(TaskFlow::end_slice);
 }
 
-/// Work that goes on when its request has been answered: in turns of its own, which are those of whoever's request is being worked on.
-pub(crate) fn in_own_turns<F: Future>(work: F) -> impl Future<Output = F::Output> {
-    match SHARE.try_with(Share::apart) {
-        Ok(share) => Either::Left(share.work(work)),
+/// Work that goes on when its request has been answered: in slices of its own, which are those of whoever's request is being worked on.
+pub(crate) fn in_own_slices<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    match TASK_FLOW.try_with(TaskFlow::apart) {
+        Ok(task_flow) => Either::Left(task_flow.work(work)),
         // As in `belongs_to`.
         Err(_) => Either::Right(work),
     }
 }
 
-/// Does the work of HTTP/2 that is done apart from its connection, in turns of its own.
-impl<F> hyper::rt::Executor<F> for Share
+/// Does the work of HTTP/2 that is done apart from its connection, in slices of its own.
+impl<F> hyper::rt::Executor<F> for TaskFlow
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -278,22 +281,22 @@ where
     }
 }
 
-/// The turns of one piece of work.
-struct Turns {
-    share: Share,
-    /// The number in line, or out of it with a turn, and the line.
+/// How one piece of work comes to its slices.
+struct Dispatch {
+    task_flow: TaskFlow,
+    /// The number in line, or out of it with a slice, and the line.
     waits: Option<(u64, Flow)>,
 }
 
-impl Turns {
-    /// Does a part of the work when it is its turn.
+impl Dispatch {
+    /// Does a part of the work in a slice, when there is one for it.
     fn poll<T>(&mut self, context: &mut Context<'_>, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        let _turn = ready!(self.wait(context));
+        let _slice = ready!(self.wait(context));
         work(context)
     }
 
-    fn wait(&mut self, context: &Context<'_>) -> Poll<Turn<'_>> {
-        let mut state = self.share.0.processor.0.lock();
+    fn wait(&mut self, context: &Context<'_>) -> Poll<TimeSlice<'_>> {
+        let mut state = self.task_flow.0.processor.0.lock();
         let granted = match self.waits {
             Some((number, flow)) if state.granted.remove(&number) => {
                 self.waits = None;
@@ -305,7 +308,7 @@ impl Turns {
                 return Poll::Pending;
             }
             None => {
-                let flow = self.share.flow();
+                let flow = self.task_flow.flow();
                 if !state.take() {
                     self.waits = Some((state.line_up(flow, context.waker().clone()), flow));
                     return Poll::Pending;
@@ -314,14 +317,14 @@ impl Turns {
             }
         };
         drop(state);
-        Poll::Ready(self.share.begin_turn(granted))
+        Poll::Ready(self.task_flow.begin_slice(granted))
     }
 }
 
-impl Drop for Turns {
+impl Drop for Dispatch {
     fn drop(&mut self) {
         let Some((number, flow)) = self.waits else { return };
-        let mut state = self.share.0.processor.0.lock();
+        let mut state = self.task_flow.0.processor.0.lock();
         let next = match state.granted.remove(&number) {
             true => state.give_back(),
             false => {
@@ -334,27 +337,27 @@ impl Drop for Turns {
     }
 }
 
-/// A turn, which ends when this is dropped, if it has not ended before.
-struct Turn<'a>(&'a Share);
+/// A slice, which ends when this is dropped, if it has not ended before.
+struct TimeSlice<'a>(&'a TaskFlow);
 
-impl Drop for Turn<'_> {
+impl Drop for TimeSlice<'_> {
     fn drop(&mut self) {
-        self.0.end_turn();
+        self.0.end_slice();
     }
 }
 
-/// What is worked on in turns.
-struct Worked<W> {
+/// What is worked on in slices.
+struct Dispatched<W> {
     work: W,
-    turns: Turns,
+    dispatch: Dispatch,
 }
 
-impl<F: Future + Unpin> Future for Worked<F> {
+impl<F: Future + Unpin> Future for Dispatched<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { work, turns } = &mut *self;
-        turns.poll(context, |context| Pin::new(work).poll(context))
+        let Self { work, dispatch } = &mut *self;
+        dispatch.poll(context, |context| Pin::new(work).poll(context))
     }
 }
 
@@ -396,7 +399,7 @@ mod tests {
         work.poll(&mut Context::from_waker(&Waker::from(woken.clone())))
     }
 
-    /// Ends the one turn that there is.
+    /// Ends the one slice that there is.
     fn end(state: &mut State) {
         state.running = 1;
         state.give_back();
@@ -471,7 +474,7 @@ mod tests {
             state.with(flow, MILLIS, |_| ());
         }
         let left = late.len() - state.tenants.lines[&other.cluster].1.lines[&1].1.len();
-        assert!((9..=11).contains(&left), "half of twenty turns, not {left}");
+        assert!((9..=11).contains(&left), "half of twenty slices, not {left}");
     }
 
     #[test]
@@ -486,16 +489,16 @@ mod tests {
         assert!(state.tenants.lines.len() <= REMEMBERED + 1, "{}", state.tenants.lines.len());
     }
 
-    fn share(processor: &Arc<Processor>, tenant: u64) -> Share {
-        let share = Share::of_nobody(processor.clone());
-        share.set(flow(tenant, 1));
-        share
+    fn task_flow(processor: &Arc<Processor>, tenant: u64) -> TaskFlow {
+        let task_flow = TaskFlow::of_nobody(processor.clone());
+        task_flow.set(flow(tenant, 1));
+        task_flow
     }
 
-    /// Work that is polled in a turn of its own, in which `inside` happens once.
+    /// Work that is polled in a slice of its own, in which `inside` happens once.
     fn while_another_works(processor: &Arc<Processor>, tenant: u64, inside: impl FnOnce()) {
         let mut inside = Some(inside);
-        let mut work = pin!(share(processor, tenant).work(future::poll_fn(|_| {
+        let mut work = pin!(task_flow(processor, tenant).work(future::poll_fn(|_| {
             inside.take().into_iter().for_each(|inside| inside());
             Poll::Ready(())
         })));
@@ -503,27 +506,27 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_lasts_as_long_as_a_poll() {
+    fn a_slice_lasts_as_long_as_a_poll() {
         let processor = Processor::new(1);
         let woken = Arc::<Woken>::default();
-        let [second, third] = [2, 3].map(|tenant| share(&processor, tenant).work(future::ready(tenant)));
+        let [second, third] = [2, 3].map(|tenant| task_flow(&processor, tenant).work(future::ready(tenant)));
         let (mut second, mut third) = (pin!(second), pin!(third));
         while_another_works(&processor, 1, || {
-            assert!(poll(second.as_mut(), &woken).is_pending(), "there is one turn");
+            assert!(poll(second.as_mut(), &woken).is_pending(), "there is one slice");
             assert_eq!(woken.times(), 0);
         });
         assert_eq!(woken.times(), 1, "whoever waits is woken when the poll is over");
-        assert!(poll(third.as_mut(), &woken).is_pending(), "the turn is the one's who was woken");
+        assert!(poll(third.as_mut(), &woken).is_pending(), "the slice is the one's who was woken");
         assert_eq!(poll(second.as_mut(), &woken), Poll::Ready(2));
         assert_eq!((woken.times(), poll(third.as_mut(), &woken)), (2, Poll::Ready(3)));
         assert_eq!(processor.0.lock().running, 0);
     }
 
     #[test]
-    fn there_are_no_more_turns_at_once_also_for_one_alone() {
+    fn there_are_no_more_slices_at_once_also_for_one_alone() {
         let processor = Processor::new(2);
         let woken = Arc::<Woken>::default();
-        let mut third = pin!(share(&processor, 1).work(future::ready(3)));
+        let mut third = pin!(task_flow(&processor, 1).work(future::ready(3)));
         while_another_works(&processor, 1, || {
             while_another_works(&processor, 1, || {
                 assert!(poll(third.as_mut(), &woken).is_pending());
@@ -535,10 +538,11 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_passes_its_turn_on() {
+    fn who_leaves_passes_its_slice_on() {
         let processor = Processor::new(1);
         let woken = Arc::<Woken>::default();
-        let mut waiting = [2, 3, 4].map(|tenant| Some(Box::pin(share(&processor, tenant).work(future::ready(tenant)))));
+        let mut waiting =
+            [2, 3, 4].map(|tenant| Some(Box::pin(task_flow(&processor, tenant).work(future::ready(tenant)))));
         while_another_works(&processor, 1, || {
             for work in waiting.iter_mut().flatten() {
                 assert!(poll(work.as_mut(), &woken).is_pending());
@@ -555,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_keeps_no_turn() {
+    fn a_panic_keeps_no_slice() {
         let processor = Processor::new(1);
         let panic = || while_another_works(&processor, 1, || std::panic::resume_unwind(Box::new("gone")));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panic)).is_err());
@@ -565,9 +569,9 @@ mod tests {
     #[test]
     fn who_comes_as_nobody_pays_as_nobody_and_as_itself() {
         let processor = Processor::new(1);
-        let connection = Share::of_nobody(processor.clone());
+        let connection = TaskFlow::of_nobody(processor.clone());
         let (nobody, somebody, other) = (connection.flow(), flow(1, 1), flow(2, 1));
-        let mut waits = pin!(share(&processor, 2).work(future::ready(2)));
+        let mut waits = pin!(task_flow(&processor, 2).work(future::ready(2)));
         let mut work = pin!(connection.work(future::poll_fn(|_| {
             belongs_to(somebody);
             assert!(poll(waits.as_mut(), &Arc::default()).is_pending());
@@ -580,28 +584,28 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_leaves_its_turn_to_others() {
+    fn what_takes_long_leaves_its_slice_to_others() {
         let processor = Processor::new(1);
         let woken = Arc::<Woken>::default();
-        let mut other = pin!(share(&processor, 2).work(future::ready(2)));
+        let mut other = pin!(task_flow(&processor, 2).work(future::ready(2)));
         while_another_works(&processor, 1, || {
             assert!(poll(other.as_mut(), &woken).is_pending());
-            leave_turn();
+            leave_slice();
             assert_eq!(poll(other.as_mut(), &woken), Poll::Ready(2));
         });
         assert_eq!(processor.0.lock().running, 0);
     }
 
     #[test]
-    fn what_goes_on_after_its_request_takes_turns_of_the_same_user() {
+    fn what_goes_on_after_its_request_takes_slices_of_the_same_user() {
         let processor = Processor::new(1);
         let woken = Arc::<Woken>::default();
-        let connection = Share::of_nobody(processor.clone());
+        let connection = TaskFlow::of_nobody(processor.clone());
         let mut request = pin!(connection.work(async {
             belongs_to(flow(1, 1));
-            Some(in_own_turns(future::ready(1)))
+            Some(in_own_slices(future::ready(1)))
         }));
-        let Poll::Ready(Some(stream)) = poll(request.as_mut(), &woken) else { panic!("there is a turn") };
+        let Poll::Ready(Some(stream)) = poll(request.as_mut(), &woken) else { panic!("there is a slice") };
         let mut stream = pin!(stream);
         while_another_works(&processor, 2, || {
             assert!(poll(stream.as_mut(), &woken).is_pending());
@@ -614,7 +618,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_the_ones_whose_request_came_last() {
         let processor = Processor::new(1);
-        let connection = Share::of_nobody(processor.clone());
+        let connection = TaskFlow::of_nobody(processor.clone());
         assert_eq!(connection.flow().cluster, LogicalClusterId::SYSTEM);
         connection.work(async { belongs_to(flow(1, 1)) }).await;
         assert_eq!(connection.flow(), flow(1, 1), "HTTP/1.1: requests are worked on with the connection");

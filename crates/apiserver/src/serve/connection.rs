@@ -62,7 +62,7 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
         return;
     }
     let peer = Peer::Connection(user);
-    let (share, stopping) = (server.admittance.share(), closing.clone());
+    let (task_flow, stopping) = (server.admittance.task_flow(), closing.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer, stopping) = (server.clone(), peer.clone(), stopping.clone());
         // On its way into a task it is moved several times.
@@ -75,9 +75,9 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
             Ok::<_, Infallible>(response)
         })
     });
-    let builder = builder(share.clone());
+    let builder = builder(task_flow.clone());
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let ended = share.work(async {
+    let ended = task_flow.work(async {
         tokio::select! {
             ended = connection.as_mut() => ended,
             () = closing.cancelled() => {

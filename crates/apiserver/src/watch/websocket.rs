@@ -18,7 +18,7 @@ use portolan_types::{Reason, Status};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::{Body, authn::websocket::is_asked_for, call::Call, encode::empty, limits::in_own_turns};
+use crate::{Body, authn::websocket::is_asked_for, call::Call, encode::empty, limits::in_own_slices};
 
 /// What RFC 6455 has the server add to the client's key.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -77,13 +77,13 @@ impl Handshake {
         response
     }
 
-    /// Sends what the watch brings until it or the client ends, in turns of the watcher's. `is_text` is how frames are cut: lines
+    /// Sends what the watch brings until it or the client ends, in time slices of the watcher's. `is_text` is how frames are cut: lines
     /// of JSON, or messages with their length in front.
     pub(super) fn serve<E>(self, events: E, is_text: bool) -> impl Future<Output = ()> + Send + use<E>
     where
         E: Stream<Item = Result<Bytes, Infallible>> + Send,
     {
-        in_own_turns(async move {
+        in_own_slices(async move {
             match self.upgrade.await {
                 Ok(upgraded) => {
                     if let Err(error) = run(TokioIo::new(upgraded), events, is_text).await {
@@ -255,8 +255,8 @@ mod tests {
     use crate::limits::Admittance;
 
     #[test]
-    fn it_is_served_in_turns() {
-        let (request, context) = (Admittance::share_of_one_turn(), &mut Context::from_waker(Waker::noop()));
+    fn it_is_served_in_time_slices() {
+        let (request, context) = (Admittance::task_flow_of_one_slice(), &mut Context::from_waker(Waker::noop()));
         // One that comes to nothing is done at once.
         let upgrade = hyper::upgrade::on(http::Request::new(()));
         let socket = Handshake { upgrade, accept: HeaderValue::from_static(""), protocol: None };
@@ -264,7 +264,7 @@ mod tests {
         let Poll::Ready(Some(serving)) = pin!(answering).poll(context) else { panic!("it answers at once") };
         let mut serving = pin!(serving);
         let another = request.work(poll_fn(|context| Poll::Ready(serving.as_mut().poll(context).is_pending())));
-        assert_eq!(pin!(another).poll(context), Poll::Ready(true), "it waits for the turn that another has");
+        assert_eq!(pin!(another).poll(context), Poll::Ready(true), "it waits for the slice that another has");
         assert!(serving.poll(context).is_ready());
     }
 

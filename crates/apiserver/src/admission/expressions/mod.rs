@@ -17,7 +17,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::limits::{Turns, Whose, leave_turn};
+use crate::limits::{FairSeats, Whose, leave_slice};
 
 pub(crate) use brief::Brief;
 use cache::Cache;
@@ -31,7 +31,7 @@ pub(crate) struct Expressions {
     validating: Cache<ValidatingPolicy>,
     mutating: Cache<MutatingPolicy>,
     /// Evaluations that take longer wait for each other: they leave most of the machine to others. Tenants take turns.
-    long: Turns,
+    long: FairSeats,
 }
 
 impl Expressions {
@@ -41,7 +41,7 @@ impl Expressions {
             conditions: Cache::new(),
             validating: Cache::new(),
             mutating: Cache::new(),
-            long: Turns::new((cores / 2).max(1)),
+            long: FairSeats::new((cores / 2).max(1)),
         }
     }
 
@@ -110,8 +110,8 @@ impl Expressions {
                 return Ok(found);
             }
         }
-        let _turn = self.long.wait(&whose()).await?;
-        leave_turn();
+        let _seat = self.long.wait(&whose()).await?;
+        leave_slice();
         let found = holding(|| run(Effort::Full));
         tokio::task::yield_now().await;
         found.map_err(|TooLong| Status::internal("an evaluation gave up"))
@@ -181,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_take_turns_with_long_evaluations() {
-        let expressions = Expressions { long: Turns::new(1), ..Expressions::new() };
+        let expressions = Expressions { long: FairSeats::new(1), ..Expressions::new() };
         let (brief, user, order) = (Brief::default(), User::default(), Mutex::new(Vec::new()));
         brief.spend(Duration::from_secs(1));
         let evaluate = |tenant: u64| {
