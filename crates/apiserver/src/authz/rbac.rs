@@ -1,6 +1,9 @@
 //! The authorizer over roles and bindings in the store.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use portolan_machinery::rbac::{self, MASTERS, PolicyRule, User};
@@ -128,8 +131,7 @@ impl RbacAuthorizer {
         }
         match rbac::authorize(roles, user, attributes.action()) {
             rbac::Verdict::Allowed(why) => Verdict::Allowed(why),
-            rbac::Verdict::NoOpinion(missing) if missing.is_empty() => Verdict::Denied(String::new()),
-            rbac::Verdict::NoOpinion(missing) => Verdict::Denied(format!("RBAC: {}", missing.join(", "))),
+            rbac::Verdict::NoOpinion(missing) => Verdict::Denied(all_of(missing)),
         }
     }
 
@@ -144,6 +146,17 @@ impl RbacAuthorizer {
         let roles = self.roles(cluster).await?;
         let counts = user.is_in(MASTERS) || is_member(cluster, &roles, user);
         Ok(if counts { rbac::rules_for(&*roles, user, namespace) } else { Vec::new() })
+    }
+}
+
+/// Several errors as Go shows them: each once, in brackets where there are more than one (`utilerrors.NewAggregate`).
+fn all_of(mut missing: Vec<String>) -> String {
+    let mut seen = HashSet::new();
+    missing.retain(|text| seen.insert(text.clone()));
+    match missing.as_slice() {
+        [] => String::new(),
+        [one] => format!("RBAC: {one}"),
+        several => format!("RBAC: [{}]", several.join(", ")),
     }
 }
 

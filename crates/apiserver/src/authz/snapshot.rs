@@ -122,9 +122,10 @@ impl Members {
     }
 
     fn add(&mut self, subject: Subject) {
-        match subject {
-            Subject::User(name) => self.users.insert(name),
-            Subject::Group(name) => self.groups.insert(name),
+        match (subject.user_name(), &subject) {
+            (Some(name), _) => self.users.insert(name.into_owned()),
+            (None, Subject::Group(name)) => self.groups.insert(name.clone()),
+            (None, Subject::User(_) | Subject::ServiceAccount { .. }) => false,
         };
     }
 }

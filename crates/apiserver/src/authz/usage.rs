@@ -45,15 +45,11 @@ impl UseGrants {
 
     /// Whether a logical cluster, as [`identity_of`] names it, may use the physical cluster `name`.
     pub fn allow(&self, user: &User, name: &str) -> bool {
-        let is_meant = |subject: &Subject| match subject {
-            Subject::User(own) => *own == user.name,
-            Subject::Group(group) => user.is_in(group),
-        };
         let is_named = |named: &Named| match named {
             Named::All => true,
             Named::One(own) => own == name,
         };
-        self.0.iter().any(|(subject, named)| is_named(named) && is_meant(subject))
+        self.0.iter().any(|(subject, named)| is_named(named) && subject.is(user))
     }
 }
 

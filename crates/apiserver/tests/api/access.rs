@@ -553,7 +553,19 @@ async fn reviews_answer_questions() {
     let mut about = asks("list");
     about["spec"]["user"] = "ann".into();
     let other = admin.post(&format!("{group}/subjectaccessreviews"), about).await.expect(201).json();
-    assert_eq!(other["status"]["allowed"], true);
+    let why = r#"RBAC: allowed by RoleBinding "b/default" of ClusterRole "view" to User "ann""#;
+    assert_eq!(other["status"], json!({"allowed": true, "reason": why}));
+    for role in ["gone", "gone too"] {
+        let bound = binding(role, "bob", role);
+        admin.post(&format!("{RBAC}/namespaces/default/rolebindings"), bound).await.expect(201);
+    }
+    let mut about = asks("list");
+    about["spec"]["user"] = "bob".into();
+    let other = admin.post(&format!("{group}/subjectaccessreviews"), about).await.expect(201).json();
+    let missing =
+        ["gone", "gone too"].map(|role| format!("clusterrole.rbac.authorization.k8s.io \"{role}\" not found"));
+    let why = format!("RBAC: [{}]", missing.join(", "));
+    assert_eq!(other["status"], json!({"allowed": false, "reason": why}));
     let rules = ann
         .post(&format!("{group}/selfsubjectrulesreviews"), json!({"spec": {"namespace": "default"}}))
         .await

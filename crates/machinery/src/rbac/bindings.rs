@@ -1,8 +1,8 @@
 //! Bindings, read once from their objects and found by whom they name.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap, fmt};
 
-use portolan_types::object;
+use portolan_types::{object, quoted::go_quoted};
 use serde_json::Value;
 
 use super::User;
@@ -23,10 +23,17 @@ pub struct Binding {
 /// Whom a binding names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// A user, or a service account by its user name.
+    /// A user by name, which may be that of a service account.
     User(String),
     /// A group.
     Group(String),
+    /// A service account.
+    ServiceAccount {
+        /// Where it is.
+        namespace: String,
+        /// Its name there.
+        name: String,
+    },
 }
 
 impl Binding {
@@ -53,10 +60,43 @@ impl Subject {
             "ServiceAccount" => {
                 let own = text("namespace");
                 let namespace = if own.is_empty() { binding_namespace } else { own };
-                let user = || Self::User(format!("system:serviceaccount:{namespace}:{}", text("name")));
-                (!namespace.is_empty()).then(user)
+                let account =
+                    || Self::ServiceAccount { namespace: namespace.to_owned(), name: text("name").to_owned() };
+                (!namespace.is_empty()).then(account)
             }
             _ => None,
+        }
+    }
+
+    /// The name of the one user that it is; `None` for a group.
+    pub fn user_name(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::User(name) => Some(name.into()),
+            Self::Group(_) => None,
+            Self::ServiceAccount { namespace, name } => {
+                Some(format!("system:serviceaccount:{namespace}:{name}").into())
+            }
+        }
+    }
+
+    /// Whether it is the user, or a group that the user is in.
+    pub fn is(&self, user: &User) -> bool {
+        match self {
+            Self::Group(group) => user.is_in(group),
+            Self::User(_) | Self::ServiceAccount { .. } => self.user_name().is_some_and(|name| name == user.name),
+        }
+    }
+}
+
+/// As kube-apiserver names it in reasons (`describeSubject`).
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "User {}", go_quoted(name)),
+            Self::Group(name) => write!(f, "Group {}", go_quoted(name)),
+            Self::ServiceAccount { namespace, name } => {
+                write!(f, "ServiceAccount {}", go_quoted(&format!("{name}/{namespace}")))
+            }
         }
     }
 }
@@ -76,9 +116,10 @@ impl Bindings {
         let (mut by_user, mut by_group) = (HashMap::<_, Vec<usize>>::new(), HashMap::<_, Vec<usize>>::new());
         for (at, binding) in all.iter().enumerate() {
             for subject in &binding.subjects {
-                let places = match subject {
-                    Subject::User(name) => by_user.entry(name.clone()).or_default(),
-                    Subject::Group(name) => by_group.entry(name.clone()).or_default(),
+                let places = match (subject, subject.user_name()) {
+                    (_, Some(name)) => by_user.entry(name.into_owned()).or_default(),
+                    (Subject::Group(name), None) => by_group.entry(name.clone()).or_default(),
+                    (Subject::User(_) | Subject::ServiceAccount { .. }, None) => continue,
                 };
                 places.push(at);
             }

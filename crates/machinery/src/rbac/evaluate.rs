@@ -1,5 +1,7 @@
 //! What the roles and bindings of a logical cluster allow a user.
 
+use portolan_types::quoted::go_quoted;
+
 use super::{Action, Binding, Bindings, MASTERS, PolicyRule, User};
 
 /// The roles and bindings of one logical cluster, the shared ones included.
@@ -35,7 +37,7 @@ pub fn authorize(roles: &dyn Roles, user: &User, action: Action<'_>) -> Verdict 
     let mut missing = Vec::new();
     for grant in grants(roles, user, namespace) {
         match grant.rules() {
-            Some(rules) if rules.iter().any(|rule| rule.allows(action)) => return Verdict::Allowed(grant.why()),
+            Some(rules) if rules.iter().any(|rule| rule.allows(action)) => return Verdict::Allowed(grant.why(user)),
             Some(_) => {}
             None => missing.push(grant.missing()),
         }
@@ -80,19 +82,20 @@ impl<'a> Grant<'a> {
         }
     }
 
-    fn why(&self) -> String {
-        let Binding { name, role_kind, role_name, .. } = self.binding;
-        match self.namespace {
-            "" => format!("RBAC: allowed by ClusterRoleBinding {name:?} of {role_kind} {role_name:?}"),
-            namespace => {
-                format!("RBAC: allowed by RoleBinding \"{name}/{namespace}\" of {role_kind} {role_name:?}")
-            }
-        }
+    /// In kube-apiserver's words; of several subjects that are the user it names the first.
+    fn why(&self, user: &User) -> String {
+        let Binding { name, role_kind, role_name, subjects } = self.binding;
+        let binding = match self.namespace {
+            "" => format!("ClusterRoleBinding {}", go_quoted(name)),
+            namespace => format!("RoleBinding {}", go_quoted(&format!("{name}/{namespace}"))),
+        };
+        let to = subjects.iter().find(|subject| subject.is(user)).map(|subject| format!(" to {subject}"));
+        format!("RBAC: allowed by {binding} of {role_kind} {}{}", go_quoted(role_name), to.unwrap_or_default())
     }
 
     fn missing(&self) -> String {
         let kind = self.binding.role_kind.to_lowercase();
-        format!("{kind}.rbac.authorization.k8s.io {:?} not found", self.binding.role_name)
+        format!("{kind}.rbac.authorization.k8s.io {} not found", go_quoted(&self.binding.role_name))
     }
 }
 
@@ -170,6 +173,18 @@ mod tests {
         ] {
             let allowed = matches!(authorize(&roles, &user, get(namespace)), Verdict::Allowed(_));
             assert_eq!(allowed, expected, "{case}");
+        }
+        for (user, namespace, binding, to) in [
+            (user("ann", "staff"), "other", r#"ClusterRoleBinding "b""#, r#"Group "staff""#),
+            (
+                user("system:serviceaccount:shop:robot", ""),
+                "shop",
+                r#"RoleBinding "b/shop""#,
+                r#"ServiceAccount "robot/shop""#,
+            ),
+        ] {
+            let why = format!(r#"RBAC: allowed by {binding} of ClusterRole "reader" to {to}"#);
+            assert_eq!(authorize(&roles, &user, get(namespace)), Verdict::Allowed(why));
         }
         let missing = authorize(&roles, &user("eve", ""), get("shop"));
         let named = vec!["clusterrole.rbac.authorization.k8s.io \"gone\" not found".to_owned()];
