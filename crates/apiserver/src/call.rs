@@ -9,7 +9,10 @@ use portolan_machinery::{
     kinds::{Kind, KindTable, Served},
     validation::MAX_MANAGER,
 };
-use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Reason, Scope, Status, quoted::go_prints};
+use portolan_types::{
+    GroupResource, InvalidName, NamespaceName, ObjectKey, ObjectName, Reason, Scope, Status,
+    quoted::{go_prints, go_quoted},
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -200,8 +203,7 @@ impl Target {
     /// # Errors
     /// 400 when the name cannot be one.
     pub(crate) fn key(&self, call: &Call, name: &str) -> Result<ObjectKey, Status> {
-        let name: ObjectName =
-            name.parse().map_err(|e: portolan_types::InvalidName| Status::bad_request(e.to_string()))?;
+        let name: ObjectName = name.parse().map_err(|e| no_name(name, &e))?;
         Ok(ObjectKey {
             cluster: call.cluster.id,
             resource: self.stored_as(),
@@ -240,6 +242,18 @@ async fn find(api: &ApiServer, call: &Call) -> Result<Option<Served>, Status> {
     // Another server may have established it, and told the client before its write has come here.
     api.kinds.doubt(cluster, &format!("{resource}.{group}"));
     Ok(api.kinds.served(cluster).await?.surface.resource(group, version, resource))
+}
+
+/// 400 of a name that no object can have: as kube-apiserver words it where it says so (`content.IsPathSegmentName`).
+fn no_name(name: &str, otherwise: &InvalidName) -> Status {
+    let whys: Vec<String> = match name {
+        "." | ".." => vec![format!("may not be '{name}'")],
+        name => ['/', '%'].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect(),
+    };
+    match whys.is_empty() {
+        true => Status::bad_request(otherwise.to_string()),
+        false => Status::bad_request(format!("Name parameter invalid: {}: {}", go_quoted(name), whys.join(";"))),
+    }
 }
 
 /// 405 as kube-apiserver's router words it.

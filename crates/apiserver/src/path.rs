@@ -30,7 +30,8 @@ impl Target {
     /// Parses the path part of a URL.
     ///
     /// # Errors
-    /// 400 for everything ambiguous: empty, dot or over-encoded segments, encoded slashes, control characters.
+    /// 400 for everything ambiguous: empty segments, encoded slashes, control characters, and up to the first segment behind the
+    /// logical cluster dots and what is encoded twice. Behind it these are names like others, which nothing has.
     pub(crate) fn parse(path: &str) -> Result<Self, Status> {
         let inner = path.strip_prefix('/').ok_or_else(|| bad("a path starts with a slash"))?;
         let inner = inner.strip_suffix('/').unwrap_or(inner);
@@ -39,7 +40,9 @@ impl Target {
             "" => Vec::new(),
             inner => inner.split('/').map(decode).collect::<Result<Vec<_>, _>>()?,
         };
-        if segments.first().map(String::as_str) != Some("clusters") {
+        let is_below = segments.first().is_some_and(|first| first == "clusters");
+        segments.iter().take(if is_below { 3 } else { 1 }).try_for_each(|segment| check_literal(segment))?;
+        if !is_below {
             return Ok(Self { cluster: Named::Nothing, segments });
         }
         if segments.len() < 2 {
@@ -72,12 +75,20 @@ fn named(text: &str) -> Result<Named, Status> {
 fn decode(segment: &str) -> Result<String, Status> {
     let text =
         percent_encoding::percent_decode_str(segment).decode_utf8().map_err(|_| bad("a path is encoded in UTF-8"))?;
-    let odd = |c: char| c.is_control() || c == '/' || c == '\\' || c == '%';
+    let odd = |c: char| c.is_control() || c == '/' || c == '\\';
     match &*text {
         "" => Err(bad("a path has no empty segments")),
-        "." | ".." => Err(bad("a path has no dot segments")),
-        text if text.chars().any(odd) => Err(bad("a path segment has no slashes, percent signs or control characters")),
+        text if text.chars().any(odd) => Err(bad("a path segment has no slashes or control characters")),
         _ => Ok(text.into_owned()),
+    }
+}
+
+/// Another reader would take such a segment for a way to somewhere else.
+fn check_literal(segment: &str) -> Result<(), Status> {
+    match segment {
+        "." | ".." => Err(bad("a path does not begin with dot segments")),
+        text if text.contains('%') => Err(bad("a path does not begin with percent signs")),
+        _ => Ok(()),
     }
 }
 
@@ -112,6 +123,13 @@ mod tests {
             ("/clusters/root:a/api/v1", None),
             ("/clusters/root%3Aa/api/v1", None),
             ("/clusters/*/api/v1/pods", None),
+            ("/../api", Some(400)),
+            ("/%252e%252e/api", Some(400)),
+            ("/clusters/root:a/../root:b/api", Some(400)),
+            ("/clusters/root:a/%252e%252e/root:b/api", Some(400)),
+            ("/clusters/root:a/api/v1/../../x", None),
+            ("/api/v1/namespaces/a%252fb", None),
+            ("/api/v1/namespaces/..%2fb", Some(400)),
         ] {
             assert_eq!(Target::parse(path).err().map(|s| s.code()), code, "{path}");
         }
@@ -122,6 +140,8 @@ mod tests {
         let target = Target::parse("/clusters/root:a/api/v1/").unwrap();
         assert_eq!(target.cluster, Named::Path("root:a".parse().unwrap()));
         assert_eq!(target.rest(), "/api/v1");
+        let dots = Target::parse("/clusters/root:a/api/v1/../%2e/a%25b").unwrap();
+        assert_eq!(dots.rest(), "/api/v1/.././a%b", "nothing is left out, or decoded twice");
         let id = LogicalClusterId::new(7);
         assert_eq!(Target::parse(&format!("/clusters/{id}/api")).unwrap().cluster, Named::Id(id));
         assert_eq!(Target::parse("/clusters/root").unwrap().cluster, Named::Path(LogicalClusterPath::root()));

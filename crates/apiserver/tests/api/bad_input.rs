@@ -410,6 +410,16 @@ async fn paths_and_parameters_that_mean_nothing() {
         row("a write to all logical clusters", "POST", "/clusters/*/api/v1/pods", 405, "MethodNotAllowed"),
         get("a target without end", &format!("/api/v1/{}", "a".repeat(9000)), 400, "BadRequest"),
         get("a namespace that cannot be", "/clusters/root/api/v1/namespaces/A_B/pods", 400, "BadRequest"),
+        get("dots for a name", &format!("{ROOT_MAPS}/.."), 400, "BadRequest")
+            .says(r#"Name parameter invalid: "..": may not be '..'"#),
+        row("one dot for a name", "DELETE", &format!("{ROOT_MAPS}/%2e"), 400, "BadRequest")
+            .says(r#"Name parameter invalid: ".": may not be '.'"#),
+        get("a name that is encoded twice", &format!("{ROOT_MAPS}/..%252fthere"), 400, "BadRequest")
+            .says(r#"Name parameter invalid: "..%2fthere": may not contain '%'"#),
+        get("dots in a path", &format!("{ROOT_MAPS}/../configmaps/there"), 404, "NotFound"),
+        get("dots for a namespace", "/clusters/root/api/v1/namespaces/../configmaps", 400, "BadRequest"),
+        get("dots for a version", "/clusters/root/api/../v1", 404, "NotFound"),
+        get("dots behind the logical cluster", "/clusters/root/../x/api/v1", 400, "BadRequest"),
         get("a resourceVersion of letters", &maps("resourceVersion=abc"), 400, "BadRequest"),
         get("a negative resourceVersion", &maps("resourceVersion=-1"), 400, "BadRequest"),
         get("a resourceVersion beyond 64 bits", &maps("resourceVersion=99999999999999999999"), 400, "BadRequest"),
