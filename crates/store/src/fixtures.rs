@@ -306,21 +306,34 @@ async fn every_data_directory_that_ever_was_opens() {
     }
 }
 
+/// The engine of a directory, past all that a store does with it.
+fn raw(engine: Engine, dir: &Path) -> Box<dyn OrderedKv> {
+    match engine {
+        Engine::Redb => Box::new(RedbKv::open(&dir.join("store.redb"), 1 << 20, &Opening::default()).unwrap()),
+        _ => Box::new(SledKv::open(&dir.join("store.sled"), 1 << 20).unwrap()),
+    }
+}
+
 #[tokio::test]
 async fn a_data_directory_of_a_newer_format_is_refused_and_nothing_in_it_changed() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig { disk_reserve: 0, ..StoreConfig::new(Engine::Redb, Some(dir.path().to_owned())) };
-    open(config.clone(), seams()).unwrap().close().await;
-    let raw = || RedbKv::open(&dir.path().join("store.redb"), 1 << 20, &Opening::default()).unwrap();
-    let (kv, newer) = (raw(), (LAYOUTS[LAYOUTS.len() - 1] + 1).to_le_bytes());
-    kv.commit(Batch::from([(meta::FORMAT.to_vec(), Some(newer.to_vec().into()))])).unwrap();
-    kv.publish();
-    let before = dump(&kv);
-    kv.close();
-    drop(kv);
-    for refused in [open(config.clone(), seams()).err(), verify(config.clone(), seams()).err()] {
-        let text = refused.expect("it is newer").to_string();
-        assert!(text.contains("format 3") && text.contains("use the version that wrote it"), "{text}");
+    let newest = LAYOUTS[LAYOUTS.len() - 1];
+    for engine in [Engine::Redb, Engine::Sled] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig { disk_reserve: 0, ..StoreConfig::new(engine, Some(dir.path().to_owned())) };
+        open(config.clone(), seams()).unwrap().close().await;
+        let (kv, newer) = (raw(engine, dir.path()), (newest + 1).to_le_bytes());
+        kv.commit(Batch::from([(meta::FORMAT.to_vec(), Some(newer.to_vec().into()))])).unwrap();
+        kv.publish();
+        let before = dump(&*kv);
+        kv.close();
+        drop(kv);
+        for refused in [open(config.clone(), seams()).err(), verify(config.clone(), seams()).err()] {
+            let expected = format!(
+                "the store has format {}, this version knows formats up to {newest}; use the version that wrote it",
+                newest + 1
+            );
+            assert_eq!(refused.expect("it is newer").to_string(), expected, "{engine:?}");
+        }
+        assert_eq!(dump(&*raw(engine, dir.path())), before, "{engine:?}");
     }
-    assert_eq!(dump(&raw()), before);
 }

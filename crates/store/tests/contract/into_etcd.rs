@@ -44,6 +44,11 @@ async fn a_snapshot_becomes_a_store_in_etcd_or_leaves_nothing() {
         let refused = restore(snapshot[..cut].to_vec()).await.unwrap_err();
         assert!(matches!(refused, SnapshotError::Damaged(_)), "{cut} bytes: {refused}");
     }
+    let mut newer = snapshot.clone();
+    newer[18] += 1;
+    let refused = restore(newer).await.unwrap_err().to_string();
+    let expected = "the snapshot has format 3, this version knows formats up to 2; use the version that took it";
+    assert_eq!(refused, expected);
     let summary = restore(snapshot.clone()).await.unwrap();
     let occupied = restore(snapshot).await.unwrap_err();
     assert!(matches!(occupied, SnapshotError::OccupiedEtcd(_)), "{occupied}");
