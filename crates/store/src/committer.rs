@@ -1,4 +1,13 @@
 //! The one thread that writes: it collects what waits into a batch, and while that syncs the next one fills.
+//!
+//! How long a write waits that was accepted: for at most 18 batches. One may be under way. What waits before it fills at most 8 by
+//! its number and 8 by its bytes, since the queue is bounded in both and each batch but the last is full in one of them; and then
+//! comes its own. A batch is one sync, and has one slice of each chore (a deletion, a compaction) behind what was asked for: no
+//! chore gets a batch of its own while anything waits. Each deletion of a logical cluster, and each compaction, that was asked for
+//! before it adds at most two: it ends the batch before it, and the first slice of a deletion goes alone. After 200 ms without a
+//! write, the engine's preparing for a quick start may come before it, which is one more sync.
+//!
+//! Batches are as long as the disk makes them: a write that has no answer after [`crate::StoreConfig::commit_timeout`] is unknown.
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +47,9 @@ pub(crate) const QUEUE_BYTES: usize = 64 << 20;
 const BATCH_TRANSACTIONS: usize = 1024;
 /// Most bytes of one batch, give or take a transaction.
 const BATCH_BYTES: usize = 8 << 20;
+/// Most batches until a write is answered that was accepted, its own included.
+#[cfg(test)]
+const LONGEST_WAIT: usize = 1 + QUEUE_TRANSACTIONS.div_ceil(BATCH_TRANSACTIONS) + QUEUE_BYTES.div_ceil(BATCH_BYTES) + 1;
 /// After this time without a write, the engine prepares for a quick start.
 const IDLE: Duration = Duration::from_millis(200);
 /// How often is looked whether a full disk has room again.

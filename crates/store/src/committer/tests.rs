@@ -1,8 +1,9 @@
-//! What becomes of those who wait when the engine fails.
+//! How long writes wait, and what becomes of those who wait when the engine fails.
 
 mod sweeps;
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -17,9 +18,10 @@ use parking_lot::Mutex;
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::{Value, json};
 
-use super::{BATCH_BYTES, BATCH_TRANSACTIONS, QUEUE_BYTES, QUEUE_TRANSACTIONS};
+use super::{BATCH_BYTES, BATCH_TRANSACTIONS, LONGEST_WAIT, QUEUE_BYTES, QUEUE_TRANSACTIONS};
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
+    core::Answer,
     gate::Room,
     kv::{Batch, Before, Cursor, KvResult, MemoryKv, OrderedKv, View},
     open::{Base, initialize, start},
@@ -49,6 +51,8 @@ enum Next {
 struct Scripted {
     kv: Arc<MemoryKv>,
     next: Arc<Mutex<Next>>,
+    /// The keys of each batch that it was given, each of which is one sync.
+    batches: Arc<Mutex<Vec<BTreeSet<Vec<u8>>>>>,
     /// How often it has had nothing to do.
     tidied: Arc<AtomicUsize>,
     /// Who reads a scan that begins with these bytes fails.
@@ -89,6 +93,7 @@ impl OrderedKv for Scripted {
 
     fn commit(&self, batch: Batch) -> KvResult<()> {
         let failed = |source| Err(BackendError { context: "scripted".into(), source: Some(Box::new(source)) });
+        self.batches.lock().push(batch.keys().cloned().collect());
         let next = loop {
             let mut next = self.next.lock();
             match *next {
@@ -137,6 +142,7 @@ impl OrderedKv for Scripted {
 struct Scene {
     store: DynStore,
     next: Arc<Mutex<Next>>,
+    batches: Arc<Mutex<Vec<BTreeSet<Vec<u8>>>>>,
     room: Arc<AtomicU64>,
 }
 
@@ -156,13 +162,13 @@ impl Scene {
     }
 
     async fn on(kv: Scripted, commit_timeout: Duration) -> Self {
-        let (next, room) = (kv.next.clone(), Arc::new(AtomicU64::new(10)));
+        let (next, batches, room) = (kv.next.clone(), kv.batches.clone(), Arc::new(AtomicU64::new(10)));
         let measured = room.clone();
         let room_left = Room::measured(5, move || Ok(measured.load(Ordering::Relaxed)));
         let base = Base { kv: Box::new(kv), home: None, room: room_left };
         let config = StoreConfig { commit_timeout, ..StoreConfig::new(Engine::Memory, None) };
         let store = start(base, &config).unwrap_or_else(|_| panic!("it starts"));
-        let scene = Self { store, next, room };
+        let scene = Self { store, next, batches, room };
         scene.put("before").await.unwrap();
         scene
     }
@@ -174,6 +180,28 @@ impl Scene {
     async fn write(&self, name: &str, object: Option<Value>) -> Result<ResourceVersion, StoreError> {
         let txn = Transaction::one(pod(name), Expect::Anything, object.as_ref().map(Record::of));
         soon(self.store.commit(txn)).await.map(|committed| committed.into_inner().last)
+    }
+
+    fn commit(&self, name: &str, size: usize) -> BoxFuture<'static, Answer> {
+        let record = Record::of(&json!({"metadata": {"name": name}, "data": "x".repeat(size)}));
+        self.store.commit(Transaction::one(pod(name), Expect::Anything, Some(record)))
+    }
+
+    /// Makes the engine stand still with its next batch, which is this write where there are no chores.
+    async fn stand_still_with(&self, name: &str) -> BoxFuture<'static, Answer> {
+        *self.next.lock() = Next::Wait;
+        let answer = self.commit(name, 10);
+        while *self.next.lock() != Next::Held {
+            tokio::task::yield_now().await;
+        }
+        answer
+    }
+
+    /// The number of the first batch that writes an object.
+    fn batch_of(&self, name: &str) -> Option<usize> {
+        let is_its =
+            |key: &Vec<u8>| key.first() == Some(&b'o') && key.windows(name.len()).any(|part| part == name.as_bytes());
+        self.batches.lock().iter().position(|batch| batch.iter().any(is_its))
     }
 
     async fn is_there(&self, name: &str) -> bool {
@@ -340,10 +368,7 @@ async fn what_waits_is_bounded_and_who_comes_then_is_refused_at_once_and_writes_
         let scene = Scene::new().await;
         let before = scene.store.current();
         *scene.next.lock() = Next::Wait;
-        let commit = |name: &str| {
-            let record = Record::of(&json!({"metadata": {"name": name}, "data": "x".repeat(size)}));
-            scene.store.commit(Transaction::one(pod(name), Expect::Anything, Some(record)))
-        };
+        let commit = |name: &str| scene.commit(name, size);
         let mut accepted = Vec::new();
         let refusal = loop {
             let mut answer = commit(&format!("n{}", accepted.len()));
@@ -369,6 +394,25 @@ async fn what_waits_is_bounded_and_who_comes_then_is_refused_at_once_and_writes_
         assert!(!scene.is_there(&format!("n{count}")).await && !scene.is_there("again").await, "{case}");
         scene.put("after").await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn all_that_waits_for_a_sync_shares_the_next_one() {
+    let scene = Scene::new().await;
+    let first = scene.stand_still_with("alone").await;
+    let together: Vec<_> = (0..64).map(|n| scene.commit(&format!("together-{n:02}"), 10)).collect();
+    *scene.next.lock() = Next::Work;
+    let mut revisions = vec![soon(first).await.unwrap().into_inner().last];
+    for answer in together {
+        revisions.push(soon(answer).await.unwrap().into_inner().last);
+    }
+    let alone = scene.batch_of("alone").unwrap();
+    let batches: BTreeSet<_> = (0..64).map(|n| scene.batch_of(&format!("together-{n:02}"))).collect();
+    assert_eq!(batches, BTreeSet::from([Some(alone + 1)]), "one sync for all of them");
+    assert!(
+        revisions.windows(2).all(|pair| pair[1] == pair[0].plus(1)),
+        "each has a revision of its own: {revisions:?}"
+    );
 }
 
 #[tokio::test]

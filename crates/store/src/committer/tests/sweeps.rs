@@ -130,3 +130,41 @@ async fn a_logical_cluster_with_a_damaged_object_can_be_deleted() {
     assert_eq!(scene.left(cluster(9)).await, 0);
     assert_eq!(scene.store.gone_clusters().await.unwrap(), [cluster(9)]);
 }
+
+#[tokio::test]
+async fn a_write_behind_a_full_queue_and_a_deletion_and_a_compaction_is_answered_within_a_number_of_batches() {
+    let kv = unfinished(&[]);
+    let many = (0..40_000)
+        .map(|n| object(cluster(7), &format!("swept{n}")))
+        .chain([(meta::sweep(cluster(7)), Some(Bytes::new()))]);
+    kv.kv.commit(many.collect()).unwrap();
+    kv.kv.publish();
+    let scene = Scene::on(kv, Duration::from_secs(60)).await;
+    *scene.next.lock() = Next::Wait;
+    let compaction = scene.store.compact(scene.store.current());
+    let first = scene.stand_still_with("first").await;
+    let begun = scene.batches.lock().len() - 1;
+    // As many full batches as there can be: of large ones, and of many.
+    let mut accepted: Vec<_> =
+        (0..QUEUE_BYTES / BATCH_BYTES * 7).map(|n| scene.commit(&format!("large-{n}"), 1 << 20)).collect();
+    let last = loop {
+        let name = format!("small-{:05}-end", accepted.len());
+        let mut answer = scene.commit(&name, 10);
+        match (&mut answer).now_or_never() {
+            None => accepted.push(answer),
+            Some(refusal) => {
+                assert!(matches!(refusal, Err(StoreError::Overloaded)), "{refusal:?}");
+                break format!("small-{:05}-end", accepted.len() - 1);
+            }
+        }
+    };
+    *scene.next.lock() = Next::Work;
+    soon(first).await.unwrap();
+    soon(compaction).await.unwrap();
+    for answer in accepted {
+        soon(answer).await.unwrap();
+    }
+    let waited = scene.batch_of(&last).unwrap() - begun + 1;
+    assert!((10..=LONGEST_WAIT).contains(&waited), "it waited for {waited} batches");
+    assert!(scene.left(cluster(7)).await > 0, "the deletion went on all the time");
+}
