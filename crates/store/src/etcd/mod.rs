@@ -3,6 +3,7 @@
 //! - `config` and `client` reach etcd; `layout` says what lies where, and how its revisions become ours.
 //! - `opening` finds or founds the store; `commit` writes, `clusters` deletes whole logical clusters, `reads` reads, and of many objects
 //!   few at once, in turn (`line`).
+//! - `queue` bounds the writes that are under way.
 //! - `feed` follows all writes, those of other servers and our own, and is the only one that fills the watch hub; `past` reads
 //!   what a watch missed; `decode` makes events of both.
 //! - `restore` makes a store of a snapshot.
@@ -21,6 +22,7 @@ mod lost;
 mod opening;
 mod past;
 mod proto;
+mod queue;
 mod reads;
 mod restore;
 mod roles;
@@ -33,7 +35,7 @@ use parking_lot::RwLock;
 use portolan_types::{BoxFuture, LogicalClusterId, ObjectKey, ResourceVersion};
 use tokio::{
     runtime::Handle,
-    sync::{Notify, Semaphore, watch},
+    sync::{Notify, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -43,6 +45,7 @@ use self::{
     layout::Layout,
     line::Readers,
     lost::Losses,
+    queue::Queue,
     roles::Servant,
 };
 pub use self::{
@@ -64,8 +67,6 @@ use crate::{
     read::{as_revision, backend},
 };
 
-/// Most transactions that are under way at once.
-const IN_FLIGHT: u32 = 4096;
 /// How long a read waits for etcd, and for the hub to have come as far.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// After this time without the feed, the store is not ready.
@@ -102,7 +103,8 @@ pub(crate) struct Inner {
     nudge: Notify,
     /// A role may be free.
     freed: Notify,
-    in_flight: Arc<Semaphore>,
+    /// Writes that are under way.
+    queue: Queue,
     readers: Readers,
     standing: RwLock<Standing>,
     stopped: CancellationToken,
@@ -222,24 +224,20 @@ impl Drop for EtcdStore {
 }
 
 impl EtcdStore {
-    /// Runs a write in a task of its own, so that it happens wholly or not at all, whoever leaves.
-    fn write<F>(&self, write: F) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>>
+    /// Runs a write of so many bytes in a task of its own, so that it happens wholly or not at all, whoever leaves.
+    fn write<F>(&self, bytes: usize, write: F) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>>
     where
         F: Future<Output = Result<Committed, StoreError>> + Send + 'static,
     {
-        let permit = match (self.inner.check_open(), self.inner.in_flight.clone().try_acquire_owned()) {
-            (Err(error), _) => return Box::pin(std::future::ready(Err(error))),
-            (Ok(()), Err(_)) => {
-                self.inner.metrics.overloaded.inc();
-                return Box::pin(std::future::ready(Err(StoreError::Overloaded)));
-            }
-            (Ok(()), Ok(permit)) => permit,
+        let place = match self.inner.check_open().and_then(|()| self.inner.queue.enter(bytes, &self.inner.metrics)) {
+            Ok(place) => place,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         let (inner, patience) = (self.inner.clone(), self.inner.patience);
         let task = self.runtime.spawn(async move {
             let committed = write.await;
-            drop(permit);
-            inner.metrics.queued.set(i64::from(IN_FLIGHT) - inner.in_flight.available_permits() as i64);
+            drop(place);
+            inner.queue.show(&inner.metrics);
             committed.map(Durable::after_sync)
         });
         Box::pin(async move {
@@ -255,7 +253,7 @@ impl Store for EtcdStore {
     fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
         let inner = self.inner.clone();
         match PreparedTransaction::new(txn) {
-            Ok(txn) => self.write(async move { commit::commit(&inner, txn).await }),
+            Ok(txn) => self.write(txn.bytes(), async move { commit::commit(&inner, txn).await }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -311,7 +309,7 @@ impl Store for EtcdStore {
 
     fn delete_cluster(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Durable<Committed>, StoreError>> {
         let inner = self.inner.clone();
-        self.write(async move { clusters::delete(&inner, cluster).await })
+        self.write(0, async move { clusters::delete(&inner, cluster).await })
     }
 
     fn hold(&self, at: Option<ResourceVersion>) -> BoxFuture<'_, Hold> {
@@ -334,10 +332,7 @@ impl Store for EtcdStore {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.inner.stop(failed("the store is closed"));
-            // An error means that it was closed before.
-            let all = self.inner.in_flight.acquire_many(IN_FLIGHT).await;
-            self.inner.in_flight.close();
-            drop(all);
+            self.inner.queue.close().await;
             self.inner.hub.close();
             self.inner.stopped.cancel();
         })

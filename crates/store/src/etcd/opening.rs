@@ -7,12 +7,12 @@ use portolan_types::Seams;
 use serde_json::{Value, json};
 use tokio::{
     runtime::Handle,
-    sync::{Notify, Semaphore, watch},
+    sync::{Notify, watch},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EtcdStore, IN_FLIGHT, Inner, READ_PATIENCE, Standing,
+    EtcdStore, Inner, READ_PATIENCE, Standing,
     client::{Client, Fault},
     clusters, commit,
     config::EtcdConfig,
@@ -21,6 +21,7 @@ use super::{
     line::Readers,
     lost::Losses,
     proto::{RangeRequest, TxnRequest},
+    queue::Queue,
     roles::{Roles, Servant},
 };
 use crate::{
@@ -69,7 +70,7 @@ pub async fn open_etcd(
         reached: watch::Sender::new(founded),
         nudge: Notify::new(),
         freed: Notify::new(),
-        in_flight: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
+        queue: Queue::new(),
         readers: Readers::new(),
         standing: RwLock::new(Standing::Open),
         stopped: CancellationToken::new(),

@@ -1,4 +1,4 @@
-//! Damage that two servers on one etcd see: one comes across it, the other mends it.
+//! Damage that two servers on one etcd see: one comes across it, the other mends it. And what is refused when too much is under way.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Compaction, Damage, Damaged, DynStore, Engine, Expect, HistoryBounds, RangeRequest, RangeScope, StoreConfig,
-    StoreError, Transaction, WatchScope,
+    StoreError, Transaction, WatchScope, committer::QUEUE_BYTES,
 };
 
 fn key(name: &str) -> ObjectKey {
@@ -240,5 +240,30 @@ async fn what_one_server_holds_no_other_forgets() {
         };
         tokio::time::timeout(Duration::from_secs(20), gone).await.expect("nobody holds it any more");
     }
+    other.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn writes_beyond_the_bytes_that_may_be_under_way_are_refused_and_write_nothing() {
+    let (one, other, _) = servers().await;
+    let large = Record::of(&json!({"metadata": {}, "data": "x".repeat(1 << 20)}));
+    let commit =
+        |n: usize| one.commit(Transaction::one(key(&format!("large-{n}")), Expect::Absent, Some(large.clone())));
+    // None of them begins before this task waits.
+    let answers: Vec<_> = (0..=QUEUE_BYTES >> 20).map(commit).collect();
+    let mut refused = 0;
+    for (n, answer) in answers.into_iter().enumerate() {
+        let written = match answer.await {
+            Ok(_) => true,
+            Err(StoreError::Overloaded) => false,
+            Err(other) => panic!("large-{n}: {other}"),
+        };
+        refused += usize::from(!written);
+        assert_eq!(other.get(&key(&format!("large-{n}"))).await.unwrap().is_some(), written, "large-{n}");
+    }
+    assert!((1..=4).contains(&refused), "{refused} were refused");
+    commit(QUEUE_BYTES).await.unwrap();
+    one.close().await;
     other.close().await;
 }
