@@ -3,8 +3,8 @@
 //! - Values are kept in chunks of at most 4 KiB, so that nothing reaches the `blobs` folder, which sled never syncs.
 //! - sled's log is written by `sync_file_range`, which neither syncs the file's length nor the disk's cache: a batch counts
 //!   as durable after `flush` and an `fdatasync` of `db` through a second descriptor.
-//! - sled has no snapshots. Views hold a lock that a batch needs to be applied; while an applied batch is not yet published,
-//!   they see through it by what it replaced. So no view waits for a sync.
+//! - sled has no snapshots. Views see through the batches that were applied since their state was shown by what these replaced
+//!   (`past`). So no view waits for a batch, and no batch for a view, unless 64 MiB were replaced since the view began.
 //! - A snapshot file that a killed process was still writing is removed before opening: sled would refuse to start.
 //! - After a failed write sled answers nothing any more, not even reads. The folder is opened again then: views go on, without
 //!   what failed, and after a full disk so do batches.
@@ -14,9 +14,9 @@
 mod chunks;
 mod files;
 mod flush;
+mod past;
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io,
     ops::Bound,
@@ -26,14 +26,14 @@ use std::{
 
 use ::sled::{Db, IVec};
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 
-use self::flush::Flusher;
+use self::{
+    flush::Flusher,
+    past::{Past, Replaced, Shown},
+};
 use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure, guard};
 use crate::BackendError;
-
-/// What the keys of an unpublished batch were before it.
-type Replaced = BTreeMap<Vec<u8>, Option<IVec>>;
 
 const CLOSED: &str = "the store is closed";
 
@@ -77,8 +77,7 @@ pub(crate) struct SledKv {
     flusher: Flusher,
     /// sled's log through a descriptor of our own, as long as this lasts, by which it is synced.
     file: File,
-    /// Held for writing while a batch is applied, for reading as long as a view lasts.
-    replaced: RwLock<Replaced>,
+    past: Past,
     /// One batch at a time.
     writing: Mutex<()>,
     broken: AtomicBool,
@@ -99,7 +98,7 @@ impl SledKv {
             file: File::open(path.join("db")).map_err(failure("opening the store's file"))?,
             open: RwLock::new(Some(open)),
             flusher: Flusher::new().map_err(failure("starting a thread"))?,
-            replaced: RwLock::default(),
+            past: Past::default(),
             writing: Mutex::default(),
             broken: AtomicBool::new(false),
             was_full: AtomicBool::new(false),
@@ -122,7 +121,7 @@ impl SledKv {
         let (mut raw, mut before) = (::sled::Batch::default(), Replaced::new());
         for (key, value) in batch {
             chunks::write(db, key, value.as_ref(), |key, value| {
-                before.insert(key.clone(), db.get(&key)?);
+                before.push((key.clone(), db.get(&key)?));
                 match value {
                     Some(value) => raw.insert(key, value),
                     None => raw.remove(key),
@@ -131,11 +130,8 @@ impl SledKv {
             })
             .map_err(fault("reading"))?;
         }
-        {
-            let mut replaced = self.replaced.write();
-            *replaced = before;
-            db.apply_batch(raw).map_err(fault("writing"))?;
-        }
+        self.past.replace(before);
+        db.apply_batch(raw).map_err(fault("writing"))?;
         portolan_types::failpoint!("sled/batch-applied");
         self.flusher.flush(db).map_err(fault("syncing"))?;
         portolan_types::failpoint!("sled/batch-flushed");
@@ -157,7 +153,7 @@ impl OrderedKv for SledKv {
         let open = self.open.read();
         let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
         guarded("reading the store", || {
-            read(&SledView { db, replaced: self.replaced.read() });
+            read(&SledView { db, shown: Some(self.past.shown()) });
             Ok(())
         })
     }
@@ -184,7 +180,7 @@ impl OrderedKv for SledKv {
 
     fn publish(&self) {
         if !self.broken.load(Ordering::Acquire) {
-            self.replaced.write().clear();
+            self.past.show();
         }
     }
 
@@ -204,10 +200,9 @@ impl OrderedKv for SledKv {
         {
             let open = self.open.read();
             let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
-            let nothing = RwLock::new(Replaced::new());
-            guarded("reading the store", || before(&SledView { db, replaced: nothing.read() }))?;
+            guarded("reading the store", || before(&SledView { db, shown: None }))?;
         }
-        self.replaced.write().clear();
+        self.past.show();
         self.broken.store(false, Ordering::Release);
         Ok(())
     }
@@ -249,15 +244,20 @@ fn guarded<T>(what: &str, action: impl FnOnce() -> KvResult<T>) -> KvResult<T> {
 
 struct SledView<'a> {
     db: &'a Db,
-    replaced: RwLockReadGuard<'a, Replaced>,
+    /// The state that is seen; `None` for what is stored, whatever it is.
+    shown: Option<Shown<'a>>,
 }
 
 impl SledView<'_> {
     fn raw(&self, key: &[u8]) -> ::sled::Result<Option<IVec>> {
-        match self.replaced.get(key) {
-            Some(before) => Ok(before.clone()),
-            None => self.db.get(key),
-        }
+        // In this order: what replaces it in between is found.
+        let stored = self.db.get(key)?;
+        Ok(self.before(key).unwrap_or(stored))
+    }
+
+    /// What a key was, if that was replaced since.
+    fn before(&self, key: &[u8]) -> Option<Option<IVec>> {
+        self.shown.as_ref().and_then(|shown| shown.get(key))
     }
 
     fn value(&self, key: &[u8], head: &IVec) -> KvResult<Bytes> {
@@ -277,12 +277,11 @@ impl View for SledView<'_> {
             view: self,
             here: None,
             stored: (from < to).then(|| self.db.range::<&[u8], _>(bounds)),
-            replaced: self.replaced.range::<[u8], _>(bounds),
             next_stored: None,
-            next_replaced: None,
+            from: Bound::Included(from.to_vec()),
+            to: to.max(from).to_vec(),
         };
         cursor.next_stored = cursor.read_stored()?;
-        cursor.next_replaced = cursor.replaced.next();
         cursor.advance()?;
         Ok(Box::new(cursor))
     }
@@ -292,9 +291,10 @@ struct SledCursor<'v> {
     view: &'v SledView<'v>,
     here: Option<(Vec<u8>, Bytes)>,
     stored: Option<::sled::Iter>,
-    replaced: std::collections::btree_map::Range<'v, Vec<u8>, Option<IVec>>,
     next_stored: Option<(IVec, IVec)>,
-    next_replaced: Option<(&'v Vec<u8>, &'v Option<IVec>)>,
+    /// The keys that are still to come.
+    from: Bound<Vec<u8>>,
+    to: Vec<u8>,
 }
 
 impl SledCursor<'_> {
@@ -303,29 +303,22 @@ impl SledCursor<'_> {
         next.transpose().map_err(fault("reading"))
     }
 
-    /// The next pair of the state that views see: what was replaced hides what is stored.
+    /// The next pair of the state that is seen: what was replaced hides what is stored. It is looked for after what is stored was
+    /// read, so that it is there if that came later.
     fn next_raw(&mut self) -> KvResult<Option<(Vec<u8>, IVec)>> {
         loop {
-            let stored_first = match (&self.next_stored, &self.next_replaced) {
-                (None, None) => return Ok(None),
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (Some((stored, _)), Some((replaced, _))) => {
-                    if stored.as_ref() == replaced.as_slice() {
-                        self.next_stored = self.read_stored()?;
-                        continue;
-                    }
-                    stored.as_ref() < replaced.as_slice()
-                }
-            };
-            if stored_first {
-                let next = self.read_stored()?;
-                let pair = std::mem::replace(&mut self.next_stored, next);
-                return Ok(pair.map(|(key, value)| (key.to_vec(), value)));
+            let to = self.next_stored.as_ref().map_or(self.to.as_slice(), |(key, _)| key);
+            let from = self.from.as_ref().map(Vec::as_slice);
+            if let Some(gone) = self.view.shown.as_ref().and_then(|shown| shown.next(from, Bound::Excluded(to))) {
+                self.from = Bound::Excluded(gone.0.clone());
+                return Ok(Some(gone));
             }
-            let next = self.replaced.next();
-            if let Some((key, Some(value))) = std::mem::replace(&mut self.next_replaced, next) {
-                return Ok(Some((key.clone(), value.clone())));
+            let next = self.read_stored()?;
+            let Some((key, stored)) = std::mem::replace(&mut self.next_stored, next) else { return Ok(None) };
+            let key = key.to_vec();
+            self.from = Bound::Excluded(key.clone());
+            if let Some(value) = self.view.before(&key).unwrap_or(Some(stored)) {
+                return Ok(Some((key, value)));
             }
         }
     }
@@ -358,6 +351,8 @@ impl Cursor for SledCursor<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, sync::mpsc, time::Duration};
+
     use super::*;
     use crate::kv::read;
 
@@ -406,6 +401,111 @@ mod tests {
         assert_eq!(pairs(&kv), before);
         kv.publish();
         assert_eq!(pairs(&kv), [("b".into(), 5000), ("c".into(), 10)]);
+    }
+
+    /// All pairs of a view, by a scan that others have time to write beside.
+    fn scanned(view: &dyn View) -> BTreeMap<String, Vec<u8>> {
+        let (mut pairs, mut cursor) = (BTreeMap::new(), view.scan(b"a", b"z").unwrap());
+        while let Some(key) = cursor.key() {
+            pairs.insert(String::from_utf8(key.to_vec()).unwrap(), cursor.value().to_vec());
+            std::thread::yield_now();
+            cursor.advance().unwrap();
+        }
+        pairs
+    }
+
+    #[test]
+    fn a_batch_is_written_while_a_long_scan_goes_on_which_does_not_see_it() {
+        let (_dir, kv) = opened();
+        let named = |n: usize| format!("k{n:04}");
+        kv.commit((0..2000).map(|n| put(&named(n), Some(vec![0; 10 + n % 3 * 5000]))).collect()).unwrap();
+        kv.publish();
+        let before = read(&kv, scanned).unwrap();
+        let (told, hears) = mpsc::channel();
+        std::thread::scope(|scope| {
+            read(&kv, |view| {
+                let mut cursor = view.scan(b"a", b"z").unwrap();
+                let mut seen = BTreeMap::new();
+                while let Some(key) = cursor.key() {
+                    let key = String::from_utf8(key.to_vec()).unwrap();
+                    assert_eq!(view.get(key.as_bytes()).unwrap().unwrap(), cursor.value());
+                    seen.insert(key, cursor.value().to_vec());
+                    if seen.len() % 500 == 1 {
+                        let (kv, told, round) = (&kv, told.clone(), seen.len());
+                        scope.spawn(move || {
+                            let changed = (0..2000).filter(|n| n % 7 != 0).map(|n| match n % 3 {
+                                0 => put(&named(n), None),
+                                1 => put(&named(n), Some(vec![1; 7000])),
+                                _ => put(&format!("k{n:04}-{round}"), Some(vec![2])),
+                            });
+                            kv.commit(changed.collect()).unwrap();
+                            kv.publish();
+                            told.send(()).unwrap();
+                        });
+                        hears.recv_timeout(Duration::from_secs(60)).expect("the scan does not hold up the batch");
+                    }
+                    cursor.advance().unwrap();
+                }
+                assert!(seen == before && scanned(view) == before, "the state that was shown when it began");
+            })
+            .unwrap();
+        });
+        assert_eq!(read(&kv, |view| view.get(b"k0001").unwrap()).unwrap().unwrap(), vec![1; 7000]);
+        assert_eq!(kv.past.kept(), 0, "nothing is kept for nobody");
+    }
+
+    #[test]
+    fn views_beside_many_batches_each_see_the_state_of_one() {
+        const ROUNDS: u32 = 200;
+        let (_dir, kv) = opened();
+        let states = Mutex::new(vec![BTreeMap::new()]);
+        let next = |round: u32, state: &BTreeMap<String, Vec<u8>>| {
+            let mut batch = Batch::from([put("round", Some(round.to_be_bytes().to_vec()))]);
+            // Some stay, some go, some come, and some are in pieces.
+            let chosen =
+                (0..300u32).filter(|n| (n.wrapping_mul(2_654_435_761) ^ round.wrapping_mul(40_503)).is_multiple_of(11));
+            batch.extend(chosen.map(|n| {
+                let (key, size) = (format!("k{n:03}"), if n % 5 == 0 { 9000 } else { 20 });
+                put(&key, (!state.contains_key(&key)).then(|| vec![round as u8; size]))
+            }));
+            batch
+        };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    let mut state: BTreeMap<String, Vec<u8>> = states.lock().last().unwrap().clone();
+                    let batch = next(round, &state);
+                    for (key, value) in &batch {
+                        let key = String::from_utf8(key.clone()).unwrap();
+                        match value {
+                            Some(value) => drop(state.insert(key, value.to_vec())),
+                            None => drop(state.remove(&key)),
+                        }
+                    }
+                    kv.commit(batch).unwrap();
+                    states.lock().push(state);
+                    kv.publish();
+                }
+                is_over.store(true, Ordering::Release);
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Acquire) {
+                        read(&kv, |view| {
+                            let round = view.get(b"round").unwrap();
+                            let round = round.map_or(0, |round| u32::from_be_bytes(round.as_ref().try_into().unwrap()));
+                            let expected = states.lock()[round as usize].clone();
+                            for _ in 0..2 {
+                                assert!(scanned(view) == expected, "round {round}");
+                            }
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(kv.past.kept(), 0);
     }
 
     #[test]
