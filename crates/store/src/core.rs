@@ -45,7 +45,7 @@ impl Core {
         let (found, metrics) = (read(&kv, load).unwrap().unwrap(), Metrics::new(None).unwrap());
         let budget = crate::hub::RingBudget { each: 0, all: 0 };
         Self {
-            hub: Hub::new(found.marks, budget, metrics.watchers.clone()),
+            hub: Hub::new(found.marks, budget, &metrics),
             resources: found.resources,
             readers: Readers::new(metrics.waiting_reads.clone()),
             damage: Ledger::new(metrics.damaged.clone()),

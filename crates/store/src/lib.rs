@@ -61,6 +61,7 @@ pub use damage::{DamageList, Damaged, Findings, MOST_KNOWN};
 pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
 pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
+pub use metrics::{cache_bytes, cache_entries};
 pub use objects::{Modified, Objects, Step, commit_noting, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify, verify_each};
 pub use opening::Opening;

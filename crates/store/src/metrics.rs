@@ -2,7 +2,25 @@
 
 use std::time::Instant;
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Registry};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
+
+/// How many bytes a cache takes, of the one family that all caches of the process are in. To be registered.
+///
+/// # Errors
+/// When the name is no value of a label.
+pub fn cache_bytes(cache: &str) -> prometheus::Result<IntGauge> {
+    let help = "Bytes that a cache takes, about.";
+    IntGauge::with_opts(Opts::new("portolan_cache_bytes", help).const_label("cache", cache))
+}
+
+/// As [`cache_bytes`], of a cache whose entries are counted.
+///
+/// # Errors
+/// When the name is no value of a label.
+pub fn cache_entries(cache: &str) -> prometheus::Result<IntGauge> {
+    let help = "Entries that a cache has.";
+    IntGauge::with_opts(Opts::new("portolan_cache_entries", help).const_label("cache", cache))
+}
 
 /// Counters and gauges of one store.
 pub(crate) struct Metrics {
@@ -18,6 +36,8 @@ pub(crate) struct Metrics {
     pub(crate) waiting_reads: IntGauge,
     /// Pairs of a resource and a logical cluster that are kept in memory.
     pub(crate) spread: IntGauge,
+    /// Bytes of recent events that are kept for watches.
+    pub(crate) rings: IntGauge,
     /// Damaged objects that are known.
     pub(crate) damaged: IntGauge,
     writes: IntCounter,
@@ -35,10 +55,8 @@ impl Metrics {
             overloaded: IntCounter::new("portolan_store_overloaded_total", "Transactions refused by a full queue.")?,
             watchers: IntGauge::new("portolan_store_watchers", "Watches that are open.")?,
             waiting_reads: IntGauge::new("portolan_store_waiting_reads", "Long reads that wait for a thread.")?,
-            spread: IntGauge::new(
-                "portolan_store_spread_pairs",
-                "Pairs of a resource and a logical cluster with objects of it, which are kept in memory.",
-            )?,
+            spread: cache_entries("spread")?,
+            rings: cache_bytes("watch-rings")?,
             damaged: IntGauge::new(
                 "portolan_store_damaged_objects",
                 "Stored objects that cannot be read, as far as reads have come across them.",
@@ -53,13 +71,14 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) {
-        let collectors: [Box<dyn prometheus::core::Collector>; 9] = [
+        let collectors: [Box<dyn prometheus::core::Collector>; 10] = [
             Box::new(self.queued.clone()),
             Box::new(self.queued_bytes.clone()),
             Box::new(self.overloaded.clone()),
             Box::new(self.watchers.clone()),
             Box::new(self.waiting_reads.clone()),
             Box::new(self.spread.clone()),
+            Box::new(self.rings.clone()),
             Box::new(self.damaged.clone()),
             Box::new(self.writes.clone()),
             Box::new(self.sync_seconds.clone()),

@@ -64,7 +64,7 @@ pub struct StoreConfig {
     pub cache_bytes: usize,
     /// Bytes of events that one watched resource keeps for its watchers.
     pub ring_bytes: usize,
-    /// Bytes of events that all watched resources keep together, beyond 64 KiB each.
+    /// Bytes of events that all watched resources, and watched physical clusters, keep together.
     pub all_rings_bytes: usize,
     /// After this time the outcome of a write that the engine has not answered is called unknown.
     pub commit_timeout: Duration,
@@ -296,7 +296,7 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
     let metrics = Metrics::new(config.registry.as_ref()).map_err(Refusal::Metrics)?;
     found.resources.spread().count_in(metrics.spread.clone());
     let core = Arc::new(Core {
-        hub: Hub::new(found.marks, budget, metrics.watchers.clone()),
+        hub: Hub::new(found.marks, budget, &metrics),
         resources: found.resources,
         readers: Readers::new(metrics.waiting_reads.clone()),
         damage: Ledger::new(metrics.damaged.clone()),

@@ -57,7 +57,7 @@ pub async fn open_etcd(
     let metrics = Metrics::new(config.registry.as_ref())?;
     let budget = RingBudget { each: config.ring_bytes, all: config.all_rings_bytes };
     let first = layout.numbering.boundary(founded);
-    let hub = Hub::new(Marks { last: first, floor: first }, budget, metrics.watchers.clone());
+    let hub = Hub::new(Marks { last: first, floor: first }, budget, &metrics);
     let inner = Arc::new(Inner {
         client,
         layout,

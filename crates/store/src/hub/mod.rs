@@ -4,6 +4,8 @@
 mod cursor;
 mod ring;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashMap,
@@ -25,19 +27,17 @@ use self::{
 };
 use crate::{
     Event, EventBatch, StoreError, WatchScope, history,
+    metrics::Metrics,
     read::{Marks, revision},
     value::Damage,
 };
-
-/// Least bytes that a ring keeps, however many rings there are.
-const MIN_RING_BYTES: usize = 64 * 1024;
 
 /// Bounds of the hub's memory, in bytes of events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingBudget {
     /// Of one ring.
     pub(crate) each: usize,
-    /// Of all rings; each gets its share, but never less than 64 KiB.
+    /// Of all rings together. With more, each is cut to its share of the half.
     pub(crate) all: usize,
 }
 
@@ -75,6 +75,8 @@ struct Watched {
 
 struct State {
     topics: HashMap<Topic, Watched>,
+    /// Of all rings.
+    bytes: usize,
     resources: usize,
     placements: usize,
     next_slot: SlotId,
@@ -88,6 +90,7 @@ pub(crate) struct Hub {
     floor: AtomicU64,
     budget: RingBudget,
     watchers: IntGauge,
+    ring_bytes: IntGauge,
 }
 
 /// What a cursor finds.
@@ -99,9 +102,18 @@ enum Next {
 }
 
 impl Hub {
-    pub(crate) fn new(marks: Marks, budget: RingBudget, watchers: IntGauge) -> Self {
-        let state = State { topics: HashMap::new(), resources: 0, placements: 0, next_slot: 0, closed: false };
-        Self { state: Mutex::new(state), last: marks.last.into(), floor: marks.floor.into(), budget, watchers }
+    pub(crate) fn new(marks: Marks, budget: RingBudget, metrics: &Metrics) -> Self {
+        let (watchers, ring_bytes) = (metrics.watchers.clone(), metrics.rings.clone());
+        let state =
+            State { topics: HashMap::new(), bytes: 0, resources: 0, placements: 0, next_slot: 0, closed: false };
+        Self {
+            state: Mutex::new(state),
+            last: marks.last.into(),
+            floor: marks.floor.into(),
+            budget,
+            watchers,
+            ring_bytes,
+        }
     }
 
     /// Where the store stands.
@@ -123,10 +135,10 @@ impl Hub {
             show();
             let before = self.last.swap(marks.last, Ordering::AcqRel);
             self.raise_floor(marks.floor);
-            let limit = (self.budget.all / state.topics.len().max(1)).max(MIN_RING_BYTES).min(self.budget.each);
             for published in events {
-                state.append(&published, before, limit, &mut wakers);
+                state.append(&published, before, self.budget, &mut wakers);
             }
+            self.tell(&state);
         }
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -143,6 +155,8 @@ impl Hub {
                     watched.ring = Ring::new(marks.last);
                     watched.waiting.wake_all(before, &mut wakers);
                 }
+                state.bytes = 0;
+                self.tell(&state);
             }
         }
         wakers.into_iter().for_each(Waker::wake);
@@ -182,9 +196,16 @@ impl Hub {
         watched.waiting.remove(slot, cluster);
         watched.watchers -= 1;
         if watched.watchers == 0 {
+            state.bytes -= watched.ring.bytes();
             state.topics.remove(&topic);
             state.count(&topic, -1);
+            self.tell(&state);
         }
+    }
+
+    /// Called under the lock, so that the gauge ends with the latest.
+    fn tell(&self, state: &State) {
+        self.ring_bytes.set(i64::try_from(state.bytes).unwrap_or(i64::MAX));
     }
 
     /// How far a watcher has been served that reached `at`: while it waits, up to the present.
@@ -252,29 +273,46 @@ impl State {
     }
 
     /// Appends an event to the rings that it belongs to, and collects who waits for it.
-    fn append(&mut self, published: &Published, before: u64, limit: usize, wakers: &mut Vec<Waker>) {
+    fn append(&mut self, published: &Published, before: u64, budget: RingBudget, wakers: &mut Vec<Waker>) {
         let event = &published.event;
         if self.resources > 0 {
-            self.append_to(&Topic::Resource(event.key.resource.clone()), published, before, limit, wakers);
+            self.append_to(&Topic::Resource(event.key.resource.clone()), published, before, budget, wakers);
         }
         if self.placements > 0 {
             let mut uids: Vec<&String> = history::placed_on(event).collect();
             uids.sort_unstable();
             uids.dedup();
             for uid in uids {
-                self.append_to(&Topic::PlacedOn(uid.clone()), published, before, limit, wakers);
+                self.append_to(&Topic::PlacedOn(uid.clone()), published, before, budget, wakers);
             }
         }
     }
 
-    fn append_to(&mut self, topic: &Topic, published: &Published, before: u64, limit: usize, wakers: &mut Vec<Waker>) {
-        if let Some(watched) = self.topics.get_mut(topic) {
-            match published.lost {
-                None => watched.ring.push(published.clone(), limit),
-                // Who watches it finds it in the history, and cannot go on.
-                Some(_) => watched.ring = Ring::new(published.boundary),
-            }
-            watched.waiting.wake(published.event.key.cluster, before, wakers);
+    fn append_to(
+        &mut self,
+        topic: &Topic,
+        published: &Published,
+        before: u64,
+        budget: RingBudget,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let Some(watched) = self.topics.get_mut(topic) else { return };
+        let had = watched.ring.bytes();
+        match published.lost {
+            None => watched.ring.push(published.clone(), budget.each),
+            // Who watches it finds it in the history, and cannot go on.
+            Some(_) => watched.ring = Ring::new(published.boundary),
         }
+        watched.waiting.wake(published.event.key.cluster, before, wakers);
+        self.bytes = self.bytes + watched.ring.bytes() - had;
+        if self.bytes > budget.all {
+            self.shrink(budget.all / 2 / self.topics.len());
+        }
+    }
+
+    /// Cuts all rings. That takes a look at each of them, and they are that full again only after half of the bound has come.
+    fn shrink(&mut self, each: usize) {
+        self.topics.values_mut().for_each(|watched| watched.ring.cut(each));
+        self.bytes = self.topics.values().map(|watched| watched.ring.bytes()).sum();
     }
 }

@@ -35,10 +35,20 @@ impl Ring {
         self.floor
     }
 
+    /// Bytes of the events, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Appends an event, and drops the oldest ones beyond `limit` bytes.
     pub(super) fn push(&mut self, published: Published, limit: usize) {
         self.bytes += size(&published.event);
         self.entries.push_back(published);
+        self.cut(limit);
+    }
+
+    /// Drops the oldest events beyond `limit` bytes.
+    pub(super) fn cut(&mut self, limit: usize) {
         while self.bytes > limit {
             let Some(dropped) = self.entries.pop_front() else { return };
             self.bytes -= size(&dropped.event);
