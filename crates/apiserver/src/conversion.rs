@@ -270,9 +270,13 @@ impl ConvertedEvents {
         cell
     }
 
+    /// Bytes that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.lock().iter().map(|(_, cell)| size(cell)).sum()
+    }
+
     fn trim(&self) {
         let mut kept = self.0.lock();
-        let size = |cell: &Cell| cell.get().map_or(0, |event| bytes(event));
         let mut total: usize = kept.iter().map(|(_, cell)| size(cell)).sum();
         while total > MAX_BYTES {
             let Some((_, oldest)) = kept.pop_front() else { return };
@@ -299,6 +303,10 @@ impl Drop for Turn<'_> {
             kept.retain(|(_, other)| !Arc::ptr_eq(other, &own));
         }
     }
+}
+
+fn size(cell: &Cell) -> usize {
+    cell.get().map_or(0, |event| bytes(event))
 }
 
 fn bytes(event: &Event) -> usize {

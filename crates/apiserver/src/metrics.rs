@@ -2,6 +2,7 @@
 //! logical cluster.
 
 mod admission;
+mod caches;
 mod storage;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use prometheus::{
 
 pub(crate) use self::{
     admission::{AdmissionMetrics, Called, Step},
+    caches::CacheMetrics,
     storage::StorageMetrics,
 };
 use crate::{attributes::Attributes, pipeline::Counted, process::Process};
@@ -57,7 +59,10 @@ pub(crate) struct Metrics {
     pub(crate) storage: StorageMetrics,
     waiting: IntGaugeVec,
     rejected: IntCounterVec,
+    /// What caches take.
+    pub(crate) caches: CacheMetrics,
     compiled: IntCounter,
+    frames: IntCounter,
     given_up: IntCounter,
 }
 
@@ -217,6 +222,11 @@ impl Metrics {
                 "Requests that were told to come back.",
                 &["flow_schema", "priority_level", "reason"],
             ),
+            caches: CacheMetrics::new(&make),
+            frames: make.count(
+                "portolan_watch_frames_encoded_total",
+                "Events encoded for watches, each once for all who watch in the same form.",
+            ),
             compiled: make.count(
                 "portolan_definitions_compiled_total",
                 "Compilations of definitions, one for all logical clusters that have the same.",
@@ -232,6 +242,11 @@ impl Metrics {
     /// Compilations of definitions.
     pub(crate) fn compiled(&self) -> IntCounter {
         self.compiled.clone()
+    }
+
+    /// Events encoded for watches.
+    pub(crate) fn frames_encoded(&self) -> IntCounter {
+        self.frames.clone()
     }
 
     /// Writes that lost races until their time was over.

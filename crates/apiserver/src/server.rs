@@ -105,6 +105,7 @@ impl ApiServer {
         for resource in Configured::resources() {
             background.spawn(configured.clone().follow(resource));
         }
+        let frames = FrameCache::new(metrics.frames_encoded());
         Ok(Arc::new(Self {
             store,
             seams,
@@ -124,7 +125,7 @@ impl ApiServer {
             admittance: Admittance::new(&config.limits, &metrics),
             metrics,
             failing: Failing::default(),
-            frames: FrameCache::new(),
+            frames,
             kinds,
             stopping: CancellationToken::new(),
             background: Mutex::new(background),

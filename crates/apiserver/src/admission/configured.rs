@@ -173,6 +173,11 @@ impl Configured {
         Self { store, kept: Mutex::default() }
     }
 
+    /// Bytes of what is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.lock().bytes
+    }
+
     /// The resources that are read here.
     pub(crate) fn resources() -> impl Iterator<Item = GroupResource> {
         FOLLOWED.into_iter().map(|(group, resource)| GroupResource::new(group, resource))

@@ -279,6 +279,11 @@ impl ServiceAccountTokens {
         Ok((Identity::local(user(claims, cluster), cluster), good))
     }
 
+    /// How many tokens are known to be good.
+    pub(crate) fn remembered(&self) -> usize {
+        self.remembered.lock().len()
+    }
+
     /// The claims, once the signature is proven good. Signatures cost far more than hashes, so good ones are remembered.
     fn claims(&self, token: &str) -> Result<Arc<AnyClaims>, TokenError> {
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();

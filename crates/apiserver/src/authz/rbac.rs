@@ -21,6 +21,12 @@ use super::{Authorizer, ClusterRoles, Verdict, snapshot::OwnObjects};
 
 /// Logical clusters whose roles are kept in memory.
 const MAX_KEPT: usize = 1024;
+/// Bytes that these take, about. The roles of one that has more than a quarter are read again with each request.
+const MAX_BYTES: usize = 128 << 20;
+/// What roles take for each byte that is stored of them, and what those of a logical cluster take at least, about: trees and tables
+/// are so much larger than their text.
+const GROWTH: usize = 4;
+const LEAST: usize = 32 << 10;
 /// The API group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 /// Their resources.
@@ -34,7 +40,9 @@ pub struct RbacAuthorizer {
 
 #[derive(Default)]
 struct Kept {
-    by_cluster: HashMap<LogicalClusterId, Arc<ClusterRoles>>,
+    /// Each with the bytes that it takes.
+    by_cluster: HashMap<LogicalClusterId, (Arc<ClusterRoles>, usize)>,
+    bytes: usize,
     /// Counts invalidations: what was read before one must not be kept after it.
     epoch: u64,
     /// How many of the resources are followed. Nothing is kept unless all are: it could be outdated for ever.
@@ -44,7 +52,28 @@ struct Kept {
 impl Kept {
     fn forget_all(&mut self) {
         self.epoch += 1;
+        self.drop_all();
+    }
+
+    fn drop_all(&mut self) {
         self.by_cluster.clear();
+        self.bytes = 0;
+    }
+
+    fn remove(&mut self, cluster: LogicalClusterId) {
+        self.bytes -= self.by_cluster.remove(&cluster).map_or(0, |(_, bytes)| bytes);
+    }
+
+    fn keep(&mut self, cluster: LogicalClusterId, read: &Arc<ClusterRoles>, bytes: usize) {
+        if bytes > MAX_BYTES / 4 {
+            return;
+        }
+        self.remove(cluster);
+        if self.by_cluster.len() >= MAX_KEPT || self.bytes + bytes > MAX_BYTES {
+            self.drop_all();
+        }
+        self.bytes += bytes;
+        self.by_cluster.insert(cluster, (read.clone(), bytes));
     }
 }
 
@@ -58,7 +87,12 @@ impl RbacAuthorizer {
     pub fn forget(&self, cluster: LogicalClusterId) {
         let mut kept = self.kept.lock();
         kept.epoch += 1;
-        kept.by_cluster.remove(&cluster);
+        kept.remove(cluster);
+    }
+
+    /// Bytes of what is kept, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.lock().bytes
     }
 
     /// Follows the writes of others to one of the resources, for ever.
@@ -74,24 +108,23 @@ impl RbacAuthorizer {
     pub async fn roles(&self, cluster: LogicalClusterId) -> Result<Arc<ClusterRoles>, Status> {
         let epoch = {
             let kept = self.kept.lock();
-            if let Some(known) = kept.by_cluster.get(&cluster) {
+            if let Some((known, _)) = kept.by_cluster.get(&cluster) {
                 return Ok(known.clone());
             }
             kept.epoch
         };
+        let mut stored = 0;
         let [cluster_roles, cluster_role_bindings, roles, role_bindings] = [
-            self.read(cluster, RESOURCES[0]).await?,
-            self.read(cluster, RESOURCES[1]).await?,
-            self.read(cluster, RESOURCES[2]).await?,
-            self.read(cluster, RESOURCES[3]).await?,
+            self.read(cluster, RESOURCES[0], &mut stored).await?,
+            self.read(cluster, RESOURCES[1], &mut stored).await?,
+            self.read(cluster, RESOURCES[2], &mut stored).await?,
+            self.read(cluster, RESOURCES[3], &mut stored).await?,
         ];
         let read = ClusterRoles::new(OwnObjects { cluster_roles, cluster_role_bindings, roles, role_bindings });
         let mut kept = self.kept.lock();
         if kept.epoch == epoch && kept.followed == RESOURCES.len() {
-            if kept.by_cluster.len() >= MAX_KEPT {
-                kept.by_cluster.clear();
-            }
-            kept.by_cluster.insert(cluster, read.clone());
+            // What is untouched is shared by all.
+            kept.keep(cluster, &read, if stored == 0 { 0 } else { LEAST + GROWTH * stored });
         }
         Ok(read)
     }
@@ -109,9 +142,11 @@ impl RbacAuthorizer {
         }
     }
 
-    async fn read(&self, cluster: LogicalClusterId, resource: &str) -> Result<Vec<Value>, Status> {
+    /// The objects of a resource; `stored` is raised by their bytes.
+    async fn read(&self, cluster: LogicalClusterId, resource: &str, stored: &mut usize) -> Result<Vec<Value>, Status> {
         let scope = RangeScope::Cluster(cluster, GroupResource::new(GROUP, resource));
         let page = self.store.range(RangeRequest::all(scope).past_damage()).await.map_err(|e| status_for(&e))?;
+        *stored += page.objects.iter().map(|o| o.record.body().len()).sum::<usize>();
         let value = |o: portolan_store::StoredObject| o.record.to_value(o.revision).map_err(|e| damaged(&o.key, &e));
         page.objects.into_iter().map(value).collect()
     }
@@ -210,5 +245,31 @@ impl Authorizer for RbacAuthorizer {
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Vec<PolicyRule>, Status>> {
         Box::pin(self.held(cluster, user, namespace))
+    }
+}
+
+#[cfg(test)]
+mod bounds {
+    use super::*;
+
+    #[test]
+    fn roles_are_kept_up_to_a_bound_in_number_and_in_bytes() {
+        let (mut kept, roles) = (Kept::default(), ClusterRoles::untouched());
+        for (case, count, each) in [("many", 3 * MAX_KEPT, 0), ("large", 100, MAX_BYTES / 10), ("one again", 100, 7)] {
+            for n in 0..count as u64 {
+                let cluster = LogicalClusterId::new(if case == "one again" { 1 } else { n + 1 });
+                kept.keep(cluster, &roles, each);
+                assert!(kept.by_cluster.contains_key(&cluster), "{case}: what was asked for last is kept");
+                let bytes: usize = kept.by_cluster.values().map(|(_, bytes)| bytes).sum();
+                assert_eq!(kept.bytes, bytes, "{case}");
+                assert!(bytes <= MAX_BYTES && kept.by_cluster.len() <= MAX_KEPT, "{case}");
+            }
+        }
+        let own = LogicalClusterId::new(1);
+        kept.keep(own, &roles, MAX_BYTES / 4 + 1);
+        assert_eq!(kept.by_cluster[&own].1, 7, "one does not drive all others out");
+        kept.remove(own);
+        kept.forget_all();
+        assert_eq!(kept.bytes, 0);
     }
 }

@@ -35,6 +35,15 @@ pub(crate) struct DiscoveryDocuments {
     groups: OnceLock<Document>,
 }
 
+impl DiscoveryDocuments {
+    /// Bytes that they take, about: trees are so much larger than their text.
+    pub(super) fn bytes(&self) -> usize {
+        const GROWTH: usize = 5;
+        let made = [&self.core, &self.groups].into_iter().filter_map(OnceLock::get);
+        made.map(|document| GROWTH * document.bytes.len()).sum()
+    }
+}
+
 /// A document that is made once, with its hash.
 struct Document {
     value: Value,
@@ -76,7 +85,8 @@ pub(super) async fn groups(api: &ApiServer, call: &Call) -> Result<Response<Body
     let served = api.kinds.served(call.cluster.id).await?;
     let is_core = call.path == "/api";
     if let Some(media) = aggregated(&call.headers) {
-        let documents = &served.discovery;
+        let documents = api.kinds.documents(&served);
+        let documents = &documents.discovery;
         let document = match is_core {
             true => documents.core.get_or_init(|| Document::new(discovery::aggregated_core(&served.kinds()))),
             false => documents.groups.get_or_init(|| Document::new(discovery::aggregated_groups(&served.kinds()))),

@@ -142,6 +142,7 @@ fn arch() -> &'static str {
 
 /// `/metrics`.
 pub(super) fn metrics(api: &ApiServer) -> Result<Response<Body>, Status> {
+    api.measure_caches();
     Ok(encode::finish(
         200,
         "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",

@@ -34,7 +34,6 @@ use crate::{
     watch,
 };
 
-pub(crate) use discovery::DiscoveryDocuments;
 pub(crate) use health::Failing;
 pub(crate) use openapi::ApiDocuments;
 

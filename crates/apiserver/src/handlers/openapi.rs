@@ -19,6 +19,7 @@ use portolan_types::{GroupVersion, Status};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+use super::discovery::DiscoveryDocuments;
 use crate::{
     ApiServer, Body,
     call::Call,
@@ -56,6 +57,7 @@ const JSON: &str = "application/json";
 /// The documents, made when first asked for.
 #[derive(Default)]
 pub(crate) struct ApiDocuments {
+    pub(super) discovery: DiscoveryDocuments,
     by_version: OnceLock<ByVersion>,
     swagger: OnceLock<Document>,
 }
@@ -126,7 +128,8 @@ impl ApiDocuments {
     pub(crate) fn bytes(&self) -> usize {
         let own =
             self.by_version.get().into_iter().flat_map(BTreeMap::values).filter(|own| Arc::strong_count(own) == 1);
-        own.map(|own| own.bytes()).sum::<usize>() + self.swagger.get().map_or(0, Document::bytes)
+        let swagger = self.swagger.get().map_or(0, Document::bytes);
+        own.map(|own| own.bytes()).sum::<usize>() + swagger + self.discovery.bytes()
     }
 
     #[cfg(test)]

@@ -81,13 +81,23 @@ impl Catalog {
         self.0.compiled.served(Vec::new())
     }
 
-    /// The OpenAPI documents of what is served.
+    /// The documents of what is served, for OpenAPI and for discovery.
     pub(crate) fn documents(&self, served: &ServedKinds) -> Arc<ApiDocuments> {
         let documents = served.documents();
         if !Arc::ptr_eq(&documents, &self.0.builtin) {
             self.0.documents.lock().keep(&documents);
         }
         documents
+    }
+
+    /// Bytes of definitions that are kept, about.
+    pub(crate) fn definition_bytes(&self) -> usize {
+        self.0.state.lock().bytes()
+    }
+
+    /// Bytes of documents that are kept, about.
+    pub(crate) fn document_bytes(&self) -> usize {
+        self.0.builtin.bytes() + self.0.documents.lock().bytes()
     }
 
     /// Reads a definition again: another server may have written it.

@@ -1,4 +1,4 @@
-//! OpenAPI documents of surfaces: some megabytes each, so that only those that were asked for last are kept.
+//! Documents of surfaces, for OpenAPI and for discovery: some megabytes each, so that only those that were asked for last are kept.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -12,11 +12,16 @@ const MAX_BYTES: usize = 128 * 1024 * 1024;
 pub(super) struct Recent(VecDeque<Arc<ApiDocuments>>);
 
 impl Recent {
+    /// Bytes that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(|own| own.bytes()).sum()
+    }
+
     /// Keeps documents that have been asked for.
     pub(super) fn keep(&mut self, documents: &Arc<ApiDocuments>) {
         self.0.retain(|own| !Arc::ptr_eq(own, documents));
         self.0.push_back(documents.clone());
-        let mut bytes: usize = self.0.iter().map(|own| own.bytes()).sum();
+        let mut bytes = self.bytes();
         while bytes > MAX_BYTES && self.0.len() > 1 {
             let Some(oldest) = self.0.pop_front() else { return };
             bytes -= oldest.bytes();

@@ -50,6 +50,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Bytes of definitions that are kept, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.weights.total()
+    }
+
     /// What is known of a logical cluster, which becomes young by this.
     pub(super) fn known(&mut self, cluster: LogicalClusterId) -> &mut Known {
         if !self.young.contains_key(&cluster) {

@@ -14,21 +14,20 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use portolan_machinery::kinds::{Kind, Surface};
 
-use crate::handlers::{ApiDocuments, DiscoveryDocuments};
+use crate::handlers::ApiDocuments;
 
 pub(crate) use catalog::{Catalog, Changing};
 
 /// A surface with the documents that describe it.
 pub(crate) struct ServedKinds {
     pub(crate) surface: Arc<Surface>,
-    pub(crate) discovery: DiscoveryDocuments,
     /// For as long as somebody uses them, see [`documents`].
     documents: Mutex<Weak<ApiDocuments>>,
 }
 
 impl ServedKinds {
     fn new(surface: Arc<Surface>) -> Self {
-        Self { surface, discovery: DiscoveryDocuments::default(), documents: Mutex::default() }
+        Self { surface, documents: Mutex::default() }
     }
 
     /// The documents that describe it, made when they are first asked for.

@@ -1,14 +1,18 @@
 //! Frames of watches: each made once per event and form, and shared by all who watch in that form.
+//!
+//! Once as long as it is kept: whoever comes to an event after 8 MiB of later frames were made makes it again. The first frame of
+//! a table names the columns, and objects of a first state are of a moment of their own: each watcher makes these for itself.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use portolan_machinery::{conversion, protobuf};
 use portolan_types::{ObjectKey, Record, ResourceVersion, Status};
+use prometheus::IntCounter;
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,6 +24,8 @@ use super::filter::Seen;
 
 /// Bytes of frames that are kept.
 const MAX_KEPT: usize = 8 * 1024 * 1024;
+/// What a frame takes beside its bytes, about.
+const OVERHEAD: usize = 192;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FrameKey {
@@ -33,7 +39,11 @@ pub(crate) struct FrameCache {
     kept: Mutex<Kept>,
     /// Every watcher looks its frames up by the number of its form.
     forms: Arc<Mutex<Forms>>,
+    encoded: IntCounter,
 }
+
+/// A frame that somebody makes: others wait for it.
+type Cell = Arc<OnceLock<Result<Bytes, Status>>>;
 
 /// The forms that somebody watches in.
 #[derive(Default)]
@@ -84,33 +94,63 @@ impl Drop for Watched {
 
 #[derive(Default)]
 struct Kept {
-    frames: HashMap<FrameKey, Bytes>,
+    /// Each with the bytes that it is counted with.
+    frames: HashMap<FrameKey, (Cell, usize)>,
     order: VecDeque<FrameKey>,
     bytes: usize,
 }
 
+impl Kept {
+    fn cell(&mut self, key: FrameKey) -> Cell {
+        if let Some((cell, _)) = self.frames.get(&key) {
+            return cell.clone();
+        }
+        let cell = Cell::default();
+        self.frames.insert(key, (cell.clone(), OVERHEAD));
+        self.order.push_back(key);
+        self.bytes += OVERHEAD;
+        cell
+    }
+
+    /// Counts a frame that has been made, unless it has had to go already.
+    fn weigh(&mut self, key: &FrameKey, own: &Cell, bytes: usize) {
+        if let Some((cell, counted)) = self.frames.get_mut(key)
+            && Arc::ptr_eq(cell, own)
+        {
+            *counted += bytes;
+            self.bytes += bytes;
+        }
+        while self.bytes > MAX_KEPT {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.bytes -= self.frames.remove(&oldest).map_or(0, |(_, counted)| counted);
+        }
+    }
+}
+
 impl FrameCache {
-    pub(crate) fn new() -> Self {
-        Self { kept: Mutex::default(), forms: Arc::default() }
+    /// `encoded` counts the frames of events that had to be made.
+    pub(crate) fn new(encoded: IntCounter) -> Self {
+        Self { kept: Mutex::default(), forms: Arc::default(), encoded }
     }
 
-    fn get(&self, key: &FrameKey) -> Option<Bytes> {
-        self.kept.lock().frames.get(key).cloned()
+    /// Bytes that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.lock().bytes
     }
 
-    fn put(&self, key: FrameKey, frame: Bytes) {
-        let mut kept = self.kept.lock();
-        kept.bytes += frame.len();
-        match kept.frames.insert(key, frame) {
-            None => kept.order.push_back(key),
-            // Two watchers made it at once.
-            Some(same) => kept.bytes -= same.len(),
+    /// A frame that others may have made, or are making now.
+    fn shared(&self, key: FrameKey, make: impl FnOnce() -> Result<Bytes, Status>) -> Result<Bytes, Status> {
+        let cell = self.kept.lock().cell(key);
+        let mut is_own = false;
+        let frame = cell.get_or_init(|| {
+            is_own = true;
+            self.encoded.inc();
+            make()
+        });
+        if is_own {
+            self.kept.lock().weigh(&key, &cell, frame.as_ref().map_or(0, Bytes::len));
         }
-        while kept.bytes > MAX_KEPT {
-            let Some(oldest) = kept.order.pop_front() else { return };
-            let gone = kept.frames.remove(&oldest).map_or(0, |frame| frame.len());
-            kept.bytes -= gone.min(kept.bytes);
-        }
+        frame.clone()
     }
 }
 
@@ -130,7 +170,7 @@ impl Encoder {
         Self { form, columns_sent: shape.accepted.form != Form::Table, shape }
     }
 
-    /// The frame of a write, from the cache where others have made it.
+    /// The frame of an event, made once for all who watch in the form.
     pub(super) fn frame(
         &mut self,
         cache: &FrameCache,
@@ -138,16 +178,12 @@ impl Encoder {
         (of, record): (&ObjectKey, &Record),
         revision: ResourceVersion,
     ) -> Result<Bytes, Status> {
+        if !self.columns_sent {
+            cache.encoded.inc();
+            return self.initial(seen, (of, record), revision);
+        }
         let key = FrameKey { revision, seen, form: self.form.number };
-        let shareable = self.columns_sent;
-        if shareable && let Some(frame) = cache.get(&key) {
-            return Ok(frame);
-        }
-        let frame = self.initial(seen, (of, record), revision)?;
-        if shareable {
-            cache.put(key, frame.clone());
-        }
-        Ok(frame)
+        cache.shared(key, || self.initial(seen, (of, record), revision))
     }
 
     /// The frame of an object of the initial state, or of an event that nobody else has asked for.
@@ -230,9 +266,13 @@ impl Encoder {
 mod tests {
     use super::*;
 
+    fn cache() -> FrameCache {
+        FrameCache::new(IntCounter::new("encoded", "Frames that were made.").unwrap())
+    }
+
     #[test]
     fn forms_are_known_while_somebody_watches_in_them_and_are_those_of_one_table() {
-        let cache = FrameCache::new();
+        let cache = cache();
         let watch = |table: usize, shown: &str| Watched::new(&cache.forms, (table, shown.to_owned()));
         let (one, same, redefined) = (watch(1, "a"), watch(1, "a"), watch(2, "a"));
         assert_eq!(one.number, same.number);
@@ -245,15 +285,40 @@ mod tests {
         assert_ne!(watch(1, "a").number, was, "its frames may still be kept");
     }
 
+    fn key(n: u64) -> FrameKey {
+        FrameKey { revision: ResourceVersion::new(n).unwrap(), seen: Seen::Added, form: 0 }
+    }
+
     #[test]
     fn the_cache_keeps_the_latest_frames_within_its_bound() {
-        let cache = FrameCache::new();
-        let key = |n: u64| FrameKey { revision: ResourceVersion::new(n).unwrap(), seen: Seen::Added, form: 0 };
+        let cache = cache();
         let frame = Bytes::from(vec![0; 1024 * 1024]);
-        (1..=20).for_each(|n| cache.put(key(n), frame.clone()));
-        assert!(cache.get(&key(20)).is_some() && cache.get(&key(1)).is_none());
-        assert!(cache.kept.lock().bytes <= MAX_KEPT);
-        (0..20).for_each(|_| cache.put(key(20), frame.clone()));
-        assert!(cache.get(&key(19)).is_some(), "a frame that is put twice counts once");
+        let ask = |n: u64| cache.shared(key(n), || Ok(frame.clone())).unwrap();
+        (1..=20).for_each(|n| drop(ask(n)));
+        assert_eq!(cache.encoded.get(), 20);
+        assert!((MAX_KEPT - 2 * frame.len()..=MAX_KEPT).contains(&cache.bytes()));
+        (0..20).for_each(|_| drop(ask(20)));
+        assert_eq!(cache.encoded.get(), 20, "the latest one is kept");
+        ask(1);
+        assert_eq!(cache.encoded.get(), 21, "the first one is not");
+        (100..200_000).for_each(|n| drop(cache.shared(key(n), || Err(Status::internal("no")))));
+        assert!(cache.bytes() <= MAX_KEPT && cache.kept.lock().frames.len() <= MAX_KEPT / OVERHEAD);
+    }
+
+    #[test]
+    fn of_many_who_ask_at_once_one_makes_a_frame_and_all_have_the_same() {
+        let (cache, start) = (cache(), std::sync::Barrier::new(100));
+        let frames: Vec<Vec<Bytes>> = std::thread::scope(|scope| {
+            let watch = || {
+                start.wait();
+                let make = |n: u64| move || Ok(Bytes::from(n.to_string().repeat(10_000)));
+                (1..=20).map(|n| cache.shared(key(n), make(n)).unwrap()).collect()
+            };
+            let watchers: Vec<_> = (0..100).map(|_| scope.spawn(watch)).collect();
+            watchers.into_iter().map(|watcher| watcher.join().unwrap()).collect()
+        });
+        assert_eq!(cache.encoded.get(), 20);
+        let place = |frame: &Bytes| frame.as_ptr();
+        assert!(frames.iter().all(|own| own.iter().map(place).eq(frames[0].iter().map(place))));
     }
 }

@@ -113,6 +113,11 @@ impl Clients {
         Self { addresses, kept: Mutex::default() }
     }
 
+    /// How many clients are kept.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept.lock().len()
+    }
+
     /// Posts a review and gives back the answer's body.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{MAPS, Plane, config_map};
+use crate::common::{Client, MAPS, Plane, config_map};
 use portolan_apiserver::ApiServerConfig;
 use portolan_types::Seams;
 use serde_json::{Value, json};
@@ -359,5 +359,69 @@ async fn items_name_their_type_only_where_their_list_does_not_say_it() {
                 );
             }
         }
+    }
+}
+
+async fn encoded(admin: &Client) -> u64 {
+    let text = admin.get("/metrics").await.expect(200).text();
+    let line = text.lines().find_map(|line| line.strip_prefix("portolan_watch_frames_encoded_total "));
+    line.expect("it is counted").parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_event_is_encoded_once_for_all_who_watch_in_a_form() {
+    let admin = Plane::new().await.admin();
+    let version = admin.get(MAPS).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let path = format!("{MAPS}?watch=true&resourceVersion={version}");
+    let mut watchers = tokio::task::JoinSet::new();
+    let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    for accept in ["application/json", partial] {
+        for _ in 0..100 {
+            let mut watch = admin.watch(&path, &[("accept", accept)]).await;
+            watchers.spawn(async move {
+                for n in 0..20 {
+                    assert_eq!(watch.seen().await, ("ADDED".into(), format!("m{n:02}")));
+                }
+                watch
+            });
+        }
+    }
+    let before = encoded(&admin).await;
+    for n in 0..20 {
+        admin.post(MAPS, config_map(&format!("m{n:02}"), json!({}))).await.expect(201);
+    }
+    let _watching = watchers.join_all().await;
+    assert_eq!(encoded(&admin).await - before, 2 * 20, "once for each of the two forms");
+}
+
+#[tokio::test]
+async fn what_caches_take_is_told_for_each_of_them() {
+    let config = ApiServerConfig::in_memory(Seams::system());
+    let mut of_store = portolan_store::StoreConfig::new(portolan_store::Engine::Memory, None);
+    of_store.registry = Some(config.registry.clone());
+    let admin = Plane::on(portolan_store::memory_with(of_store), config).await.admin();
+    let mut watch = admin.watch(&format!("{MAPS}?watch=true"), &[]).await;
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    assert_eq!(watch.seen().await, ("ADDED".into(), "a".into()));
+    let discovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    admin.send("GET", "/apis", &[("accept", discovery)], "").await.expect(200);
+    let text = admin.get("/metrics").await.expect(200).text();
+    for (family, cache, least) in [
+        ("bytes", "watch-frames", 100),
+        ("bytes", "watch-rings", 100),
+        ("bytes", "documents", 1000),
+        ("bytes", "definitions", 0),
+        ("bytes", "conversions", 0),
+        ("bytes", "expressions", 0),
+        ("bytes", "admission-configuration", 0),
+        ("bytes", "roles", 0),
+        ("entries", "spread", 0),
+        ("entries", "tokens", 0),
+        ("entries", "webhook-clients", 0),
+    ] {
+        let name = format!("portolan_cache_{family}{{cache=\"{cache}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(name.as_str()));
+        let taken: u64 = line.unwrap_or_else(|| panic!("{cache} is not told of")).parse().unwrap();
+        assert!(taken >= least, "{cache} takes {taken}");
     }
 }

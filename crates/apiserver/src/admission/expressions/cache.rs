@@ -74,6 +74,11 @@ impl<T: Weighs> Cache<T> {
         Self(Mutex::new(Entries { all: HashMap::new(), bytes: 0, now: 0 }))
     }
 
+    /// Bytes that are kept, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.lock().bytes
+    }
+
     /// What was compiled from this content, or is now.
     pub(super) fn get(&self, source: &Source, compile: impl FnOnce(&Value) -> T) -> Arc<T> {
         if let Some(known) = self.0.lock().known(&source.digest) {

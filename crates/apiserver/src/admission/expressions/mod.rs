@@ -45,6 +45,11 @@ impl Expressions {
         }
     }
 
+    /// Bytes of what is kept compiled, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.conditions.bytes() + self.validating.bytes() + self.mutating.bytes()
+    }
+
     /// Whether match conditions hold for what is seen.
     pub(super) async fn matches(&self, source: &Source, seen: &Seen<'_>) -> Result<Matched, Status> {
         let conditions = self.conditions.get(source, |spec| MatchConditions::new(spec, false));
