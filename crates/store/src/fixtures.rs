@@ -43,7 +43,7 @@ fn key(cluster: u64, resource: &str, name: &str) -> ObjectKey {
 }
 
 /// All that a layout has: labels, owners, placements, finalizers, updates, deletions, a compaction, a cluster that is gone.
-async fn fill(store: &DynStore) {
+pub(crate) async fn fill(store: &DynStore) {
     let objects = Objects::new(store.clone());
     let placement = json!({"clusters": [{"name": "east", "uid": "e-1", "phase": "Active", "epoch": 1}]}).to_string();
     for n in 1..=4u64 {
@@ -99,14 +99,14 @@ impl OrderedKv for Shared {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-fn unhex(text: &str) -> Vec<u8> {
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
     let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
     (0..text.len()).step_by(2).map(byte).collect()
 }
@@ -133,7 +133,7 @@ fn load(kv: &dyn OrderedKv, text: &str) {
     kv.publish();
 }
 
-fn fixture(name: &str, written: Option<&str>) -> String {
+pub(crate) fn fixture(name: &str, written: Option<&str>) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
     if let (Some(text), Ok(_)) = (written, std::env::var("PORTOLAN_WRITE_FIXTURES")) {
         std::fs::write(&path, text).unwrap();

@@ -15,6 +15,8 @@ mod commit;
 mod config;
 mod decode;
 mod feed;
+#[cfg(test)]
+mod fixtures;
 mod holds;
 mod layout;
 mod line;
