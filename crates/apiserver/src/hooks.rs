@@ -10,6 +10,7 @@ use portolan_machinery::{
 };
 use portolan_types::{BoxFuture, Reason, Status};
 use serde_json::Value;
+use tokio::io::DuplexStream;
 
 use crate::{Body, admission::Admission, directory::LogicalCluster, limits::Place, pipeline::Counted};
 
@@ -84,10 +85,28 @@ impl StreamPlace {
     }
 }
 
+/// A port of a pod.
+pub struct PodPort {
+    /// The logical cluster.
+    pub cluster: Arc<LogicalCluster>,
+    /// The pod as it is stored.
+    pub pod: Value,
+    /// The port.
+    pub port: u16,
+}
+
 /// Reaches into running pods.
 pub trait PodStreams: Send + Sync {
     /// Answers with a body, or with 101 after taking the upgrade out of the request's extensions.
     fn open(&self, request: PodStreamRequest) -> BoxFuture<'_, Result<http::Response<Body>, Status>>;
+
+    /// Connects to a port in a pod's own network. The error says why not, to those whose pod it is.
+    fn connect(&self, to: PodPort) -> BoxFuture<'_, Result<DuplexStream, Status>> {
+        Box::pin(async move {
+            let name = portolan_types::object::name(&to.pod);
+            Err(Status::new(Reason::ServiceUnavailable, format!("pod {name} cannot be reached: nothing runs in it")))
+        })
+    }
 }
 
 /// Has descriptions of types and fields, for OpenAPI and `kubectl explain`.

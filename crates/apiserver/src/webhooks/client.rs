@@ -26,14 +26,17 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use parking_lot::Mutex;
-use portolan_types::{LogicalClusterId, addresses::Locality};
+use portolan_types::{LogicalClusterId, ObjectKey, addresses::Locality};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use sha2::{Digest as _, Sha256};
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::trust;
+use super::{service::Service, trust};
 
 /// Largest answer, in bytes.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
@@ -99,8 +102,8 @@ impl Body for Parts {
 }
 
 type Https = Client<Connector, Parts>;
-/// No logical cluster shares connections with another.
-type ClientKey = (LogicalClusterId, [u8; 32]);
+/// No logical cluster shares connections with another, nor does a Service with an address of its name.
+type ClientKey = (LogicalClusterId, [u8; 32], Option<ObjectKey>);
 
 /// The clients of all webhooks.
 pub(crate) struct Clients {
@@ -118,7 +121,7 @@ impl Clients {
         self.kept.lock().len()
     }
 
-    /// Posts a review and gives back the answer's body.
+    /// Posts a review and gives back the answer's body. `service` is where the URL leads, if that is a Service.
     ///
     /// # Errors
     /// What went wrong, in the words of Go's client; nothing of what the other side said.
@@ -126,14 +129,14 @@ impl Clients {
         &self,
         cluster: LogicalClusterId,
         ca_bundle: &[u8],
-        url: &str,
+        (url, service): (&str, Option<Service>),
         timeout: Duration,
         review: Vec<Bytes>,
     ) -> Result<Bytes, String> {
         let url = with_timeout(url, timeout);
         let failed = |why: String| format!("Post {url:?}: {why}");
         let exchange = async {
-            let client = self.client(cluster, ca_bundle)?;
+            let client = self.client(cluster, ca_bundle, service)?;
             let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
             let request = Request::post(uri)
                 .header(header::CONTENT_TYPE, "application/json")
@@ -158,12 +161,13 @@ impl Clients {
         }
     }
 
-    fn client(&self, cluster: LogicalClusterId, ca_bundle: &[u8]) -> Result<Https, String> {
-        let key = (cluster, Sha256::digest(ca_bundle).into());
+    fn client(&self, cluster: LogicalClusterId, ca_bundle: &[u8], service: Option<Service>) -> Result<Https, String> {
+        let key = (cluster, Sha256::digest(ca_bundle).into(), service.as_ref().map(|service| service.key().clone()));
         if let Some(client) = self.kept.lock().get(&key) {
             return Ok(client.clone());
         }
-        let connector = Connector { addresses: self.addresses, tls: Arc::new(trust::config(ca_bundle)?) };
+        let way = service.map_or(Way::Addresses(self.addresses), Way::Service);
+        let connector = Connector { way, tls: Arc::new(trust::config(ca_bundle)?) };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -235,13 +239,27 @@ impl fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// Connects to an address that has been checked: a name is resolved once, so one that resolves to another address the next time
-/// gains nothing.
+/// Connects, and lets only whoever the bundle vouches for answer.
 #[derive(Clone)]
 struct Connector {
-    addresses: WebhookAddresses,
+    way: Way,
     tls: Arc<ClientConfig>,
 }
+
+/// What the host of a URL means.
+#[derive(Clone)]
+enum Way {
+    /// An address that has been checked: a name is resolved once, so one that resolves to another address the next time gains
+    /// nothing.
+    Addresses(WebhookAddresses),
+    /// A pod of a Service.
+    Service(Service),
+}
+
+/// Bytes both ways.
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 impl tower::Service<Uri> for Connector {
     type Response = Stream;
@@ -265,17 +283,23 @@ impl Connector {
         }
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone()).map_err(|_| format!("invalid host {host:?}"))?;
-        let found = tokio::net::lookup_host((host.as_str(), uri.port_u16().unwrap_or(HTTPS))).await;
-        let found = found.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
-        let stream = self.dial(found.collect()).await?;
+        let port = uri.port_u16().unwrap_or(HTTPS);
+        let stream: Box<dyn Wire> = match &self.way {
+            Way::Addresses(allowed) => Box::new(allowed.dial(&host, port).await?),
+            Way::Service(service) => Box::new(service.connect(port).await?),
+        };
         let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.map_err(|e| trust::told(&e))?;
         Ok(Stream(TokioIo::new(stream)))
     }
+}
 
-    async fn dial(&self, found: Vec<SocketAddr>) -> Result<TcpStream, String> {
+impl WebhookAddresses {
+    async fn dial(self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let found = tokio::net::lookup_host((host, port)).await;
+        let found = found.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
         let mut why = "dial tcp: no such host".to_owned();
         for address in found {
-            let dialed = match self.addresses.check(address) {
+            let dialed = match self.check(address) {
                 Err(refused) => Err(refused),
                 Ok(()) => TcpStream::connect(address).await.map_err(|e| dial_error(&e)),
             };
@@ -302,7 +326,7 @@ fn dial_error(error: &io::Error) -> String {
 }
 
 /// A connection, as the pool of connections wants to see it.
-struct Stream(TokioIo<TlsStream<TcpStream>>);
+struct Stream(TokioIo<TlsStream<Box<dyn Wire>>>);
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {

@@ -1,14 +1,14 @@
 //! Where a webhook is, as its configuration says.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey};
 use serde_json::Value;
 
-use super::client::with_timeout;
-use crate::{ApiServer, errors::status_for};
+use super::{client::with_timeout, service::Service};
+use crate::ApiServer;
 
 const HTTPS: u16 = 443;
 
@@ -45,15 +45,17 @@ impl Endpoint {
         timeout: Duration,
         (question, name): (Vec<Bytes>, &str),
     ) -> Result<Value, String> {
-        let url = match &self.place {
-            Place::Url(url) => url,
+        let way = match &self.place {
+            Place::Url(url) => (Cow::Borrowed(url), None),
             Place::Service { namespace, name, path, port } => {
                 let slash = if path.starts_with('/') { "" } else { "/" };
-                let shown = with_timeout(&format!("https://{name}.{namespace}.svc:{port}{slash}{path}"), timeout);
-                return Err(format!("Post {shown:?}: {}", unreachable(api, cluster, namespace, name).await));
+                let url = format!("https://{name}.{namespace}.svc:{port}{slash}{path}");
+                let service = service(api, cluster, namespace, name)
+                    .ok_or_else(|| format!("Post {:?}: service {name:?} not found", with_timeout(&url, timeout)))?;
+                (Cow::Owned(url), Some(service))
             }
         };
-        let answer = api.webhooks.post(cluster, &self.ca_bundle, url, timeout, question).await?;
+        let answer = api.webhooks.post(cluster, &self.ca_bundle, (&way.0, way.1), timeout, question).await?;
         // What was answered is not repeated: the client may be somebody who must not see it.
         serde_json::from_slice(&answer).map_err(|_| format!("the response is no {name} in JSON"))
     }
@@ -77,18 +79,9 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// No pod of a logical cluster can be reached from here: Services lead nowhere. Why not through the API server of a physical
-/// cluster is told in `docs/decisions/0004-services-of-webhooks.md`.
-async fn unreachable(api: &ApiServer, cluster: LogicalClusterId, namespace: &str, name: &str) -> String {
-    let missing = format!("service {name:?} not found");
-    let (Ok(namespace), Ok(service)) = (namespace.parse(), name.parse()) else { return missing };
-    let key = ObjectKey::namespaced(cluster, GroupResource::new("", "services"), namespace, service);
-    match api.store.get(&key).await {
-        Ok(Some(_)) => format!(
-            "service {name:?} cannot be reached: the API server of a logical cluster calls no pods; say in clientConfig.url where \
-             the webhook is, instead of clientConfig.service"
-        ),
-        Ok(None) => missing,
-        Err(error) => status_for(&error).message().to_owned(),
-    }
+/// `None` of what cannot be there.
+fn service(api: &ApiServer, cluster: LogicalClusterId, namespace: &str, name: &str) -> Option<Service> {
+    let key =
+        ObjectKey::namespaced(cluster, GroupResource::new("", "services"), namespace.parse().ok()?, name.parse().ok()?);
+    Some(Service::new(api, api.directory.by_id(cluster)?, key))
 }

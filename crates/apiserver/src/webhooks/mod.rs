@@ -2,6 +2,7 @@
 
 mod client;
 mod endpoint;
+mod service;
 mod trust;
 
 pub(crate) use client::Clients;

@@ -310,7 +310,7 @@ async fn a_webhook_that_fails_harms_only_what_it_would_have_to_convert() {
         (at("https://169.254.169.254/x"), "failed: Post "),
         (
             json!({"url": null, "service": {"namespace": "default", "name": "there", "path": "/x"}}),
-            r#"failed: Post "https://there.default.svc:443/x?timeout=30s": service "there" cannot be reached: the API server of a logical cluster calls no pods; say in clientConfig.url where the webhook is"#,
+            r#"failed: Post "https://there.default.svc:443/x?timeout=30s": no endpoints available for service "there""#,
         ),
     ] {
         fails(&admin, client, says).await;

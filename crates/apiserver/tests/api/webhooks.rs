@@ -1,11 +1,21 @@
 //! Mutating and validating webhooks, against a real one.
 
-use std::{sync::mpsc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use parking_lot::Mutex;
-use portolan_apiserver::webhooks::WebhookAddresses;
+use portolan_apiserver::{
+    Body,
+    hooks::{PodPort, PodStreamRequest, PodStreams},
+    webhooks::WebhookAddresses,
+};
+use portolan_types::{BoxFuture, Reason, Status, object};
 use serde_json::{Value, json};
+use tokio::{io::DuplexStream, net::TcpStream};
 
 use crate::common::{Client, MAPS, Plane, Reply, WebhookServer, config_map};
 
@@ -108,9 +118,9 @@ async fn a_webhook_that_fails_refuses_or_is_ignored_as_its_policy_says() {
             r#"Post "https://hook.default.svc:443/x?timeout=1s": service "hook" not found"#,
         ),
         (
-            "a service",
+            "a service without pods",
             service("there"),
-            r#"Post "https://there.default.svc:443/x?timeout=1s": service "there" cannot be reached: the API server of a logical cluster calls no pods; say in clientConfig.url where the webhook is, instead of clientConfig.service"#,
+            r#"Post "https://there.default.svc:443/x?timeout=1s": no endpoints available for service "there""#,
         ),
     ] {
         for (policy, code) in [("Fail", 500), ("Ignore", 201)] {
@@ -795,4 +805,99 @@ async fn what_webhooks_make_of_evictions_and_bindings_is_done() {
     assert_eq!(told["object"]["metadata"]["namespace"], "default");
     assert_eq!(told["object"]["metadata"]["uid"], Value::Null);
     assert_eq!(admin.get(&format!("{PODS}/p")).await.expect(200).json()["spec"]["nodeName"], "other");
+}
+
+/// Port 8443 of every pod leads to a server, but for those whose names begin with `down`.
+struct Ports {
+    to: SocketAddr,
+    connected: Arc<Mutex<Vec<(String, u16)>>>,
+}
+
+impl PodStreams for Ports {
+    fn open(&self, _: PodStreamRequest) -> BoxFuture<'_, Result<http::Response<Body>, Status>> {
+        Box::pin(async { Err(Status::bad_request("this is about ports")) })
+    }
+
+    fn connect(&self, to: PodPort) -> BoxFuture<'_, Result<DuplexStream, Status>> {
+        Box::pin(async move {
+            let name = object::name(&to.pod).to_owned();
+            self.connected.lock().push((name.clone(), to.port));
+            if name.starts_with("down") || to.port != 8443 {
+                return Err(Status::new(Reason::ServiceUnavailable, format!("nobody answers at {name}")));
+            }
+            let (stream, mut end) = tokio::io::duplex(1024);
+            let mut server = TcpStream::connect(self.to).await.map_err(Status::internal)?;
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut end, &mut server).await });
+            Ok(stream)
+        })
+    }
+}
+
+async fn pod(admin: &Client, name: &str, is_ready: bool) {
+    let container = json!({"name": "hook", "image": "hook:1", "ports": [{"name": "https", "containerPort": 8443}]});
+    let metadata = json!({"name": name, "labels": {"app": "hook", "tier": "back"}});
+    admin.post(PODS, json!({"metadata": metadata, "spec": {"containers": [container]}})).await.expect(201);
+    let ready = if is_ready { "True" } else { "False" };
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+    admin.merge(&format!("{PODS}/{name}/status"), status).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_webhook_behind_a_service_is_asked_in_a_pod_that_is_ready() {
+    let server = WebhookServer::start(|_, _| allowed()).await;
+    let connected = Arc::<Mutex<Vec<_>>>::default();
+    let ports = Arc::new(Ports { to: server.address, connected: connected.clone() });
+    let plane = Plane::with(|config| config.hooks.streams = ports).await;
+    let admin = plane.admin();
+    for (name, selector, ports) in [
+        (
+            "hook",
+            json!({"app": "hook"}),
+            json!([{"port": 443, "targetPort": "https", "name": "a"}, {"port": 8443, "name": "b"}]),
+        ),
+        ("stranger", json!({"app": "hook"}), json!([{"port": 443, "targetPort": 8443}])),
+        ("nowhere", json!({"app": "other"}), json!([{"port": 443}])),
+        ("open", Value::Null, json!([{"port": 443}])),
+    ] {
+        let service = json!({"metadata": {"name": name}, "spec": {"selector": selector, "ports": ports}});
+        admin.post("/api/v1/namespaces/default/services", service).await.expect(201);
+    }
+    let ask = async |service: &str, port: u16| {
+        configure(&admin, VALIDATING, "w", vec![webhook("w", server.behind(service, port), json!({}))]).await;
+        let answer = admin.post(&format!("{MAPS}?dryRun=All"), config_map("m", json!({}))).await;
+        admin.delete(&format!("{VALIDATING}/w")).await.expect(200);
+        match answer.code {
+            201 => String::new(),
+            _ => answer.message().to_owned(),
+        }
+    };
+    pod(&admin, "unready", false).await;
+    assert!(ask("hook", 443).await.ends_with(r#"no endpoints available for service "hook""#));
+    pod(&admin, "down-1", true).await;
+    assert!(ask("hook", 443).await.ends_with("nobody answers at down-1"));
+    pod(&admin, "up", true).await;
+    pod(&admin, "down-2", true).await;
+    connected.lock().clear();
+    assert_eq!((ask("hook", 443).await, ask("hook", 443).await), (String::new(), String::new()));
+    let tried = connected.lock().clone();
+    assert_eq!(
+        tried.last(),
+        Some(&("up".to_owned(), 8443)),
+        "by the name of its port, after those that are down: {tried:?}"
+    );
+    assert!(tried.iter().filter(|(name, _)| name == "up").count() == 1, "the connection is kept: {tried:?}");
+    assert_eq!(ask("hook", 8443).await, "", "by the number of the port where no target is named");
+    for (service, port, says) in [
+        ("hook", 9443, r#"no service port 9443 found for service "hook""#),
+        ("nowhere", 443, r#"no endpoints available for service "nowhere""#),
+        (
+            "open",
+            443,
+            r#"service "open" cannot be reached: it selects no pods; say in clientConfig.url where the webhook is"#,
+        ),
+        ("stranger", 443, "tls: failed to verify certificate: x509: "),
+    ] {
+        let message = ask(service, port).await;
+        assert!(message.contains(&format!("https://{service}.default.svc:{port}/x?timeout=1s\": {says}")), "{message}");
+    }
 }

@@ -85,7 +85,8 @@ fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
     object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn is_ready(pod: &Value) -> bool {
+/// Whether a pod takes requests.
+pub fn is_ready(pod: &Value) -> bool {
     conditions(pod).any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 

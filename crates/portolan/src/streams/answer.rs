@@ -72,6 +72,7 @@ pub(super) fn failed(cluster: &str, pod: &str, stream: PodStream, error: StreamE
     let unavailable = |why: String| Status::new(Reason::ServiceUnavailable, why);
     match error {
         StreamError::NoSuchPod => Status::not_found(&GroupResource::new("", "pods"), pod),
+        StreamError::NodeNetwork => Status::new(Reason::Forbidden, format!("pod {pod} has the network of its node")),
         StreamError::Unreachable(_) => unavailable(format!("physical cluster {cluster:?} cannot be reached")),
         StreamError::Denied(_) => {
             let what = stream.subresource();

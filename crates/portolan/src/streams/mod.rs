@@ -16,10 +16,13 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use portolan_apiserver::{
     ApiServer, Body, BodyError,
-    hooks::{PodStream, PodStreamRequest, PodStreams, StreamPlace},
+    directory::LogicalCluster,
+    hooks::{PodPort, PodStream, PodStreamRequest, PodStreams, StreamPlace},
 };
-use portolan_syncer::streams::{self, Opened, PodBelow, StreamRequest, asks_for_upgrade};
+use portolan_syncer::streams::{self, Opened, PodBelow, StreamError, StreamRequest, asks_for_upgrade};
 use portolan_types::{BoxFuture, GroupResource, ObjectKey, Reason, Status, object, placement::PlacedCopy};
+use serde_json::Value;
+use tokio::io::DuplexStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::members::{Line, LineError, Lines};
@@ -60,17 +63,21 @@ impl PodStreams for Streams {
             reach.open(request).await
         })
     }
+
+    fn connect(&self, to: PodPort) -> BoxFuture<'_, Result<DuplexStream, Status>> {
+        Box::pin(async move {
+            let reach = self.0.get().ok_or_else(|| Status::internal("the server has not started"))?;
+            reach.connect(&to).await
+        })
+    }
 }
 
 impl Reach {
     async fn open(&self, mut request: PodStreamRequest) -> Result<Response<Body>, Status> {
         let Some(copy) = PodBelow::placed(&request.pod) else { return nowhere(&request) };
         let upgrade = upgrade(&mut request)?;
-        let line = self.line(&request, &copy).await.map_err(|error| {
-            tracing::info!(cluster = copy.name, %error, "a pod's physical cluster cannot be reached");
-            answer::no_line(&copy.name, &error)
-        })?;
-        let Some(pod) = self.below(&request, &copy, &line)? else { return nowhere(&request) };
+        let line = self.line(&request.cluster, &copy).await?;
+        let Some(pod) = self.below(&request.cluster, &request.pod, &copy, &line)? else { return nowhere(&request) };
         let asked = StreamRequest {
             subresource: request.stream.subresource(),
             options: options(request.stream),
@@ -80,10 +87,7 @@ impl Reach {
         };
         let opened = line.end.run_until_cancelled(streams::open(&line.client, &pod, &asked)).await;
         let opened = opened.ok_or_else(|| answer::no_line(&copy.name, &LineError::Unknown))?;
-        let opened = opened.map_err(|error| {
-            tracing::info!(cluster = copy.name, %error, "a stream of a pod was not opened");
-            answer::failed(&copy.name, object::name(&request.pod), request.stream, error)
-        })?;
+        let opened = opened.map_err(|error| not_opened(&copy, &request.pod, request.stream, error))?;
         Ok(match (opened, upgrade) {
             (Opened::Text(code, text), _) => answer::text(code, text),
             (Opened::Body(body), _) => log(body, line.end),
@@ -97,21 +101,45 @@ impl Reach {
         })
     }
 
-    /// A line to where the pod runs. Physical clusters are registered where the pod is, or in a workspace around it.
-    async fn line(&self, request: &PodStreamRequest, copy: &PlacedCopy) -> Result<Line, LineError> {
-        let directory = self.api.directory();
-        let up = std::iter::successors(Some(request.cluster.clone()), |cluster| directory.by_id(cluster.parent?));
-        let homes: Vec<_> = up.map(|cluster| cluster.id).collect();
-        let name = copy.name.parse().map_err(|_| LineError::Unknown)?;
-        self.lines.to(&copy.uid, &name, homes).await
+    async fn connect(&self, to: &PodPort) -> Result<DuplexStream, Status> {
+        let without_host =
+            || Status::bad_request(format!("pod {} does not have a host assigned", object::name(&to.pod)));
+        let copy = PodBelow::placed(&to.pod).ok_or_else(without_host)?;
+        let line = self.line(&to.cluster, &copy).await?;
+        let pod = self.below(&to.cluster, &to.pod, &copy, &line)?.ok_or_else(without_host)?;
+        let forwarded = line.end.run_until_cancelled(streams::forward(&line.client, &pod, to.port)).await;
+        let forwarded = forwarded.ok_or_else(|| answer::no_line(&copy.name, &LineError::Unknown))?;
+        let forwarded = forwarded.map_err(|error| not_opened(&copy, &to.pod, PodStream::PortForward, error))?;
+        self.spliced.spawn(line.end.run_until_cancelled_owned(forwarded.carry));
+        Ok(forwarded.stream)
     }
 
-    fn below(&self, request: &PodStreamRequest, copy: &PlacedCopy, line: &Line) -> Result<Option<PodBelow>, Status> {
-        let pod = &request.pod;
+    /// A line to where the pod runs. Physical clusters are registered where the pod is, or in a workspace around it.
+    async fn line(&self, cluster: &Arc<LogicalCluster>, copy: &PlacedCopy) -> Result<Line, Status> {
+        let directory = self.api.directory();
+        let up = std::iter::successors(Some(cluster.clone()), |cluster| directory.by_id(cluster.parent?));
+        let homes: Vec<_> = up.map(|cluster| cluster.id).collect();
+        let line = match copy.name.parse() {
+            Ok(name) => self.lines.to(&copy.uid, &name, homes).await,
+            Err(_) => Err(LineError::Unknown),
+        };
+        line.map_err(|error| {
+            tracing::info!(cluster = copy.name, %error, "a pod's physical cluster cannot be reached");
+            answer::no_line(&copy.name, &error)
+        })
+    }
+
+    fn below(
+        &self,
+        cluster: &LogicalCluster,
+        pod: &Value,
+        copy: &PlacedCopy,
+        line: &Line,
+    ) -> Result<Option<PodBelow>, Status> {
         let (Ok(namespace), Ok(name)) = (object::namespace(pod).parse(), object::name(pod).parse()) else {
             return Err(Status::internal("a pod without a name"));
         };
-        let key = ObjectKey::namespaced(request.cluster.id, GroupResource::new("", "pods"), namespace, name);
+        let key = ObjectKey::namespaced(cluster.id, GroupResource::new("", "pods"), namespace, name);
         Ok(PodBelow::of(pod, &key, &copy.uid, line.namespace_mapping, self.plane.as_deref()))
     }
 
@@ -129,6 +157,11 @@ impl Reach {
             drop(place);
         });
     }
+}
+
+fn not_opened(copy: &PlacedCopy, pod: &Value, stream: PodStream, error: StreamError) -> Status {
+    tracing::info!(cluster = copy.name, %error, "a stream of a pod was not opened");
+    answer::failed(&copy.name, object::name(pod), stream, error)
 }
 
 /// The options that go down. Not among those of logs is `insecureSkipTLSVerifyBackend`: it would make the physical cluster trust

@@ -3,6 +3,7 @@
 //! What is sent down is made anew: of what was asked, the known options and the headers of an upgrade, with the credentials of
 //! the connection. What comes back is a body, or the connection itself and the headers that belong to its new protocol.
 
+mod forward;
 mod headers;
 mod pod;
 mod query;
@@ -14,7 +15,9 @@ use std::time::Duration;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use kube::{Client, client::Body};
+use serde_json::Value;
 
+pub use forward::{Forwarded, forward};
 pub use headers::asks_for_upgrade;
 pub use pod::PodBelow;
 
@@ -58,6 +61,9 @@ pub enum StreamError {
     /// The pod is not there, or what is there in its place is not what is known above.
     #[error("the pod is not on the physical cluster")]
     NoSuchPod,
+    /// A port of the pod would be one of its node.
+    #[error("the pod has the network of its node")]
+    NodeNetwork,
     /// The API server did not answer.
     #[error("the physical cluster cannot be reached: {0}")]
     Unreachable(String),
@@ -87,11 +93,27 @@ pub enum StreamError {
 /// # Errors
 /// [`StreamError`].
 pub async fn open(client: &Client, pod: &PodBelow, asked: &StreamRequest<'_>) -> Result<Opened, StreamError> {
-    let api = Api::new(client.clone(), ANSWER).bounded(MAX_POD);
-    let path = format!("/api/v1/namespaces/{}/pods/{}", encode(pod.namespace()), encode(pod.name()));
-    look(&api, pod, &path).await?;
-    let request = below(asked, &path)?;
-    match api.stream(request).await? {
+    locate(client, pod).await?;
+    ask(client, pod, asked).await
+}
+
+fn path(pod: &PodBelow) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", encode(pod.namespace()), encode(pod.name()))
+}
+
+/// What is below in the place of `pod`, if it is the one.
+async fn locate(client: &Client, pod: &PodBelow) -> Result<Value, StreamError> {
+    match Api::new(client.clone(), ANSWER).bounded(MAX_POD).get(&path(pod)).await {
+        Ok(found) if pod.is(&found) => Ok(found),
+        Ok(_) => Err(StreamError::NoSuchPod),
+        Err(error) if error.is_absent(pod.name()) => Err(StreamError::NoSuchPod),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn ask(client: &Client, pod: &PodBelow, asked: &StreamRequest<'_>) -> Result<Opened, StreamError> {
+    let request = below(asked, &path(pod))?;
+    match Api::new(client.clone(), ANSWER).stream(request).await? {
         Answered::Opened(response) => opened(asked, response),
         Answered::Text { code, text } => match denied(code) {
             true => Err(StreamError::Denied(text)),
@@ -104,15 +126,6 @@ pub async fn open(client: &Client, pod: &PodBelow, asked: &StreamRequest<'_>) ->
                 false => StreamError::Refused { code: code.as_u16(), reason: text("reason"), message: text("message") },
             })
         }
-    }
-}
-
-async fn look(api: &Api, pod: &PodBelow, path: &str) -> Result<(), StreamError> {
-    match api.get(path).await {
-        Ok(found) if pod.is(&found) => Ok(()),
-        Ok(_) => Err(StreamError::NoSuchPod),
-        Err(error) if error.is_absent(pod.name()) => Err(StreamError::NoSuchPod),
-        Err(error) => Err(error.into()),
     }
 }
 

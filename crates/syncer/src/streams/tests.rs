@@ -3,9 +3,10 @@
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _, future::BoxFuture};
 use http::{
     HeaderValue, Uri,
-    header::{AUTHORIZATION, CONNECTION, UPGRADE},
+    header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE},
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, service::service_fn};
@@ -24,14 +25,29 @@ use tokio::{
     net::TcpListener,
     sync::mpsc,
 };
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, handshake::derive_accept_key, protocol::Role},
+};
 use tower::{BoxError, ServiceBuilder};
 
 use super::*;
 
 type Answer = fn(&Request<Incoming>) -> Response<Full<Bytes>>;
 
+type Upgraded = fn(OnUpgrade) -> BoxFuture<'static, ()>;
+
 /// A physical cluster with one pod, whose streams give `answer`; what it is asked for, without questions about the pod itself.
 async fn physical(pod: Value, answer: Answer) -> (Client, mpsc::UnboundedReceiver<(String, HeaderMap)>) {
+    physical_with(pod, answer, |upgrade| Box::pin(echo(upgrade))).await
+}
+
+/// As [`physical`], with something else at the other end of connections that change their protocol.
+async fn physical_with(
+    pod: Value,
+    answer: Answer,
+    upgraded: Upgraded,
+) -> (Client, mpsc::UnboundedReceiver<(String, HeaderMap)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     let (asked, questions) = mpsc::unbounded_channel();
@@ -48,7 +64,7 @@ async fn physical(pod: Value, answer: Answer) -> (Client, mpsc::UnboundedReceive
                     let _ = asked.send((request.uri().to_string(), request.headers().clone()));
                     let response = answer(&request);
                     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                        tokio::spawn(echo(hyper::upgrade::on(&mut request)));
+                        tokio::spawn(upgraded(hyper::upgrade::on(&mut request)));
                     }
                     Ok(response)
                 }
@@ -204,4 +220,80 @@ async fn a_physical_cluster_that_is_not_there_is_unreachable() {
     let asked = question("log", &headers);
     let opened = open(&Client::new(service, "default"), &web("below").0, &asked).await;
     assert!(matches!(opened, Err(StreamError::Unreachable(_))), "{opened:?}");
+}
+
+fn forwards(request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let key = request.headers().get(SEC_WEBSOCKET_KEY).unwrap();
+    let response = Response::builder().status(101).header(CONNECTION, "Upgrade").header(UPGRADE, "websocket");
+    let response = response.header(SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes()));
+    response.header(SEC_WEBSOCKET_PROTOCOL, "v4.channel.k8s.io").body(Full::default()).unwrap()
+}
+
+/// A kubelet's end of a port-forward to port 8443, behind which something says back what it hears, until it hears `fail`.
+async fn kubelet(upgrade: OnUpgrade) {
+    let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgrade.await.unwrap()), Role::Server, None).await;
+    let (mut to, mut from) = socket.split();
+    for channel in [0, 1] {
+        to.send(Message::binary(vec![channel, 0xfb, 0x20])).await.unwrap();
+    }
+    while let Some(Ok(Message::Binary(heard))) = from.next().await {
+        let said = if heard.ends_with(b"fail") { Bytes::from_static(b"\x01refused") } else { heard };
+        to.send(Message::Binary(said)).await.unwrap();
+    }
+}
+
+async fn forwarded(below: Value, answer: Answer) -> (Result<Forwarded, StreamError>, String) {
+    let (pod, _) = web("below");
+    let (client, mut questions) = physical_with(below, answer, |upgrade| Box::pin(kubelet(upgrade))).await;
+    let forwarded = forward(&client, &pod, 8443).await;
+    (forwarded, questions.try_recv().map(|(uri, _)| uri).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_port_of_a_pod_is_connected_to() {
+    let (connection, uri) = forwarded(web("below").1, forwards).await;
+    assert_eq!(uri, "/api/v1/namespaces/shop/pods/web-1/portforward?ports=8443");
+    let Forwarded { stream, carry } = connection.unwrap();
+    let carried = tokio::spawn(carry);
+    let (mut from, mut to) = tokio::io::split(stream);
+    let sent: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
+    let (written, mut got) = (sent.clone(), vec![0; sent.len()]);
+    let writing = tokio::spawn(async move {
+        to.write_all(&written).await.unwrap();
+        to
+    });
+    from.read_exact(&mut got).await.unwrap();
+    assert!(got == sent, "other bytes came back");
+    writing.await.unwrap().write_all(b"fail").await.unwrap();
+    assert_eq!(from.read(&mut got).await.unwrap(), 0, "what fails there ends the connection");
+    carried.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_is_connected_to_only_where_that_is_the_pods() {
+    let mut of_node = web("below").1;
+    of_node["spec"]["hostNetwork"] = true.into();
+    let without_proof: Answer = |request| {
+        let mut response = forwards(request);
+        response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_static("another"));
+        response
+    };
+    let another_protocol: Answer = |request| {
+        let mut response = forwards(request);
+        response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("channel.k8s.io"));
+        response
+    };
+    let refusals: [(&str, Value, Answer, bool, &str); 5] = [
+        ("another pod", web("another").1, forwards, false, "the pod is not on the physical cluster"),
+        ("a pod with its node's network", of_node, forwards, false, "the pod has the network of its node"),
+        ("no proof that it was understood", web("below").1, without_proof, true, "does not speak v4.channel.k8s.io"),
+        ("another protocol", web("below").1, another_protocol, true, "does not speak v4.channel.k8s.io"),
+        ("a kubelet that refuses", web("below").1, |_| answer(500, "not running"), true, "answered 500: not running"),
+    ];
+    for (case, below, answer, is_asked, expected) in refusals {
+        let (refused, uri) = forwarded(below, answer).await;
+        let why = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(why.contains(expected), "{case}: {why}");
+        assert_eq!(!uri.is_empty(), is_asked, "{case}");
+    }
 }

@@ -22,4 +22,5 @@ pub(crate) mod portolan;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod tools;
+pub(crate) mod webhook;
 pub(crate) mod workdir;

@@ -39,6 +39,11 @@ impl Authority {
         self.issue(CertificateParams::new(names)?, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
+    /// A serving certificate for a host.
+    pub(crate) fn named(&self, name: &str) -> Result<Pair> {
+        self.issue(CertificateParams::new([name.to_owned()])?, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     /// A client certificate for a user in one group, as Kubernetes reads it: common name and organization.
     pub(crate) fn client(&self, user: &str, group: &str) -> Result<Pair> {
         let mut params = CertificateParams::default();

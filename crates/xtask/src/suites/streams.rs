@@ -13,7 +13,7 @@ use super::downstream::{self, name, namespace, text};
 use super::scene::{self, Scene};
 use crate::harness::cluster::PhysicalCluster;
 use crate::harness::kubectl::{Kubectl, Output};
-use crate::harness::{poll, ports::free_port};
+use crate::harness::{poll, ports::free_port, webhook};
 use crate::report::Report;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ pub(super) fn run(report: &mut Report, scene: &Scene) {
         return;
     }
     let Ok(pod) = made else { return };
-    let steps: [(&str, &dyn Fn() -> Result<()>); 11] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 12] = [
         ("logs are those of the container", &|| logs(&pod)),
         ("logs -f goes on", &|| follow(&pod)),
         ("exec says, fails and ends as it does below", &|| exec(&pod, &[])),
@@ -47,6 +47,7 @@ pub(super) fn run(report: &mut Report, scene: &Scene) {
         ("attach shows what the container says", &|| attach(&pod)),
         ("port-forward carries bytes both ways", &|| port_forward(&pod)),
         ("cp brings a file back", &|| cp(&pod)),
+        ("a webhook behind a Service is asked in its pod", &|| webhook(&pod)),
         ("a bare pod is reached too", &|| bare(scene, &pod.kubectl)),
         ("a pod without a place is told apart", &|| unplaced(&pod.kubectl)),
         ("a physical cluster that goes away ends its streams, and one that is back has new ones", &|| outage(&pod)),
@@ -197,6 +198,45 @@ fn cp(pod: &Pod<'_>) -> Result<()> {
     pod.kubectl.run(&format!("cp {}:{} {}", pod.name, inside.display(), back.display()))?;
     ensure!(fs::read_to_string(back)? == text, "another file came back");
     Ok(())
+}
+
+/// Its name is that of the Service, and its certificate is for that name alone.
+fn webhook(pod: &Pod<'_>) -> Result<()> {
+    let (https, kubectl) = (pod.cluster.kubelet().https, &pod.kubectl);
+    let listener = TcpListener::bind(("127.0.0.1", https.local)).context("cannot listen")?;
+    let bundle = webhook::serve(listener, "hook.default.svc")?;
+    let ports = json!([{"port": 443, "targetPort": https.pod}]);
+    let service = |name: &str| {
+        let spec = json!({"selector": {"app": "web"}, "ports": ports});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}).to_string()
+    };
+    let configuration = |service: &str| {
+        let client = json!({"service": {"namespace": "default", "name": service}, "caBundle": bundle});
+        let rule =
+            json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]});
+        let webhook = json!({"name": "hook.example.com", "clientConfig": client, "rules": [rule], "sideEffects": "None",
+            "admissionReviewVersions": ["v1"]});
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "hook"}, "webhooks": [webhook]})
+        .to_string()
+    };
+    for name in ["hook", "other"] {
+        kubectl.run_with("create -f -", &service(name))?;
+    }
+    kubectl.run_with("apply -f -", &configuration("hook"))?;
+    let map = |name: &str, labels: serde_json::Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}).to_string()
+    };
+    kubectl.run_with("create -f -", &map("let-in", json!({})))?;
+    let refused = kubectl.call("create -f -", &map("refused", json!({"refuse": "not-today"})))?;
+    let says = "admission webhook \"hook.example.com\" denied the request: not-today";
+    ensure!(refused.code == Some(1) && refused.stderr.contains(says), "{refused}");
+    kubectl.run_with("apply -f -", &configuration("other"))?;
+    let unknown = kubectl.call("create -f -", &map("unknown", json!({})))?;
+    let says = "Post \"https://other.default.svc:443/?timeout=10s\": tls: failed to verify certificate: x509: ";
+    ensure!(unknown.code == Some(1) && unknown.stderr.contains(says), "{unknown}");
+    kubectl.run("delete validatingwebhookconfiguration hook")?;
+    kubectl.run("delete service hook other").map(drop)
 }
 
 fn bare(scene: &Scene, kubectl: &Kubectl) -> Result<()> {

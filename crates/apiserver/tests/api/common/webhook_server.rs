@@ -34,7 +34,7 @@ type Handler = dyn Fn(&str, &Value) -> Reply + Send + Sync;
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 pub struct WebhookServer {
-    address: SocketAddr,
+    pub address: SocketAddr,
     ca_bundle: String,
     /// Paths and requests, in order.
     pub asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -45,7 +45,10 @@ pub struct WebhookServer {
 
 impl WebhookServer {
     pub async fn start(handler: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
-        let own = rcgen::generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()]).unwrap();
+        let own = rcgen::generate_simple_self_signed(
+            ["localhost", "127.0.0.1", "hook.default.svc"].map(str::to_owned).to_vec(),
+        )
+        .unwrap();
         let key = PrivateKeyDer::from_pem_slice(own.signing_key.serialize_pem().as_bytes()).unwrap();
         let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -65,6 +68,12 @@ impl WebhookServer {
     /// The configuration of clients.
     pub fn client(&self, path: &str) -> Value {
         json!({"url": format!("https://{}{path}", self.address), "caBundle": self.ca_bundle})
+    }
+
+    /// The configuration of clients that ask whom a Service leads to.
+    pub fn behind(&self, service: &str, port: u16) -> Value {
+        let service = json!({"namespace": "default", "name": service, "path": "/x", "port": port});
+        json!({"service": service, "caBundle": self.ca_bundle})
     }
 
     /// How often a path was asked.
