@@ -43,6 +43,7 @@ impl Save {
             let taken = runtime.block_on(take(&self.data_dir, (None, on_damage), &mut io::stdout()))?;
             return taken.map_err(|CannotGoOn(why)| anyhow::anyhow!(why));
         }
+        refuse_other_than_file(&self.file)?;
         // A name that is there is that of a whole snapshot.
         let part = self.file.with_added_extension("part");
         let begun = File::open(&part).ok().and_then(|left| portolan_store::begun(BufReader::new(left)));
@@ -73,6 +74,22 @@ impl Save {
             eprintln!("the snapshot is partial: {}", summary.damaged);
         }
         Ok(())
+    }
+}
+
+/// What is moved to the name of a device, a pipe or a link takes its place, and what was meant gets nothing.
+fn refuse_other_than_file(file: &Path) -> anyhow::Result<()> {
+    let Ok(found) = fs::symlink_metadata(file) else { return Ok(()) };
+    let shown = file.display();
+    match found.file_type() {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_symlink() => {
+            bail!("{shown} is a symbolic link, which the snapshot would replace: name the file itself")
+        }
+        kind if kind.is_dir() => bail!("{shown} is a directory: name a file"),
+        _ => bail!(
+            "{shown} is no regular file, and the snapshot would replace it: to write into it, save to - and redirect that"
+        ),
     }
 }
 
@@ -288,6 +305,37 @@ mod tests {
         let anew = portolan_store::inspect(&*fs::read(&file).unwrap()).unwrap();
         assert_eq!((anew.objects, anew.revision), (first.objects + 1, first.revision + 1));
         assert!(!dir.path().join("backup.part").exists());
+    }
+
+    #[test]
+    fn only_a_regular_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let [data_dir, target, link, dangling, socket, folder] =
+            ["data", "target", "link", "dangling", "socket", "folder"].map(|name| dir.path().join(name));
+        let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));
+        drop(portolan_store::open(config, Seams::system()).unwrap());
+        fs::write(&target, "somebody's").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("nowhere"), &dangling).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        fs::create_dir(&folder).unwrap();
+        let kind = |file: &Path| fs::symlink_metadata(file).unwrap().file_type();
+        for (file, words) in [
+            (&link, "is a symbolic link"),
+            (&dangling, "is a symbolic link"),
+            (&socket, "is no regular file"),
+            (&folder, "is a directory"),
+        ] {
+            let before = kind(file);
+            let save = Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() };
+            let refused = save.run().unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+            assert_eq!(kind(file), before, "{refused}");
+            assert!(!file.with_added_extension("part").exists(), "{refused}");
+        }
+        assert_eq!(fs::read(&target).unwrap(), b"somebody's");
+        Save { data_dir, skip_damaged: false, file: target.clone() }.run().unwrap();
+        assert!(portolan_store::inspect(File::open(&target).unwrap()).is_ok(), "a file that is there is replaced");
     }
 
     /// The data directory of a server whose store is elsewhere, as its start left it.
