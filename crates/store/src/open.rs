@@ -123,6 +123,12 @@ pub enum OpenError {
         /// The newest one that this version opens there.
         known: u64,
     },
+    /// A snapshot was not restored to its end.
+    #[error(
+        "a snapshot was being restored here, and that was broken off: run portolan snapshot restore again, or remove {0} to begin with an \
+         empty store"
+    )]
+    HalfRestored(PathBuf),
     /// The files are not those of a store, or not whole.
     #[error("the store in {dir} is damaged, restore it from a snapshot: {what}")]
     Damaged {

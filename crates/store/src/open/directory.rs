@@ -20,8 +20,11 @@ const LOCK: &str = "store.lock";
 const REDB: &str = "store.redb";
 /// sled's folder.
 const SLED: &str = "store.sled";
-/// Follows the name while a store is made.
+/// Follows the name while an empty store is made, which the next start may do again.
 const NEW: &str = ".new";
+/// Follows the name while a store is made of a snapshot: what is left there is of a restore that was broken off, and an empty store
+/// must not be taken for what it was to become.
+const RESTORING: &str = ".restoring";
 
 /// A data directory that this process alone uses, until it is dropped.
 pub(crate) struct Home {
@@ -63,7 +66,21 @@ pub(crate) fn make<T>(
     if dir.join(opener.name).exists() || Witness::refuse_if_told(&dir, &dir.join(opener.name)).is_err() {
         return Err(SnapshotError::Occupied(dir));
     }
-    opener.make(&dir, config, fill)
+    // Also those of another engine: what is restored now is meant instead.
+    for left in [REDB, SLED].map(|name| dir.join(format!("{name}{RESTORING}"))) {
+        remove_if_there(&left).map_err(io_error("removing", &left))?;
+    }
+    opener.make(&dir, config, RESTORING, fill)
+}
+
+/// # Errors
+/// `HalfRestored` when a restore was begun in the data directory, and broken off.
+fn refuse_half_restored(dir: &Path) -> Result<(), OpenError> {
+    let left = [REDB, SLED].map(|name| dir.join(format!("{name}{RESTORING}")));
+    match left.into_iter().find(|left| left.exists()) {
+        Some(left) => Err(OpenError::HalfRestored(left)),
+        None => Ok(()),
+    }
 }
 
 /// # Errors
@@ -167,7 +184,8 @@ impl Opener {
         let path = dir.join(self.name);
         if !path.exists() {
             Witness::refuse_if_told(dir, &path).map_err(|what| damaged(failed(what)))?;
-            self.make(dir, config, |kv| initialize(kv, seams).map_err(damaged))?;
+            refuse_half_restored(dir)?;
+            self.make(dir, config, NEW, |kv| initialize(kv, seams).map_err(damaged))?;
         } else {
             // Whoever moved it in place may have been killed before the name was synced.
             sync_folder(dir).map_err(io_error("syncing", dir))?;
@@ -185,9 +203,10 @@ impl Opener {
         &self,
         dir: &Path,
         config: &StoreConfig,
+        ending: &str,
         fill: impl FnOnce(&dyn OrderedKv) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (path, new) = (dir.join(self.name), dir.join(format!("{}{NEW}", self.name)));
+        let (path, new) = (dir.join(self.name), dir.join(format!("{}{ending}", self.name)));
         remove_if_there(&new).map_err(io_error("removing", &new))?;
         let kv = (self.open)(&new, config.cache_bytes, &config.opening).map_err(|error| refused(dir, error))?;
         portolan_types::failpoint!("store/new-store-opened");

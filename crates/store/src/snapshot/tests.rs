@@ -291,3 +291,59 @@ async fn what_cannot_be_restored_leaves_no_store() {
     let refused = restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole, None).unwrap_err();
     assert!(matches!(refused, SnapshotError::Occupied(_)), "{refused}");
 }
+
+/// A process that is killed while it reads.
+struct Killed;
+
+impl std::io::Read for Killed {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        panic!("killed")
+    }
+}
+
+#[tokio::test]
+async fn beside_a_restore_that_was_broken_off_no_empty_store_is_made() {
+    let store = memory();
+    fill(&store).await;
+    let whole = taken(&store).await;
+    for (engine, again) in [(Engine::Redb, Engine::Redb), (Engine::Sled, Engine::Sled), (Engine::Redb, Engine::Sled)] {
+        let dir = tempfile::tempdir().unwrap();
+        let broken_off = std::panic::catch_unwind(|| {
+            let half = std::io::Read::chain(&whole[..whole.len() / 2], Killed);
+            restore(&config(&dir, engine), &Seams::system(), half, None)
+        });
+        assert!(broken_off.is_err());
+        // The engine's own threads let go of it later than a process that was killed.
+        let left = dir.path().join(format!("data/store.{engine}.restoring"));
+        let locked = if left.is_dir() { left.join("db") } else { left.clone() };
+        std::fs::File::open(locked).unwrap().lock().unwrap();
+        for asked in [engine, again] {
+            let refused = open(config(&dir, asked), Seams::system()).err().expect("it is half").to_string();
+            let removed = format!("remove {}", left.display());
+            for words in ["a snapshot was being restored here", "snapshot restore again", &removed] {
+                assert!(refused.contains(words), "{refused}");
+            }
+            assert_eq!(crate::found_in(&dir.path().join("data")), None);
+        }
+        restore(&config(&dir, again), &Seams::system(), &*whole, None).unwrap();
+        let restored = open(config(&dir, again), Seams::system()).unwrap();
+        assert_eq!(list(&restored, RangeScope::All).await.len(), list(&store, RangeScope::All).await.len());
+        restored.close().await;
+        let left = std::fs::read_dir(dir.path().join("data")).unwrap().map(|entry| entry.unwrap().file_name());
+        let half: Vec<_> = left.filter(|name| name.to_string_lossy().contains("restoring")).collect();
+        assert!(half.is_empty(), "{half:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_store_that_was_made_by_half_is_made_again() {
+    for (engine, half) in [(Engine::Redb, "store.redb.new"), (Engine::Sled, "store.sled.new")] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("data")).unwrap();
+        std::fs::write(dir.path().join("data").join(half), "half").unwrap();
+        let made = open(config(&dir, engine), Seams::system()).unwrap();
+        assert_eq!(made.current().get(), 1, "{half}");
+        made.close().await;
+        assert!(!dir.path().join("data").join(half).exists(), "{half}");
+    }
+}
