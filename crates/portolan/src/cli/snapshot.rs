@@ -1,5 +1,6 @@
 //! `portolan snapshot`: back a store up, make a store of a backup, look at one.
 
+mod passing;
 mod save;
 
 use std::{
@@ -14,6 +15,8 @@ use portolan_store::{Engine, Snapshot as Summary, StoreConfig};
 use portolan_types::Seams;
 
 pub(super) use self::save::Save;
+#[cfg(test)]
+pub(super) use self::save::told;
 use super::{etcd::EtcdFlags, output, server::ServerStore};
 
 /// What a snapshot does not hold.

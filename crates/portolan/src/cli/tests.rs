@@ -17,7 +17,10 @@ use portolan_types::LogicalClusterPath;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::{apply::Workspace, snapshot::Save};
+use super::{
+    apply::Workspace,
+    snapshot::{Save, told},
+};
 use crate::control_plane::{self, Config, ControlPlane, Storage};
 
 /// Only a failing test waits this long.

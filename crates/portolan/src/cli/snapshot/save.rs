@@ -11,10 +11,10 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use http::{StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
-use portolan_store::{Begun, OnDamage, OpenError, SnapshotError, StoreConfig, StoreError};
+use portolan_store::{Begun, OnDamage, OpenError, Snapshot, SnapshotError, StoreConfig, StoreError};
 use portolan_types::Seams;
 
-use super::{describe, is_standard};
+use super::{describe, is_standard, passing::Passing};
 
 #[derive(Args)]
 pub(in crate::cli) struct Save {
@@ -37,12 +37,24 @@ struct CannotGoOn(String);
 
 impl Save {
     pub(in crate::cli) fn run(self) -> anyhow::Result<()> {
+        let (place, summary) = match is_standard(&self.file) {
+            true => ("standard output".to_owned(), self.to_stream(&mut io::stdout())?),
+            false => (self.file.display().to_string(), self.to_file()?),
+        };
+        eprintln!("{}", told(&place, &summary));
+        Ok(())
+    }
+
+    /// Writes all but the end, and that when the rest is a whole snapshot, or what was left out may be.
+    pub(in crate::cli) fn to_stream(&self, out: &mut (impl Write + Send)) -> anyhow::Result<Snapshot> {
+        let mut passing = Passing::new(out)?;
+        let taken = crate::cli::runtime()?.block_on(take(&self.data_dir, None, &mut passing))?;
+        taken.map_err(|CannotGoOn(why)| anyhow::anyhow!(why))?;
+        passing.finish(|summary| accepted(summary, self.skip_damaged))
+    }
+
+    fn to_file(&self) -> anyhow::Result<Snapshot> {
         let runtime = crate::cli::runtime()?;
-        if is_standard(&self.file) {
-            let on_damage = if self.skip_damaged { OnDamage::Skip } else { OnDamage::Fail };
-            let taken = runtime.block_on(take(&self.data_dir, (None, on_damage), &mut io::stdout()))?;
-            return taken.map_err(|CannotGoOn(why)| anyhow::anyhow!(why));
-        }
         refuse_other_than_file(&self.file)?;
         // A name that is there is that of a whole snapshot.
         let part = self.file.with_added_extension("part");
@@ -50,15 +62,13 @@ impl Save {
         let mut out = part_file(&part, begun.as_ref())?;
         // What was left out is named in the snapshot, and looked at before it has its name.
         let taken = runtime.block_on(async {
-            let cannot = match take(&self.data_dir, (begun.as_ref(), OnDamage::Skip), &mut out).await? {
+            let cannot = match take(&self.data_dir, begun.as_ref(), &mut out).await? {
                 Ok(()) => return Ok(()),
                 Err(CannotGoOn(why)) => why,
             };
             eprintln!("{} cannot be completed, it begins anew: {cannot}", part.display());
             out = part_file(&part, None)?;
-            take(&self.data_dir, (None, OnDamage::Skip), &mut out)
-                .await?
-                .map_err(|CannotGoOn(why)| anyhow::anyhow!(why))
+            take(&self.data_dir, None, &mut out).await?.map_err(|CannotGoOn(why)| anyhow::anyhow!(why))
         });
         if let Err(error) = taken {
             return Err(keep_or_remove(&part, error));
@@ -68,12 +78,23 @@ impl Save {
             // What is not a snapshot is none to go on with; the error that made it so is told.
             let _ = fs::remove_file(&part);
         }
-        let summary = finished?;
-        eprintln!("{}: {}", self.file.display(), describe(&summary));
-        if !summary.damaged.is_empty() {
-            eprintln!("the snapshot is partial: {}", summary.damaged);
-        }
-        Ok(())
+        finished
+    }
+}
+
+/// What is said of a snapshot that was written.
+pub(in crate::cli) fn told(place: &str, summary: &Snapshot) -> String {
+    let partial = match summary.damaged.is_empty() {
+        true => String::new(),
+        false => format!("\nthe snapshot is partial: {}", summary.damaged),
+    };
+    format!("{place}: {}{partial}", describe(summary))
+}
+
+fn accepted(summary: Snapshot, skip_damaged: bool) -> anyhow::Result<Snapshot> {
+    match skip_damaged || summary.damaged.is_empty() {
+        true => Ok(summary),
+        false => Err(SnapshotError::DamagedObjects(summary.damaged).into()),
     }
 }
 
@@ -94,12 +115,9 @@ fn refuse_other_than_file(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Makes the part the file, when it is a whole snapshot, or what was left out may be.
-fn finish(out: &File, part: &Path, file: &Path, skip_damaged: bool) -> anyhow::Result<portolan_store::Snapshot> {
+fn finish(out: &File, part: &Path, file: &Path, skip_damaged: bool) -> anyhow::Result<Snapshot> {
     out.sync_all()?;
-    let summary = portolan_store::inspect(BufReader::new(File::open(part)?))?;
-    if !skip_damaged && !summary.damaged.is_empty() {
-        return Err(SnapshotError::DamagedObjects(summary.damaged).into());
-    }
+    let summary = accepted(portolan_store::inspect(BufReader::new(File::open(part)?))?, skip_damaged)?;
     fs::rename(part, file)?;
     sync_dir_of(file)?;
     Ok(summary)
@@ -120,17 +138,18 @@ fn keep_or_remove(part: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Takes a snapshot of the store in a data directory, or of the server that has it open, or what one lacks that was begun.
+/// Takes a snapshot of the store in a data directory, or of the server that has it open, or what one lacks that was begun. What is
+/// damaged is left out and named at its end: a server that refused in the middle of its answer could only cut the connection.
 async fn take(
     data_dir: &Path,
-    (begun, on_damage): (Option<&Begun>, OnDamage),
+    begun: Option<&Begun>,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<Result<(), CannotGoOn>> {
     let dir = data_dir.join("store");
     let Some(engine) = portolan_store::found_in(&dir) else {
         // The objects of a server on etcd are not here, but the way to it is.
         return match data_dir.join("admin.kubeconfig").exists() {
-            true => download(data_dir, (begun, on_damage), out).await,
+            true => download(data_dir, begun, out).await,
             false => {
                 bail!("there is no store in {}, and no server has been started with this data directory", dir.display())
             }
@@ -138,12 +157,12 @@ async fn take(
     };
     let store = match portolan_store::open(StoreConfig::new(engine, Some(dir)), Seams::system()) {
         Ok(store) => store,
-        Err(OpenError::InUse(_)) => return download(data_dir, (begun, on_damage), out).await,
+        Err(OpenError::InUse(_)) => return download(data_dir, begun, out).await,
         Err(error) => return Err(error.into()),
     };
     let saved = match begun {
-        Some(begun) => portolan_store::go_on(&*store, begun, on_damage, out).await,
-        None => portolan_store::save(&*store, &Seams::system(), on_damage, out).await,
+        Some(begun) => portolan_store::go_on(&*store, begun, OnDamage::Skip, out).await,
+        None => portolan_store::save(&*store, &Seams::system(), OnDamage::Skip, out).await,
     };
     store.close().await;
     match saved {
@@ -160,7 +179,7 @@ async fn take(
 /// Asks the server, with the credentials that it left in its data directory.
 async fn download(
     data_dir: &Path,
-    (begun, on_damage): (Option<&Begun>, OnDamage),
+    begun: Option<&Begun>,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<Result<(), CannotGoOn>> {
     let path = data_dir.join("admin.kubeconfig");
@@ -172,11 +191,10 @@ async fn download(
     config.default_retry = false;
     let server = config.cluster_url.clone();
     let client = kube::Client::try_from(config)?;
-    let damaged = if on_damage == OnDamage::Skip { "skip" } else { "" };
     let rest = begun.map_or_else(String::new, |Begun { revision, taken, bytes, sha256 }| {
         format!("&revision={revision}&taken={taken}&bytes={bytes}&sha256={sha256}")
     });
-    let request = http::Request::get(format!("/snapshot?damaged={damaged}{rest}")).body(kube::client::Body::empty())?;
+    let request = http::Request::get(format!("/snapshot?damaged=skip{rest}")).body(kube::client::Body::empty())?;
     let response = client.send(request).await.map_err(|error| no_answer(&server, &error))?;
     let code = response.status();
     if !code.is_success() {

@@ -168,6 +168,14 @@ async fn backups_without_damaged_objects_say_so() {
         let save = Save { data_dir: data_dir.clone(), skip_damaged, file: file.clone() };
         tokio::task::spawn_blocking(move || save.run().map_err(|error| format!("{error:#}")))
     };
+    let stream = |skip_damaged| {
+        let save = Save { data_dir: data_dir.clone(), skip_damaged, file: "-".into() };
+        tokio::task::spawn_blocking(move || {
+            let mut out = Vec::new();
+            let saved = save.to_stream(&mut out).map(|summary| told("standard output", &summary));
+            (saved.map_err(|error| format!("{error:#}")), out)
+        })
+    };
     let check = |refused: &str| {
         for part in
             ["2 objects in the store are damaged", "configmaps \"shop/broken\"", "deployments.apps \"default/lame\""]
@@ -180,11 +188,25 @@ async fn backups_without_damaged_objects_say_so() {
     assert!(refused.contains("--skip-damaged") && !file.exists(), "{refused}");
     assert!(!folder.path().join("backup.part").exists(), "nothing goes on there");
     save(true).await.unwrap().unwrap();
+    let streamed = async || {
+        let (refused, cut) = stream(false).await.unwrap();
+        let refused = refused.unwrap_err();
+        check(&refused);
+        assert!(refused.contains("--skip-damaged"), "{refused}");
+        assert!(!cut.is_empty() && portolan_store::inspect(&*cut).is_err(), "it must not be restored");
+        let (saved, out) = stream(true).await.unwrap();
+        let saved = saved.unwrap();
+        check(&saved);
+        assert!(saved.starts_with("standard output: ") && saved.contains("the snapshot is partial: "), "{saved}");
+        check(&portolan_store::inspect(&*out).unwrap().damaged.to_string());
+    };
+    streamed().await;
     let running = portolan_store::inspect(std::fs::File::open(&file).unwrap()).unwrap();
     check(&running.damaged.to_string());
     plane.stop().await;
     check(&save(false).await.unwrap().unwrap_err());
     save(true).await.unwrap().unwrap();
+    streamed().await;
     let stopped = portolan_store::inspect(std::fs::File::open(&file).unwrap()).unwrap();
     assert_eq!(stopped.damaged, running.damaged);
     let verify = super::super::verify::Verify { data_dir };
