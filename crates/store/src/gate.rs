@@ -1,6 +1,10 @@
 //! Whether writes are taken: all, only those that make room while the disk is nearly full, none, or none any more.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use parking_lot::RwLock;
 
@@ -110,13 +114,19 @@ pub(crate) struct Room {
     free: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
 }
 
+/// Bytes that are free on the disk of a folder, for those without privileges.
+///
+/// # Errors
+/// What the system says of the folder.
+pub fn free_room(dir: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(dir)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 impl Room {
     /// On the file system of a directory.
     pub(crate) fn in_directory(dir: PathBuf, reserve: u64) -> Self {
-        Self::measured(reserve, move || {
-            let found = rustix::fs::statvfs(&dir)?;
-            Ok(found.f_bavail.saturating_mul(found.f_frsize))
-        })
+        Self::measured(reserve, move || free_room(&dir))
     }
 
     /// As a function tells it.

@@ -59,6 +59,7 @@ pub use api::*;
 pub use audit::Audit;
 pub use damage::{DamageList, Damaged, Findings, MOST_KNOWN};
 pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
+pub use gate::free_room;
 pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
 pub use metrics::{cache_bytes, cache_entries};

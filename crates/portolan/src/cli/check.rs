@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use portolan_store::{Engine, StoreConfig};
 
 use super::{output, progress::human};
 
@@ -43,11 +44,12 @@ impl Check {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let findings = [
             ("data directory", data_directory(&self.data_dir)),
+            ("room on disk", room(&self.data_dir, portolan_store::free_room(existing(&self.data_dir)))),
             ("sync to disk", sync_to_disk(&self.data_dir)),
             ("address", address(self.bind_address.or_else(|| last_address(&self.data_dir)).unwrap_or(DEFAULT_ADDRESS))),
             ("open files", open_files()),
         ];
-        let mut bad = 0;
+        let (mut bad, all) = (0, findings.len());
         for (name, finding) in findings {
             let (mark, text) = match finding {
                 Finding::Good(text) => ("ok", text),
@@ -60,7 +62,7 @@ impl Check {
             output::line(&format!("{name:<16}{mark:<9}{text}"))?;
         }
         if bad > 0 {
-            bail!("{bad} of 4 checks failed");
+            bail!("{bad} of {all} checks failed");
         }
         Ok(())
     }
@@ -91,6 +93,22 @@ fn tempfile_in(dir: &Path) -> std::io::Result<File> {
     let file = File::create_new(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
+}
+
+/// Whether a server would take writes.
+fn room(dir: &Path, free: std::io::Result<u64>) -> Finding {
+    let reserve = StoreConfig::new(Engine::Redb, None).disk_reserve;
+    let mib = |bytes: u64| bytes >> 20;
+    match free {
+        Ok(free) if free < reserve => Finding::Bad(format!(
+            "{} MiB are free; with less than {} MiB a server takes deletions at most; fix: make room there, or a larger disk for {}",
+            mib(free),
+            mib(reserve),
+            dir.display()
+        )),
+        Ok(free) => Finding::Good(format!("{} MiB are free", mib(free))),
+        Err(error) => Finding::Warning(format!("the system does not tell how much is free: {error}")),
+    }
 }
 
 fn sync_to_disk(dir: &Path) -> Finding {
@@ -146,6 +164,17 @@ fn open_files() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_without_the_reserve_is_told_with_what_to_do() {
+        let found = |free| room(Path::new("data"), Ok(free));
+        assert!(matches!(found(64 << 20), Finding::Good(text) if text == "64 MiB are free"));
+        let Finding::Bad(text) = found((64 << 20) - 1) else { panic!("it is too little") };
+        assert!(text.contains("63 MiB are free") && text.contains("fix: make room"), "{text}");
+        let unknown = room(Path::new("data"), Err(std::io::ErrorKind::Unsupported.into()));
+        assert!(matches!(unknown, Finding::Warning(_)));
+        assert!(portolan_store::free_room(Path::new(".")).is_ok_and(|free| free > 0));
+    }
 
     #[test]
     fn the_address_is_that_of_the_server_that_was_there() {
