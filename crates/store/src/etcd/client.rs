@@ -89,7 +89,8 @@ impl Fault {
             Code::InvalidArgument | Code::PermissionDenied | Code::FailedPrecondition | Code::Unimplemented => {
                 Self::Refused(message.into())
             }
-            _ if never_sent => Self::Unreachable(causes(status)),
+            // A status itself shows what is behind it as it stands in memory.
+            _ if never_sent => Self::Unreachable(status.source().map_or_else(|| message.into(), causes)),
             _ => Self::Unknown(format!("{:?}: {message}", status.code())),
         }
     }
@@ -417,7 +418,8 @@ mod tests {
         drop(taken);
         let client = Client::new(&EtcdConfig::new(vec![nobody.clone(), nobody])).unwrap();
         let written = client.write(TxnRequest::default(), Duration::from_millis(1)).await;
-        assert!(matches!(written, Err(Fault::Unreachable(_))), "{written:?}");
+        let Err(Fault::Unreachable(why)) = written else { panic!("{written:?}") };
+        assert!(why.starts_with("transport error: tcp connect error: Connection refused"), "{why}");
         assert_eq!(client.current.load(Ordering::Acquire), 1);
     }
 }

@@ -209,7 +209,7 @@ impl Loader<'_> {
             failure: Vec::new(),
         };
         if let Err(fault) = self.client.write(request, PATIENCE).await {
-            tracing::warn!(?fault, "what was restored by half is left in etcd");
+            tracing::warn!(%fault, "what was restored by half is left in etcd");
         }
     }
 }
