@@ -21,7 +21,7 @@ use super::{Authorizer, ClusterRoles, Verdict, snapshot::OwnObjects};
 
 /// Logical clusters whose roles are kept in memory.
 const MAX_KEPT: usize = 1024;
-/// Bytes that these take, about. The roles of one that has more than a quarter are read again with each request.
+/// Bytes that these take, about, beside the one that has more than a quarter of it.
 const MAX_BYTES: usize = 128 << 20;
 /// What roles take for each byte that is stored of them, and what those of a logical cluster take at least, about: trees and tables
 /// are so much larger than their text.
@@ -36,12 +36,16 @@ pub(crate) const RESOURCES: [&str; 4] = ["clusterroles", "clusterrolebindings", 
 pub struct RbacAuthorizer {
     store: DynStore,
     kept: Mutex<Kept>,
+    /// Held by who reads roles that have more than their share.
+    large: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Kept {
     /// Each with the bytes that it takes.
     by_cluster: HashMap<LogicalClusterId, (Arc<ClusterRoles>, usize)>,
+    /// Those that have more than their share: only the last one is kept.
+    large: HashMap<LogicalClusterId, Option<(Arc<ClusterRoles>, usize)>>,
     bytes: usize,
     /// Counts invalidations: what was read before one must not be kept after it.
     epoch: u64,
@@ -57,30 +61,47 @@ impl Kept {
 
     fn drop_all(&mut self) {
         self.by_cluster.clear();
+        self.large.clear();
         self.bytes = 0;
     }
 
+    fn get(&self, cluster: LogicalClusterId) -> Option<&Arc<ClusterRoles>> {
+        let large = || self.large.get(&cluster).and_then(Option::as_ref);
+        self.by_cluster.get(&cluster).or_else(large).map(|(roles, _)| roles)
+    }
+
     fn remove(&mut self, cluster: LogicalClusterId) {
-        self.bytes -= self.by_cluster.remove(&cluster).map_or(0, |(_, bytes)| bytes);
+        let large = self.large.remove(&cluster).flatten();
+        self.bytes -= self.by_cluster.remove(&cluster).or(large).map_or(0, |(_, bytes)| bytes);
     }
 
     fn keep(&mut self, cluster: LogicalClusterId, read: &Arc<ClusterRoles>, bytes: usize) {
+        self.remove(cluster);
         if bytes > MAX_BYTES / 4 {
+            let others: usize = self.large.values_mut().filter_map(Option::take).map(|(_, bytes)| bytes).sum();
+            self.bytes = self.bytes - others + bytes;
+            self.large.insert(cluster, Some((read.clone(), bytes)));
             return;
         }
-        self.remove(cluster);
-        if self.by_cluster.len() >= MAX_KEPT || self.bytes + bytes > MAX_BYTES {
-            self.drop_all();
+        while self.by_cluster.len() >= MAX_KEPT || self.small_bytes() + bytes > MAX_BYTES {
+            // Who has most makes room.
+            let largest = self.by_cluster.iter().max_by_key(|(_, (_, bytes))| *bytes).map(|(cluster, _)| *cluster);
+            let Some(largest) = largest else { break };
+            self.remove(largest);
         }
         self.bytes += bytes;
         self.by_cluster.insert(cluster, (read.clone(), bytes));
+    }
+
+    fn small_bytes(&self) -> usize {
+        self.bytes - self.large.values().flatten().map(|(_, bytes)| bytes).sum::<usize>()
     }
 }
 
 impl RbacAuthorizer {
     /// Over a store.
     pub fn new(store: DynStore) -> Self {
-        Self { store, kept: Mutex::default() }
+        Self { store, kept: Mutex::default(), large: tokio::sync::Mutex::default() }
     }
 
     /// Forgets what is known of a logical cluster, because its roles or bindings were written.
@@ -106,9 +127,18 @@ impl RbacAuthorizer {
     /// # Errors
     /// When the store fails.
     pub async fn roles(&self, cluster: LogicalClusterId) -> Result<Arc<ClusterRoles>, Status> {
+        let is_large = {
+            let kept = self.kept.lock();
+            if let Some(known) = kept.get(cluster) {
+                return Ok(known.clone());
+            }
+            kept.large.contains_key(&cluster)
+        };
+        // They are read one after the other: who waited for the same ones finds them.
+        let _reading = if is_large { Some(self.large.lock().await) } else { None };
         let epoch = {
             let kept = self.kept.lock();
-            if let Some((known, _)) = kept.by_cluster.get(&cluster) {
+            if let Some(known) = kept.get(cluster) {
                 return Ok(known.clone());
             }
             kept.epoch
@@ -266,8 +296,17 @@ mod bounds {
             }
         }
         let own = LogicalClusterId::new(1);
-        kept.keep(own, &roles, MAX_BYTES / 4 + 1);
-        assert_eq!(kept.by_cluster[&own].1, 7, "one does not drive all others out");
+        let others = kept.by_cluster.len();
+        for (large, bytes) in [(own, MAX_BYTES / 4 + 1), (LogicalClusterId::new(900_000), MAX_BYTES * 2)] {
+            let small: usize = kept.by_cluster.values().map(|(_, bytes)| bytes).sum();
+            kept.keep(large, &roles, bytes);
+            assert!(
+                kept.get(large).is_some() && kept.by_cluster.len() + 1 >= others,
+                "it does not drive all others out"
+            );
+            assert!(kept.bytes <= small + bytes, "of such there is one");
+        }
+        assert!(kept.get(own).is_none() && kept.large.contains_key(&own), "it is known for what it is");
         kept.remove(own);
         kept.forget_all();
         assert_eq!(kept.bytes, 0);
