@@ -33,6 +33,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    sync::Semaphore,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -45,6 +46,12 @@ const MAX_CLIENTS: usize = 256;
 const MAX_IDLE: usize = 4;
 const IDLE: Duration = Duration::from_secs(30);
 const HTTPS: u16 = 443;
+/// How long a connection and its handshake may take, as Go's client has it. The call may be over before.
+const DIAL: Duration = Duration::from_secs(30);
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections that one client opens at the same time: what one call began to open is opened to its end, also when it went on with
+/// another one.
+const MAX_DIALS: usize = 32;
 
 /// Where webhooks may be, besides on the Internet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,7 +174,8 @@ impl Clients {
             return Ok(client.clone());
         }
         let way = service.map_or(Way::Addresses(self.addresses), Way::Service);
-        let connector = Connector { way, tls: Arc::new(trust::config(ca_bundle)?) };
+        let dials = Arc::new(Semaphore::new(MAX_DIALS));
+        let connector = Connector { way, tls: Arc::new(trust::config(ca_bundle)?), dials };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -175,7 +183,8 @@ impl Clients {
             .build(connector);
         let mut kept = self.kept.lock();
         if kept.len() >= MAX_CLIENTS {
-            kept.clear();
+            let own = kept.keys().find(|(kept, ..)| *kept == cluster).or_else(|| kept.keys().next()).cloned();
+            own.and_then(|own| kept.remove(&own));
         }
         kept.insert(key, client.clone());
         Ok(client)
@@ -244,6 +253,7 @@ impl Error for Refused {}
 struct Connector {
     way: Way,
     tls: Arc<ClientConfig>,
+    dials: Arc<Semaphore>,
 }
 
 /// What the host of a URL means.
@@ -284,12 +294,21 @@ impl Connector {
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone()).map_err(|_| format!("invalid host {host:?}"))?;
         let port = uri.port_u16().unwrap_or(HTTPS);
-        let stream: Box<dyn Wire> = match &self.way {
-            Way::Addresses(allowed) => Box::new(allowed.dial(&host, port).await?),
-            Way::Service(service) => Box::new(service.connect(port).await?),
-        };
-        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.map_err(|e| trust::told(&e))?;
-        Ok(Stream(TokioIo::new(stream)))
+        let _dialing = self.dials.acquire().await.map_err(|e| e.to_string())?;
+        let stream = tokio::time::timeout(DIAL, self.way.dial(&host, port)).await;
+        let stream = stream.map_err(|_| "dial tcp: i/o timeout")??;
+        let handshake = TlsConnector::from(self.tls.clone()).connect(name, stream);
+        let stream = tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| "net/http: TLS handshake timeout")?;
+        Ok(Stream(TokioIo::new(stream.map_err(|e| trust::told(&e))?)))
+    }
+}
+
+impl Way {
+    async fn dial(&self, host: &str, port: u16) -> Result<Box<dyn Wire>, String> {
+        Ok(match self {
+            Self::Addresses(allowed) => Box::new(allowed.dial(host, port).await?),
+            Self::Service(service) => Box::new(service.connect(port).await?),
+        })
     }
 }
 
@@ -349,8 +368,10 @@ impl Write for Stream {
         Pin::new(&mut self.get_mut().0).poll_flush(cx)
     }
 
+    /// Says that it ends, and waits for nobody to hear that: until then it would keep what was not sent.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+        let _ = Pin::new(&mut self.get_mut().0).poll_shutdown(cx);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -1,10 +1,10 @@
 //! Webhooks behind a Service. Its pods run on physical clusters, and a connection goes to one of them that is ready, into its own
 //! network: no address is dialed that a tenant could choose (`docs/decisions/0004-services-of-webhooks.md`).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use portolan_machinery::lifecycle::eviction::is_ready;
-use portolan_store::{DynStore, OnDamage, RangeRequest, RangeScope, StoreError};
+use portolan_store::{DynStore, OnDamage, RangeRequest, RangeScope, SLICE_BYTES, StoreError};
 use portolan_types::{GroupResource, LabelSelector, ObjectKey, Seams, object};
 use serde_json::Value;
 use tokio::io::DuplexStream;
@@ -16,10 +16,14 @@ use crate::{
     hooks::{PodPort, PodStreams},
 };
 
-/// Pods of a Service that are looked at, the first by name.
-const MOST: usize = 100;
+/// Pods of a Service that are looked at, and bytes of them, until so many ready ones are found.
+const MOST: usize = 1000;
+const MOST_BYTES: usize = 16 << 20;
+const ENOUGH: usize = 16;
 /// Pods that are tried, one after the other.
 const TRIES: usize = 3;
+/// How long each has but the last: whoever asks waits 10 s unless told otherwise.
+const TRY: Duration = Duration::from_secs(3);
 
 /// A Service, and the way to its pods.
 #[derive(Clone)]
@@ -44,50 +48,86 @@ impl Service {
     /// Connects to a pod behind a port of the Service.
     ///
     /// # Errors
-    /// Why not, in the words of upstream's service resolver.
+    /// Why not, in the words of upstream's service resolver. Who writes what the webhook is asked about reads them, and need not
+    /// know where pods run: more is in the log.
     pub(super) async fn connect(&self, port: u16) -> Result<DuplexStream, String> {
-        let name = &self.key.name;
-        let found = self.store.get(&self.key).await.and_then(|found| found.map(|found| found.to_value()).transpose());
-        let service = found.map_err(told)?.ok_or_else(|| format!("service {:?} not found", name.as_str()))?;
-        let target = target_of(&service, port)
-            .ok_or_else(|| format!("no service port {port} found for service {:?}", name.as_str()))?;
-        let mut pods = self.ready(&service).await?;
-        let mut why = format!("no endpoints available for service {:?}", name.as_str());
-        if !pods.is_empty() {
-            let first = self.below(pods.len());
-            pods.rotate_left(first);
-        }
-        for pod in pods.into_iter().take(TRIES) {
-            let Some(port) = target.in_pod(&pod) else { continue };
-            match self.streams.connect(PodPort { cluster: self.cluster.clone(), pod, port }).await {
-                Ok(stream) => return Ok(stream),
-                Err(refused) => why = refused.message().to_owned(),
+        let name = self.key.name.as_str();
+        let found =
+            self.store.get(&self.key).await.map_err(told)?.ok_or_else(|| format!("service {name:?} not found"))?;
+        let service = found.to_value().map_err(told)?;
+        let target =
+            target_of(&service, port).ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+        let pods = self.ready(&service, &target).await?;
+        let mut why = format!("no endpoints available for service {name:?}");
+        for (at, (key, port)) in pods.iter().enumerate() {
+            let tried = self.try_pod(key, *port);
+            let is_last = at + 1 == pods.len();
+            let connected =
+                if is_last { tried.await } else { tokio::time::timeout(TRY, tried).await.unwrap_or_default() };
+            match connected {
+                Some(stream) => return Ok(stream),
+                None => why = format!("pod {} of service {name:?} cannot be reached", key.name),
             }
         }
         Err(why)
     }
 
-    /// The pods that take requests.
-    async fn ready(&self, service: &Value) -> Result<Vec<Value>, String> {
-        let name = self.key.name.as_str();
-        let selector = service.pointer("/spec/selector").and_then(Value::as_object).filter(|labels| !labels.is_empty());
-        let selector = selector.ok_or_else(|| {
+    async fn try_pod(&self, key: &ObjectKey, port: u16) -> Option<DuplexStream> {
+        let pod = self.store.get(key).await.ok()??.to_value().ok()?;
+        let connected = self.streams.connect(PodPort { cluster: self.cluster.clone(), pod, port }).await;
+        connected.inspect_err(|why| tracing::debug!(pod = %key.name, why = why.message(), "a webhook's pod")).ok()
+    }
+
+    /// Some of the pods that take requests, in an order by chance, each with the port that is meant.
+    async fn ready(&self, service: &Value, target: &Target<'_>) -> Result<Vec<(ObjectKey, u16)>, String> {
+        let mut request = self.pods(service)?;
+        let takes_all = service.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
+        let (mut found, mut seen, mut bytes) = (Vec::new(), 0, 0);
+        loop {
+            let page = self.store.range(request.clone()).await.map_err(told)?;
+            for stored in &page.objects {
+                (seen, bytes) = (seen + 1, bytes + stored.record.body().len());
+                let Ok(pod) = stored.to_value() else { continue };
+                let has_ended =
+                    matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+                let is_asked = !has_ended && (takes_all || (is_ready(&pod) && !object::is_deleting(&pod)));
+                found.extend(target.in_pod(&pod).filter(|_| is_asked).map(|port| (stored.key.clone(), port)));
+            }
+            let is_enough = found.len() >= ENOUGH || seen >= MOST || bytes >= MOST_BYTES;
+            match request.next(&page).filter(|_| !is_enough) {
+                Some(next) => request = next,
+                None => break,
+            }
+        }
+        if !found.is_empty() {
+            let first = self.below(found.len());
+            found.rotate_left(first);
+        }
+        found.truncate(TRIES);
+        Ok(found)
+    }
+
+    /// Reads the pods that the Service selects, a slice at a time.
+    fn pods(&self, service: &Value) -> Result<RangeRequest, String> {
+        let unreachable = |why: &str| {
+            let name = self.key.name.as_str();
             format!(
-                "service {name:?} cannot be reached: it selects no pods; say in clientConfig.url where the webhook is, instead of \
+                "service {name:?} cannot be reached: it {why}; say in clientConfig.url where the webhook is, instead of \
                  clientConfig.service"
             )
-        })?;
+        };
+        if service.pointer("/spec/type").is_some_and(|kind| kind == "ExternalName") {
+            return Err(unreachable("is of type ExternalName"));
+        }
+        let selector = service.pointer("/spec/selector").and_then(Value::as_object).filter(|labels| !labels.is_empty());
+        let selector = selector.ok_or_else(|| unreachable("selects no pods"))?;
         let wanted: Vec<String> =
             selector.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
         let labels = LabelSelector::parse(&wanted.join(",")).map_err(|e| e.to_string())?;
-        let Some(namespace) = self.key.namespace() else { return Ok(Vec::new()) };
-        let scope = RangeScope::Namespace(self.key.cluster, GroupResource::new("", "pods"), namespace.clone());
-        let request = RangeRequest { labels, limit: Some(MOST), on_damage: OnDamage::Skip, ..RangeRequest::all(scope) };
-        let page = self.store.range(request).await.map_err(told)?;
-        let pods: Result<Vec<Value>, StoreError> = page.objects.iter().map(|pod| pod.to_value()).collect();
-        let takes_all = service.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
-        let is_asked = |pod: &Value| takes_all || (is_ready(pod) && !object::is_deleting(pod));
-        Ok(pods.map_err(told)?.into_iter().filter(is_asked).collect())
+        let namespace = self.key.namespace().ok_or_else(|| unreachable("is in no namespace"))?.clone();
+        let scope = RangeScope::Namespace(self.key.cluster, GroupResource::new("", "pods"), namespace);
+        let (bytes, on_damage) = (Some(SLICE_BYTES), OnDamage::Skip);
+        Ok(RangeRequest { labels, bytes, on_damage, ..RangeRequest::all(scope) })
     }
 
     /// Some number below `bound`.

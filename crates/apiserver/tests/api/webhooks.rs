@@ -862,6 +862,9 @@ async fn a_webhook_behind_a_service_is_asked_in_a_pod_that_is_ready() {
         let service = json!({"metadata": {"name": name}, "spec": {"selector": selector, "ports": ports}});
         admin.post("/api/v1/namespaces/default/services", service).await.expect(201);
     }
+    let elsewhere = json!({"type": "ExternalName", "externalName": "example.com", "selector": {"app": "hook"}, "ports": [{"port": 443}]});
+    let elsewhere = json!({"metadata": {"name": "elsewhere"}, "spec": elsewhere});
+    admin.post("/api/v1/namespaces/default/services", elsewhere).await.expect(201);
     let ask = async |service: &str, port: u16| {
         configure(&admin, VALIDATING, "w", vec![webhook("w", server.behind(service, port), json!({}))]).await;
         let answer = admin.post(&format!("{MAPS}?dryRun=All"), config_map("m", json!({}))).await;
@@ -871,10 +874,14 @@ async fn a_webhook_behind_a_service_is_asked_in_a_pod_that_is_ready() {
             _ => answer.message().to_owned(),
         }
     };
+    for n in 0..300 {
+        let name = format!("ended-{n}");
+        pod(&admin, &name, false).await;
+    }
     pod(&admin, "unready", false).await;
     assert!(ask("hook", 443).await.ends_with(r#"no endpoints available for service "hook""#));
     pod(&admin, "down-1", true).await;
-    assert!(ask("hook", 443).await.ends_with("nobody answers at down-1"));
+    assert!(ask("hook", 443).await.ends_with(r#"pod down-1 of service "hook" cannot be reached"#));
     pod(&admin, "up", true).await;
     pod(&admin, "down-2", true).await;
     connected.lock().clear();
@@ -894,6 +901,11 @@ async fn a_webhook_behind_a_service_is_asked_in_a_pod_that_is_ready() {
             "open",
             443,
             r#"service "open" cannot be reached: it selects no pods; say in clientConfig.url where the webhook is"#,
+        ),
+        (
+            "elsewhere",
+            443,
+            r#"service "elsewhere" cannot be reached: it is of type ExternalName; say in clientConfig.url"#,
         ),
         ("stranger", 443, "tls: failed to verify certificate: x509: "),
     ] {

@@ -1,6 +1,6 @@
 //! A connection to a port of a pod, as a port-forward carries it over WebSocket.
 
-use std::{io, mem};
+use std::{io, mem, time::Duration};
 
 use bytes::Bytes;
 use futures::{
@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, W
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
-        Message,
+        self, Message,
         handshake::{client::generate_key, derive_accept_key},
         protocol::{Role, WebSocketConfig},
     },
@@ -40,6 +40,9 @@ const PORT: usize = 2;
 const PIECE: usize = 32 * 1024;
 /// Longest message from below, in bytes. Kubelets send 32 KiB.
 const MAX_MESSAGE: usize = 1024 * 1024;
+
+/// A pod that takes nothing for so long is given up.
+const STALL: Duration = Duration::from_secs(30);
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -119,11 +122,15 @@ async fn down(mut from: ReadHalf<DuplexStream>, mut to_pod: SplitSink<Socket, Me
     loop {
         let read = from.read(&mut message[1..]).await?;
         if read == 0 {
-            return to_pod.close().await.map_err(io::Error::other);
+            return in_time(to_pod.close()).await;
         }
         let piece = Bytes::copy_from_slice(&message[..=read]);
-        to_pod.send(Message::Binary(piece)).await.map_err(io::Error::other)?;
+        in_time(to_pod.send(Message::Binary(piece))).await?;
     }
+}
+
+async fn in_time(sent: impl Future<Output = Result<(), tungstenite::Error>>) -> io::Result<()> {
+    tokio::time::timeout(STALL, sent).await?.map_err(io::Error::other)
 }
 
 async fn up(mut from_pod: SplitStream<Socket>, mut to: WriteHalf<DuplexStream>) -> io::Result<()> {

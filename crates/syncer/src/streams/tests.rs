@@ -297,3 +297,24 @@ async fn a_port_is_connected_to_only_where_that_is_the_pods() {
         assert_eq!(!uri.is_empty(), is_asked, "{case}");
     }
 }
+
+#[tokio::test]
+async fn a_pod_that_takes_nothing_is_given_up() {
+    let (pod, below) = web("below");
+    let deaf: Upgraded = |upgrade| {
+        Box::pin(async move {
+            let _held = upgrade.await.unwrap();
+            std::future::pending().await
+        })
+    };
+    let (client, _questions) = physical_with(below, forwards, deaf).await;
+    let Forwarded { mut stream, carry } = forward(&client, &pod, 8443).await.unwrap();
+    tokio::time::pause();
+    let carried = tokio::spawn(carry);
+    let (piece, mut written) = (vec![0; 1 << 20], 0);
+    while stream.write_all(&piece).await.is_ok() {
+        written += 1;
+        assert!(written < 1000, "somebody takes it");
+    }
+    carried.await.unwrap();
+}
