@@ -30,11 +30,13 @@ impl Servant {
     pub(super) async fn tell_hold(self: &Arc<Self>, revision: u64) -> DropGuard {
         self.start();
         let (over, (said, told)) = (CancellationToken::new(), oneshot::channel());
-        let (servant, dropped) = (self.clone(), over.clone());
+        // Made before anything is waited for: whoever gives the hold up while it is told ends it as well.
+        let guard = over.clone().drop_guard();
+        let servant = self.clone();
         tokio::spawn(async move {
             let number = servant.holds.fetch_add(1, Ordering::Relaxed);
             let mut key = Vec::new();
-            dropped.run_until_cancelled(servant.keep_hold(&mut key, number, revision, said)).await;
+            over.run_until_cancelled(servant.keep_hold(&mut key, number, revision, said)).await;
             let request = TxnRequest { success: vec![delete(key)], ..TxnRequest::default() };
             // An error means that the lease ends it.
             let _ = servant.inner.client.write(request, PATIENCE).await;
@@ -42,7 +44,7 @@ impl Servant {
         if !matches!(tokio::time::timeout(PATIENCE, told).await, Ok(Ok(()))) {
             tracing::warn!(revision, "other servers do not hear of it yet that a state is held, and may forget it");
         }
-        over.drop_guard()
+        guard
     }
 
     /// Keeps the key of a hold in etcd for ever, under whichever lease this server has.

@@ -202,24 +202,40 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
     other.close().await;
 }
 
+/// Whether a server forgets a state when it may.
+async fn forgets(store: &DynStore, held: ResourceVersion) -> bool {
+    store.compact(store.current()).await.unwrap();
+    store.oldest() > held
+}
+
+/// Waits until a server forgets a state, for longer than a lease.
+async fn forgets_in_time(store: &DynStore, held: ResourceVersion) {
+    let gone = async {
+        while !forgets(store, held).await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("nobody holds it any more");
+}
+
+async fn change(store: &DynStore) {
+    for name in ["a", "b", "c"] {
+        let record = Some(Record::of(&json!({"metadata": {}})));
+        store.commit(Transaction::one(key(name), Expect::Present, record)).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
 async fn what_one_server_holds_no_other_forgets() {
     let (one, other, _) = servers().await;
-    let record = || Some(Record::of(&json!({"metadata": {}})));
-    let forgets = async |held: ResourceVersion| {
-        other.compact(other.current()).await.unwrap();
-        other.oldest() > held
-    };
     for ends_with_the_server in [false, true] {
         let held = one.hold(None).await;
         let at = one.current();
-        for name in ["a", "b", "c"] {
-            other.commit(Transaction::one(key(name), Expect::Present, record())).await.unwrap();
-        }
+        change(&other).await;
         let bounds = HistoryBounds { time: Duration::MAX, revisions: 1 };
         bounds.enforce(&*other, None).await.unwrap();
-        assert!(!forgets(at).await, "the other compacts, and keeps it");
+        assert!(!forgets(&other, at).await, "the other compacts, and keeps it");
         assert_eq!(bounds.enforce(&*other, None).await.unwrap(), Compaction::Held);
         let then = RangeRequest { at: Some(at), ..RangeRequest::all(RangeScope::All) };
         assert_eq!(one.range(then).await.unwrap().objects.len(), 3);
@@ -230,16 +246,31 @@ async fn what_one_server_holds_no_other_forgets() {
         }
         if !ends_with_the_server {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            assert!(!forgets(at).await, "an older state is held as well");
+            assert!(!forgets(&other, at).await, "an older state is held as well");
             drop(again);
         }
-        let gone = async {
-            while !forgets(at).await {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("nobody holds it any more");
+        forgets_in_time(&other, at).await;
     }
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn a_hold_that_is_given_up_while_it_is_told_ends_there() {
+    let (one, other, _) = servers().await;
+    for is_in_etcd in [false, true] {
+        let at = one.current();
+        let mut hold = one.hold(Some(at));
+        assert!(futures::poll!(&mut hold).is_pending());
+        if is_in_etcd {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        change(&other).await;
+        assert!(!is_in_etcd || !forgets(&other, at).await, "it is told although nobody waits");
+        drop(hold);
+        forgets_in_time(&other, at).await;
+    }
+    one.close().await;
     other.close().await;
 }
 
