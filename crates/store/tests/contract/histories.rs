@@ -162,7 +162,9 @@ pub(crate) async fn compaction_leaves_what_is_above_its_floor(scene: Scene) {
             check_indexes(&scene, &model).await;
             check_watches(&scene, &model, floor).await;
         }
-        let too_far = scene.store.compact(rv(last + 1)).await;
+        // Where all are on one etcd, what ends with another store may be written at this moment.
+        let beyond = if scene.subject() == Subject::Etcd { 1_000_000 } else { 1 };
+        let too_far = scene.store.compact(rv(last + beyond)).await;
         assert!(matches!(too_far, Err(StoreError::FutureRevision { .. })));
     }
 }

@@ -254,6 +254,8 @@ fn contract(tools: &Tools, dir: &Path) -> Result<()> {
         .args(args)
         .args(["--", "--ignored", "--test-threads=1"])
         .env("PORTOLAN_ETCD", etcd.url())
+        // Only the end of what is said is shown, which is to be why.
+        .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .output()
         .context("cannot run cargo")?;
