@@ -1,77 +1,80 @@
 //! States that a server still reads, made known to all servers on one etcd: whichever of them compacts keeps those, too.
 //!
-//! A hold is a key under the lease of its server, with the revision for a value, and ends with the server at the latest. Who
-//! compacts reads all of them first. A hold of the present that is made at that very moment is none too late: it stands in etcd
-//! before its first read, and a compaction goes no further than to what was the present when it looked.
+//! A hold is a key under a lease of its own, with the revision for a value. Its end is that of the lease: revoked, or, whatever
+//! becomes of that request and of a put that is still on its way, not kept alive any more. Who compacts reads all holds first. A
+//! hold of the present that is made at that very moment is none too late: it stands in etcd before its first read, and a compaction
+//! goes no further than to what was the present when it looked.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{future::pending, sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Inner,
-    commit::delete,
     layout::range_of,
     proto::{PutRequest, RequestOp, TxnRequest, request_op::Request},
-    roles::{PATIENCE, Servant},
+    roles::{PATIENCE, TIME_TO_LIVE},
 };
 use crate::StoreError;
 
 /// Before etcd is asked again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-impl Servant {
+impl Inner {
     /// Tells all servers that a revision is held, until what is returned is dropped. Without an answer of etcd's, as when it has no
     /// room, only this server keeps it, until etcd takes it after all.
     pub(super) async fn tell_hold(self: &Arc<Self>, revision: u64) -> DropGuard {
-        self.start();
-        let (over, (said, told)) = (CancellationToken::new(), oneshot::channel());
-        // Made before anything is waited for: whoever gives the hold up while it is told ends it as well.
-        let guard = over.clone().drop_guard();
-        let servant = self.clone();
-        tokio::spawn(async move {
-            let number = servant.holds.fetch_add(1, Ordering::Relaxed);
-            let mut key = Vec::new();
-            over.run_until_cancelled(servant.keep_hold(&mut key, number, revision, said)).await;
-            let request = TxnRequest { success: vec![delete(key)], ..TxnRequest::default() };
-            // An error means that the lease ends it.
-            let _ = servant.inner.client.write(request, PATIENCE).await;
-        });
+        // Made before anything is waited for: whoever gives the hold up while it is told ends it as well. So does the store's end.
+        let over = self.stopped.child_token();
+        let (guard, (said, told)) = (over.clone().drop_guard(), oneshot::channel());
+        let inner = self.clone();
+        tokio::spawn(async move { inner.keep_hold(revision, &over, said).await });
         if !matches!(tokio::time::timeout(PATIENCE, told).await, Ok(Ok(()))) {
             tracing::warn!(revision, "other servers do not hear of it yet that a state is held, and may forget it");
         }
         guard
     }
 
-    /// Keeps the key of a hold in etcd for ever, under whichever lease this server has.
-    async fn keep_hold(&self, key: &mut Vec<u8>, number: u64, revision: u64, said: oneshot::Sender<()>) {
-        let (mut leases, mut said) = (self.leases(), Some(said));
-        loop {
-            // The sender is `self`.
-            let Ok(Some(lease)) = leases.wait_for(Option::is_some).await.map(|lease| lease.clone()) else { continue };
-            *key = self.inner.layout.hold(&format!("{:x}.{number}", lease.id));
-            let put = PutRequest { key: key.clone().into(), value: revision.to_string().into(), lease: lease.id };
-            let request = TxnRequest {
-                compare: vec![self.inner.is_same_store()],
-                success: vec![RequestOp { request: Some(Request::RequestPut(put)) }],
-                failure: Vec::new(),
+    /// Keeps a hold in etcd until it is over, under one lease after the other should they be lost.
+    async fn keep_hold(&self, revision: u64, over: &CancellationToken, said: oneshot::Sender<()>) {
+        let mut said = Some(said);
+        while !over.is_cancelled() {
+            let asked = Instant::now();
+            let granting = self.client.grant(TIME_TO_LIVE.as_secs().cast_signed(), PATIENCE);
+            let Some(Ok(lease)) = over.run_until_cancelled(granting).await else {
+                over.run_until_cancelled(tokio::time::sleep(AGAIN)).await;
+                continue;
             };
-            match self.inner.client.write(request, PATIENCE).await {
-                Ok(answer) if answer.succeeded => {
-                    said.take().map(|said| said.send(()));
-                    lease.ended.cancelled().await;
+            let held = async {
+                tokio::select! {
+                    () = self.keep_alive(lease, asked) => {}
+                    () = self.say_hold(lease, revision, &mut said) => {}
                 }
-                Ok(_) | Err(_) => tokio::time::sleep(AGAIN).await,
+            };
+            if over.run_until_cancelled(held).await.is_none() {
+                // An error means that it ends by itself.
+                let _ = self.client.revoke(lease, PATIENCE).await;
             }
         }
     }
-}
 
-impl Inner {
+    /// Puts the key of a hold under a lease, as often as it takes, and then waits for ever.
+    async fn say_hold(&self, lease: i64, revision: u64, said: &mut Option<oneshot::Sender<()>>) {
+        let key = self.layout.hold(&format!("{lease:x}"));
+        let put = PutRequest { key: key.into(), value: revision.to_string().into(), lease };
+        let request = TxnRequest {
+            compare: vec![self.is_same_store()],
+            success: vec![RequestOp { request: Some(Request::RequestPut(put)) }],
+            failure: Vec::new(),
+        };
+        while !matches!(self.client.write(request.clone(), PATIENCE).await, Ok(answer) if answer.succeeded) {
+            tokio::time::sleep(AGAIN).await;
+        }
+        said.take().map(|said| said.send(()));
+        pending().await
+    }
+
     /// How far history may be forgotten of what is asked to be, for all that servers hold.
     pub(super) async fn held(&self, upto: u64) -> Result<u64, StoreError> {
         let (from, to) = range_of(self.layout.hold(""));

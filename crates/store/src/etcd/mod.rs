@@ -48,7 +48,6 @@ use self::{
     line::Readers,
     lost::Losses,
     queue::Queue,
-    roles::Servant,
 };
 pub use self::{
     config::{EtcdConfig, Hidden},
@@ -215,7 +214,6 @@ impl Inner {
 /// A store on etcd. Dropping it ends its tasks.
 pub(crate) struct EtcdStore {
     inner: Arc<Inner>,
-    servant: Arc<Servant>,
     runtime: Handle,
 }
 
@@ -318,7 +316,7 @@ impl Store for EtcdStore {
         Box::pin(async move {
             let held = || at.map_or_else(|| self.inner.hub.marks().last, ResourceVersion::get);
             let hold = self.inner.holds.hold(held);
-            let told = self.servant.tell_hold(hold.revision()).await;
+            let told = self.inner.tell_hold(hold.revision()).await;
             hold.told(told)
         })
     }

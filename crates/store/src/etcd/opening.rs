@@ -80,9 +80,8 @@ pub async fn open_etcd(
     let runtime = Handle::current();
     runtime.spawn(feed::run(inner.clone()));
     runtime.spawn(clusters::sweep_all(inner.clone()));
-    let servant = Servant::new(inner.clone());
-    let roles = Arc::new(Roles::on(servant.clone()));
-    Ok((Arc::new(EtcdStore { inner, servant, runtime }), roles))
+    let roles = Arc::new(Roles::on(Servant::new(inner.clone())));
+    Ok((Arc::new(EtcdStore { inner, runtime }), roles))
 }
 
 /// The revision of the store's record and its base.

@@ -5,10 +5,7 @@
 //! roles up before etcd does. Every effect of a role is conditional on what it read besides (revisions, the count of syncers), so
 //! that a server that slept through the end of its term does no harm when it wakes.
 
-use std::{
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::stream;
 use parking_lot::Mutex;
@@ -24,8 +21,8 @@ use super::{
     proto::{Compare, LeaseKeepAliveRequest, PutRequest, RequestOp, TxnRequest, TxnResponse, request_op::Request},
 };
 
-/// After this time without a word from its server a role is free.
-const TIME_TO_LIVE: Duration = Duration::from_secs(9);
+/// After this time without a word from its server a role is free, and a hold is over.
+pub(super) const TIME_TO_LIVE: Duration = Duration::from_secs(9);
 /// How often etcd hears that the server lives.
 const BEAT: Duration = Duration::from_secs(2);
 /// Before etcd lets go of a role, the server does.
@@ -92,34 +89,26 @@ impl Roles {
 
 /// A lease that etcd has given.
 #[derive(Clone)]
-pub(super) struct Lease {
-    pub(super) id: i64,
-    pub(super) ended: CancellationToken,
+struct Lease {
+    id: i64,
+    ended: CancellationToken,
 }
 
-/// A server that may have roles, and hold states.
+/// A server that may have roles.
 pub(super) struct Servant {
-    pub(super) inner: Arc<Inner>,
+    inner: Arc<Inner>,
     lease: watch::Sender<Option<Lease>>,
     started: Mutex<bool>,
-    /// How many states it has ever held.
-    pub(super) holds: AtomicU64,
 }
 
 impl Servant {
     pub(super) fn new(inner: Arc<Inner>) -> Arc<Self> {
-        let (lease, started, holds) = (watch::Sender::new(None), Mutex::new(false), AtomicU64::new(0));
-        Arc::new(Self { inner, lease, started, holds })
-    }
-
-    /// The leases that it has, one after the other.
-    pub(super) fn leases(&self) -> watch::Receiver<Option<Lease>> {
-        self.lease.subscribe()
+        Arc::new(Self { inner, lease: watch::Sender::new(None), started: Mutex::new(false) })
     }
 
     async fn take(self: &Arc<Self>, role: &str) -> Term {
         self.start();
-        let mut leases = self.leases();
+        let mut leases = self.lease.subscribe();
         loop {
             // The sender is `self`.
             let Ok(lease) = leases.wait_for(Option::is_some).await.map(|lease| lease.clone()) else { continue };
@@ -167,8 +156,8 @@ impl Servant {
         let _ = self.inner.client.write(request, PATIENCE).await;
     }
 
-    /// Asks for a lease with the first role or hold that is wanted.
-    pub(super) fn start(self: &Arc<Self>) {
+    /// Asks for a lease with the first role that is wanted.
+    fn start(self: &Arc<Self>) {
         let mut started = self.started.lock();
         if !*started {
             *started = true;
@@ -187,7 +176,7 @@ impl Servant {
                 continue;
             };
             self.lease.send_replace(Some(Lease { id, ended: ended.clone() }));
-            stopped.run_until_cancelled(self.keep(id, asked)).await;
+            stopped.run_until_cancelled(self.inner.keep_alive(id, asked)).await;
             self.lease.send_replace(None);
             ended.cancel();
             if stopped.is_cancelled() {
@@ -198,9 +187,11 @@ impl Servant {
             }
         }
     }
+}
 
+impl Inner {
     /// Keeps a lease alive as long as that can be done. It is sure until its time has passed since it was last asked for.
-    async fn keep(&self, id: i64, asked: Instant) {
+    pub(super) async fn keep_alive(&self, id: i64, asked: Instant) {
         let mut sure_until = asked + TIME_TO_LIVE - MARGIN;
         while Instant::now() < sure_until {
             match self.beat(id, &mut sure_until).await {
@@ -217,7 +208,7 @@ impl Servant {
         let mut asked = Instant::now();
         // It has room for this one.
         let _ = send.try_send(LeaseKeepAliveRequest { id });
-        let opening = self.inner.client.keep_alive(beats, PATIENCE);
+        let opening = self.client.keep_alive(beats, PATIENCE);
         let Ok(Ok((mut answers, member))) = tokio::time::timeout_at(*sure_until, opening).await else {
             return Kept::Broken;
         };
@@ -226,7 +217,7 @@ impl Servant {
                 Ok(Ok(Some(answer))) if answer.ttl > 0 => *sure_until = asked + TIME_TO_LIVE - MARGIN,
                 Ok(Ok(Some(_))) => return Kept::Ended,
                 Ok(Ok(None) | Err(_)) | Err(_) => {
-                    self.inner.client.leave(member);
+                    self.client.leave(member);
                     return Kept::Broken;
                 }
             }

@@ -5,6 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::json;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
 
 use super::{
     EtcdConfig, READ_PATIENCE,
@@ -64,12 +69,22 @@ impl Intruder {
     }
 }
 
-async fn servers() -> (DynStore, DynStore, Intruder) {
+fn endpoints() -> Vec<String> {
     let urls = std::env::var("PORTOLAN_ETCD").expect("PORTOLAN_ETCD names a running etcd");
-    let mut etcd = EtcdConfig::new(urls.split(',').map(str::to_owned).collect());
+    urls.split(',').map(str::to_owned).collect()
+}
+
+async fn servers() -> (DynStore, DynStore, Intruder) {
+    servers_by(endpoints()).await
+}
+
+/// Two servers, one of which reaches etcd in a way of its own.
+async fn servers_by(way: Vec<String>) -> (DynStore, DynStore, Intruder) {
+    let mut etcd = EtcdConfig::new(endpoints());
     etcd.prefix = format!("/damage/{}/", Seams::system().uid());
     let config = StoreConfig::new(Engine::Memory, None);
-    let (one, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
+    let by_way = EtcdConfig { endpoints: way, ..etcd.clone() };
+    let (one, _) = open_etcd(&by_way, &config, &Seams::system()).await.unwrap();
     let (other, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
     let layout = Layout { prefix: etcd.prefix.clone().into_bytes(), numbering: Numbering { base: 0 } };
     let intruder = Intruder { client: Client::new(&etcd).unwrap(), layout };
@@ -270,6 +285,65 @@ async fn a_hold_that_is_given_up_while_it_is_told_ends_there() {
         drop(hold);
         forgets_in_time(&other, at).await;
     }
+    one.close().await;
+    other.close().await;
+}
+
+/// A way to etcd that can be cut.
+struct Bridge {
+    url: String,
+    is_open: watch::Sender<bool>,
+}
+
+impl Bridge {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (is_open, opened) = watch::channel(true);
+        let etcd = endpoints()[0].trim_start_matches("http://").to_owned();
+        tokio::spawn(async move {
+            loop {
+                let (mut near, _) = listener.accept().await.unwrap();
+                let (mut opened, etcd) = (opened.clone(), etcd.clone());
+                tokio::spawn(async move {
+                    if *opened.borrow() {
+                        let mut far = TcpStream::connect(etcd).await.unwrap();
+                        tokio::select! {
+                            // Either side ends a connection as it likes.
+                            _ = copy_bidirectional(&mut near, &mut far) => {}
+                            _ = opened.wait_for(|is_open| !is_open) => {}
+                        }
+                    }
+                });
+            }
+        });
+        Self { url, is_open }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn a_hold_ends_in_time_although_etcd_cannot_be_told() {
+    let bridge = Bridge::new().await;
+    let (one, other, _) = servers_by(vec![bridge.url.clone()]).await;
+    let held = one.hold(None).await;
+    let at = one.current();
+    change(&other).await;
+    // Longer than a lease: it is kept alive.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(!forgets(&other, at).await);
+    bridge.is_open.send_replace(false);
+    drop(held);
+    // Longer than anybody tries to tell of its end, and too short for the server's lease to be lost.
+    tokio::time::sleep(Duration::from_millis(4500)).await;
+    bridge.is_open.send_replace(true);
+    forgets_in_time(&other, at).await;
+    let held = one.hold(None).await;
+    let at = one.current();
+    change(&other).await;
+    assert!(!forgets(&other, at).await, "it holds as before");
+    drop(held);
+    forgets_in_time(&other, at).await;
     one.close().await;
     other.close().await;
 }
