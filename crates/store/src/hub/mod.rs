@@ -37,7 +37,7 @@ use crate::{
 pub(crate) struct RingBudget {
     /// Of one ring.
     pub(crate) each: usize,
-    /// Of all rings together. With more, each is cut to its share of the half.
+    /// Of all rings together. With more, each is cut to half of what it has.
     pub(crate) all: usize,
 }
 
@@ -306,13 +306,14 @@ impl State {
         watched.waiting.wake(published.event.key.cluster, before, wakers);
         self.bytes = self.bytes + watched.ring.bytes() - had;
         if self.bytes > budget.all {
-            self.shrink(budget.all / 2 / self.topics.len());
+            self.shrink();
         }
     }
 
-    /// Cuts all rings. That takes a look at each of them, and they are that full again only after half of the bound has come.
-    fn shrink(&mut self, each: usize) {
-        self.topics.values_mut().for_each(|watched| watched.ring.cut(each));
+    /// Halves all rings, so that those keep most that much is written to. That takes a look at each of them, and they are that full
+    /// again only after half of the bound has come.
+    fn shrink(&mut self) {
+        self.topics.values_mut().for_each(|watched| watched.ring.cut(watched.ring.bytes() / 2));
         self.bytes = self.topics.values().map(|watched| watched.ring.bytes()).sum();
     }
 }

@@ -51,3 +51,22 @@ fn all_rings_together_stay_within_their_bound_however_many_there_are() {
         assert_eq!((hub.state.lock().bytes, metrics.rings.get()), (0, 0));
     }
 }
+
+#[test]
+fn what_is_written_much_keeps_its_events_beside_many_that_are_idle() {
+    const ALL: usize = 1 << 20;
+    let metrics = Metrics::new(None).unwrap();
+    let hub = Hub::new(Marks { floor: 1, last: 1 }, RingBudget { each: ALL, all: ALL }, &metrics);
+    for n in 0..3000 {
+        hub.enter(&WatchScope::Resource(resource(n), None), None).unwrap();
+    }
+    for n in 0..6000 {
+        let last = n as u64 + 2;
+        hub.publish(vec![published(n % 2, last, 1000)], Marks { floor: 1, last }, || {});
+        let state = hub.state.lock();
+        for hot in 0..2 {
+            let kept = state.topics[&Topic::Resource(resource(hot))].ring.bytes();
+            assert!(kept > ALL / 5 || n < 1000, "of ring {hot} {kept} bytes are left after {n}");
+        }
+    }
+}
