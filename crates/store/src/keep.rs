@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, ops::RangeInclusive, time::Duration};
 
 use portolan_types::{ResourceVersion, work::Backoff};
 use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
@@ -15,6 +15,10 @@ use crate::{DynStore, Store, StoreError};
 const LOOK: Duration = Duration::from_secs(1);
 /// Before a compaction that failed is tried again.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
+/// What has been held for so many times the time that history stays is told of, each time anew.
+const HELD_TIMES: u32 = 3;
+/// But neither sooner nor later than this.
+const HELD: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
 
 /// How much history stays: what watches resume from and pages go on at. Whichever bound is reached first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +81,7 @@ fn due(
 pub struct HistoryMetrics {
     compactions: IntCounterVec,
     failing: IntGauge,
+    held: IntGauge,
 }
 
 impl HistoryMetrics {
@@ -87,22 +92,27 @@ impl HistoryMetrics {
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let tries = Opts::new("portolan_store_compactions_total", "Compactions of history, by how they ended.");
         let failing = "Compactions that failed since one was done; history grows meanwhile.";
+        let held =
+            "Seconds for which history that is due to be forgotten has been kept because somebody still reads it.";
         let metrics = Self {
             compactions: IntCounterVec::new(tries, &["outcome"])?,
             failing: IntGauge::new("portolan_store_compactions_failing", failing)?,
+            held: IntGauge::new("portolan_store_history_held_seconds", held)?,
         };
         registry.register(Box::new(metrics.compactions.clone()))?;
         registry.register(Box::new(metrics.failing.clone()))?;
+        registry.register(Box::new(metrics.held.clone()))?;
         Ok(metrics)
     }
 }
 
-/// Who does not compact any more has no failures.
-struct Cleared<'a>(&'a IntGauge);
+/// Who does not compact any more has no failures, and nobody keeps it from anything.
+struct Cleared<'a>(&'a HistoryMetrics);
 
 impl Drop for Cleared<'_> {
     fn drop(&mut self) {
-        self.0.set(0);
+        self.0.failing.set(0);
+        self.0.held.set(0);
     }
 }
 
@@ -111,16 +121,54 @@ impl Drop for Cleared<'_> {
 pub async fn keep_history(store: DynStore, bounds: HistoryBounds, metrics: HistoryMetrics) -> Infallible {
     let (mut seen, mut since) = (store.current(), Instant::now());
     let mut failures = 0;
-    let _cleared = Cleared(&metrics.failing);
+    let mut held = Held::new(bounds);
+    let _cleared = Cleared(&metrics);
     loop {
         let wait = if failures == 0 { LOOK.min(bounds.time) } else { RETRY.after(failures, u32::MAX) };
         tokio::time::sleep(wait).await;
         let aged = (since.elapsed() >= bounds.time).then_some(seen);
         let outcome = bounds.enforce(&*store, aged).await;
         failures = note(&outcome, failures, &metrics);
+        if held.note(&outcome, &metrics) {
+            tracing::warn!(
+                oldest = %store.oldest(),
+                "history grows: somebody has been reading this old state for long, as a snapshot that is being saved",
+            );
+        }
         if aged.is_some() && matches!(outcome, Ok(Compaction::Done | Compaction::NotDue)) {
             (seen, since) = (store.current(), Instant::now());
         }
+    }
+}
+
+/// How long what is due has been held.
+struct Held {
+    since: Option<Instant>,
+    /// When it is told of, and after as much time again.
+    patience: Duration,
+    told: u32,
+}
+
+impl Held {
+    fn new(bounds: HistoryBounds) -> Self {
+        let patience = bounds.time.saturating_mul(HELD_TIMES).clamp(*HELD.start(), *HELD.end());
+        Self { since: None, patience, told: 0 }
+    }
+
+    /// Notes how a compaction ended, and whether that is to be told.
+    fn note(&mut self, outcome: &Result<Compaction, StoreError>, metrics: &HistoryMetrics) -> bool {
+        match outcome {
+            Ok(Compaction::Held) => drop(self.since.get_or_insert_with(Instant::now)),
+            // What holds the rest is not what held this.
+            Ok(Compaction::Partly) => (self.since, self.told) = (Some(Instant::now()), 0),
+            Ok(Compaction::Done | Compaction::NotDue) => (self.since, self.told) = (None, 0),
+            Err(_) => {}
+        }
+        let long = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        metrics.held.set(i64::try_from(long.as_secs()).unwrap_or(i64::MAX));
+        let is_told = self.since.is_some() && long >= self.patience.saturating_mul(self.told + 1);
+        self.told += u32::from(is_told);
+        is_told
     }
 }
 

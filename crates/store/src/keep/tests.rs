@@ -90,9 +90,11 @@ async fn what_is_due_and_held_goes_as_soon_as_the_hold_is_gone() {
         let done = metrics.compactions.with_label_values(&["done"]).get();
         tokio::time::sleep(Duration::from_secs(700)).await;
         assert_eq!(metrics.compactions.with_label_values(&["done"]).get(), done, "{bounds:?}: nothing more is done");
+        assert!(metrics.held.get() > 700, "{bounds:?}: {} s", metrics.held.get());
         drop(held);
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(store.oldest() > at, "{bounds:?}: what was due is not due anew");
+        assert_eq!(metrics.held.get(), 0, "{bounds:?}");
         assert_eq!(metrics.compactions.with_label_values(&["done"]).get(), done + 1, "{bounds:?}");
         task.abort();
     }
@@ -130,6 +132,35 @@ async fn a_compaction_that_fails_is_tried_again_for_as_long_as_it_takes() {
     assert_eq!(metrics.failing.get(), 0);
     assert!(store.current().get() - store.oldest().get() <= 8);
     task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_for_long_is_told_now_and_then_and_shown_all_the_time() {
+    let held = || Ok(Compaction::Held);
+    for (case, time, patience) in
+        [("three times the time", 300, 900), ("within an hour", 86_400, 3600), ("not at once", 0, 60)]
+    {
+        let metrics = metrics();
+        let mut noted = Held::new(HistoryBounds { time: Duration::from_secs(time), revisions: 8 });
+        assert!(!noted.note(&held(), &metrics), "{case}");
+        let mut told = Vec::new();
+        for second in 1..=2 * patience + 1 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let outcome = if second % 7 == 0 { Err(StoreError::Unknown) } else { held() };
+            if noted.note(&outcome, &metrics) {
+                told.push(second);
+            }
+            assert_eq!(metrics.held.get(), second, "{case}");
+        }
+        assert_eq!(told, [patience, 2 * patience], "{case}");
+        noted.note(&Ok(Compaction::Partly), &metrics);
+        assert_eq!(metrics.held.get(), 0, "{case}: something was forgotten");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!noted.note(&held(), &metrics), "{case}: what is held now is not held for long");
+        assert_eq!(metrics.held.get(), 5, "{case}");
+        noted.note(&Ok(Compaction::Done), &metrics);
+        assert_eq!(metrics.held.get(), 0, "{case}: all was forgotten");
+    }
 }
 
 #[test]
