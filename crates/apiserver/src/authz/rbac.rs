@@ -71,7 +71,8 @@ impl Kept {
     }
 
     fn remove(&mut self, cluster: LogicalClusterId) {
-        let large = self.large.remove(&cluster).flatten();
+        // That they are large is still known: who writes them all the time has them read by one at a time, too.
+        let large = self.large.get_mut(&cluster).and_then(Option::take);
         self.bytes -= self.by_cluster.remove(&cluster).or(large).map_or(0, |(_, bytes)| bytes);
     }
 
@@ -83,6 +84,7 @@ impl Kept {
             self.large.insert(cluster, Some((read.clone(), bytes)));
             return;
         }
+        self.large.remove(&cluster);
         while self.by_cluster.len() >= MAX_KEPT || self.small_bytes() + bytes > MAX_BYTES {
             // Who has most makes room.
             let largest = self.by_cluster.iter().max_by_key(|(_, (_, bytes))| *bytes).map(|(cluster, _)| *cluster);
@@ -308,6 +310,9 @@ mod bounds {
         }
         assert!(kept.get(own).is_none() && kept.large.contains_key(&own), "it is known for what it is");
         kept.remove(own);
+        assert!(kept.large.contains_key(&own), "nor is that forgotten when they are written");
+        kept.keep(own, &roles, 7);
+        assert!(!kept.large.contains_key(&own));
         kept.forget_all();
         assert_eq!(kept.bytes, 0);
     }
