@@ -32,7 +32,7 @@ pub(super) struct Watching {
 
 /// Why a watch ended.
 pub(super) enum End {
-    /// What follows its start is compacted, up to this revision.
+    /// What follows its start is compacted, up to this revision; 0 where that is not known.
     Compacted(i64),
     Failed(Fault),
 }
@@ -92,7 +92,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     while !inner.stopped.is_cancelled() {
         let Some(end) = inner.stopped.run_until_cancelled(follow(&inner)).await else { return };
         let why = match end {
-            End::Compacted(compacted) => match inner.leap(compacted).await {
+            End::Compacted(_) => match inner.leap().await {
                 Ok(()) => continue,
                 Err(error) => error.to_string(),
             },
@@ -182,13 +182,13 @@ impl Inner {
         End::Failed(Fault::Refused(error.to_string()))
     }
 
-    /// Goes on at the present when what lies between is forgotten. Watchers find out from the history.
-    async fn leap(&self, compacted: i64) -> Result<(), StoreError> {
-        let compacted = if compacted == 0 { self.compacted().await? } else { compacted };
+    /// Goes on at the present when what lies between is forgotten. Some of it may still be there, but not what was lost in it: no
+    /// watch may go on from within.
+    async fn leap(&self) -> Result<(), StoreError> {
         let now = self.fresh().await?;
-        tracing::warn!(compacted, now, "history was compacted before it was read");
-        let numbering = self.layout.numbering;
-        self.hub.jump(Marks { last: numbering.boundary(now), floor: numbering.boundary(compacted) });
+        tracing::warn!(now, "history was compacted before it was read: watches of what lies before begin anew");
+        let boundary = self.layout.numbering.boundary(now);
+        self.hub.jump(Marks { last: boundary, floor: boundary });
         self.reached.send_replace(now);
         Ok(())
     }

@@ -57,7 +57,7 @@ impl Inner {
             Err(end) => return Err(self.ended(end, start).await?),
         };
         watching.ask_progress();
-        let mut found = Found { inner: self, scope, after, view, events: Vec::new(), bytes: 0, at: start - 1 };
+        let mut found = Found { inner: self, scope, after, upto, view, events: Vec::new(), bytes: 0, at: start - 1 };
         let mut collector = Collector::default();
         while found.at < upto && found.events.len() < MAX_EVENTS && found.bytes < MAX_BYTES {
             match tokio::time::timeout(ASK, watching.next(self)).await {
@@ -123,6 +123,8 @@ struct Found<'a> {
     inner: &'a Inner,
     scope: &'a WatchScope,
     after: u64,
+    /// The feed has taken everything up to this transaction. Of what comes later nobody knows yet whether anything was lost.
+    upto: i64,
     view: View,
     events: Vec<Arc<Event>>,
     bytes: usize,
@@ -133,9 +135,13 @@ struct Found<'a> {
 impl Found<'_> {
     async fn take(&mut self, collector: &mut Collector, answer: WatchResponse) -> Result<(), StoreError> {
         if answer.events.is_empty() && !answer.created && !answer.fragment {
-            self.at = self.at.max(answer.header.as_ref().map_or(0, |header| header.revision));
+            self.at = self.at.max(answer.header.as_ref().map_or(0, |header| header.revision).min(self.upto));
         }
         for (at, events) in collector.add(answer.events, answer.fragment) {
+            if at > self.upto {
+                self.at = self.at.max(self.upto);
+                return Ok(());
+            }
             let events = match self.inner.events(at, events, self.view).await {
                 Ok(events) => events,
                 Err(Undecoded::Forgotten) => return Err(self.inner.forgotten(at).await?),

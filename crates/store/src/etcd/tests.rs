@@ -9,6 +9,7 @@ use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
     sync::watch,
+    time::timeout,
 };
 
 use super::{
@@ -230,7 +231,7 @@ async fn forgets_in_time(store: &DynStore, held: ResourceVersion) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("nobody holds it any more");
+    timeout(Duration::from_secs(20), gone).await.expect("nobody holds it any more");
 }
 
 async fn change(store: &DynStore) {
@@ -344,6 +345,38 @@ async fn a_hold_ends_in_time_although_etcd_cannot_be_told() {
     assert!(!forgets(&other, at).await, "it holds as before");
     drop(held);
     forgets_in_time(&other, at).await;
+    one.close().await;
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn a_server_that_missed_what_is_compacted_lets_no_watch_go_on_from_within() {
+    let bridge = Bridge::new().await;
+    let (one, other, intruder) = servers_by(vec![bridge.url.clone()]).await;
+    bridge.is_open.send_replace(false);
+    let create = async |name: &str| {
+        let record = Some(Record::of(&json!({"metadata": {}})));
+        other.commit(Transaction::one(key(name), Expect::Absent, record)).await.unwrap();
+        other.current()
+    };
+    for name in ["d", "e", "f"] {
+        create(name).await;
+    }
+    other.compact(other.current()).await.unwrap();
+    let between = create("g").await;
+    intruder.remove(&key("c")).await;
+    other.commit(Transaction::one(key("c"), Expect::Damaged, None)).await.unwrap();
+    assert!(one.current() < other.oldest(), "it has missed what is forgotten");
+    bridge.is_open.send_replace(true);
+    until("it goes on", || one.current() >= other.current()).await;
+    for (server, store) in [("one", &one), ("the other", &other)] {
+        let told = match store.watch(WatchScope::PlacedOn("e-1".into()), Some(between)).await {
+            Ok(mut watch) => timeout(READ_PATIENCE, watch.next()).await.expect(server).map(drop),
+            Err(error) => Err(error),
+        };
+        assert!(matches!(told, Err(StoreError::Compacted { .. } | StoreError::Damaged { .. })), "{server}: {told:?}");
+    }
     one.close().await;
     other.close().await;
 }
