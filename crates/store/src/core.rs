@@ -64,7 +64,7 @@ impl Core {
 
     /// Notes an object that a read of `scope` found damaged, unless only an older state of it is. Not within a view.
     pub(crate) fn note(&self, found: &Damaged, scope: Option<&RangeScope>) {
-        if !self.damage.is_news(&found.key) || !self.is_damaged(found, scope) {
+        if !self.damage.is_news(found) || !self.is_damaged(found, scope) {
             return;
         }
         self.damage.add(found);

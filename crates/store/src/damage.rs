@@ -157,7 +157,8 @@ pub(crate) fn spelled(bytes: &[u8]) -> ObjectName {
 /// The damaged objects that reads have come across since the start. Each is logged once.
 ///
 /// So many are known, and at least one of each resource of each logical cluster that has any: who asks whether all of a
-/// resource could be read is never told so wrongly, and is told nothing of what happens to others.
+/// resource could be read is never told so wrongly, and is told nothing of what happens to others. Addresses that are damaged
+/// themselves are of no resource in this.
 pub(crate) struct Ledger {
     known: Mutex<Known>,
     count: IntGauge,
@@ -166,32 +167,39 @@ pub(crate) struct Ledger {
 #[derive(Default)]
 struct Known {
     all: BTreeMap<ObjectKey, Damage>,
-    /// How many of them are of each resource of a logical cluster.
-    places: HashMap<(LogicalClusterId, GroupResource), usize>,
+    /// How many of them are of each resource of a logical cluster. What stands in for an address has one for all: whatever bytes
+    /// somebody writes, they are no further resources.
+    places: HashMap<Option<(LogicalClusterId, GroupResource)>, usize>,
+}
+
+fn place(key: &ObjectKey, why: Damage) -> Option<(LogicalClusterId, GroupResource)> {
+    (why != Damage::Key).then(|| (key.cluster, key.resource.clone()))
 }
 
 impl Known {
-    fn has_room(&self, key: &ObjectKey) -> bool {
-        self.all.len() < MOST_KNOWN || !self.places.contains_key(&(key.cluster, key.resource.clone()))
+    fn has_room(&self, Damaged { key, why }: &Damaged) -> bool {
+        self.all.len() < MOST_KNOWN || !self.places.contains_key(&place(key, *why))
     }
 
     /// Whether it was not known.
-    fn add(&mut self, key: &ObjectKey, why: Damage) -> bool {
-        let is_new = self.all.insert(key.clone(), why).is_none();
-        if is_new {
-            *self.places.entry((key.cluster, key.resource.clone())).or_default() += 1;
-        }
-        is_new
+    fn add(&mut self, Damaged { key, why }: &Damaged) -> bool {
+        let was_known = self.remove(key);
+        self.all.insert(key.clone(), *why);
+        *self.places.entry(place(key, *why)).or_default() += 1;
+        !was_known
     }
 
-    fn remove(&mut self, key: &ObjectKey) {
-        if self.all.remove(key).is_some() {
-            let place = (key.cluster, key.resource.clone());
+    /// Whether it was known.
+    fn remove(&mut self, key: &ObjectKey) -> bool {
+        let why = self.all.remove(key);
+        if let Some(why) = why {
+            let place = place(key, why);
             match self.places.get_mut(&place) {
                 Some(count) if *count > 1 => *count -= 1,
                 Some(_) | None => drop(self.places.remove(&place)),
             }
         }
+        why.is_some()
     }
 }
 
@@ -207,9 +215,9 @@ impl Ledger {
     }
 
     /// Whether one that is damaged would be noted.
-    pub(crate) fn is_news(&self, key: &ObjectKey) -> bool {
+    pub(crate) fn is_news(&self, found: &Damaged) -> bool {
         let known = self.known.lock();
-        !known.all.contains_key(key) && known.has_room(key)
+        !known.all.contains_key(&found.key) && known.has_room(found)
     }
 
     /// Whether an index names it, and nothing else is there.
@@ -221,7 +229,7 @@ impl Ledger {
     pub(crate) fn add(&self, found: &Damaged) {
         let Damaged { key, why } = found;
         let mut known = self.known.lock();
-        if !known.has_room(key) || !known.add(key, *why) {
+        if !known.has_room(found) || !known.add(found) {
             return;
         }
         self.recount(&known);
@@ -254,8 +262,10 @@ impl Ledger {
     pub(crate) fn remove_cluster(&self, cluster: LogicalClusterId) {
         if !self.is_empty() {
             let mut known = self.known.lock();
-            known.all.retain(|key, _| key.cluster != cluster);
-            known.places.retain(|(of, _), _| *of != cluster);
+            let gone: Vec<_> = known.all.keys().filter(|key| key.cluster == cluster).cloned().collect();
+            for key in &gone {
+                known.remove(key);
+            }
             self.recount(&known);
         }
     }

@@ -435,7 +435,8 @@ fn however_many_are_known_each_resource_with_damage_has_one_that_is() {
         note(1, &format!("a{n}"));
     }
     assert_eq!(ledger.all().len(), super::MOST_KNOWN);
-    assert!(!ledger.is_news(&key(1, "late")) && ledger.is_news(&key(2, "late")));
+    let is_news = |cluster, why| ledger.is_news(&Damaged { key: key(cluster, "late"), why });
+    assert!(!is_news(1, Damage::Checksum) && is_news(2, Damage::Checksum));
     note(2, "late");
     note(2, "later");
     let of_other = || ledger.all().into_iter().filter(|found| found.key.cluster.get() == 2).collect::<Vec<_>>();
@@ -448,6 +449,22 @@ fn however_many_are_known_each_resource_with_damage_has_one_that_is() {
     assert_eq!(ledger.all().len(), 1);
     note(1, "late");
     assert_eq!(ledger.all().len(), 2);
+}
+
+#[test]
+fn damaged_addresses_are_known_in_no_larger_number_whatever_they_look_like() {
+    let ledger = super::Ledger::new(prometheus::IntGauge::new("a", "b").unwrap());
+    for cluster in 0..super::MOST_KNOWN as u64 + 10 {
+        ledger.add(&Damaged { key: key(cluster, "x00"), why: Damage::Key });
+    }
+    assert_eq!(ledger.all().len(), super::MOST_KNOWN);
+    let real = Damaged { key: key(1, "late"), why: Damage::Checksum };
+    ledger.add(&real);
+    assert!(ledger.all().contains(&real), "they take no place of a resource");
+    ledger.remove_cluster(LogicalClusterId::new(1));
+    assert_eq!(ledger.all().len(), super::MOST_KNOWN - 1);
+    ledger.add(&Damaged { key: key(3, "x01"), why: Damage::Key });
+    assert_eq!(ledger.all().len(), super::MOST_KNOWN, "there is room for one again");
 }
 
 #[test]

@@ -26,6 +26,10 @@ const LARGEST_PAGE: i64 = 2048;
 const PAGE_BYTES: usize = 2 << 20;
 /// Objects that an index names which are read at once.
 const INDEXED: usize = 100;
+/// Keys that are read at once where some name no object.
+const KEYS: i64 = 1000;
+/// Keys that name no object which one read notes: each is looked at once more.
+const NOTED: usize = 64;
 
 impl Inner {
     /// etcd's revision now.
@@ -74,7 +78,7 @@ impl Inner {
 
     /// Notes an object that a read of `scope` found damaged, unless only an older state of it is.
     async fn note(&self, found: &Damaged, scope: Option<&RangeScope>) {
-        if !self.damage.is_news(&found.key) || !self.is_damaged(found, scope).await {
+        if !self.damage.is_news(found) || !self.is_damaged(found, scope).await {
             return;
         }
         self.damage.add(found);
@@ -84,10 +88,15 @@ impl Inner {
         }
     }
 
+    /// What is told of a key that names no object.
+    fn foreign(&self, key: &[u8]) -> Damaged {
+        Damaged { key: self.layout.stand_in(key), why: Damage::Key }
+    }
+
     /// Notes a key that names no object. What lies there is none of the store's, or an object of which nobody can tell which.
     pub(super) fn note_key(&self, key: &[u8]) {
-        let found = Damaged { key: self.layout.stand_in(key), why: Damage::Key };
-        if self.damage.is_news(&found.key) {
+        let found = self.foreign(key);
+        if self.damage.is_news(&found) {
             tracing::error!(
                 key = %key.escape_ascii(),
                 "a key among those of objects in etcd names none: somebody else has written it, or it is damaged",
@@ -98,14 +107,14 @@ impl Inner {
 
     /// Notes a key that a read found to name no object, if it is still there.
     async fn note_malformed(&self, key: Vec<u8>) {
-        let told = self.layout.stand_in(&key);
+        let told = self.foreign(&key);
         if !self.damage.is_news(&told) {
             return;
         }
         self.note_key(&key);
         // The feed may have told of its deletion in between.
         if !matches!(self.at(key, 0).await, Ok(Some(_))) {
-            self.damage.remove(&told);
+            self.damage.remove(&told.key);
         }
     }
 
@@ -180,6 +189,7 @@ impl Inner {
             objects: Vec::new(),
             damaged: Vec::new(),
             malformed: Vec::new(),
+            unnoted: 0,
             ends_damaged: false,
             passed: 0,
             bytes: 0,
@@ -205,6 +215,9 @@ impl Inner {
         };
         for key in std::mem::take(&mut reader.malformed) {
             self.note_malformed(key).await;
+        }
+        if reader.unnoted > 0 {
+            tracing::warn!(count = reader.unnoted, "further keys name no object: the next reads name them");
         }
         let end = end?;
         if reader.at == 0 {
@@ -249,8 +262,10 @@ struct Reader<'a> {
     at: i64,
     objects: Vec<StoredObject>,
     damaged: Vec<Damaged>,
-    /// Keys that were found to name no object.
+    /// Keys that were found to name no object, of which nobody knows yet.
     malformed: Vec<Vec<u8>>,
+    /// How many more of them there are.
+    unnoted: usize,
     /// Whether the last of both is damaged.
     ends_damaged: bool,
     /// Damaged ones whose address is not.
@@ -350,10 +365,10 @@ impl Reader<'_> {
         let layout = &self.inner.layout;
         let found = match layout.parse(key) {
             Some(key) => Damaged { key, why },
-            None => Damaged { key: layout.stand_in(key), why: Damage::Key },
+            None => self.inner.foreign(key),
         };
         if found.why == Damage::Key && why != Damage::Missing {
-            self.malformed.push(key.to_vec());
+            self.come_across(key);
         }
         if self.request.on_damage == OnDamage::Fail {
             return Err(found.into());
@@ -365,6 +380,17 @@ impl Reader<'_> {
         }
         self.damaged.push(found);
         Ok(())
+    }
+
+    /// Keeps a key that names no object to note it, when nobody knows of it.
+    fn come_across(&mut self, key: &[u8]) {
+        if !self.inner.damage.is_news(&self.inner.foreign(key)) {
+            return;
+        }
+        match self.malformed.len() < NOTED {
+            true => self.malformed.push(key.to_vec()),
+            false => self.unnoted += 1,
+        }
     }
 
     /// Reads a logical cluster resource by resource, leaping over what lies between.
@@ -390,16 +416,22 @@ impl Reader<'_> {
 
     /// The first resource from a key on.
     async fn next_resource(&mut self, mut from: Vec<u8>, to: Vec<u8>) -> Result<Option<GroupResource>, StoreError> {
+        let mut limit = 1;
         loop {
-            let page = std::mem::replace(&mut self.page, 1);
+            let page = std::mem::replace(&mut self.page, limit);
             let found = self.next(from, to.clone(), true).await;
             self.page = page;
-            let Some(kv) = found?.kvs.into_iter().next() else { return Ok(None) };
-            match self.inner.layout.parse(&kv.key) {
-                Some(key) => return Ok(Some(key.resource)),
-                None => self.malformed.push(kv.key.to_vec()),
+            let found = found?;
+            for kv in &found.kvs {
+                match self.inner.layout.parse(&kv.key) {
+                    Some(key) => return Ok(Some(key.resource)),
+                    None => self.come_across(&kv.key),
+                }
             }
-            from = after(kv.key.to_vec());
+            let Some(last) = found.kvs.last().filter(|_| found.more) else { return Ok(None) };
+            from = after(last.key.to_vec());
+            // Where one names no object, many may.
+            limit = KEYS;
         }
     }
 

@@ -218,6 +218,32 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
     other.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn of_many_keys_of_somebody_else_each_read_notes_some() {
+    let (one, other, intruder) = servers().await;
+    for chunk in 0..30 {
+        let foreign = (0..100).map(|n| {
+            let name = format!("/{chunk}/{n}");
+            put(intruder.layout.under(b'o', &[name.as_bytes()]), Bytes::from_static(b"foreign"))
+        });
+        let request = TxnRequest { success: foreign.collect(), ..TxnRequest::default() };
+        intruder.client.write(request, READ_PATIENCE).await.unwrap();
+    }
+    let mut etcd = EtcdConfig::new(endpoints());
+    etcd.prefix = String::from_utf8(intruder.layout.prefix.clone()).unwrap();
+    let config = StoreConfig::new(Engine::Memory, None);
+    let (late, _) = open_etcd(&etcd, &config, &Seams::system()).await.unwrap();
+    for noted in [64, 128, 192] {
+        let everything = RangeRequest::all(RangeScope::Everything(LogicalClusterId::new(1))).past_damage();
+        assert_eq!(late.range(everything).await.unwrap().objects.len(), 3);
+        assert_eq!(late.known_damage().len(), noted);
+    }
+    for store in [one, other, late] {
+        store.close().await;
+    }
+}
+
 /// Whether a server forgets a state when it may.
 async fn forgets(store: &DynStore, held: ResourceVersion) -> bool {
     store.compact(store.current()).await.unwrap();
