@@ -416,10 +416,19 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let nobody = format!("http://{}", taken.local_addr().unwrap());
         drop(taken);
-        let client = Client::new(&EtcdConfig::new(vec![nobody.clone(), nobody])).unwrap();
-        let written = client.write(TxnRequest::default(), Duration::from_millis(1)).await;
-        let Err(Fault::Unreachable(why)) = written else { panic!("{written:?}") };
+        let next = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let somebody = format!("http://{}", next.local_addr().unwrap());
+        let client = Client::new(&EtcdConfig::new(vec![nobody, somebody])).unwrap();
+        let (member, channel, _) = client.choose().await.unwrap();
+        let sent = unary::<_, TxnResponse>(channel, "/etcdserverpb.KV/Txn", Request::new(TxnRequest::default())).await;
+        let fault = client.failed(member, &sent.unwrap_err());
+        let Fault::Unreachable(why) = fault else { panic!("{fault:?}") };
         assert!(why.starts_with("transport error: tcp connect error: Connection refused"), "{why}");
+        client.current.store(0, Ordering::Release);
+        tokio::select! {
+            written = client.write(TxnRequest::default(), Duration::from_secs(60)) => panic!("{written:?}"),
+            asked = next.accept() => drop(asked.unwrap()),
+        }
         assert_eq!(client.current.load(Ordering::Acquire), 1);
     }
 }
