@@ -233,11 +233,10 @@ impl EtcdStore {
             Ok(place) => place,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        let (inner, patience) = (self.inner.clone(), self.inner.patience);
+        let patience = self.inner.patience;
         let task = self.runtime.spawn(async move {
             let committed = write.await;
             drop(place);
-            inner.queue.show(&inner.metrics);
             committed.map(Durable::after_sync)
         });
         Box::pin(async move {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{StoreError, committer::QUEUE_BYTES, metrics::Metrics};
@@ -21,6 +22,17 @@ pub(super) struct Queue {
 pub(super) struct Place {
     _transaction: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
+    size: i64,
+    /// How many there are, and how many bytes.
+    shown: [IntGauge; 2],
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let [queued, bytes] = &self.shown;
+        queued.dec();
+        bytes.sub(self.size);
+    }
 }
 
 impl Queue {
@@ -36,22 +48,15 @@ impl Queue {
     pub(super) fn enter(&self, bytes: usize, metrics: &Metrics) -> Result<Place, StoreError> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let transaction = self.transactions.clone().try_acquire_owned();
-        let place = match (transaction, self.bytes.clone().try_acquire_many_owned(bytes)) {
-            (Ok(_transaction), Ok(_bytes)) => Ok(Place { _transaction, _bytes }),
-            (Err(_), _) | (_, Err(_)) => Err(StoreError::Overloaded),
-        };
-        if place.is_err() {
+        let (Ok(_transaction), Ok(_bytes)) = (transaction, self.bytes.clone().try_acquire_many_owned(bytes)) else {
             metrics.overloaded.inc();
-        }
-        self.show(metrics);
-        place
-    }
-
-    /// Tells how much is under way.
-    pub(super) fn show(&self, metrics: &Metrics) {
-        let taken = |semaphore: &Semaphore, most: u32| i64::from(most) - semaphore.available_permits() as i64;
-        metrics.queued.set(taken(&self.transactions, TRANSACTIONS));
-        metrics.queued_bytes.set(taken(&self.bytes, BYTES));
+            return Err(StoreError::Overloaded);
+        };
+        // Each adds its own: of two that told how much there is, the earlier might have the last word.
+        let (size, shown) = (i64::from(bytes), [metrics.queued.clone(), metrics.queued_bytes.clone()]);
+        shown[0].inc();
+        shown[1].add(size);
+        Ok(Place { _transaction, _bytes, size, shown })
     }
 
     /// Waits for all that are under way, and lets nobody in any more.
@@ -80,9 +85,11 @@ mod tests {
             let shown = (metrics.queued.get(), metrics.queued_bytes.get(), metrics.overloaded.get());
             assert_eq!(shown, (most as i64, (most * bytes) as i64, 1), "{case}: who is refused keeps no place");
             places.pop();
+            assert_eq!(metrics.queued.get(), most as i64 - 1, "{case}");
             places.push(enter().unwrap());
             assert!(enter().is_err(), "{case}");
             drop(places);
+            assert_eq!((metrics.queued.get(), metrics.queued_bytes.get()), (0, 0), "{case}");
             queue.close().await;
             assert!(enter().is_err(), "{case}");
         }
