@@ -61,8 +61,7 @@ impl Inner {
 
     /// Puts the key of a hold under a lease, as often as it takes, and then waits for ever.
     async fn say_hold(&self, lease: i64, revision: u64, said: &mut Option<oneshot::Sender<()>>) {
-        let key = self.layout.hold(&format!("{lease:x}"));
-        let put = PutRequest { key: key.into(), value: revision.to_string().into(), lease };
+        let put = PutRequest { key: self.hold_key(lease).into(), value: revision.to_string().into(), lease };
         let request = TxnRequest {
             compare: vec![self.is_same_store()],
             success: vec![RequestOp { request: Some(Request::RequestPut(put)) }],
@@ -75,12 +74,16 @@ impl Inner {
         pending().await
     }
 
+    fn hold_key(&self, lease: i64) -> Vec<u8> {
+        self.layout.hold(&format!("{lease:x}"))
+    }
+
     /// How far history may be forgotten of what is asked to be, for all that servers hold.
     pub(super) async fn held(&self, upto: u64) -> Result<u64, StoreError> {
         let (from, to) = range_of(self.layout.hold(""));
         let holds = self.read(from, to, 0, 0, false).await?.kvs;
-        // What has no lease is no server's, and would stay for ever.
-        let holds = holds.iter().filter(|kv| kv.lease != 0);
+        // What is not called after its lease is no server's, and may stay for ever.
+        let holds = holds.iter().filter(|kv| kv.lease != 0 && kv.key == self.hold_key(kv.lease));
         let held = holds.filter_map(|kv| std::str::from_utf8(&kv.value).ok()?.parse::<u64>().ok());
         Ok(held.min().map_or(upto, |held| upto.min(held)))
     }

@@ -18,7 +18,7 @@ use super::{
     commit::{delete, put},
     layout::{Layout, Numbering},
     open_etcd,
-    proto::{RangeRequest as Read, RequestOp, TxnRequest},
+    proto::{PutRequest, RangeRequest as Read, RequestOp, TxnRequest, request_op::Request},
 };
 use crate::{
     Compaction, Damage, Damaged, DynStore, Engine, Expect, HistoryBounds, RangeRequest, RangeScope, StoreConfig,
@@ -312,6 +312,21 @@ async fn a_hold_that_is_given_up_while_it_is_told_ends_there() {
         drop(hold);
         forgets_in_time(&other, at).await;
     }
+    one.close().await;
+    other.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn a_key_of_somebody_else_holds_nothing() {
+    let (one, other, intruder) = servers().await;
+    let at = one.current();
+    change(&other).await;
+    let lease = intruder.client.grant(60, READ_PATIENCE).await.unwrap();
+    let put = PutRequest { key: intruder.layout.hold("mine").into(), value: Bytes::from_static(b"1"), lease };
+    intruder.write(RequestOp { request: Some(Request::RequestPut(put)) }).await;
+    intruder.put(&intruder.layout.hold("")).await;
+    assert!(forgets(&other, at).await);
     one.close().await;
     other.close().await;
 }
