@@ -206,6 +206,26 @@ async fn a_namespace_with_something_else_in_it_stays() {
     stage.handle.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_with_the_last_of_what_was_never_shown() {
+    let cluster = FakeCluster::default();
+    let stage = stage(&cluster).await;
+    let key = stage.place("configmaps", "a", data("1"), Phase::Active);
+    stage.until("the copy is there", async |_| cluster.all("configmaps").len() == 1).await.unwrap();
+    let labels = cluster.all("configmaps").remove(0)["metadata"]["labels"].clone();
+    let owners =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "u", "controller": true}]);
+    let metadata = json!({"name": "late", "namespace": stage.namespace(), "labels": labels, "ownerReferences": owners});
+    let pod = cluster.put("pods", json!({"metadata": metadata, "spec": {"nodeName": "n"}}));
+    stage.upstream.delete(&key);
+    stage.until("the copy goes", async |_| cluster.all("configmaps").is_empty()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((cluster.all("namespaces").len(), stage.upstream.keys("pods").len()), (1, 0));
+    cluster.remove("pods", &pod);
+    stage.until("the namespace goes", async |_| cluster.all("namespaces").is_empty()).await.unwrap();
+    stage.handle.stop().await;
+}
+
 /// What a Deployment controller makes of our copy.
 fn run_deployment(cluster: &FakeCluster) -> (Value, Value) {
     let copy = cluster.all("deployments").remove(0);

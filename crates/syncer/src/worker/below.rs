@@ -42,7 +42,11 @@ impl Worker {
         }
         match found {
             Some(found) => self.show(&session, place, &found.object).await,
-            None => Ok(Outcome::Done),
+            None => {
+                // Also the end of what was never shown, or is shown no more, may be that of the last one there.
+                self.tidy_namespace(&place.namespace);
+                Ok(Outcome::Done)
+            }
         }
     }
 
