@@ -1,7 +1,7 @@
 //! The keys that all servers on one etcd share: what one of them has signed, the others accept.
 //!
-//! They lie in the store, in the system's own logical cluster, which no request reaches. The first server makes them; the
-//! others take them into their data directories.
+//! They lie in the store, in the system's own logical cluster, which no request reaches. The first server on an empty store makes them;
+//! into one that was restored it brings them. The others take them into their data directories.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::DirBuilderExt as _, path::Path};
 
@@ -11,7 +11,7 @@ use portolan_apiserver::{
     ApiServerConfig,
     pki::{Pki, write_secret},
 };
-use portolan_store::{DynStore, Expect, Objects, StoreError, Transaction};
+use portolan_store::{DynStore, Expect, Objects, RangeRequest, RangeScope, StoreError, Transaction};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
 use serde_json::json;
 
@@ -48,6 +48,13 @@ pub(crate) async fn share(store: &DynStore, config: &ApiServerConfig) -> anyhow:
     if let Some(shared) = stored(store).await? {
         return take(dir, &before, &shared);
     }
+    if has_objects(store).await? {
+        // The first server on an empty store, which writes the keys before all else, may have been faster.
+        if let Some(shared) = stored(store).await? {
+            return take(dir, &before, &shared);
+        }
+        refuse_incomplete(dir, &before)?;
+    }
     Pki::open(config)?;
     let object = json!({"metadata": {"name": "server"}, "files": encode(&read(dir)?)});
     let first = Transaction::one(key(), Expect::Absent, Some(Record::of(&object)));
@@ -60,6 +67,27 @@ pub(crate) async fn share(store: &DynStore, config: &ApiServerConfig) -> anyhow:
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether there is anything in a store.
+async fn has_objects(store: &DynStore) -> Result<bool, StoreError> {
+    let one = RangeRequest { limit: Some(1), ..RangeRequest::all(RangeScope::All).past_damage() };
+    Ok(store.range(one).await?.last.is_some())
+}
+
+/// What is in the store was signed with keys that it does not have, as those of a snapshot are: whoever made others now would void all
+/// kubeconfigs and tokens, and shut out the servers that have them.
+fn refuse_incomplete(dir: &Path, found: &Files) -> anyhow::Result<()> {
+    let missing: Vec<_> = SHARED.into_iter().filter(|name| !found.contains_key(*name)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "the store was restored from a snapshot without keys, and {} lacks {}; fix: put the folder pki there of the data directory that was \
+         saved, or first start a server that has it; where it is lost, docs/operating.md tells how to make another",
+        dir.display(),
+        missing.join(", "),
+    )
 }
 
 fn encode(files: &Files) -> BTreeMap<&str, String> {
@@ -128,6 +156,30 @@ mod tests {
         Pki::open(&other).unwrap();
         let refused = share(&store, &other).await.unwrap_err().to_string();
         assert!(refused.contains("another installation"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn no_server_makes_other_keys_for_what_was_restored() {
+        let (store, folder) = (portolan_store::memory(), tempfile::tempdir().unwrap());
+        let config = |name: &str| ApiServerConfig::in_directory(folder.path().join(name), Seams::system());
+        let restored = ObjectKey { name: "restored".parse().unwrap(), ..key() };
+        let object = Record::of(&json!({"metadata": {"name": "restored"}}));
+        store.commit(Transaction::one(restored, Expect::Absent, Some(object))).await.unwrap();
+        let [empty, half, whole] = ["empty", "half", "whole"].map(config);
+        Pki::open(&half).unwrap();
+        fs::remove_file(folder.path().join("half/pki/service-accounts.key")).unwrap();
+        for (case, config, missing) in
+            [("empty", &empty, "lacks pki/ca.crt, pki/ca.key, "), ("half", &half, "lacks pki/service-accounts.key;")]
+        {
+            let refused = share(&store, config).await.unwrap_err().to_string();
+            assert!(refused.contains("without keys") && refused.contains(missing), "{case}: {refused}");
+            assert!(!are_there(&folder.path().join(case)), "{case}: none are made");
+        }
+        let before = Pki::open(&whole).unwrap();
+        share(&store, &whole).await.unwrap();
+        share(&store, &empty).await.unwrap();
+        let taken = Pki::open(&empty).unwrap();
+        assert_eq!((taken.ca, taken.service_accounts), (before.ca, before.service_accounts));
     }
 
     #[test]

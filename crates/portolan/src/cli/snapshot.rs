@@ -19,8 +19,8 @@ pub(super) use self::save::Save;
 pub(super) use self::save::told;
 use super::{etcd::EtcdFlags, output, server::ServerStore};
 
-/// What a snapshot does not hold.
-const KEYS: &str = "keys and certificates are not part of a snapshot, they are in the data directory's folder pki";
+/// What most snapshots do not hold.
+const KEYS: &str = "keys are in the data directory's folder pki; only a snapshot of a store in etcd has them";
 
 /// Back up the store of a server, restore it, or look at a backup.
 #[derive(Args)]
@@ -78,7 +78,7 @@ impl Restore {
             let restored = portolan_store::restore_etcd(&etcd, &seams, input, Some(&ids));
             let summary = super::runtime()?.block_on(restored)?;
             eprintln!("{} in etcd: {}", etcd.prefix, describe(&summary));
-            eprintln!("  hint: {KEYS}; copy it into each server's data directory before its first start");
+            eprintln!("  hint: {KEYS}: copy pki into the first server's data directory before its first start");
             return Ok(());
         };
         self.etcd.refuse_for(self.store)?;

@@ -1,6 +1,8 @@
 //! The engine on a real etcd: the contract suite of all engines, certificates, snapshots, two servers on one etcd of which one is
 //! killed again and again, and what happens to etcd itself.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -99,7 +101,7 @@ fn passwords(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     }
     let password = |text: &str| -> Result<String> {
         let file = dir.join(text);
-        std::fs::write(&file, text)?;
+        fs::write(&file, text)?;
         Ok(format!("--etcd-password-file={}", file.display()))
     };
     let (right, wrong) = (password("right")?, password("wrong")?);
@@ -143,12 +145,12 @@ fn snapshots(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
         let found = kubectl.run("get configmap moved -o jsonpath={.metadata.resourceVersion}{.data.by}")?;
         found.trim().trim_end_matches("redb").parse().with_context(|| format!("the object says {found}"))
     };
-    let before = {
+    let (before, keys) = {
         let server = Portolan::start_with(program, tools, &dir.join("redb"), &["--store=redb"])?;
         let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "of-redb")?;
         kubectl.run("create configmap moved --from-literal=by=redb")?;
         snapshot(&["save", "--data-dir", &server.data().display().to_string(), &first])?;
-        version(&kubectl)?
+        (version(&kubectl)?, server.data().join("pki"))
     };
     let etcd = Etcd::start(tools, &dir.join("etcd"))?;
     let url = etcd.url();
@@ -157,6 +159,11 @@ fn snapshots(program: &Path, tools: &Tools, dir: &Path) -> Result<()> {
     ensure!(snapshot(&into).is_err(), "a second restore is not refused");
     let between = {
         let flags = ["--store=etcd", &format!("--etcd-endpoints={url}")];
+        refused(program, dir, &flags).context("a server without the keys of before")?;
+        let data = dir.join("on-etcd/data");
+        fs::create_dir_all(&data)?;
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o700))?;
+        fs::rename(keys, data.join("pki"))?;
         let server = Portolan::start_with(program, tools, &dir.join("on-etcd"), &flags)?;
         let kubectl = Kubectl::new(&tools.kubectl(), &server.workspace("root"), dir, "of-etcd")?;
         kubectl.run("create configmap late --from-literal=by=etcd")?;
