@@ -193,8 +193,11 @@ pub struct RangePage {
     pub revision: ResourceVersion,
     /// The objects, in key order.
     pub objects: Vec<StoredObject>,
-    /// What cannot be read, where the request goes on past it. Counts to its bounds as other objects do.
+    /// What cannot be read, where the request goes on past it. Counts to its bounds as other objects do, but for what has no address
+    /// ([`Damage::Key`](crate::Damage::Key)): of that the first thousand are here.
     pub damaged: Vec<Damaged>,
+    /// How many more there are without an address.
+    pub unnamed: usize,
     /// The last object, damaged or not.
     pub last: Option<ObjectKey>,
     /// Whether a bound cut it: go on after `last`.

@@ -11,7 +11,7 @@
 //! - `snapshot` writes all of a store as one stream, and makes a store of it.
 //! - `damage` tells of objects that cannot be read, `lost` deletes them.
 //! - `audit` reads all of a store and tells what is wrong with it.
-//! - `read`, `range`, `merge` and `history` read one state, the latest or an older one.
+//! - `read`, `range`, `merge` and `history` read one state, the latest or an older one; `passed` is what of it is damaged.
 //! - `holds` keep a state readable; `hub` tells watchers.
 //! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
 //! - `objects` and `worklist` help loops: trees instead of bytes, changes that are tried again, keys to work on.
@@ -42,6 +42,7 @@ mod metrics;
 mod objects;
 mod open;
 mod opening;
+mod passed;
 mod plan;
 mod range;
 mod read;

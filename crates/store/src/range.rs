@@ -9,6 +9,7 @@ use crate::{
     keys::{self, Parts, Suffix},
     kv::View,
     merge::{Found, Merge},
+    passed::Passed,
     read::{Marks, backend, damaged, marks, revision},
     resources::Resources,
     spread::Next,
@@ -47,9 +48,7 @@ pub(crate) fn range(
         at,
         budget,
         objects: Vec::new(),
-        damaged: Vec::new(),
-        ends_damaged: false,
-        passed: 0,
+        passed: Passed::default(),
         bytes: 0,
         bodies: Bodies::default(),
         last: None,
@@ -71,8 +70,9 @@ pub(crate) fn range(
         End::Budget => return Ok(None),
     };
     let last = reader.last_read().cloned();
-    let Reader { objects, damaged, .. } = reader;
-    Ok(Some(RangePage { revision: revision(at)?, objects, damaged, last, more, remaining }))
+    let Reader { objects, passed, .. } = reader;
+    let (damaged, unnamed) = passed.finish(more);
+    Ok(Some(RangePage { revision: revision(at)?, objects, damaged, unnamed, last, more, remaining }))
 }
 
 /// The state to read: the boundary of the transaction that `request.at` belongs to.
@@ -102,11 +102,7 @@ struct Reader<'a> {
     at: u64,
     budget: Budget,
     objects: Vec<StoredObject>,
-    damaged: Vec<Damaged>,
-    /// Whether the last of both is damaged.
-    ends_damaged: bool,
-    /// Damaged ones whose address is not.
-    passed: usize,
+    passed: Passed,
     /// Bytes of both.
     bytes: usize,
     bodies: Bodies,
@@ -129,7 +125,7 @@ impl Reader<'_> {
     }
 
     fn is_at_limit(&self) -> bool {
-        self.request.limit.is_some_and(|limit| self.objects.len() + self.passed >= limit)
+        self.request.limit.is_some_and(|limit| self.objects.len() + self.passed.objects() >= limit)
     }
 
     fn resource(
@@ -200,7 +196,7 @@ impl Reader<'_> {
         };
         let (revision, created, record) = (version.revision, version.created, version.record);
         self.bytes += record.body().len();
-        self.ends_damaged = false;
+        self.passed.took();
         self.objects.push(StoredObject { key, revision, created, record });
         Ok(())
     }
@@ -226,19 +222,13 @@ impl Reader<'_> {
             return Err(found.into());
         }
         self.bytes += len;
-        if found.why != Damage::Key {
-            self.passed += 1;
-            self.ends_damaged = true;
-        }
-        self.damaged.push(found);
+        self.passed.add(found);
         Ok(())
     }
 
-    /// Where to go on from. An address that is damaged itself is no such place.
+    /// Where to go on from.
     fn last_read(&self) -> Option<&ObjectKey> {
-        let mut damaged = self.damaged.iter().rev().filter(|_| self.ends_damaged);
-        let exact = damaged.find(|found| found.why != Damage::Key).map(|found| &found.key);
-        exact.or_else(|| self.objects.last().map(|object| &object.key))
+        self.passed.last().or_else(|| self.objects.last().map(|object| &object.key))
     }
 
     /// The address of an object, sharing what it has in common with the one before.

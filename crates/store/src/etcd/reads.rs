@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Damaged, OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
     blocking::Party,
+    passed::Passed,
     read::{damaged, revision},
     value::{Damage, Stored},
 };
@@ -187,11 +188,9 @@ impl Inner {
             request,
             at: 0,
             objects: Vec::new(),
-            damaged: Vec::new(),
+            passed: Passed::default(),
             malformed: Vec::new(),
             unnoted: 0,
-            ends_damaged: false,
-            passed: 0,
             bytes: 0,
             page: FIRST_PAGE,
         };
@@ -231,8 +230,9 @@ impl Inner {
         };
         let revision = revision(layout.numbering.boundary(reader.at))?;
         let last = reader.last_read().cloned();
-        let Reader { objects, damaged, .. } = reader;
-        Ok(RangePage { revision, objects, damaged, last, more, remaining })
+        let Reader { objects, passed, .. } = reader;
+        let (damaged, unnamed) = passed.finish(more);
+        Ok(RangePage { revision, objects, damaged, unnamed, last, more, remaining })
     }
 
     /// The transaction of a revision whose state is asked for.
@@ -261,22 +261,18 @@ struct Reader<'a> {
     /// The revision of etcd's that is read; 0 until the first answer tells.
     at: i64,
     objects: Vec<StoredObject>,
-    damaged: Vec<Damaged>,
+    passed: Passed,
     /// Keys that were found to name no object, of which nobody knows yet.
     malformed: Vec<Vec<u8>>,
     /// How many more of them there are.
     unnoted: usize,
-    /// Whether the last of both is damaged.
-    ends_damaged: bool,
-    /// Damaged ones whose address is not.
-    passed: usize,
     bytes: usize,
     page: i64,
 }
 
 impl Reader<'_> {
     fn is_at_limit(&self) -> bool {
-        self.request.limit.is_some_and(|limit| self.objects.len() + self.passed >= limit)
+        self.request.limit.is_some_and(|limit| self.objects.len() + self.passed.objects() >= limit)
     }
 
     fn is_full(&self) -> bool {
@@ -284,11 +280,9 @@ impl Reader<'_> {
             || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && self.last_read().is_some())
     }
 
-    /// Where to go on from. What stands in for an address is no such place.
+    /// Where to go on from.
     fn last_read(&self) -> Option<&ObjectKey> {
-        let mut damaged = self.damaged.iter().rev().filter(|_| self.ends_damaged);
-        let exact = damaged.find(|found| found.why != Damage::Key).map(|found| &found.key);
-        exact.or_else(|| self.objects.last().map(|object| &object.key))
+        self.passed.last().or_else(|| self.objects.last().map(|object| &object.key))
     }
 
     /// A page of a range, at the state that is read; a smaller one when it would be too large.
@@ -351,7 +345,7 @@ impl Reader<'_> {
             Ok(None) => Ok(()),
             Ok(Some(Ok(object))) => {
                 self.bytes += object.record.body().len();
-                self.ends_damaged = false;
+                self.passed.took();
                 self.objects.push(object);
                 Ok(())
             }
@@ -374,11 +368,7 @@ impl Reader<'_> {
             return Err(found.into());
         }
         self.bytes += len;
-        if found.why != Damage::Key {
-            self.passed += 1;
-            self.ends_damaged = true;
-        }
-        self.damaged.push(found);
+        self.passed.add(found);
         Ok(())
     }
 

@@ -170,6 +170,7 @@ impl Saver {
     fn page(&mut self, page: &RangePage) -> Option<ObjectKey> {
         page.objects.iter().for_each(|object| self.object(object));
         page.damaged.iter().for_each(|found| self.damaged.add(found));
+        self.damaged.count += page.unnamed as u64;
         page.last.clone()
     }
 
