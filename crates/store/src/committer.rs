@@ -367,8 +367,10 @@ impl Worker {
         portolan_types::failpoint!("store/cluster-deletion-begins");
         let (answer, progress) = delete_cluster(&self.core, cluster);
         portolan_types::failpoint!("store/cluster-deleted");
-        if progress == Progress::More && answer.is_ok() {
-            self.chores.sweep(cluster);
+        match (&answer, progress) {
+            (Ok(_), Progress::More) => self.chores.sweep(cluster),
+            (Ok(_), Progress::Done) => self.core.damage.remove_cluster(cluster),
+            (Err(_), _) => {}
         }
         let _ = reply.send(answer);
     }

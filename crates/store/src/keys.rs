@@ -47,6 +47,11 @@ impl Suffix {
         &self.0
     }
 
+    /// The logical cluster of the object; `None` for bytes that are none.
+    pub(crate) fn cluster(&self) -> Option<LogicalClusterId> {
+        self.0.first_chunk().map(|cluster| LogicalClusterId::new(u64::from_be_bytes(*cluster)))
+    }
+
     /// Key of the latest object.
     pub(crate) fn object(&self) -> Vec<u8> {
         joined(b'o', &[&self.0])
@@ -314,6 +319,7 @@ mod tests {
             let object = suffix.object();
             let parts = parts(&object[1..]).unwrap();
             prop_assert_eq!((parts.cluster.get(), parts.resource, parts.namespace, parts.name), (t.0, t.1, &*t.2, &*t.3));
+            prop_assert_eq!(suffix.cluster(), Some(parts.cluster));
             let version = suffix.version(t.4);
             prop_assert_eq!(version_parts(&version), Some((suffix.as_bytes(), t.4)));
             prop_assert_eq!(history_revision(&history(t.4)), Some(t.4));

@@ -1,6 +1,6 @@
 //! Deleting objects that cannot be read. What they were is lost: whoever watches them lists again.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
 use bytes::Bytes;
 use portolan_types::{LogicalClusterId, ObjectKey, Record, record::RecordHeader};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     Change, Event, StoreError,
-    keys::{self, PartsOf, Suffix},
+    keys::{self, Suffix},
     plan::{Place, Plan},
     read::{backend, revision},
     value::Damage,
@@ -23,8 +23,36 @@ pub(crate) struct Lost {
     pub(crate) why: Damage,
 }
 
+/// An entry of an index.
+pub(super) struct IndexEntry<'a> {
+    pub(super) key: &'a [u8],
+    /// The uid and the object that it names; `None` for a malformed one.
+    pub(super) named: Option<(String, Suffix)>,
+    pub(super) list: List,
+}
+
 /// Where a header has what an index shows.
-type ListOf = fn(&mut RecordHeader) -> &mut Vec<String>;
+#[derive(Clone, Copy)]
+pub(super) enum List {
+    Owners,
+    PlacedOn,
+}
+
+impl List {
+    pub(super) fn of(self, header: &RecordHeader) -> &Vec<String> {
+        match self {
+            Self::Owners => &header.owners,
+            Self::PlacedOn => &header.placed_on,
+        }
+    }
+
+    fn of_mut(self, header: &mut RecordHeader) -> &mut Vec<String> {
+        match self {
+            Self::Owners => &mut header.owners,
+            Self::PlacedOn => &mut header.placed_on,
+        }
+    }
+}
 
 impl Plan<'_> {
     /// Deletes damaged objects of one logical cluster, as the writes at these places.
@@ -46,46 +74,82 @@ impl Plan<'_> {
 
     /// Whether an index names an object, of which there is nothing else.
     pub(super) fn is_indexed(&self, cluster: LogicalClusterId, suffix: &Suffix) -> Result<bool, StoreError> {
-        let mut headers = BTreeMap::from([(suffix.clone(), RecordHeader::default())]);
-        Ok(!self.entries_of(cluster, &mut headers)?.is_empty())
+        let mut is_indexed = false;
+        self.each_entry(cluster, |entry| {
+            is_indexed = entry.named.is_some_and(|(_, of)| of == *suffix);
+            if is_indexed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(is_indexed)
     }
 
-    /// Takes objects out of the indexes.
+    /// Takes objects out of the indexes. Their own lists cannot be read, so that the indexes tell what was in them.
     fn unindex(
         &mut self,
         cluster: LogicalClusterId,
         headers: &mut BTreeMap<Suffix, RecordHeader>,
     ) -> Result<(), StoreError> {
-        let entries = self.entries_of(cluster, headers)?;
-        entries.into_iter().for_each(|key| self.remove(key));
+        let mut found = Vec::new();
+        self.each_entry(cluster, |IndexEntry { key, named, list }| {
+            if let Some((uid, suffix)) = named
+                && let Some(header) = headers.get_mut(&suffix)
+            {
+                list.of_mut(header).push(uid);
+                found.push(key.to_vec());
+            }
+            ControlFlow::Continue(())
+        })?;
+        found.into_iter().for_each(|key| self.remove(key));
         Ok(())
     }
 
-    /// The entries of the indexes that name objects. Their own lists cannot be read, so that the owner index of their logical
-    /// cluster and the placement index are read as a whole, and tell what was in them.
-    fn entries_of(
+    /// Looks at each entry of the indexes that names an object of a logical cluster, until it is told to stop. Those of other ones that
+    /// are on the same physical clusters are leapt over.
+    pub(super) fn each_entry(
         &self,
         cluster: LogicalClusterId,
-        headers: &mut BTreeMap<Suffix, RecordHeader>,
-    ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let mut found = Vec::new();
+        mut look: impl FnMut(IndexEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
         let owned = keys::joined(b'x', &[&keys::cluster_prefix(cluster)]);
-        let indexes: [(Vec<u8>, PartsOf, ListOf); 2] = [
-            (owned, keys::owner_parts, |header| &mut header.owners),
-            (vec![b'p'], keys::placed_parts, |header| &mut header.placed_on),
-        ];
-        for (prefix, parts, list) in indexes {
-            let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
-            while let Some(key) = cursor.key() {
-                if let Some((uid, suffix)) = parts(key)
-                    && let Some(header) = headers.get_mut(&suffix)
-                {
-                    list(header).push(uid);
-                    found.push(key.to_vec());
-                }
-                cursor.advance().map_err(backend)?;
+        let mut cursor = self.view.scan(&owned, &keys::end_of(&owned)).map_err(backend)?;
+        while let Some(key) = cursor.key() {
+            if look(IndexEntry { key, named: keys::owner_parts(key), list: List::Owners }).is_break() {
+                return Ok(());
             }
+            cursor.advance().map_err(backend)?;
         }
-        Ok(found)
+        drop(cursor);
+        let mut next = Some(vec![b'p']);
+        while let Some(from) = next {
+            next = self.placed_entries(&from, cluster, &mut look)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Plan::each_entry`], of the placement index up to where it is worth while to leap, which is returned; `None` at the end.
+    fn placed_entries(
+        &self,
+        from: &[u8],
+        cluster: LogicalClusterId,
+        look: &mut impl FnMut(IndexEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut cursor = self.view.scan(from, &keys::end_of(b"p")).map_err(backend)?;
+        while let Some(key) = cursor.key() {
+            let named = keys::placed_parts(key);
+            let place = named.as_ref().and_then(|(uid, suffix)| Some((keys::placed_prefix(uid)?, suffix.cluster()?)));
+            let is_over = match place.map(|(prefix, of)| (of.cmp(&cluster), prefix)) {
+                Some((Ordering::Less, prefix)) => {
+                    return Ok(Some([prefix, keys::cluster_prefix(cluster)].concat()));
+                }
+                Some((Ordering::Greater, prefix)) => return Ok(Some(keys::end_of(&prefix))),
+                Some((Ordering::Equal, _)) => look(IndexEntry { key, named, list: List::PlacedOn }).is_break(),
+                // A malformed key is nobody's.
+                None => false,
+            };
+            if is_over {
+                return Ok(None);
+            }
+            cursor.advance().map_err(backend)?;
+        }
+        Ok(None)
     }
 }

@@ -132,6 +132,12 @@ pub(super) struct State {
     version: Version,
 }
 
+impl State {
+    pub(super) fn header(&self) -> &RecordHeader {
+        &self.version.record.header
+    }
+}
+
 /// What there is under an object's key.
 pub(super) enum Content {
     Whole(State),

@@ -1,13 +1,19 @@
 //! Removing in slices what is no longer wanted: history that was compacted, and the objects of deleted logical clusters.
 //! A slice rides in a batch with other writes, so that neither delays them for long.
 
-use portolan_types::{LogicalClusterId, ObjectKey};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+};
+
+use bytes::Bytes;
+use portolan_types::{LogicalClusterId, ObjectKey, record::RecordHeader};
 
 use crate::{
     Change, Committed, StoreError,
     history::{Entry, What, object_key},
     keys::{self, Suffix, meta},
-    lost::Lost,
+    lost::{IndexEntry, Lost},
     plan::{Content, Place, Plan, State, two_numbers},
     read::{backend, damaged, revision},
     resources::Resources,
@@ -18,7 +24,7 @@ use crate::{
 enum Stored {
     Whole(ObjectKey, Suffix, State),
     Damaged(Lost),
-    /// A key that names no object: nobody can have seen one there.
+    /// A key that names no object: nobody can have seen one there. Or one of an index that names an object wrongly.
     Malformed(Vec<u8>),
 }
 
@@ -119,7 +125,39 @@ impl Plan<'_> {
             found.push(Stored::of(resources, key, content));
             cursor.advance().map_err(backend)?;
         }
-        Ok((found, Progress::Done))
+        drop(cursor);
+        let strays = self.strays(resources, cluster, &found)?;
+        let progress = if strays.len() < SWEEP_OBJECTS { Progress::Done } else { Progress::More };
+        found.extend(strays);
+        Ok((found, progress))
+    }
+
+    /// What the indexes name of a logical cluster beside its last objects, and would for ever: objects that are missing, and entries
+    /// of which their objects do not know.
+    fn strays(
+        &self,
+        resources: &Resources,
+        cluster: LogicalClusterId,
+        last: &[Stored],
+    ) -> Result<Vec<Stored>, StoreError> {
+        let last: HashMap<&Suffix, Option<&RecordHeader>> = last.iter().filter_map(Stored::indexed).collect();
+        let (mut strays, mut missing) = (Vec::new(), HashSet::new());
+        self.each_entry(cluster, |IndexEntry { key, named, list }| {
+            let stray = named.map(|(uid, suffix)| match last.get(&suffix) {
+                // What is damaged goes with all that names it.
+                Some(None) => None,
+                Some(Some(header)) => (!list.of(header).contains(&uid)).then(|| Stored::Malformed(key.to_vec())),
+                None if missing.contains(&suffix) => None,
+                None => Some(Stored::missing(resources, key, suffix)),
+            });
+            let stray = stray.unwrap_or_else(|| Some(Stored::Malformed(key.to_vec())));
+            if let Some(Stored::Damaged(Lost { suffix, .. })) = &stray {
+                missing.insert(suffix.clone());
+            }
+            strays.extend(stray);
+            if strays.len() < SWEEP_OBJECTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(strays)
     }
 
     /// Deletes objects as the last writes of the transaction that ends at `boundary`.
@@ -150,6 +188,23 @@ impl Stored {
         match content {
             Content::Whole(state) => Self::Whole(address, suffix, state),
             Content::Damaged(value, why) => Self::Damaged(Lost { key: address, suffix, value, why }),
+        }
+    }
+
+    /// An object of which there is nothing but an entry of an index.
+    fn missing(resources: &Resources, entry: &[u8], suffix: Suffix) -> Self {
+        match keys::parts(suffix.as_bytes()).map(|parts| object_key(resources, parts)) {
+            Some(Ok(key)) => Self::Damaged(Lost { key, suffix, value: Bytes::new(), why: Damage::Missing }),
+            Some(Err(_)) | None => Self::Malformed(entry.to_vec()),
+        }
+    }
+
+    /// An object and what says in which indexes it is, if that can be read; `None` for what is none.
+    fn indexed(&self) -> Option<(&Suffix, Option<&RecordHeader>)> {
+        match self {
+            Self::Whole(_, suffix, state) => Some((suffix, Some(state.header()))),
+            Self::Damaged(lost) => Some((&lost.suffix, None)),
+            Self::Malformed(_) => None,
         }
     }
 }

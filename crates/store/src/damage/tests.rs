@@ -3,7 +3,9 @@
 use std::{slice, sync::Arc};
 
 use bytes::Bytes;
-use portolan_types::{GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Seams};
+use portolan_types::{
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion, Scope, Seams,
+};
 use serde_json::json;
 
 use super::{Damaged, NAMED, named};
@@ -300,6 +302,62 @@ async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
         let again = scene.commit(&lost, Expect::Damaged, None).await;
         assert!(matches!(again, Err(StoreError::NotFound { .. })), "{engine}: once");
         scene.put(&lost).await.unwrap();
+        store.compact(store.current()).await.unwrap();
+        assert_eq!(scene.audited(), Findings::default(), "{engine}");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn what_only_indexes_name_goes_with_its_logical_cluster() {
+    for scene in Scene::each().await {
+        let (engine, store, one) = (scene.engine, &scene.store, LogicalClusterId::new(1));
+        let [a, b, c] = ["a", "b", "c"].map(|name| key(1, name));
+        scene.forget(&b);
+        scene.damage(&c);
+        let stray = |of: &ObjectKey, uid| (scene.suffix(of).placed(uid).unwrap(), Some(Bytes::new()));
+        let unknown = Suffix::new(one, 9999, &a.scope, &a.name);
+        let malformed = [&scene.suffix(&a).owner("o-1").unwrap()[..9], &[0, 7]].concat();
+        scene.write([
+            stray(&a, "e-9"),
+            stray(&b, "e-0"),
+            stray(&key(2, "a"), "e-9"),
+            (unknown.owner("o-1").unwrap(), Some(Bytes::new())),
+            (malformed, Some(Bytes::new())),
+        ]);
+        let mut watch = store.watch(WatchScope::PlacedOn("e-0".into()), None).await.unwrap();
+        let gone = store.delete_cluster(one).await.unwrap().into_inner();
+        assert_eq!(gone.last.get() - gone.first.get(), 3, "{engine}: each is a write, the tombstone another");
+        let told = watch.next().await.map(drop);
+        assert!(matches!(told, Err(StoreError::Damaged { .. })), "{engine}: who has it in a list reads that again");
+        let (names, damaged) = scene.names(RangeRequest::all(RangeScope::PlacedOn("e-1".into())).past_damage()).await;
+        assert_eq!((&*names, damaged), ("2a 2b 2c ", vec![]), "{engine}");
+        assert_eq!(store.known_damage(), [], "{engine}");
+        store.compact(store.current()).await.unwrap();
+        let found = scene.audited();
+        assert_eq!(found.other, [format!("an index names what is not in it: {}", named(&key(2, "a")))], "{engine}");
+        assert!(found.objects.is_empty() && found.earlier.is_empty(), "{engine}: {found}");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn very_much_that_only_indexes_name_goes_in_slices() {
+    for scene in Scene::each().await {
+        let (engine, store) = (scene.engine, &scene.store);
+        let resource = scene.suffix(&key(1, "a"));
+        let resource = keys::parts(resource.as_bytes()).unwrap().resource;
+        let missing = |n: usize| {
+            Suffix::new(LogicalClusterId::new(1), resource, &Scope::Cluster, &format!("m{n}").parse().unwrap())
+        };
+        scene.write(std::array::from_fn::<_, 1200, _>(|n| (missing(n).placed("e-1").unwrap(), Some(Bytes::new()))));
+        store.delete_cluster(LogicalClusterId::new(1)).await.unwrap();
+        let left = || read(&scene.kv, |view| view.get(&keys::meta::sweep(LogicalClusterId::new(1))).unwrap()).unwrap();
+        while left().is_some() {
+            tokio::task::yield_now().await;
+        }
+        let all = RangeRequest::all(RangeScope::PlacedOn("e-1".into()));
+        assert_eq!(scene.names(all).await.0, "2a 2b 2c ", "{engine}");
         store.compact(store.current()).await.unwrap();
         assert_eq!(scene.audited(), Findings::default(), "{engine}");
         store.close().await;

@@ -7,7 +7,7 @@ use portolan_types::{LogicalClusterId, ObjectKey};
 
 use super::{
     Inner, READ_PATIENCE,
-    commit::{at, delete as delete_key, encode_places, is_absent, is_at, is_there, nested, put},
+    commit::{at, delete as delete_key, delete_all, encode_places, is_absent, is_at, is_there, nested, put},
     proto::{KeyValue, RangeRequest, TxnRequest},
 };
 use crate::{
@@ -96,6 +96,9 @@ impl Inner {
             request.success.extend(self.index_keys_of(cluster, &damaged).await?.into_iter().map(delete_key));
             let is_empty = objects.is_empty() && damaged.is_empty();
             if is_empty {
+                // What is left there names what is missing. The placement index is not ordered by logical cluster: what is left in that
+                // goes when somebody comes across it.
+                request.success.push(delete_all(self.layout.owned_in(cluster)));
                 request.success.push(delete_key(self.layout.sweep(cluster)));
             }
             let request = TxnRequest { success: nested(request.compare.len(), request.success), ..request };
@@ -104,7 +107,6 @@ impl Inner {
                 // Something was written in between; in another store it would never succeed.
                 self.check_same_store(self.at(self.layout.meta(), 0).await?.as_ref())?;
             } else if is_empty {
-                self.damage.remove_cluster(cluster);
                 return Ok(());
             }
         }

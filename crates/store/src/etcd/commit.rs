@@ -7,7 +7,7 @@ use portolan_types::{LogicalClusterId, ObjectKey, ResourceVersion};
 
 use super::{
     Inner,
-    layout::Numbering,
+    layout::{Numbering, range_of},
     proto::{
         Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
         compare::{CompareResult, CompareTarget, TargetUnion},
@@ -60,6 +60,14 @@ pub(super) fn put(key: Vec<u8>, value: Bytes) -> RequestOp {
 pub(super) fn delete(key: Vec<u8>) -> RequestOp {
     let request = DeleteRangeRequest { key: key.into(), range_end: Bytes::new() };
     RequestOp { request: Some(Request::RequestDeleteRange(request)) }
+}
+
+/// Deletes all keys that begin with `prefix`.
+pub(super) fn delete_all(prefix: Vec<u8>) -> RequestOp {
+    let (key, range_end) = range_of(prefix);
+    RequestOp {
+        request: Some(Request::RequestDeleteRange(DeleteRangeRequest { key: key.into(), range_end: range_end.into() })),
+    }
 }
 
 pub(super) fn look(key: Vec<u8>) -> RequestOp {

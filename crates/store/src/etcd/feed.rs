@@ -163,9 +163,15 @@ impl Inner {
     }
 
     /// What was damaged has been deleted, by whichever server, or was written anew. A key that names no object is told of as
-    /// long as it is there.
+    /// long as it is there. Nothing is left of a logical cluster that was swept.
     fn look_at(&self, event: &proto::Event) {
-        let Some(kv) = event.kv.as_ref().filter(|kv| self.layout.is_object(&kv.key)) else { return };
+        let Some(kv) = event.kv.as_ref() else { return };
+        if let (Some(cluster), EventType::Delete) = (self.layout.swept(&kv.key), event.r#type()) {
+            self.damage.remove_cluster(cluster);
+        }
+        if !self.layout.is_object(&kv.key) {
+            return;
+        }
         match (self.layout.parse(&kv.key), event.r#type()) {
             (Some(key), _) => self.damage.remove(&key),
             (None, EventType::Delete) => self.damage.remove(&self.layout.stand_in(&kv.key)),

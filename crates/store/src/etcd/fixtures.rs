@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::{
     EtcdConfig, READ_PATIENCE,
     client::Client,
-    commit::{at, put},
+    commit::{at, delete_all, put},
     layout::{Layout, Numbering, range_of},
     open_etcd,
     opening::FORMAT,
-    proto::{DeleteRangeRequest, KeyValue, RangeRequest as Read, RequestOp, TxnRequest, request_op::Request},
+    proto::{KeyValue, RangeRequest as Read, RequestOp, TxnRequest},
 };
 use crate::{
     DynStore, Engine, Expect, RangeRequest, RangeScope, StoreConfig, StoreError, Transaction,
@@ -42,9 +42,7 @@ impl Place {
         etcd.prefix = "/fixture/".into();
         let layout = Layout { prefix: etcd.prefix.clone().into_bytes(), numbering: Numbering { base: 0 } };
         let place = Self { client: Client::new(&etcd).unwrap(), etcd, layout };
-        let (key, range_end) = range_of(place.layout.prefix.clone());
-        let all = DeleteRangeRequest { key: key.into(), range_end: range_end.into() };
-        place.write(vec![RequestOp { request: Some(Request::RequestDeleteRange(all)) }]).await;
+        place.write(vec![delete_all(place.layout.prefix.clone())]).await;
         place
     }
 

@@ -118,6 +118,11 @@ impl Layout {
         Some(LogicalClusterId::new(u64::from_be_bytes(number)))
     }
 
+    /// The logical cluster whose objects are being removed, in the key that says so; `None` for any other key.
+    pub(crate) fn swept(&self, key: &[u8]) -> Option<LogicalClusterId> {
+        (key.get(self.prefix.len()) == Some(&b'w')).then(|| self.cluster_of(key))?
+    }
+
     /// Whether a key is that of an object.
     pub(crate) fn is_object(&self, key: &[u8]) -> bool {
         key.get(self.prefix.len()) == Some(&b'o')
@@ -156,6 +161,11 @@ impl Layout {
         let placed = placed.iter().filter_map(|uid| Some(self.under(b'p', &[&escaped(uid)?, &address])));
         // etcd takes a key once in a transaction, and a uid may be named twice.
         owners.chain(placed).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Beginning of the owner index of a logical cluster.
+    pub(crate) fn owned_in(&self, cluster: LogicalClusterId) -> Vec<u8> {
+        self.under(b'x', &[&cluster.get().to_be_bytes()])
     }
 
     /// Beginning of the owner index of one owner.
@@ -322,6 +332,8 @@ mod tests {
                 prop_assert_eq!(layout.address_indexed(index), Some(layout.address_in(&object)));
             }
             prop_assert_eq!(layout.address_indexed(&object), None);
+            prop_assert_eq!(layout.swept(&layout.sweep(key.cluster)), Some(key.cluster));
+            prop_assert_eq!(layout.swept(&layout.tombstone(key.cluster)), None);
             let index = indexes.remove(1);
             let prefix = layout.owned_by(key.cluster, "own\u{0}er").unwrap();
             prop_assert!(index.starts_with(&prefix));

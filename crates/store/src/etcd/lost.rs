@@ -67,7 +67,7 @@ impl Inner {
         }
         let addresses: Vec<Vec<u8>> = objects.iter().map(|key| self.layout.object(key)).collect();
         let addresses: HashSet<&[u8]> = addresses.iter().map(|key| self.layout.address_in(key)).collect();
-        for prefix in [self.layout.under(b'x', &[&cluster.get().to_be_bytes()]), self.layout.under(b'p', &[])] {
+        for prefix in [self.layout.owned_in(cluster), self.layout.under(b'p', &[])] {
             let start = prefix.len();
             let (mut from, to) = range_of(prefix);
             loop {

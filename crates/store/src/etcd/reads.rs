@@ -7,7 +7,7 @@ use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, ResourceVersion
 use super::{
     Inner, READ_PATIENCE,
     client::Fault,
-    commit::{at, look, looked, nested},
+    commit::{at, delete, is_absent, is_there, look, looked, nested},
     layout::{after, range_of},
     proto::{self, KeyValue, RangeResponse, TxnRequest, request_op::Request},
 };
@@ -79,7 +79,8 @@ impl Inner {
 
     /// Notes an object that a read of `scope` found damaged, unless only an older state of it is.
     async fn note(&self, found: &Damaged, scope: Option<&RangeScope>) {
-        if !self.damage.is_news(found) || !self.is_damaged(found, scope).await {
+        if !self.damage.is_news(found) || !self.is_damaged(found, scope).await || self.is_left_over(found, scope).await
+        {
             return;
         }
         self.damage.add(found);
@@ -87,6 +88,26 @@ impl Inner {
         if !self.is_damaged(found, scope).await {
             self.damage.remove(&found.key);
         }
+    }
+
+    /// Whether an index named what is missing of a logical cluster that is gone, and does so no more: nobody else could delete it.
+    async fn is_left_over(&self, found: &Damaged, scope: Option<&RangeScope>) -> bool {
+        let Some(entry) = scope.and_then(|scope| self.layout.entry(&found.key, scope)) else { return false };
+        if found.why != Damage::Missing {
+            return false;
+        }
+        let gone = is_there(self.layout.tombstone(found.key.cluster));
+        let request = TxnRequest {
+            compare: vec![
+                gone,
+                is_absent(self.layout.object(&found.key)),
+                is_there(entry.clone()),
+                self.is_same_store(),
+            ],
+            success: vec![delete(entry)],
+            failure: Vec::new(),
+        };
+        matches!(self.client.write(request, READ_PATIENCE).await, Ok(answer) if answer.succeeded)
     }
 
     /// What is told of a key that names no object.

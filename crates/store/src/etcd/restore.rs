@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 
 use super::{
     client::{Client, Fault},
-    commit::{is_absent, is_at, nested, put},
+    commit::{delete_all, is_absent, is_at, nested, put},
     config::EtcdConfig,
     layout::{Layout, Numbering, PLACES},
     opening::{FORMAT, RESTORING},
-    proto::{DeleteRangeRequest, RangeRequest, RequestOp, TxnRequest, request_op::Request},
+    proto::{RangeRequest, RequestOp, TxnRequest},
 };
 use crate::{
     Counter, MAX_TRANSACTION_OBJECTS, OpenError, Snapshot, SnapshotError,
@@ -201,11 +201,9 @@ impl Loader<'_> {
 
     /// Removes what was written, the record included.
     async fn clear(&self) {
-        let prefix = self.layout.prefix.clone();
-        let all = DeleteRangeRequest { range_end: end_of(&prefix).into(), key: prefix.into() };
         let request = TxnRequest {
             compare: vec![is_at(self.layout.meta(), self.begun)],
-            success: vec![RequestOp { request: Some(Request::RequestDeleteRange(all)) }],
+            success: vec![delete_all(self.layout.prefix.clone())],
             failure: Vec::new(),
         };
         if let Err(fault) = self.client.write(request, PATIENCE).await {

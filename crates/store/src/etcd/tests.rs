@@ -16,7 +16,7 @@ use super::{
     EtcdConfig, READ_PATIENCE,
     client::Client,
     commit::{delete, put},
-    layout::{Layout, Numbering},
+    layout::{Layout, Numbering, range_of},
     open_etcd,
     proto::{PutRequest, RangeRequest as Read, RequestOp, TxnRequest, request_op::Request},
 };
@@ -214,6 +214,41 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(one.range(RangeRequest::all(RangeScope::All).past_damage()).await.unwrap().objects, []);
+    one.close().await;
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn what_only_indexes_name_of_a_logical_cluster_that_is_gone_goes_too() {
+    let (one, other, intruder) = servers().await;
+    intruder.remove(&key("b")).await;
+    let missing = Damaged { key: key("b"), why: Damage::Missing };
+    assert_eq!(placed(&other).await.1, std::slice::from_ref(&missing));
+    let mut watch = other.watch(WatchScope::PlacedOn("e-1".into()), None).await.unwrap();
+    one.delete_cluster(key("b").cluster).await.unwrap();
+    let left = async |prefix: Vec<u8>| {
+        let (from, to) = range_of(prefix);
+        let request = Read { key: from.into(), range_end: to.into(), ..Read::default() };
+        intruder.client.range(request, READ_PATIENCE).await.unwrap().kvs.len()
+    };
+    while left(intruder.layout.sweep(key("b").cluster)).await > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(left(intruder.layout.owned_in(key("b").cluster)).await, 0);
+    until("it is known no more", || other.known_damage().is_empty()).await;
+    assert_eq!(placed(&other).await.1, [missing], "who comes across it");
+    assert_eq!(left(intruder.layout.placed_on("e-1").unwrap()).await, 0, "takes it away");
+    for (server, store) in [("one", &one), ("the other", &other)] {
+        assert_eq!((placed(store).await, store.known_damage()), ((vec![], vec![]), vec![]), "{server}");
+    }
+    let told = loop {
+        match watch.next().await {
+            Ok(batch) => assert!(batch.events.iter().all(|event| event.key != key("b"))),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(told, StoreError::Damaged { .. }), "who has it in a list reads that again: {told}");
     one.close().await;
     other.close().await;
 }
