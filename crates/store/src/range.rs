@@ -248,11 +248,12 @@ impl Reader<'_> {
     /// Reads a resource cluster by cluster, leaping over what lies between.
     fn all_clusters(&mut self, resource: &GroupResource) -> Result<End, StoreError> {
         let Some(id) = self.resources.id_in(self.view, resource)? else { return Ok(End::Reached) };
-        if !self.resources.spread().is_whole() {
-            if self.budget != Budget::UNLIMITED {
-                return Ok(End::Budget);
-            }
-            self.resources.spread().read(self.view)?;
+        let spread = self.resources.spread();
+        if !spread.follows(id) && self.budget != Budget::UNLIMITED {
+            return Ok(End::Budget);
+        }
+        if !spread.is_whole() {
+            spread.read(self.view)?;
         }
         let after = self.request.after.as_ref().map_or(0, |after| after.cluster.get());
         let mut next = Some(after);

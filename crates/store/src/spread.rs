@@ -3,6 +3,9 @@
 //!
 //! What it says may be too much, never too little. It is read from the store once, when it is first asked for; writes add to it
 //! before they are durable, and whoever finds nothing in a logical cluster takes it out.
+//!
+//! It is bounded: with too many pairs, the resource that is in most logical clusters is no longer followed, until a restart. Seeking for it
+//! in the store costs least, since it finds something nearly everywhere.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
@@ -22,6 +25,9 @@ use crate::{
     value::Damage,
 };
 
+/// Most pairs of a resource and a logical cluster, some 50 MB.
+const MOST_PAIRS: usize = if cfg!(test) { 1000 } else { 1 << 20 };
+
 /// Of all resources.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
@@ -37,6 +43,8 @@ struct State {
     clusters: HashMap<u32, BTreeMap<u64, u64>>,
     /// How many these are together.
     pairs: usize,
+    /// The resources that are in too many.
+    unfollowed: HashSet<u32>,
     is_whole: bool,
     /// Numbers of resources that left the disk before the store was read: whoever reads it may do so in an earlier state.
     gone: HashSet<u32>,
@@ -77,7 +85,13 @@ impl Spread {
         }
     }
 
-    /// Whether all that the store has is known.
+    /// Whether all that the store has of a resource is known.
+    pub(crate) fn follows(&self, resource: u32) -> bool {
+        let state = self.state.read();
+        state.is_whole && !state.unfollowed.contains(&resource)
+    }
+
+    /// Whether the store has been read.
     pub(crate) fn is_whole(&self) -> bool {
         self.state.read().is_whole
     }
@@ -113,7 +127,8 @@ impl Spread {
     /// The first logical cluster from `from` on that may have objects of a resource, in a state or before it.
     pub(crate) fn next(&self, resource: u32, from: u64, at: Marks) -> Next {
         let state = self.state.read();
-        if !state.is_whole || state.emptied.is_some_and(|emptied| at.is_before(emptied)) {
+        let is_past = state.emptied.is_some_and(|emptied| at.is_before(emptied));
+        if !state.is_whole || is_past || state.unfollowed.contains(&resource) {
             return Next::Unknown;
         }
         let clusters = state.clusters.get(&resource);
@@ -126,6 +141,7 @@ impl Spread {
         let mut state = self.state.write();
         for resource in resources {
             state.pairs -= state.clusters.remove(resource).map_or(0, |clusters| clusters.len());
+            state.unfollowed.remove(resource);
         }
         if !state.is_whole {
             state.gone.extend(resources);
@@ -168,12 +184,30 @@ impl State {
     }
 
     fn add(&mut self, cluster: LogicalClusterId, resource: u32, revision: u64) {
+        if self.unfollowed.contains(&resource) {
+            return;
+        }
         match self.clusters.entry(resource).or_default().entry(cluster.get()) {
-            Entry::Occupied(mut known) => *known.get_mut() = revision.max(*known.get()),
+            Entry::Occupied(mut known) => {
+                *known.get_mut() = revision.max(*known.get());
+                return;
+            }
             Entry::Vacant(new) => {
                 new.insert(revision);
-                self.pairs += 1;
             }
+        }
+        self.pairs += 1;
+        self.bound();
+    }
+
+    fn bound(&mut self) {
+        if self.pairs <= MOST_PAIRS {
+            return;
+        }
+        let largest = self.clusters.iter().max_by_key(|(_, clusters)| clusters.len()).map(|(resource, _)| *resource);
+        if let Some(resource) = largest {
+            self.pairs -= self.clusters.remove(&resource).map_or(0, |clusters| clusters.len());
+            self.unfollowed.insert(resource);
         }
     }
 }
@@ -242,6 +276,24 @@ mod tests {
         assert_eq!(pairs.get(), 0, "a resource is no longer on disk");
         assert_eq!(spread.next(RESOURCE, 0, at(20)), Next::Known(None));
         assert_eq!(spread.next(RESOURCE, 0, at(19)), Next::Unknown, "a state before that may have it");
+    }
+
+    #[test]
+    fn beyond_the_bound_the_resource_of_most_logical_clusters_is_looked_for_on_disk() {
+        let spread = Spread::default();
+        spread.state.write().is_whole = true;
+        let other = Suffix::new(LogicalClusterId::new(3), 8, &Scope::Cluster, &"a".parse().unwrap());
+        spread.add(&Batch::from([(other.object(), Some(Bytes::new()))]), 5);
+        for cluster in 0..MOST_PAIRS as u64 + 7 {
+            spread.add(&batch(cluster, true), 10 + cluster);
+            assert!(spread.state.read().pairs <= MOST_PAIRS);
+        }
+        let now = at(5000);
+        assert_eq!((spread.next(RESOURCE, 0, now), spread.next(8, 0, now)), (Next::Unknown, known(3)));
+        assert_eq!((spread.state.read().pairs, spread.follows(RESOURCE), spread.follows(8)), (1, false, true));
+        spread.is_empty(LogicalClusterId::new(1), RESOURCE, now);
+        spread.forget(&[RESOURCE], now);
+        assert_eq!(spread.next(RESOURCE, 0, now), Next::Known(None), "nothing of it is on disk");
     }
 
     #[test]
