@@ -15,7 +15,11 @@ use super::{
     proto::{self, event::EventType},
 };
 use crate::{
-    Change, Event, StoreError, WatchScope, history::concerns, hub::Published, keys::unescaped, read::revision,
+    Change, Event, StoreError, WatchScope,
+    history::concerns,
+    hub::Published,
+    keys::unescaped,
+    read::{as_revision, revision},
     value::Damage,
 };
 
@@ -27,22 +31,38 @@ const REMEMBERED: usize = 10_000;
 /// Objects that [`Inner::lost_from_indexes`] told of. The history of objects does not have them, so that a watch which comes to
 /// it is told from here. What was lost before this server began is not known: whoever had it then hears of it when it lists again.
 #[derive(Default)]
-pub(super) struct Losses(Mutex<VecDeque<Published>>);
+pub(super) struct Losses(Mutex<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    all: VecDeque<Published>,
+    /// Up to here some may not be among them: whoever comes from before that begins anew.
+    forgotten: u64,
+}
 
 impl Losses {
     pub(super) fn add(&self, lost: Published, floor: u64) {
-        let mut all = self.0.lock();
-        all.retain(|lost| lost.boundary > floor);
-        if all.len() == REMEMBERED {
-            all.pop_front();
+        let mut remembered = self.0.lock();
+        let Remembered { all, forgotten } = &mut *remembered;
+        while all.pop_front_if(|lost| lost.boundary <= floor).is_some() {}
+        if all.len() == REMEMBERED
+            && let Some(oldest) = all.pop_front()
+        {
+            *forgotten = oldest.boundary.max(*forgotten);
         }
         all.push_back(lost);
     }
 
     /// What a watch that has had everything up to `after` has to be told.
     pub(super) fn after(&self, scope: &WatchScope, after: u64) -> Option<StoreError> {
-        let all = self.0.lock();
-        let mut new = all.iter().filter(|lost| lost.boundary > after);
+        let remembered = self.0.lock();
+        if after < remembered.forgotten {
+            return Some(StoreError::Compacted {
+                asked: as_revision(after),
+                oldest: as_revision(remembered.forgotten),
+            });
+        }
+        let mut new = remembered.all.iter().filter(|lost| lost.boundary > after);
         let Published { event, lost, .. } = new.find(|lost| may_concern(scope, &lost.event))?;
         lost.map(|why| StoreError::Damaged { key: event.key.clone(), why })
     }
@@ -118,5 +138,35 @@ impl Inner {
         let revision = revision(self.layout.numbering.number(at, remaining))?;
         let event = Event { revision, change: Change::Deleted, key, record: Arc::new(record), previous: None };
         Ok(Published { event: Arc::new(event), boundary: self.layout.numbering.boundary(at), lost: Some(why) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::{GroupResource, ResourceVersion};
+
+    use super::*;
+
+    fn lost(number: u64) -> Published {
+        let pods = GroupResource::new("", "pods");
+        let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, pods, format!("n{number}").parse().unwrap());
+        let (revision, record) = (ResourceVersion::new(number).unwrap(), Arc::new(Record::of(&json!({}))));
+        let event = Arc::new(Event { revision, change: Change::Deleted, key, record, previous: None });
+        Published { event, boundary: number, lost: Some(Damage::Missing) }
+    }
+
+    #[test]
+    fn whoever_comes_from_before_what_is_remembered_begins_anew() {
+        let (losses, scope) = (Losses::default(), WatchScope::Resource(GroupResource::new("", "pods"), None));
+        let last = REMEMBERED as u64 + 2;
+        (1..=last).for_each(|number| losses.add(lost(number), 0));
+        for (after, is_remembered) in [(1, false), (2, true), (last - 1, true)] {
+            let told = losses.after(&scope, after);
+            assert_eq!(matches!(told, Some(StoreError::Damaged { .. })), is_remembered, "after {after}: {told:?}");
+            assert_eq!(matches!(told, Some(StoreError::Compacted { .. })), !is_remembered, "after {after}: {told:?}");
+        }
+        assert!(losses.after(&scope, last).is_none());
+        losses.add(lost(last + 1), last);
+        assert_eq!(losses.0.lock().all.len(), 1, "what history has no more is not remembered");
     }
 }
