@@ -18,6 +18,8 @@ pub(crate) enum Party {
     PhysicalCluster(Arc<str>),
     /// Whoever reads all logical clusters: the loops.
     Everybody,
+    /// Who removes what is left of logical clusters that are gone, however many these are.
+    Sweeps,
 }
 
 impl Party {

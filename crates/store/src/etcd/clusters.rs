@@ -11,7 +11,8 @@ use super::{
     proto::{KeyValue, RangeRequest, TxnRequest},
 };
 use crate::{
-    Committed, RangePage, RangeRequest as Range, RangeScope, StoreError, StoredObject, read::damaged, value::Damage,
+    Committed, RangePage, RangeRequest as Range, RangeScope, StoreError, StoredObject, blocking::Party, read::damaged,
+    value::Damage,
 };
 
 /// Objects that go in one transaction, and bytes that are read for it.
@@ -29,7 +30,10 @@ pub(super) async fn delete(inner: &Arc<Inner>, cluster: LogicalClusterId) -> Res
             return Ok(done);
         }
         // What is damaged waits for the sweep, when nobody writes any more.
-        let slice = if attempt < TRIES { inner.slice(cluster).await?.objects } else { Vec::new() };
+        let slice = match attempt {
+            ..TRIES => inner.slice(cluster, Party::Cluster(cluster)).await?.objects,
+            _ => Vec::new(),
+        };
         let tombstone = inner.layout.tombstone(cluster);
         let mut request = inner.removal(&slice, &[], 1);
         request.compare.push(is_absent(tombstone.clone()));
@@ -60,9 +64,9 @@ impl Inner {
         Ok(Some(self.committed(kv.mod_revision, usize::from(count) + 1)?))
     }
 
-    async fn slice(&self, cluster: LogicalClusterId) -> Result<RangePage, StoreError> {
+    async fn slice(&self, cluster: LogicalClusterId, party: Party) -> Result<RangePage, StoreError> {
         let all = Range::all(RangeScope::Everything(cluster)).past_damage();
-        self.range(&Range { limit: Some(SLICE.0), bytes: Some(SLICE.1), ..all }).await
+        self.range_for(party, &Range { limit: Some(SLICE.0), bytes: Some(SLICE.1), ..all }).await
     }
 
     /// Removes objects as they were seen, and nothing when one of them has changed; damaged ones whatever they are. `others` is
@@ -88,7 +92,7 @@ impl Inner {
     /// Removes what is left of a logical cluster that is gone. Several servers may do so at once.
     async fn sweep(&self, cluster: LogicalClusterId) -> Result<(), StoreError> {
         loop {
-            let RangePage { objects, damaged, .. } = self.slice(cluster).await?;
+            let RangePage { objects, damaged, .. } = self.slice(cluster, Party::Sweeps).await?;
             // What names no object is not the logical cluster's.
             let damaged = damaged.into_iter().filter(|found| found.why != Damage::Key);
             let damaged: Vec<ObjectKey> = damaged.map(|found| found.key).collect();

@@ -101,6 +101,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn sweeps_of_any_number_of_logical_clusters_take_turns_as_one() {
+        let readers = Readers::new();
+        let mut sweeps: Vec<_> = (0..1000).map(|_| Box::pin(readers.turn(Party::Sweeps))).collect();
+        let mut held: Vec<_> = sweeps.iter_mut().filter_map(|turn| turn.now_or_never()).collect();
+        let (mut one, mut other) = (Box::pin(readers.turn(party(1))), Box::pin(readers.turn(party(2))));
+        let _first = one.as_mut().now_or_never().expect("one is left for others");
+        assert!(other.as_mut().now_or_never().is_none(), "all are taken");
+        held.truncate(1);
+        assert!(
+            other.as_mut().now_or_never().is_some(),
+            "of two turns one, before nearly all that have waited for longer"
+        );
+    }
+
+    #[tokio::test]
     async fn who_gives_up_keeps_no_turn() {
         let readers = Readers::new();
         let held = join_all((1..=AT_ONCE as u64).map(|number| readers.turn(party(number)))).await;

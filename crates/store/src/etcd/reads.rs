@@ -191,7 +191,12 @@ impl Inner {
 
     /// Many objects at one state.
     pub(super) async fn range(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
-        let page = self.page(request).await;
+        self.range_for(Party::of_range(&request.scope), request).await
+    }
+
+    /// As [`Inner::range`], when it is the turn of a party.
+    pub(super) async fn range_for(&self, party: Party, request: &RangeRequest) -> Result<RangePage, StoreError> {
+        let page = self.page(party, request).await;
         let damaged = match &page {
             Ok(page) => page.damaged.clone(),
             Err(StoreError::Damaged { key, why }) => vec![Damaged { key: key.clone(), why: *why }],
@@ -203,7 +208,7 @@ impl Inner {
         page
     }
 
-    async fn page(&self, request: &RangeRequest) -> Result<RangePage, StoreError> {
+    async fn page(&self, party: Party, request: &RangeRequest) -> Result<RangePage, StoreError> {
         let mut reader = Reader {
             inner: self,
             request,
@@ -218,7 +223,7 @@ impl Inner {
         if let Some(asked) = request.at {
             reader.at = self.state(asked).await?;
         }
-        let turn = self.readers.turn(Party::of_range(&request.scope)).await;
+        let turn = self.readers.turn(party).await;
         let layout = &self.layout;
         let end = match &request.scope {
             RangeScope::All => reader.segment(layout.under(b'o', &[])).await,
