@@ -365,8 +365,12 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, kv: &KeyValue) -> Result<(), StoreError> {
-        let matches = Stored::check(self.inner.layout.address_in(&kv.key), &kv.value)
-            .and_then(|stored| stored.matches(&self.request.labels));
+        // What is taken is checked then: only a selector has to know before.
+        let matches = match self.request.labels.is_everything() {
+            true => Ok(true),
+            false => Stored::check(self.inner.layout.address_in(&kv.key), &kv.value)
+                .and_then(|stored| stored.matches(&self.request.labels)),
+        };
         match matches.map(|matches| matches.then(|| self.inner.layout.stored(kv))) {
             Ok(None) => Ok(()),
             Ok(Some(Ok(object))) => {
