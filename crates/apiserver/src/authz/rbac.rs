@@ -44,8 +44,8 @@ pub struct RbacAuthorizer {
 struct Kept {
     /// Each with the bytes that it takes.
     by_cluster: HashMap<LogicalClusterId, (Arc<ClusterRoles>, usize)>,
-    /// Those that have more than their share: only the last one is kept.
-    large: HashMap<LogicalClusterId, Option<(Arc<ClusterRoles>, usize)>>,
+    /// Those that have more than their share. Of them only the last one is kept.
+    large: HashSet<LogicalClusterId>,
     bytes: usize,
     /// Counts invalidations: what was read before one must not be kept after it.
     epoch: u64,
@@ -66,37 +66,44 @@ impl Kept {
     }
 
     fn get(&self, cluster: LogicalClusterId) -> Option<&Arc<ClusterRoles>> {
-        let large = || self.large.get(&cluster).and_then(Option::as_ref);
-        self.by_cluster.get(&cluster).or_else(large).map(|(roles, _)| roles)
+        self.by_cluster.get(&cluster).map(|(roles, _)| roles)
     }
 
+    /// That they are large stays known: who writes them all the time has them read by one at a time, too.
     fn remove(&mut self, cluster: LogicalClusterId) {
-        // That they are large is still known: who writes them all the time has them read by one at a time, too.
-        let large = self.large.get_mut(&cluster).and_then(Option::take);
-        self.bytes -= self.by_cluster.remove(&cluster).or(large).map_or(0, |(_, bytes)| bytes);
+        self.bytes -= self.by_cluster.remove(&cluster).map_or(0, |(_, bytes)| bytes);
     }
 
     fn keep(&mut self, cluster: LogicalClusterId, read: &Arc<ClusterRoles>, bytes: usize) {
         self.remove(cluster);
         if bytes > MAX_BYTES / 4 {
-            let others: usize = self.large.values_mut().filter_map(Option::take).map(|(_, bytes)| bytes).sum();
-            self.bytes = self.bytes - others + bytes;
-            self.large.insert(cluster, Some((read.clone(), bytes)));
-            return;
-        }
-        self.large.remove(&cluster);
-        while self.by_cluster.len() >= MAX_KEPT || self.small_bytes() + bytes > MAX_BYTES {
-            // Who has most makes room.
-            let largest = self.by_cluster.iter().max_by_key(|(_, (_, bytes))| *bytes).map(|(cluster, _)| *cluster);
-            let Some(largest) = largest else { break };
-            self.remove(largest);
+            if let Some((other, _)) = self.kept_large() {
+                self.remove(other);
+            }
+            self.large.insert(cluster);
+        } else {
+            self.large.remove(&cluster);
+            self.make_room(bytes);
         }
         self.bytes += bytes;
         self.by_cluster.insert(cluster, (read.clone(), bytes));
     }
 
-    fn small_bytes(&self) -> usize {
-        self.bytes - self.large.values().flatten().map(|(_, bytes)| bytes).sum::<usize>()
+    /// Who has most makes room, among those that share it.
+    fn make_room(&mut self, bytes: usize) {
+        let apart = self.kept_large();
+        let (count, taken) = apart.map_or((0, 0), |(_, bytes)| (1, bytes));
+        while self.by_cluster.len() - count >= MAX_KEPT || self.bytes - taken + bytes > MAX_BYTES {
+            let others = self.by_cluster.iter().filter(|(cluster, _)| !self.large.contains(*cluster));
+            let largest = others.max_by_key(|(_, (_, bytes))| *bytes).map(|(cluster, _)| *cluster);
+            let Some(largest) = largest else { break };
+            self.remove(largest);
+        }
+    }
+
+    /// The large one that is kept, and its bytes.
+    fn kept_large(&self) -> Option<(LogicalClusterId, usize)> {
+        self.large.iter().find_map(|cluster| self.by_cluster.get(cluster).map(|(_, bytes)| (*cluster, *bytes)))
     }
 }
 
@@ -134,7 +141,7 @@ impl RbacAuthorizer {
             if let Some(known) = kept.get(cluster) {
                 return Ok(known.clone());
             }
-            kept.large.contains_key(&cluster)
+            kept.large.contains(&cluster)
         };
         // They are read one after the other: who waited for the same ones finds them.
         let _reading = if is_large { Some(self.large.lock().await) } else { None };
@@ -298,9 +305,8 @@ mod bounds {
             }
         }
         let own = LogicalClusterId::new(1);
-        let others = kept.by_cluster.len();
+        let (others, small) = (kept.by_cluster.len(), kept.bytes);
         for (large, bytes) in [(own, MAX_BYTES / 4 + 1), (LogicalClusterId::new(900_000), MAX_BYTES * 2)] {
-            let small: usize = kept.by_cluster.values().map(|(_, bytes)| bytes).sum();
             kept.keep(large, &roles, bytes);
             assert!(
                 kept.get(large).is_some() && kept.by_cluster.len() + 1 >= others,
@@ -308,11 +314,11 @@ mod bounds {
             );
             assert!(kept.bytes <= small + bytes, "of such there is one");
         }
-        assert!(kept.get(own).is_none() && kept.large.contains_key(&own), "it is known for what it is");
+        assert!(kept.get(own).is_none() && kept.large.contains(&own), "it is known for what it is");
         kept.remove(own);
-        assert!(kept.large.contains_key(&own), "nor is that forgotten when they are written");
+        assert!(kept.large.contains(&own), "nor is that forgotten when they are written");
         kept.keep(own, &roles, 7);
-        assert!(!kept.large.contains_key(&own));
+        assert!(!kept.large.contains(&own));
         kept.forget_all();
         assert_eq!(kept.bytes, 0);
     }
