@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use portolan_machinery::lifecycle::eviction::is_ready;
-use portolan_store::{DynStore, OnDamage, RangeRequest, RangeScope, SLICE_BYTES, StoreError};
+use portolan_store::{DynStore, RangeRequest, RangeScope, StoreError};
 use portolan_types::{GroupResource, LabelSelector, ObjectKey, Seams, object};
 use serde_json::Value;
 use tokio::io::DuplexStream;
@@ -126,8 +126,7 @@ impl Service {
         let labels = LabelSelector::parse(&wanted.join(",")).map_err(|e| e.to_string())?;
         let namespace = self.key.namespace().ok_or_else(|| unreachable("is in no namespace"))?.clone();
         let scope = RangeScope::Namespace(self.key.cluster, GroupResource::new("", "pods"), namespace);
-        let (bytes, on_damage) = (Some(SLICE_BYTES), OnDamage::Skip);
-        Ok(RangeRequest { labels, bytes, on_damage, ..RangeRequest::all(scope) })
+        Ok(RangeRequest { labels, ..RangeRequest::slices(scope).past_damage() })
     }
 
     /// Some number below `bound`.
