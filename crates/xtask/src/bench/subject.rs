@@ -208,7 +208,11 @@ impl Subject {
     /// Stops it cleanly.
     pub(super) fn stop(&self) -> Result<()> {
         match &self.server {
-            Server::Kube(plane, _) => plane.stop(),
+            Server::Kube(plane, manager) => {
+                // kube-apiserver does not end as long as kube-controller-manager takes its watches up again.
+                manager.as_ref().map_or(Ok(()), Process::kill)?;
+                plane.stop()
+            }
             Server::Portolan(server, etcd) => {
                 server.stop()?;
                 etcd.as_ref().map_or(Ok(()), Etcd::stop)
