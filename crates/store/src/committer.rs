@@ -269,6 +269,7 @@ impl Worker {
     }
 
     fn look_for_room(&mut self) {
+        self.core.look_into_files();
         if let Some(sweeps) = self.core.recover() {
             self.chores.sweep_only(sweeps);
         }
@@ -313,6 +314,7 @@ impl Worker {
     fn batch(&mut self, mut transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
         let core = self.core.clone();
         // Deletions that come without pause leave no time to look for room apart from them.
+        core.look_into_files();
         if core.has_room_again() {
             self.look_for_room();
         }

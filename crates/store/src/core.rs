@@ -7,7 +7,7 @@ use crate::{
     BackendError, Committed, Durable, RangeScope, StoreError,
     blocking::Readers,
     damage::{Damaged, Ledger},
-    gate::{Gate, Purpose, Room},
+    gate::{Gate, Purpose},
     holds::Holds,
     hub::Hub,
     kv::{KvResult, OrderedKv, View, failed, read},
@@ -16,6 +16,7 @@ use crate::{
     plan::{Plan, Planned},
     read::{backend, dangles, get},
     resources::Resources,
+    room::Room,
     value::Damage,
 };
 
@@ -146,6 +147,7 @@ impl Core {
         }
         portolan_types::failpoint!("store/commit-planned");
         self.resources.spread().add(&planned.batch, planned.marks.last);
+        self.room.use_for(&planned.batch);
         self.metrics.time_sync(planned.events.len(), || self.kv.commit(planned.batch))?;
         portolan_types::failpoint!("store/commit-durable");
         for (resource, id) in planned.new_resources {

@@ -1,10 +1,6 @@
 //! Whether writes are taken: all, only those that make room while the disk is nearly full, none, or none any more.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use parking_lot::RwLock;
 
@@ -107,64 +103,15 @@ impl Gate {
     }
 }
 
-/// The room that is left on the disk. Writing stops before the last of it is used: an engine that runs out of room within a
-/// commit must be opened again.
-pub(crate) struct Room {
-    reserve: u64,
-    free: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
-}
-
-/// Bytes that are free on the disk of a folder, for those without privileges.
-///
-/// # Errors
-/// What the system says of the folder.
-pub fn free_room(dir: &Path) -> io::Result<u64> {
-    let found = rustix::fs::statvfs(dir)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
-}
-
-impl Room {
-    /// On the file system of a directory.
-    pub(crate) fn in_directory(dir: PathBuf, reserve: u64) -> Self {
-        Self::measured(reserve, move || free_room(&dir))
-    }
-
-    /// As a function tells it.
-    pub(crate) fn measured(reserve: u64, free: impl Fn() -> io::Result<u64> + Send + Sync + 'static) -> Self {
-        Self { reserve, free: Box::new(free) }
-    }
-
-    /// Memory, of which there is always enough.
-    pub(crate) fn unlimited() -> Self {
-        Self::measured(0, || Ok(u64::MAX))
-    }
-
-    /// # Errors
-    /// When less than the reserve is left, or than the part of it that the purpose leaves. A system that cannot tell is taken
-    /// to have room.
-    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), BackendError> {
-        let kept = match purpose {
-            Purpose::Any => self.reserve,
-            Purpose::Leave => self.reserve / 2,
-            Purpose::MakeRoom => self.reserve / 4,
-        };
-        match (self.free)() {
-            Ok(free) if free < kept => Err(BackendError {
-                context: format!("{free} bytes are left on the disk, {kept} are kept back"),
-                source: Some(Box::new(io::Error::from(io::ErrorKind::StorageFull))),
-            }),
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
-    use crate::kv::failed;
+    use crate::kv::{failed, failure};
 
     fn full() -> BackendError {
-        Room::measured(2, || Ok(1)).check(Purpose::Any).unwrap_err()
+        failure("writing")(io::Error::from(io::ErrorKind::StorageFull))
     }
 
     #[test]
@@ -192,28 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_what_the_file_system_has_beyond_the_reserve() {
-        let dir = std::env::temp_dir();
-        assert!(Room::in_directory(dir.clone(), 1).check(Purpose::Any).is_ok());
-        let told = Room::in_directory(dir, u64::MAX).check(Purpose::MakeRoom).unwrap_err();
-        assert!(told.is_full() && told.to_string().contains("left on the disk"), "{told}");
-        assert!(Room::measured(u64::MAX, || Err(io::ErrorKind::Unsupported.into())).check(Purpose::Any).is_ok());
-        assert!(Room::unlimited().check(Purpose::Any).is_ok());
-    }
-
-    #[test]
-    fn what_makes_room_may_use_most_of_the_reserve_and_what_leaves_half_of_it() {
-        for (free, taken) in [
-            (100, [true, true, true]),
-            (99, [false, true, true]),
-            (50, [false, true, true]),
-            (49, [false, false, true]),
-            (25, [false, false, true]),
-            (24, [false, false, false]),
-        ] {
-            let room = Room::measured(100, move || Ok(free));
-            assert_eq!(Purpose::EACH.map(|purpose| room.check(purpose).is_ok()), taken, "{free}");
-        }
+    fn less_room_does_not_let_more_in() {
         let gate = Gate::open();
         gate.narrow_for(&full());
         assert_eq!((gate.check(Purpose::Any).is_ok(), gate.check(Purpose::MakeRoom).is_ok()), (false, true));

@@ -4,7 +4,7 @@
 //!
 //! - `api` is the [`Store`] trait: what every engine promises.
 //! - `open` opens an embedded engine, `load` reads its bookkeeping, `opening` tells how far it has come; `embedded` is the
-//!   trait on it, `gate` says whether it takes writes.
+//!   trait on it, `gate` says whether it takes writes, `room` how much there is for them.
 //! - `etcd` is the trait on etcd, whose MVCC is the history; it shares `hub`, `value` and `plan`'s rules with the others.
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
 //! - `keep` tells when history is forgotten.
@@ -48,6 +48,7 @@ mod range;
 mod read;
 mod reclaim;
 mod resources;
+mod room;
 mod snapshot;
 mod spread;
 #[cfg(any(test, feature = "testing"))]
@@ -60,13 +61,13 @@ pub use api::*;
 pub use audit::Audit;
 pub use damage::{DamageList, Damaged, Findings, MOST_KNOWN};
 pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
-pub use gate::free_room;
 pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
 pub use metrics::{cache_bytes, cache_entries};
 pub use objects::{Modified, Objects, Step, commit_noting, retried};
 pub use open::{Engine, OpenError, StoreConfig, found_in, memory, memory_with, open, verify, verify_each};
 pub use opening::Opening;
+pub use room::free_room;
 pub use snapshot::{Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, restore, save};
 pub use value::Damage;
 pub use worklist::{QueueMetrics, WorkMetrics, Worklist};

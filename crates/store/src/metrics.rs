@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry, core::Collector};
 
 /// How many bytes a cache takes, of the one family that all caches of the process are in. To be registered.
 ///
@@ -20,6 +20,13 @@ pub fn cache_bytes(cache: &str) -> prometheus::Result<IntGauge> {
 pub fn cache_entries(cache: &str) -> prometheus::Result<IntGauge> {
     let help = "Entries that a cache has.";
     IntGauge::with_opts(Opts::new("portolan_cache_entries", help).const_label("cache", cache))
+}
+
+/// Registers what is not registered already. A second store in one registry keeps its figures to itself.
+pub(crate) fn register(registry: &Registry, collector: Box<dyn Collector>) {
+    if let Err(error) = registry.register(collector) {
+        tracing::debug!(error = %error, "a metric of the store is registered already");
+    }
 }
 
 /// Counters and gauges of one store.
@@ -45,7 +52,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Registers them, where there is a registry. A second store in one registry keeps its figures to itself.
+    /// Registers them, where there is a registry.
     pub(crate) fn new(registry: Option<&Registry>) -> prometheus::Result<Self> {
         let buckets = prometheus::exponential_buckets(0.000_05, 2.0, 16)?;
         let sync = HistogramOpts::new("portolan_store_sync_seconds", "Time to make a batch of writes durable.");
@@ -71,7 +78,7 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) {
-        let collectors: [Box<dyn prometheus::core::Collector>; 10] = [
+        let collectors: [Box<dyn Collector>; 10] = [
             Box::new(self.queued.clone()),
             Box::new(self.queued_bytes.clone()),
             Box::new(self.overloaded.clone()),
@@ -83,11 +90,7 @@ impl Metrics {
             Box::new(self.writes.clone()),
             Box::new(self.sync_seconds.clone()),
         ];
-        for collector in collectors {
-            if let Err(error) = registry.register(collector) {
-                tracing::debug!(error = %error, "a metric of the store is registered already");
-            }
-        }
+        collectors.into_iter().for_each(|collector| register(registry, collector));
     }
 
     /// Measures a commit of `writes` objects.

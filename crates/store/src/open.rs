@@ -22,14 +22,15 @@ use crate::{
     core::Core,
     damage::Ledger,
     embedded::{EmbeddedStore, Writer},
-    gate::{Gate, Room},
+    gate::Gate,
     holds::Holds,
     hub::{Hub, RingBudget},
     inline::Inline,
     keys::meta,
     kv::{Batch, KvResult, MemoryKv, OrderedKv, read},
     load::{FORMAT, Found, LoadError, load},
-    metrics::Metrics,
+    metrics::{Metrics, register},
+    room::{Files, Room},
 };
 
 /// Which embedded engine keeps the data.
@@ -171,7 +172,7 @@ pub fn open(config: StoreConfig, seams: Seams) -> Result<DynStore, OpenError> {
         Engine::Memory => Base::in_memory(in_memory(&seams)?),
         Engine::Redb | Engine::Sled => {
             let (kv, home) = prepare(&config, &seams)?;
-            let room = Room::in_directory(home.dir().to_owned(), config.disk_reserve);
+            let room = Room::on(Files(home.files()), config.disk_reserve);
             Base { kv, home: Some(home), room }
         }
     };
@@ -300,6 +301,9 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
     let held = home.map(|home| Held::new(home, &found)).transpose().map_err(LoadError::Damaged)?;
     let budget = RingBudget { each: config.ring_bytes, all: config.all_rings_bytes };
     let metrics = Metrics::new(config.registry.as_ref()).map_err(Refusal::Metrics)?;
+    if let Some(registry) = config.registry.as_ref().filter(|_| !kv.is_in_memory()) {
+        register(registry, Box::new(room.gauges().map_err(Refusal::Metrics)?));
+    }
     found.resources.spread().count_in(metrics.spread.clone());
     let core = Arc::new(Core {
         hub: Hub::new(found.marks, budget, &metrics),

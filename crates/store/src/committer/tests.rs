@@ -22,9 +22,9 @@ use super::{BATCH_BYTES, BATCH_TRANSACTIONS, LONGEST_WAIT, QUEUE_BYTES, QUEUE_TR
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
     core::Answer,
-    gate::Room,
     kv::{Batch, Before, Cursor, KvResult, MemoryKv, OrderedKv, View},
     open::{Base, initialize, start},
+    room::{Disk, Room},
 };
 
 /// What the engine does with the next batch.
@@ -138,7 +138,20 @@ impl OrderedKv for Scripted {
     fn close(&self) {}
 }
 
-/// A store on such an engine, on a disk with so much room.
+/// A disk with so much room, and nothing else on it.
+struct Told(Arc<AtomicU64>);
+
+impl Disk for Told {
+    fn free(&self) -> io::Result<u64> {
+        Ok(self.0.load(Ordering::Relaxed))
+    }
+
+    fn taken(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+}
+
+/// A store on such an engine, on such a disk.
 struct Scene {
     store: DynStore,
     next: Arc<Mutex<Next>>,
@@ -163,9 +176,7 @@ impl Scene {
 
     async fn on(kv: Scripted, commit_timeout: Duration) -> Self {
         let (next, batches, room) = (kv.next.clone(), kv.batches.clone(), Arc::new(AtomicU64::new(10)));
-        let measured = room.clone();
-        let room_left = Room::measured(5, move || Ok(measured.load(Ordering::Relaxed)));
-        let base = Base { kv: Box::new(kv), home: None, room: room_left };
+        let base = Base { kv: Box::new(kv), home: None, room: Room::on(Told(room.clone()), 5) };
         let config = StoreConfig { commit_timeout, ..StoreConfig::new(Engine::Memory, None) };
         let store = start(base, &config).unwrap_or_else(|_| panic!("it starts"));
         let scene = Self { store, next, batches, room };

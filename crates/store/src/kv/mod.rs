@@ -59,6 +59,11 @@ pub(crate) trait OrderedKv: Send + Sync {
     /// Releases files and locks. Views fail afterwards.
     fn close(&self);
 
+    /// Whether what it no longer needs of its files is soon written again, at little more than what is written.
+    fn uses_files_again(&self) -> bool {
+        false
+    }
+
     /// Whether all data is in memory, so that no read ever waits.
     fn is_in_memory(&self) -> bool {
         false

@@ -29,12 +29,18 @@ const RESTORING: &str = ".restoring";
 /// A data directory that this process alone uses, until it is dropped.
 pub(crate) struct Home {
     dir: PathBuf,
+    files: PathBuf,
     _lock: File,
 }
 
 impl Home {
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The engine's file or folder.
+    pub(super) fn files(&self) -> PathBuf {
+        self.files.clone()
     }
 }
 
@@ -45,9 +51,10 @@ pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn Or
     let lock = lock(&dir)?;
     refuse_other_engine(&dir, config.engine)?;
     portolan_types::failpoint!("store/directory-locked");
-    let kv = opener(config.engine)?.open(&dir, config, seams)?;
+    let opener = opener(config.engine)?;
+    let kv = opener.open(&dir, config, seams)?;
     portolan_types::failpoint!("store/engine-opened");
-    Ok((kv, Home { dir, _lock: lock }))
+    Ok((kv, Home { files: dir.join(opener.name), dir, _lock: lock }))
 }
 
 /// Makes a store in a data directory that has none, with what `fill` writes.

@@ -217,6 +217,10 @@ impl OrderedKv for RedbKv {
         if whole { Ok(()) } else { Err(failed("pages of the store's file are damaged")) }
     }
 
+    fn uses_files_again(&self) -> bool {
+        true
+    }
+
     fn close(&self) {
         *self.shown.write() = None;
         *self.committed.lock() = None;

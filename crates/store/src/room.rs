@@ -1,0 +1,256 @@
+//! The room that is left for writes: on the disk, and within the engine's own files.
+//!
+//! What is deleted gives little or nothing back to the disk: redb keeps its file, and writes into what it no longer needs of it. So a
+//! disk that is nearly full has room for as much as that is. sled does so, too, but takes several times as much of the disk first.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use prometheus::{IntGauge, Opts, core::Collector, proto::MetricFamily};
+
+use crate::{
+    BackendError,
+    core::Core,
+    gate::Purpose,
+    kv::{Batch, KvResult, View},
+};
+
+/// How many bytes of its file an engine may need for one that is stored: redb keeps large values in pages whose sizes are powers of
+/// two.
+const OVERHEAD: u64 = 2;
+/// How long after a look into the engine's files the next one begins, at least; and how many times longer than it took.
+const PAUSE: (Duration, u32) = match cfg!(test) {
+    true => (Duration::from_millis(1), 1),
+    false => (Duration::from_secs(2), 20),
+};
+
+/// A disk with an engine's files.
+pub(crate) trait Disk: Send + Sync {
+    /// Bytes that are free, for those without privileges.
+    fn free(&self) -> io::Result<u64>;
+
+    /// Bytes that the engine's files take.
+    fn taken(&self) -> io::Result<u64>;
+}
+
+/// Bytes that are free on the disk of a folder, for those without privileges.
+///
+/// # Errors
+/// What the system says of the folder.
+pub fn free_room(dir: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(dir)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// A file or folder of an engine's, and the disk that it is on.
+pub(crate) struct Files(pub(crate) PathBuf);
+
+impl Disk for Files {
+    fn free(&self) -> io::Result<u64> {
+        free_room(&self.0)
+    }
+
+    fn taken(&self) -> io::Result<u64> {
+        blocks(&self.0)
+    }
+}
+
+/// Bytes of the disk that a file takes, or all files of a folder. Holes take none.
+fn blocks(path: &Path) -> io::Result<u64> {
+    let found = match fs::symlink_metadata(path) {
+        // Engines remove files of theirs at any time.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        found => found?,
+    };
+    if found.is_dir() {
+        return fs::read_dir(path)?.map(|entry| blocks(&entry?.path())).sum();
+    }
+    #[cfg(unix)]
+    let taken = std::os::unix::fs::MetadataExt::blocks(&found) * 512;
+    #[cfg(not(unix))]
+    let taken = found.len();
+    Ok(taken)
+}
+
+/// Memory, of which there is always enough.
+struct Unlimited;
+
+impl Disk for Unlimited {
+    fn free(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
+    fn taken(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+}
+
+/// The room that is left. Writing stops before the last of it is used: an engine that runs out of room within a commit must be
+/// opened again.
+pub(crate) struct Room {
+    reserve: u64,
+    disk: Arc<dyn Disk>,
+    /// Bytes that may be written into the engine's files without a need for more of the disk, about.
+    within: AtomicU64,
+    look: Mutex<Look>,
+}
+
+/// Looking how much of the engine's files is not needed.
+enum Look {
+    UnderWay,
+    NotBefore(Instant),
+}
+
+impl Room {
+    pub(crate) fn on(disk: impl Disk + 'static, reserve: u64) -> Self {
+        let look = Mutex::new(Look::NotBefore(Instant::now()));
+        Self { reserve, disk: Arc::new(disk), within: AtomicU64::new(0), look }
+    }
+
+    pub(crate) fn unlimited() -> Self {
+        Self::on(Unlimited, 0)
+    }
+
+    /// # Errors
+    /// When less than the reserve is left, or than the part of it that the purpose leaves. A system that cannot tell is taken
+    /// to have room.
+    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), BackendError> {
+        let is_within = self.within.load(Ordering::Relaxed) > 0;
+        let kept = match (purpose, is_within) {
+            (Purpose::Any, false) => self.reserve,
+            (Purpose::Leave, false) => self.reserve / 2,
+            (Purpose::Any | Purpose::Leave, true) => self.reserve / 8 * 3,
+            (Purpose::MakeRoom, false) => self.reserve / 4,
+            (Purpose::MakeRoom, true) => self.reserve / 8,
+        };
+        match self.disk.free() {
+            Ok(free) if free < kept => Err(BackendError {
+                context: format!("{free} bytes are left on the disk, {kept} are kept back"),
+                source: Some(Box::new(io::Error::from(ErrorKind::StorageFull))),
+            }),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Counts a batch that is about to be written as one that uses room within the engine's files.
+    pub(crate) fn use_for(&self, batch: &Batch) {
+        if self.within.load(Ordering::Relaxed) > 0 {
+            let pairs = batch.iter().filter_map(|(key, value)| Some(bytes(key, value.as_ref()?)));
+            let used = OVERHEAD * pairs.sum::<u64>();
+            let less = |within: u64| Some(within.saturating_sub(used));
+            let _ = self.within.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// What it is measured by, as metrics that are measured whenever they are asked for.
+    ///
+    /// # Errors
+    /// Never, but for names that Prometheus refuses.
+    pub(crate) fn gauges(&self) -> prometheus::Result<impl Collector + use<>> {
+        let free = "Bytes that are free on the disk of the data directory.";
+        let size = Opts::new("apiserver_storage_size_bytes", "Bytes of the disk that the store's files take.");
+        Ok(Gauges {
+            disk: self.disk.clone(),
+            free: IntGauge::new("portolan_store_free_bytes", free)?,
+            taken: IntGauge::with_opts(size.const_label("storage_cluster_id", "local-0"))?,
+        })
+    }
+
+    /// Whether it is time for a look, which is under way from now on.
+    fn begin_look(&self) -> bool {
+        let mut look = self.look.lock();
+        let is_time = matches!(&*look, Look::NotBefore(then) if *then <= Instant::now());
+        if is_time {
+            *look = Look::UnderWay;
+        }
+        is_time
+    }
+
+    fn end_look(&self, began: Instant) {
+        let pause = PAUSE.0.max(began.elapsed() * PAUSE.1);
+        *self.look.lock() = Look::NotBefore(Instant::now() + pause);
+    }
+}
+
+impl Core {
+    /// While room is waited for, looks from time to time, in a thread of its own, how much of the engine's files is not needed.
+    pub(crate) fn look_into_files(self: &Arc<Self>) {
+        if !self.gate.is_short_of_room() || !self.kv.uses_files_again() || !self.room.begin_look() {
+            return;
+        }
+        let (core, began) = (self.clone(), Instant::now());
+        let look = move || {
+            if let Some(within) = core.unneeded() {
+                tracing::info!(bytes = within, "the store's files have room for writes");
+                core.room.within.store(within, Ordering::Relaxed);
+            }
+            core.room.end_look(began);
+        };
+        if let Err(error) = std::thread::Builder::new().name("store-room".into()).spawn(look) {
+            tracing::warn!(%error, "no thread can be started that looks for room in the store's files");
+            self.room.end_look(began);
+        }
+    }
+
+    /// Bytes of the engine's files that it does not need, when that is worth while.
+    fn unneeded(&self) -> Option<u64> {
+        let worthwhile = self.room.reserve / 8;
+        let taken = self.room.disk.taken().ok()?;
+        let stored = self.stored(taken.checked_sub(worthwhile)? / OVERHEAD).ok()??;
+        Some(taken - OVERHEAD * stored)
+    }
+
+    /// Bytes of all that is stored, superseded states included; `None` when they are more than `most`, or nobody waits any more.
+    fn stored(&self, most: u64) -> KvResult<Option<u64>> {
+        let count = |view: &dyn View| {
+            let (mut stored, mut cursor) = (0, view.scan(&[], &[u8::MAX])?);
+            while let Some(key) = cursor.key() {
+                stored += bytes(key, cursor.value());
+                if stored > most || !self.gate.is_short_of_room() {
+                    return Ok(None);
+                }
+                cursor.advance()?;
+            }
+            Ok(Some(stored))
+        };
+        self.view(count)?
+    }
+}
+
+fn bytes(key: &[u8], value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64
+}
+
+/// Says how much room there is whenever metrics are read.
+struct Gauges {
+    disk: Arc<dyn Disk>,
+    free: IntGauge,
+    taken: IntGauge,
+}
+
+impl Collector for Gauges {
+    fn desc(&self) -> Vec<&prometheus::core::Desc> {
+        [self.free.desc(), self.taken.desc()].concat()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let measured = [(&self.free, self.disk.free()), (&self.taken, self.disk.taken())];
+        let told = measured.into_iter().filter_map(|(gauge, bytes)| {
+            gauge.set(i64::try_from(bytes.ok()?).unwrap_or(i64::MAX));
+            Some(gauge.collect())
+        });
+        told.flatten().collect()
+    }
+}
