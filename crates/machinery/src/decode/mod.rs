@@ -17,6 +17,7 @@ mod tests;
 pub(crate) mod time;
 mod tree;
 mod walk;
+mod yaml;
 
 use portolan_types::{GroupVersionKind, GroupVersionResource, Status};
 use serde::de::DeserializeSeed as _;
@@ -34,7 +35,7 @@ pub use print::{go_print, go_print_text, go_type, go_word};
 pub(crate) use sent::restore_empty;
 pub(crate) use stored::settle;
 pub use syntax::json_error;
-use tree::{PLAIN, PLAIN_YAML, Repeated, Tree};
+use tree::{PLAIN, Tree};
 pub(crate) use walk::zero;
 use walk::{Note, Walk};
 
@@ -47,14 +48,6 @@ pub enum MediaType {
     Yaml,
     /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
-}
-
-impl MediaType {
-    /// JSON that is sent as YAML is JSON: tabs and long keys are fine in it.
-    fn in_fact(self, body: &[u8]) -> Self {
-        let is_json = || body.first() == Some(&b'{') && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
-        if self == Self::Yaml && is_json() { Self::Json } else { self }
-    }
 }
 
 /// What is done about unknown and duplicate fields (`fieldValidation=`). They are dropped in any case.
@@ -101,18 +94,15 @@ pub fn decode(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
-    let asked = media;
-    let media = asked.in_fact(body);
-    let walk = Walk::through(table, media);
+    let walk = Walk::new(table);
     let root = FieldKind::Message(kind.decoded_as);
     let walked = match media {
-        MediaType::Json => walk_json(&walk, &root, body),
-        MediaType::Yaml => read_yaml(body, |yaml| walk.seed(&root).deserialize(yaml)),
+        MediaType::Json => walk_json(&walk, &root, body).map(|object| (object, false)),
+        MediaType::Yaml => walk_yaml(&walk, &root, body),
         MediaType::Protobuf => return from_protobuf(table, kind, body),
     };
-    let object = match walked {
-        Ok(Some(object)) => object,
-        Ok(None) => zero(table, &root),
+    let (object, repeats) = match walked {
+        Ok((object, repeats)) => (object.unwrap_or_else(|| zero(table, &root)), repeats),
         Err(syntax) => {
             let fault = broken_json(media, body).map(Fault::Syntax).or_else(|| walk.fault());
             return Err(errors::explain(table, kind, media, body, &fault.unwrap_or(Fault::Syntax(syntax))));
@@ -123,10 +113,11 @@ pub fn decode(
     let unhandled = |why: String| errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &why);
     conversion::settle_number(kind, &mut object).map_err(unhandled)?;
     notes.extend(unknown(kind, &mut object).map_err(unhandled)?);
-    if validation == FieldValidation::Ignore || notes.is_empty() {
+    if validation == FieldValidation::Ignore || (notes.is_empty() && !repeats) {
         return Ok(Decoded { object, warnings: Vec::new() });
     }
-    let notes = Told::of(asked, body, &notes);
+    let repeated = if repeats { repeated_in_yaml(body) } else { Vec::new() };
+    let notes = Told { repeated, others: notes.iter().map(ToString::to_string).collect() };
     match validation == FieldValidation::Warn {
         true => Ok(Decoded { object, warnings: notes.repeated.into_iter().chain(notes.others).collect() }),
         false => Err(errors::strict(kind, &notes.into_errors())),
@@ -179,13 +170,6 @@ struct Told {
 }
 
 impl Told {
-    fn of(media: MediaType, body: &[u8], notes: &[Note]) -> Self {
-        let in_yaml = media == MediaType::Yaml && notes.iter().any(Note::is_duplicate);
-        let repeated = if in_yaml { repeated_in_yaml(body) } else { Vec::new() };
-        let others = notes.iter().filter(|note| repeated.is_empty() || !note.is_duplicate());
-        Self { others: others.map(ToString::to_string).collect(), repeated }
-    }
-
     fn into_errors(self) -> Vec<String> {
         let lines = self.repeated.join("\n  ");
         let repeated = (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {lines}"));
@@ -200,17 +184,12 @@ fn broken_json(media: MediaType, body: &[u8]) -> Option<String> {
 
 /// What is said of keys that stand in YAML more than once. JSON is YAML.
 pub fn repeated_in_yaml(body: &[u8]) -> Vec<String> {
-    // Most clients send JSON that repeats nothing, which is seen far faster.
-    if MediaType::Yaml.in_fact(body) == MediaType::Json && repeated_keys(body).is_empty() {
+    if yaml::read(body).is_ok_and(|read| !read.repeats) {
         return Vec::new();
     }
-    let found = on_a_large_stack(|| {
-        let found = std::cell::RefCell::default();
-        // It has been read before, and is read again only to count lines.
-        drop(read_yaml(body, |yaml| Repeated(&found).deserialize(yaml)));
-        Ok(found.into_inner())
-    });
-    found.unwrap_or_default()
+    let told = yaml::repeated(body);
+    // Not all JSON that is read for YAML can be read as such.
+    if told.is_empty() { repeated_keys(body) } else { told }
 }
 
 /// Decodes a body of any message type, such as options or a scale: canonical, with `apiVersion` and `kind` as they stand.
@@ -218,21 +197,21 @@ pub fn repeated_in_yaml(body: &[u8]) -> Vec<String> {
 /// # Errors
 /// 400 for anything that is not of this type.
 pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[u8]) -> Result<Decoded, Status> {
-    let media = media.in_fact(body);
-    let walk = Walk::through(table, media);
+    let walk = Walk::new(table);
     let root = FieldKind::Message(schema);
     let walked = match media {
-        MediaType::Json => walk_json(&walk, &root, body),
-        MediaType::Yaml => read_yaml(body, |yaml| walk.seed(&root).deserialize(yaml)),
+        MediaType::Json => walk_json(&walk, &root, body).map(|object| (object, false)),
+        MediaType::Yaml => walk_yaml(&walk, &root, body),
         MediaType::Protobuf => {
             let object = protobuf_tree(table, body)?;
-            walk.seed(&root).deserialize(object).map_err(|error| error.to_string())
+            walk.seed(&root).deserialize(object).map(|object| (object, false)).map_err(|error| error.to_string())
         }
     };
     let fail = |text: String| Status::bad_request(walk.fault().map_or(text, |fault| fault.to_string()));
-    let object = walked.map_err(fail)?.unwrap_or_else(|| zero(table, &root));
-    let warnings = walk.notes().iter().map(ToString::to_string).collect();
-    Ok(Decoded { object, warnings })
+    let (object, repeats) = walked.map_err(fail)?;
+    let mut warnings = if repeats { repeated_in_yaml(body) } else { Vec::new() };
+    warnings.extend(walk.notes().iter().map(ToString::to_string));
+    Ok(Decoded { object: object.unwrap_or_else(|| zero(table, &root)), warnings })
 }
 
 /// Decodes a body without schema: a tree bounded in depth, in which the last of duplicate keys wins.
@@ -240,9 +219,9 @@ pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[
 /// # Errors
 /// What is wrong with it, in Go's words, when it is no JSON or YAML.
 pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, String> {
-    match media.in_fact(body) {
+    match media {
         MediaType::Json => read_json(body, |json| PLAIN.deserialize(json)),
-        MediaType::Yaml => on_a_large_stack(|| read_yaml(body, |yaml| PLAIN_YAML.deserialize(yaml))),
+        MediaType::Yaml => yaml::read(body).map(|read| read.tree),
         MediaType::Protobuf => protobuf::decode(body, KindTable::builtin()).map_err(|error| error.to_string()),
     }
 }
@@ -394,10 +373,13 @@ fn walk_json(walk: &Walk<'_>, root: &FieldKind, body: &[u8]) -> Result<Option<Va
     })
 }
 
-/// Aliases may not blow a document up to more than this many times its size (a node is at least one byte).
-const MAX_YAML_EXPANSION: usize = 8;
-/// Nodes that aliases may stand for in any document.
-const MIN_YAML_ALIASED: usize = 10_000;
+/// Walks the JSON that Go makes of YAML. Tells also whether a key stood more than once.
+fn walk_yaml(walk: &Walk<'_>, root: &FieldKind, body: &[u8]) -> Result<(Option<Value>, bool), String> {
+    let yaml::Read { tree, repeats } = yaml::read(body)?;
+    let walked = walk.seed(root).deserialize(tree).map_err(|error| error.to_string())?;
+    Ok((walked, repeats))
+}
+
 /// As deep as JSON may be that is read.
 const MAX_READ_DEPTH: usize = 128;
 
@@ -412,45 +394,6 @@ pub fn depth(value: &Value) -> usize {
         Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
-}
-
-fn read_yaml<T>(
-    body: &[u8],
-    read: impl for<'de, 'e> FnOnce(serde_saphyr::Deserializer<'de, 'e>) -> Result<T, serde_saphyr::Error>,
-) -> Result<T, String> {
-    let bound = body.len().saturating_mul(MAX_YAML_EXPANSION);
-    let mut budget = serde_saphyr::budget::Budget::default();
-    budget.max_depth = MAX_READ_DEPTH;
-    budget.max_total_scalar_bytes = bound;
-    budget.max_recorded_anchor_bytes = bound;
-    budget.max_recorded_anchor_events = bound;
-    let mut aliases = serde_saphyr::options::AliasLimits::default();
-    // A node takes far more memory than the byte that it may be in the text.
-    aliases.max_total_replayed_events = MIN_YAML_ALIASED.max(body.len() / 4);
-    let mut options = serde_saphyr::Options::default();
-    options.budget = Some(budget);
-    options.alias_limits = aliases;
-    options.emit_comments = false;
-    // As YAML 1.1 has them, which Go reads: `0755` is 493, as `yes` and `on` are truths.
-    options.legacy_octal_numbers = true;
-    options.strict_booleans = false;
-    // As a key it is a text.
-    options.non_finite_float_policy = serde_saphyr::options::NonFiniteFloatPolicy::PassThrough;
-    options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
-    serde_saphyr::with_deserializer_from_slice_with_options(body, options, read)
-        .map_err(|error| syntax::yaml_error(body, &error))
-}
-
-/// Stack of a thread that reads YAML into a tree. A level takes up to 20 KiB in a debug build.
-const YAML_STACK: usize = 8 << 20;
-
-/// Threads of async runtimes have 2 MiB of stack, which 128 levels of YAML can fill. Real YAML is rare: clients send JSON.
-fn on_a_large_stack<T: Send>(read: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
-    std::thread::scope(|scope| {
-        let reader = std::thread::Builder::new().name("yaml".into()).stack_size(YAML_STACK).spawn_scoped(scope, read);
-        let reader = reader.map_err(|error| error.to_string())?;
-        reader.join().unwrap_or_else(|_| Err("the YAML cannot be read".into()))
-    })
 }
 
 fn protobuf_tree(table: &KindTable, body: &[u8]) -> Result<Value, Status> {

@@ -47,6 +47,18 @@ pub fn go_word(value: &Value) -> &'static str {
     }
 }
 
+/// A float as Go writes it in JSON.
+pub(super) fn go_float(number: f64) -> String {
+    if number == 0.0 || (1e-6..1e21).contains(&number.abs()) {
+        return number.to_string();
+    }
+    let shortest = format!("{number:e}");
+    match shortest.split_once('e') {
+        Some((mantissa, exponent)) if !exponent.starts_with('-') => format!("{mantissa}e+{exponent}"),
+        _ => shortest,
+    }
+}
+
 /// Maps and slices in Go's form, and in them what `leaf` makes of the rest.
 fn printed(value: &Value, leaf: &impl Fn(&Value) -> String) -> String {
     match value {
@@ -68,6 +80,21 @@ fn printed(value: &Value, leaf: &impl Fn(&Value) -> String) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn floats_are_written_as_go_writes_them_in_json() {
+        for (number, expected) in [
+            (0.0, "0"),
+            (-1.5, "-1.5"),
+            (1e20, "100000000000000000000"),
+            (1e21, "1e+21"),
+            (-2.5e300, "-2.5e+300"),
+            (0.000001, "0.000001"),
+            (0.0000001, "1e-7"),
+        ] {
+            assert_eq!(go_float(number), expected);
+        }
+    }
 
     #[test]
     fn trees_are_printed_as_go_prints_maps() {

@@ -4,7 +4,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use portolan_types::quantity::Quantity;
 use serde_json::Value;
 
-use super::time::{self, Layout, Moment};
+use super::{
+    print::go_float,
+    time::{self, Layout, Moment},
+};
 use crate::kinds::{Scalar, Special};
 
 /// A value that is neither list nor object, as it was read.
@@ -38,7 +41,7 @@ impl Token {
         match self {
             Self::Int(n) => format!("number {n}"),
             Self::Uint(n) => format!("number {n}"),
-            Self::Float(n) => format!("number {n}"),
+            Self::Float(n) => format!("number {}", go_float(*n)),
             Self::Bool(_) | Self::Text(_) => self.word(),
         }
     }

@@ -1,8 +1,6 @@
-//! What is wrong with JSON and YAML that does not parse, in the words of Go's parsers. Only asked when it does not.
+//! What is wrong with JSON that does not parse, in the words of Go's parser. Only asked when it does not.
 
 use std::borrow::Cow;
-
-use super::tree::UNSUPPORTED;
 
 /// Go's error about JSON; `None` where Go would find none.
 pub fn json_error(text: &[u8]) -> Option<String> {
@@ -212,32 +210,6 @@ pub(super) fn number_before(body: &[u8], line: usize, column: usize) -> Option<&
     let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
     let start = read.iter().rposition(|byte| !is_part(byte)).map_or(0, |last| last + 1);
     std::str::from_utf8(&read[start..]).ok().filter(|text| !text.is_empty())
-}
-
-/// Go's error about YAML, from what our parser says of it.
-pub(super) fn yaml_error(body: &[u8], error: &serde_saphyr::Error) -> String {
-    let whole = error.without_snippet().to_string();
-    let first = whole.lines().next().unwrap_or_default();
-    let said =
-        first.rsplit_once(" column ").and_then(|(_, rest)| rest.split_once(": ")).map_or(first, |(_, said)| said);
-    let said = said.split_once(" at line ").map_or(said, |(said, _)| said);
-    let line = error.location().map_or(0, |location| location.line());
-    // Go counts from the opening bracket, from 0; on the first line from where it gave up.
-    let opened = match line {
-        0 | 1 => body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count() as u64,
-        line => line - 1,
-    };
-    match said {
-        "unclosed bracket '['" => format!("yaml: line {opened}: did not find expected ',' or ']'"),
-        "unclosed bracket '{'" => format!("yaml: line {opened}: did not find expected ',' or '}}'"),
-        // Only aliases make more of a text than it is.
-        said if said.starts_with("alias replay limit") || said.starts_with("budget breached: ScalarBytes") => {
-            "yaml: document contains excessive aliasing".into()
-        }
-        // YAML can say it, and JSON, which Go makes of it, cannot.
-        said if said.starts_with(UNSUPPORTED) => said.to_owned(),
-        said => format!("yaml: line {line}: {said}"),
-    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,9 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 
 use super::{
-    MediaType,
     errors::Fault,
     scalar::{Misfit, Token},
-    tree::{Key, PLAIN, PLAIN_YAML, Source, Tree, finite, whole},
+    tree::{PLAIN, Tree},
 };
 use crate::{
     kinds::{Field, FieldKind, KindTable, Scalar, Special, Type, TypeId, WireTarget},
@@ -29,7 +28,6 @@ const MAX_PATH: usize = 1024;
 /// What a walk gathers.
 pub(super) struct Walk<'t> {
     table: &'t KindTable,
-    source: Source,
     notes: RefCell<Vec<Note>>,
     noted: Cell<usize>,
     fault: Cell<Option<Fault>>,
@@ -48,10 +46,6 @@ const DUPLICATE: &str = "duplicate";
 const UNKNOWN: &str = "unknown";
 
 impl Note {
-    pub(super) fn is_duplicate(&self) -> bool {
-        self.word == DUPLICATE
-    }
-
     /// Of a field that is not known.
     pub(super) fn unknown(path: String) -> Self {
         Self { word: UNKNOWN, path }
@@ -70,17 +64,7 @@ impl fmt::Display for Note {
 
 impl<'t> Walk<'t> {
     pub(super) fn new(table: &'t KindTable) -> Self {
-        Self { table, source: Source::Json, notes: RefCell::default(), noted: Cell::new(0), fault: Cell::new(None) }
-    }
-
-    /// A walk through what a body of this form holds.
-    pub(super) fn through(table: &'t KindTable, media: MediaType) -> Self {
-        let source = if media == MediaType::Yaml { Source::Yaml } else { Source::Json };
-        Self { source, ..Self::new(table) }
-    }
-
-    pub(super) fn source(&self) -> Source {
-        self.source
+        Self { table, notes: RefCell::default(), noted: Cell::new(0), fault: Cell::new(None) }
     }
 
     /// Reads a value of this kind; `None` when it is null.
@@ -209,11 +193,6 @@ impl<'w> Node<'w, '_> {
         Node { kind, ..self }
     }
 
-    /// Reads what has no schema, and notes nothing.
-    fn plain(self) -> Tree<'static, 'static> {
-        if self.walk.source == Source::Yaml { PLAIN_YAML } else { PLAIN }
-    }
-
     fn token<E: serde::de::Error>(self, token: Token) -> Result<Option<Value>, E> {
         let done = match self.kind {
             FieldKind::Scalar(scalar) => token.scalar(*scalar).map(Some),
@@ -244,7 +223,7 @@ impl<'w> Node<'w, '_> {
     fn map<'de, A: MapAccess<'de>>(self, element: &'w FieldKind, mut entries: A) -> Result<Value, A::Error> {
         let start = self.walk.mark();
         let mut map = Map::new();
-        while let Some(key) = entries.next_key_seed(Key)? {
+        while let Some(key) = entries.next_key::<String>()? {
             let mark = self.walk.mark();
             let value = entries.next_value_seed(self.of(element))?;
             self.walk.prefix(mark, || Step::Name(key.clone()));
@@ -392,22 +371,6 @@ impl<'t> Visitor<'_> for Name<'t> {
             None => FieldName::Unknown(name.to_owned()),
         })
     }
-
-    fn visit_bool<E: serde::de::Error>(self, name: bool) -> Result<Self::Value, E> {
-        self.visit_string(Key.visit_bool(name)?)
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, name: i64) -> Result<Self::Value, E> {
-        self.visit_string(Key.visit_i64(name)?)
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, name: u64) -> Result<Self::Value, E> {
-        self.visit_string(Key.visit_u64(name)?)
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, name: f64) -> Result<Self::Value, E> {
-        self.visit_string(Key.visit_f64(name)?)
-    }
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
@@ -450,9 +413,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
-        let value = finite(value)?;
-        let is_whole = whole(value).filter(|_| self.walk.source == Source::Yaml);
-        self.token(is_whole.map_or(Token::Float(value), Token::Int))
+        self.token(Token::Float(value))
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
@@ -473,7 +434,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::RawExtension
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
-            ) => self.plain().visit_seq(items).map(Some),
+            ) => PLAIN.visit_seq(items).map(Some),
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::Message(_) | FieldKind::Map(_) => {
                 Err(self.misfit("array".into()))
             }
@@ -492,7 +453,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::SchemaOrBool
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
-            ) => self.plain().visit_map(entries).map(Some),
+            ) => PLAIN.visit_map(entries).map(Some),
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::List(_) => Err(self.misfit("object".into())),
         }
     }

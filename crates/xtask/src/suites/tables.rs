@@ -80,11 +80,17 @@ const TABLES: &[Table] = &[
         args: &["-answers", "-expressions", "celcases/expressions.txt"],
         files: &[("", CEL, "rules/answers.jsonl")],
     },
+    Table {
+        says: "what YAML means",
+        program: "yamlcases",
+        args: &["yamlcases/documents.txt"],
+        files: &[("", MACHINERY, "testdata/yaml.jsonl")],
+    },
 ];
 
 pub(super) fn run(report: &mut Report, work: &Path) {
     let built = report.check("tables: the generators are built, and pass their own tests", || {
-        for program in ["kindtable", "rbactable", "celtable", "celcases"] {
+        for program in ["kindtable", "rbactable", "celtable", "celcases", "yamlcases"] {
             go::build(program, &work.join(program))?;
         }
         go::test("kindtable")

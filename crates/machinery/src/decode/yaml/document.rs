@@ -1,0 +1,160 @@
+//! The nodes of a document, as the parser tells of them.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+
+use super::words;
+use crate::decode::MAX_READ_DEPTH;
+
+/// A node in the list of all: less than there are bytes in a body.
+pub(super) type At = u32;
+
+/// The first document of a body.
+pub(super) struct Document<'a> {
+    nodes: Nodes<'a>,
+}
+
+/// All nodes, in pieces: one list would be copied, and there twice, whenever it grows.
+#[derive(Default)]
+struct Nodes<'a>(Vec<Vec<Node<'a>>>);
+
+/// Nodes of a piece.
+const PIECE: usize = 256;
+
+/// A node takes about 40 bytes, and at least one of the body.
+pub(super) struct Node<'a> {
+    /// From 1.
+    pub(super) line: u32,
+    pub(super) what: What<'a>,
+}
+
+pub(super) enum What<'a> {
+    /// A scalar without quotes and without a tag, of which the text says what it is.
+    Plain(Cow<'a, str>),
+    /// In quotes, or in a block.
+    Text(Cow<'a, str>),
+    Tagged(Box<Tagged<'a>>),
+    List(Vec<At>),
+    /// Keys and values by turns.
+    Map(Vec<At>),
+    Alias(At, &'a str),
+}
+
+/// A scalar that says itself what it is.
+pub(super) struct Tagged<'a> {
+    /// In its long form, `tag:yaml.org,2002:int`.
+    pub(super) tag: String,
+    pub(super) text: Cow<'a, str>,
+}
+
+impl<'a> Document<'a> {
+    /// Reads all of the nodes before anything is made of one, as Go does: broken YAML is told of before what it means.
+    ///
+    /// # Errors
+    /// What is wrong, in Go's words where it has been seen to say so.
+    pub(super) fn parse(body: &'a [u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(body).map_err(|error| words::no_text(body, error))?;
+        let options = granit_parser::options! {
+            emit_comments: false,
+            emit_unresolved_aliases: true,
+            flow_nesting_limit: MAX_READ_DEPTH,
+            block_nesting_limit: MAX_READ_DEPTH,
+        };
+        let mut builder = Builder { text, ..Builder::default() };
+        for event in Parser::new_from_str_with_options(text, options) {
+            let (event, span) = event.map_err(|error| words::broken(body, &error))?;
+            if matches!(event, Event::DocumentEnd) {
+                break;
+            }
+            builder.take(event, span)?;
+        }
+        Ok(Self { nodes: builder.nodes })
+    }
+
+    /// Where the outermost node is; `None` in an empty document.
+    pub(super) fn root(&self) -> Option<At> {
+        (!self.nodes.0.is_empty()).then_some(0)
+    }
+
+    pub(super) fn node(&self, at: At) -> &Node<'a> {
+        &self.nodes.0[at as usize / PIECE][at as usize % PIECE]
+    }
+}
+
+impl<'a> Nodes<'a> {
+    fn push(&mut self, node: Node<'a>) -> At {
+        if self.0.last().is_none_or(|piece| piece.len() == PIECE) {
+            self.0.push(Vec::with_capacity(PIECE));
+        }
+        let before = (self.0.len() - 1) * PIECE;
+        let piece = self.0.last_mut().expect("there is a piece with room");
+        piece.push(node);
+        (before + piece.len() - 1) as At
+    }
+}
+
+#[derive(Default)]
+struct Builder<'a> {
+    text: &'a str,
+    nodes: Nodes<'a>,
+    /// The lists and maps that are not at their end yet.
+    open: Vec<At>,
+    /// By the number that the parser gives an anchor.
+    anchors: HashMap<usize, At>,
+}
+
+impl<'a> Builder<'a> {
+    fn take(&mut self, event: Event<'a>, span: Span) -> Result<(), String> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                self.add(scalar(text, style, tag.as_deref()), anchor, span);
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                let at = self.add(What::List(Vec::new()), anchor, span);
+                self.open.push(at);
+            }
+            Event::MappingStart(_, anchor, _) => {
+                let at = self.add(What::Map(Vec::new()), anchor, span);
+                self.open.push(at);
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                self.open.pop();
+            }
+            Event::Alias(anchor) => {
+                let name = span.slice(self.text).unwrap_or_default().trim_start_matches('*');
+                let target = *self.anchors.get(&anchor).ok_or_else(|| words::unknown_anchor(name))?;
+                self.add(What::Alias(target, name), 0, span);
+            }
+            Event::UnresolvedAlias(name) => return Err(words::unknown_anchor(&name)),
+            // Marks of the stream, which say nothing of the tree.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Adds a node to what is open. An anchor is known from here on, also in the node itself.
+    fn add(&mut self, what: What<'a>, anchor: usize, span: Span) -> At {
+        let at = self.nodes.push(Node { line: span.start.line() as u32, what });
+        if let Some(above) = self.open.last().map(|above| *above as usize)
+            && let What::List(items) | What::Map(items) = &mut self.nodes.0[above / PIECE][above % PIECE].what
+        {
+            items.push(at);
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, at);
+        }
+        at
+    }
+}
+
+fn scalar<'a>(text: Cow<'a, str>, style: ScalarStyle, tag: Option<&Tag>) -> What<'a> {
+    match (tag, style) {
+        (Some(tag), _) => {
+            let tag = format!("{}{}", tag.handle(), tag.suffix());
+            What::Tagged(Box::new(Tagged { tag, text }))
+        }
+        (None, ScalarStyle::Plain) => What::Plain(text),
+        (None, _) => What::Text(text),
+    }
+}

@@ -1,0 +1,120 @@
+//! Keys of maps. JSON takes texts only, so that Go makes texts of some others, and refuses the rest.
+
+use std::fmt::{Display, LowerExp};
+
+use portolan_types::quoted::go_quoted;
+use serde_json::Value;
+
+use super::scalar::Scalar;
+
+/// Most bytes shown of a key or of a value.
+const MAX_SHOWN: usize = 1024;
+
+/// A key as Go compares keys: the number 1 is another one than the text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    /// By its bits.
+    Float(u64),
+    Text(String),
+}
+
+impl From<Scalar<'_>> for Key {
+    fn from(scalar: Scalar<'_>) -> Self {
+        match scalar {
+            Scalar::Null => Self::Null,
+            Scalar::Bool(truth) => Self::Bool(truth),
+            Scalar::Int(number) => Self::Int(number),
+            Scalar::Uint(number) => Self::Uint(number),
+            Scalar::Float(number) => Self::Float(number.to_bits()),
+            Scalar::Text(text) => Self::Text(text.into_owned()),
+        }
+    }
+}
+
+impl Key {
+    /// The text that it is in JSON.
+    ///
+    /// # Errors
+    /// What Go says of a key that is none in JSON, and of the value behind it.
+    pub(super) fn text(&self, value: &Value) -> Result<String, String> {
+        Ok(match self {
+            Self::Text(text) => text.clone(),
+            Self::Bool(truth) => truth.to_string(),
+            Self::Int(number) => number.to_string(),
+            Self::Float(bits) => float_text(f64::from_bits(*bits)),
+            Self::Null => return Err(self.refused("%!s(<nil>)", value)),
+            Self::Uint(_) => return Err(self.refused("uint64", value)),
+        })
+    }
+
+    fn refused(&self, go_type: &str, value: &Value) -> String {
+        let (key, value) = (self.source(), source(value));
+        format!("unsupported map key of type: {go_type}, key: {key}, value: {value}")
+    }
+
+    /// As Go's source would have it (`%#v`), of a long text the beginning.
+    pub(super) fn source(&self) -> String {
+        match self {
+            Self::Null => "<nil>".into(),
+            Self::Bool(truth) => truth.to_string(),
+            Self::Int(number) => number.to_string(),
+            Self::Uint(number) => format!("{number:#x}"),
+            Self::Float(bits) => general(f64::from_bits(*bits)),
+            Self::Text(text) => go_quoted(shown(text)),
+        }
+    }
+}
+
+/// A float as Go's converter writes it as a key: `%g` of its 32 bits.
+fn float_text(key: f64) -> String {
+    match key as f32 {
+        key if key.is_nan() => ".nan".into(),
+        key if key.is_infinite() => if key > 0.0 { ".inf" } else { "-.inf" }.into(),
+        key => general(key),
+    }
+}
+
+/// `%g` of a float, as short as it stays the same.
+fn general<F: Display + LowerExp>(number: F) -> String {
+    let shortest = format!("{number:e}");
+    match shortest.split_once('e').map(|(mantissa, exponent)| (mantissa, exponent.parse::<i32>())) {
+        Some((mantissa, Ok(exponent))) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", exponent.abs())
+        }
+        _ => number.to_string(),
+    }
+}
+
+/// A value as Go's source would have it (`%#v`), of a long one the beginning.
+pub(super) fn source(value: &Value) -> String {
+    let whole = match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => go_quoted(shown(text)),
+        Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).map_or(number.to_string(), general),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().take(MAX_SHOWN).map(inner).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(entries) => {
+            let entry = |(key, value): (&String, &Value)| format!("{}:{}", go_quoted(shown(key)), inner(value));
+            let entries: Vec<String> = entries.iter().take(MAX_SHOWN).map(entry).collect();
+            format!("map[interface {{}}]interface {{}}{{{}}}", entries.join(", "))
+        }
+    };
+    shown(&whole).to_owned()
+}
+
+/// A value inside of another one.
+fn inner(value: &Value) -> String {
+    if value.is_null() { "interface {}(nil)".into() } else { source(value) }
+}
+
+fn shown(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_SHOWN)]
+}

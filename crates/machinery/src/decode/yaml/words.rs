@@ -1,0 +1,55 @@
+//! What is wrong with YAML that cannot be read, in the words of Go's parser.
+
+use std::str::Utf8Error;
+
+use granit_parser::{ErrorKind, ScanError};
+
+use crate::decode::MAX_READ_DEPTH;
+
+/// Of what only aliases make more than it is.
+pub(super) const EXCESSIVE: &str = "yaml: document contains excessive aliasing";
+
+/// Of a merge of anything but maps.
+pub(super) const NO_MAP: &str = "yaml: map merge requires map or sequence of maps as the value";
+
+pub(super) fn unknown_anchor(name: &str) -> String {
+    format!("yaml: unknown anchor '{name}' referenced")
+}
+
+pub(super) fn contains_itself(anchor: &str) -> String {
+    format!("yaml: anchor '{anchor}' value contains itself")
+}
+
+/// Go has more levels than can be stored.
+pub(super) fn too_deep() -> String {
+    format!("yaml: exceeded max depth of {MAX_READ_DEPTH}")
+}
+
+/// Of bytes that are no UTF-8.
+pub(super) fn no_text(body: &[u8], error: Utf8Error) -> String {
+    let first = body.get(error.valid_up_to()).copied().unwrap_or_default();
+    let said = match (error.error_len(), first) {
+        (None, _) => "incomplete UTF-8 octet sequence",
+        (Some(_), 0xc0..=0xf7) => "invalid trailing UTF-8 octet",
+        (Some(_), _) => "invalid leading UTF-8 octet",
+    };
+    format!("yaml: {said}")
+}
+
+/// Of broken YAML.
+pub(super) fn broken(body: &[u8], error: &ScanError) -> String {
+    let line = error.marker().line();
+    // Go counts from the opening bracket, from 0; on the first line from where it gave up.
+    let opened = match line {
+        0 | 1 => body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count(),
+        line => line - 1,
+    };
+    match error.kind() {
+        ErrorKind::UnclosedFlowCollection { open: '[' } => {
+            format!("yaml: line {opened}: did not find expected ',' or ']'")
+        }
+        ErrorKind::UnclosedFlowCollection { .. } => format!("yaml: line {opened}: did not find expected ',' or '}}'"),
+        ErrorKind::RecursionLimitExceeded => too_deep(),
+        kind => format!("yaml: line {line}: {kind}"),
+    }
+}
