@@ -1,6 +1,8 @@
 //! `Accept`, as the library reads it that kube-apiserver negotiates with (`munnerz/goautoneg`): nothing is refused for its quality,
 //! what it cannot read it passes over, and the order that it sorts by contradicts itself where qualities and wildcards do.
 
+use portolan_types::number;
+
 use super::go_sort;
 
 /// A media range.
@@ -92,15 +94,7 @@ fn trim(text: &str) -> &str {
 
 /// A quality as `strconv.ParseFloat` reads 32 bits, 0 for what it does not.
 fn quality(text: &str) -> f64 {
-    let digit = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_digit());
-    let bytes = text.as_bytes();
-    let between_digits =
-        |at: usize| digit(at.checked_sub(1).map(|before| bytes[before])) && digit(bytes.get(at + 1).copied());
-    let is_signed_nan = text.starts_with(['+', '-']) && text.ends_with(['n', 'N']);
-    if is_signed_nan || text.match_indices('_').any(|(at, _)| !between_digits(at)) {
-        return 0.0;
-    }
-    text.replace('_', "").parse::<f32>().map_or(0.0, f64::from)
+    number::float(text).map_or(0.0, |quality| f64::from(quality as f32))
 }
 
 #[cfg(test)]
@@ -150,6 +144,8 @@ mod tests {
             ("a/1,a/2;q=Inf", "a/2 a/1"),
             ("a/1;q=0.1_1,a/2;q=0.1", "a/1 a/2"),
             ("a/1;q=_1,a/2;q=0.1", "a/2 a/1"),
+            ("a/1;q=0x1p-2,a/2;q=0.5,a/3;q=0.1", "a/2 a/1 a/3"),
+            ("a/1;q=0x1,a/2;q=0.5", "a/2 a/1"),
             ("*/*,a/*,a/1", "a/1 a/* */*"),
             // Either goes before the other: the one that is behind.
             ("*/*,a/1;q=0.5", "a/1 */*"),
