@@ -112,9 +112,9 @@ impl Record {
         Ok(())
     }
 
-    /// The object as JSON bytes, with its resourceVersion.
+    /// The object as JSON bytes, with its resourceVersion. There is room for a byte more.
     pub fn to_json(&self, revision: ResourceVersion) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(self.body.len() + 64);
         self.write_json(revision, &mut out);
         out
     }

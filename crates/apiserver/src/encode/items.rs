@@ -159,6 +159,9 @@ impl ListWriter {
         }
         self.break_line(0, out);
         out.push(b'}');
+        if !self.shape.pretty {
+            out.push(b'\n');
+        }
     }
 
     /// What stands in the place of items when there are none: where Go begins no list, it writes none.

@@ -278,9 +278,14 @@ pub(crate) fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
     asked.unwrap_or_else(|| ["Mozilla/5.0", "curl", "Wget"].iter().any(|known| agent.starts_with(known)))
 }
 
-pub(super) fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
+/// A value as JSON. As Go's encoder, it ends in a line break where it is not in lines anyway.
+pub(crate) fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
     let bytes = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
-    bytes.expect("a JSON tree serializes into memory")
+    let mut bytes = bytes.expect("a JSON tree serializes into memory");
+    if !pretty {
+        bytes.push(b'\n');
+    }
+    bytes
 }
 
 /// A value as YAML.
@@ -291,7 +296,8 @@ pub(crate) fn yaml(value: &impl serde::Serialize) -> Result<String, Status> {
 /// A stored object as an answer: where possible its stored bytes.
 pub(crate) fn object(shape: &Shape, code: u16, stored: &StoredObject) -> Result<Response<Body>, Status> {
     if shape.is_stored_form() {
-        let bytes = stored.record.to_json(stored.revision);
+        let mut bytes = stored.record.to_json(stored.revision);
+        bytes.push(b'\n');
         return Ok(answer(shape, code, bytes));
     }
     value(shape, code, shape.tree(stored)?)

@@ -53,7 +53,7 @@ struct Document {
 
 impl Document {
     fn new(value: Value) -> Self {
-        let bytes = Bytes::from(serde_json::to_vec(&value).expect("a JSON tree serializes into memory"));
+        let bytes = Bytes::from(encode::json_bytes(&value, false));
         let hash: String = Sha256::digest(&bytes).iter().take(16).map(|byte| format!("{byte:02X}")).collect();
         Self { etag: format!("\"{hash}\""), bytes, value }
     }
