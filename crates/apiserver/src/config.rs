@@ -25,6 +25,8 @@ pub struct ApiServerConfig {
     pub build: String,
     /// Bounds.
     pub limits: Limits,
+    /// The share of requests over HTTP/2, from 0 to 1, behind which a client is asked to make a new connection.
+    pub goaway_chance: f64,
     /// Where webhooks may be.
     pub webhooks: WebhookAddresses,
     /// Seams of the binary.
@@ -45,6 +47,7 @@ impl ApiServerConfig {
             issuer: "https://kubernetes.default.svc".into(),
             build: "portolan".into(),
             limits: Limits::default(),
+            goaway_chance: 0.0,
             webhooks: WebhookAddresses::default(),
             hooks: Hooks::default(),
             registry: prometheus::Registry::new(),

@@ -57,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) addresses: Addresses,
     /// Where admission webhooks may be.
     pub(crate) webhooks: WebhookAddresses,
+    /// The share of requests over HTTP/2, from 0 to 1, behind which a client is asked to make a new connection.
+    pub(crate) goaway_chance: f64,
     /// How much of changes is kept: what watches resume from and pages go on at.
     pub(crate) history: HistoryBounds,
 }
@@ -100,6 +102,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     api_config.bind_address = listener.local_addr().context("the listening address is unknown")?;
     api_config.tls_sans = config.tls_sans;
     api_config.webhooks = config.webhooks;
+    api_config.goaway_chance = config.goaway_chance;
     let (engine, failed) = match &config.storage {
         Storage::Embedded(engine) => (*engine, format!("the store in {} cannot be opened", config.data_dir.display())),
         Storage::Etcd(_) => (Engine::Memory, "the store in etcd cannot be opened".to_owned()),

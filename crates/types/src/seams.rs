@@ -66,6 +66,13 @@ impl Seams {
         text.parse().expect("hex digits and dashes are a path segment")
     }
 
+    /// Whether what has a chance from 0, never, to 1, always, comes true.
+    pub fn comes_true(&self, chance: f64) -> bool {
+        let mut bytes = [0; 4];
+        self.entropy.fill(&mut bytes);
+        f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0) < chance
+    }
+
     /// `n` random characters of the alphabet that `generateName` uses.
     pub fn name_suffix(&self, n: usize) -> String {
         let mut bytes = vec![0; n];
@@ -127,6 +134,15 @@ mod tests {
         assert_eq!(uid, seams(7).uid());
         assert_ne!(uid, seams(8).uid());
         assert_eq!((uid.len(), &uid[14..15]), (36, "4"));
+    }
+
+    #[test]
+    fn chances_come_true_as_often_as_they_say() {
+        let seams = Seams::seeded(7, Timestamp::UNIX_EPOCH);
+        for (chance, expected) in [(0.0, 0..=0), (0.02, 150..=250), (0.5, 4800..=5200), (1.0, 10_000..=10_000)] {
+            let came_true = (0..10_000).filter(|_| seams.comes_true(chance)).count();
+            assert!(expected.contains(&came_true), "{chance}: {came_true}");
+        }
     }
 
     #[test]

@@ -62,13 +62,21 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
         return;
     }
     let peer = Peer::Connection(user);
-    let (task_flow, stopping) = (server.admittance.task_flow(), closing.clone());
+    let task_flow = server.admittance.task_flow();
+    // It takes no further requests when the server closes, and before that when it sends the client away.
+    let leaving = closing.child_token();
+    let (stopping, sent_away) = (closing, leaving.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (server, peer, stopping) = (server.clone(), peer.clone(), stopping.clone());
+        let (server, peer) = (server.clone(), peer.clone());
+        let (stopping, sent_away) = (stopping.clone(), sent_away.clone());
         // On its way into a task it is moved several times.
         Box::pin(async move {
             let http1 = request.version() < http::Version::HTTP_2;
+            let goes_away = !http1 && sends_away(&server);
             let mut response = pipeline::answer(server, peer, request).await;
+            if goes_away {
+                sent_away.cancel();
+            }
             if http1 && stopping.is_cancelled() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -80,7 +88,7 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
     let ended = task_flow.work(async {
         tokio::select! {
             ended = connection.as_mut() => ended,
-            () = closing.cancelled() => {
+            () = leaving.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -90,6 +98,13 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended with an error");
     }
+}
+
+/// Whether a client is to make a new connection after a request, which may lead it to another server. What is under way on the
+/// old one goes on, watches too (GOAWAY, RFC 9113, section 6.8).
+fn sends_away(server: &ApiServer) -> bool {
+    let chance = server.config.goaway_chance;
+    chance > 0.0 && server.seams.comes_true(chance)
 }
 
 pub(super) fn builder<E>(executor: E) -> Builder<E> {

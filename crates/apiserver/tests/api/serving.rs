@@ -32,11 +32,14 @@ async fn served() -> Served {
 }
 
 async fn served_with(seams: Seams) -> Served {
+    served_from(ApiServerConfig::in_memory(seams)).await
+}
+
+async fn served_from(config: ApiServerConfig) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let ann = StaticToken { token: "t-ann".into(), user: user("ann", &["system:masters"]) };
-    let config =
-        ApiServerConfig { bind_address: address, static_tokens: vec![ann], ..ApiServerConfig::in_memory(seams) };
+    let config = ApiServerConfig { bind_address: address, static_tokens: vec![ann], ..config };
     let store = portolan_store::memory();
     let api = ApiServer::new(store.clone(), config).await.unwrap();
     let shutdown = CancellationToken::new();
@@ -103,6 +106,36 @@ async fn certificates_are_seen_over_http2() {
     assert!(rest.is_empty(), "watches end when the server does");
     drop((admin, nobody));
     served.task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_is_sent_away_and_its_watches_go_on() {
+    let served =
+        served_from(ApiServerConfig { goaway_chance: 1.0, ..ApiServerConfig::in_memory(Seams::system()) }).await;
+    let path = format!("/clusters/root{MAPS}");
+    let mut admin = served.http2(true).await;
+    let watch = request(served.address, "GET", &format!("{path}?watch=true"), String::new());
+    let mut events = admin.send_request(watch).await.unwrap().into_body();
+    let told = async {
+        let ready = || request(served.address, "GET", "/readyz", String::new());
+        while admin.send_request(ready()).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), told).await.expect("the connection takes no further requests");
+
+    let stream = served.connect("http/1.1", true).await;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    for name in ["a", "b"] {
+        let create = request(served.address, "POST", &path, config_map(name, serde_json::json!({})).to_string());
+        sender.ready().await.expect("there is no GOAWAY in HTTP/1.1");
+        let answer = sender.send_request(create).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        answer.into_body().collect().await.unwrap();
+    }
+    let first = events.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.starts_with(b"{\"type\":\"ADDED\""), "what is under way goes on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

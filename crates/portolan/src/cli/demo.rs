@@ -112,6 +112,7 @@ impl Demo {
             tls_sans: Vec::new(),
             addresses: portolan_syncer::Addresses::default(),
             webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
+            goaway_chance: 0.0,
             history: HISTORY,
         };
         let opened = control_plane::open(config).await?;

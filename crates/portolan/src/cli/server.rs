@@ -41,6 +41,10 @@ pub(crate) struct Server {
     /// workspace can then make the server send requests there.
     #[arg(long)]
     allow_local_webhooks: bool,
+    /// The share of requests over HTTP/2 behind which a client is asked to make a new connection, which a load balancer may
+    /// lead to another server; what is under way goes on. From 0 (never) to 0.02; 0.001 is a good start with several servers.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = goaway_chance)]
+    goaway_chance: f64,
     /// For how many seconds changes are kept at least, unless they are too many: what watches resume from and pages go on at.
     #[arg(long, value_name = "SECONDS", default_value_t = HISTORY.time.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     history: u64,
@@ -107,6 +111,7 @@ impl Server {
             tls_sans: self.tls_sans,
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
+            goaway_chance: self.goaway_chance,
             history: HistoryBounds { time: Duration::from_secs(self.history), revisions: self.history_revisions },
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");
@@ -130,6 +135,15 @@ impl Server {
     }
 }
 
+/// As kube-apiserver has it: more would cost more connections than it spreads.
+fn goaway_chance(text: &str) -> Result<f64, String> {
+    let chance: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    match (0.0..=0.02).contains(&chance) {
+        true => Ok(chance),
+        false => Err("it can not be less than 0 or greater than 0.02".into()),
+    }
+}
+
 /// Resolves on the first of SIGINT and SIGTERM.
 pub(super) async fn stop_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
@@ -146,4 +160,24 @@ pub(super) fn init_logging(default: &str) {
     let filter = EnvFilter::try_from_env("PORTOLAN_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_sent_away_behind_one_of_fifty_requests_at_most() {
+        for (text, is_fine) in [
+            ("0", true),
+            ("0.001", true),
+            ("0.02", true),
+            ("0.021", false),
+            ("-0.01", false),
+            ("NaN", false),
+            ("x", false),
+        ] {
+            assert_eq!(goaway_chance(text).is_ok(), is_fine, "{text}");
+        }
+    }
 }

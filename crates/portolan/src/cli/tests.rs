@@ -41,6 +41,7 @@ async fn start_in(folder: &Path, engine: Engine) -> ControlPlane {
         tls_sans: Vec::new(),
         addresses: portolan_syncer::Addresses { allow_loopback: true },
         webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
+        goaway_chance: 0.0,
         history: control_plane::HISTORY,
     };
     control_plane::open(config).await.unwrap().start().await.unwrap()
