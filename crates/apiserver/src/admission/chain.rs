@@ -123,6 +123,7 @@ impl Chain {
     ) -> Result<(), Status> {
         let started = Instant::now();
         let admitted = async {
+            builtin::mutate_passing(api, request, object).await?;
             changed_by_policies(api, request, object, None, &mut policies::Rounds::default()).await?;
             changed_by_webhooks(api, request, Some(object), None, &mut webhooks::Rounds::default()).await
         };

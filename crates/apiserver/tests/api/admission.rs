@@ -364,3 +364,34 @@ async fn who_may_escalate_one_role_may_not_make_it() {
     admin.post(ROLES, empty).await.expect(201);
     ann.put(&format!("{ROLES}/ops"), ops).await.expect(200);
 }
+
+#[tokio::test]
+async fn pods_have_the_zone_and_the_region_of_their_node() {
+    let admin = Plane::new().await.admin();
+    let (zone, region) = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region");
+    let labels = json!({zone: "z", region: "r", "topology.kubernetes.io/rack": "k", "a": "b"});
+    admin.post("/api/v1/nodes", json!({"metadata": {"name": "n", "labels": labels}})).await.expect(201);
+    admin.post("/api/v1/nodes", json!({"metadata": {"name": "bare"}})).await.expect(201);
+    let both = json!({zone: "z", region: "r"});
+    for (case, made_on, own, bound_to, expected) in [
+        ("made on it", "n", json!({}), None, both.clone()),
+        ("labels of its own are kept", "n", json!({"c": "d"}), None, json!({"c": "d", zone: "z", region: "r"})),
+        ("another zone of its own is not", "n", json!({zone: "x"}), None, both.clone()),
+        ("made on a node that is not there", "gone", json!({zone: "x"}), None, json!({zone: "x"})),
+        ("made on none", "", json!({zone: "x"}), None, json!({zone: "x"})),
+        ("bound to it", "", json!({zone: "x", "c": "d"}), Some("n"), json!({"c": "d", zone: "z", region: "r"})),
+        ("bound to one without", "", json!({zone: "x"}), Some("bare"), json!({zone: "x"})),
+        ("bound to one that is not there", "", json!({}), Some("gone"), Value::Null),
+    ] {
+        let mut made = pod("p", json!({"nodeName": made_on}));
+        made["metadata"]["labels"] = own;
+        admin.post(PODS, made).await.expect(201);
+        if let Some(node) = bound_to {
+            let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": node}});
+            admin.post(&format!("{PODS}/p/binding"), binding).await.expect(201);
+        }
+        let made = admin.get(&format!("{PODS}/p")).await.expect(200).json();
+        assert_eq!(made["metadata"]["labels"], expected, "{case}");
+        admin.delete(&format!("{PODS}/p?gracePeriodSeconds=0")).await.expect(200);
+    }
+}

@@ -7,6 +7,7 @@ mod priority;
 mod runtime_class;
 mod service_accounts;
 mod storage;
+mod topology;
 
 use portolan_types::{Status, object::child_mut};
 use serde_json::{Value, json};
@@ -59,8 +60,19 @@ async fn pod(api: &ApiServer, request: &Request<'_>, pod: &mut Value, old: Optio
     tolerate(pod);
     if creates {
         timed(api, request, ("RuntimeClass", ADMIT), runtime_class::mutate(api, request, pod)).await?;
+        timed(api, request, ("PodTopologyLabels", ADMIT), topology::label_pod(api, request, pod)).await?;
     }
     Ok(())
+}
+
+/// Fills in what is never stored itself.
+pub(super) async fn mutate_passing(api: &ApiServer, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+    match (&*request.kind.gvk.group, &*request.kind.resource, request.subresource) {
+        ("", "pods", "binding") => {
+            timed(api, request, ("PodTopologyLabels", ADMIT), topology::label_binding(api, request, object)).await
+        }
+        _ => Ok(()),
+    }
 }
 
 const ADMIT: &str = "admit";
