@@ -1,16 +1,16 @@
 //! `Impersonate-*` headers: acting as somebody else, with permission only.
 
+mod modes;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
-use portolan_machinery::rbac::{MASTERS, User};
+use portolan_machinery::rbac::User;
 use portolan_types::{LogicalClusterId, Status};
 
 use crate::{attributes::Attributes, authz::Authorizer};
 
-use super::{AUTHENTICATED, Identity, UNAUTHENTICATED};
+use super::Identity;
 
 const EXTRA_PREFIX: &str = "impersonate-extra-";
-/// Keys that authenticators give a meaning.
-const RESERVED_EXTRA: [&str; 3] = ["kubernetes.io/", "kcp.io/", "portolan.dev/"];
 
 /// Who a request wants to act as.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -87,77 +87,17 @@ fn extra_key(encoded: &str) -> String {
     }
 }
 
-/// The identity that `asker` may act as in `cluster`.
+/// The identity that `asker` may act as in `cluster`, for a request with these attributes.
 ///
 /// # Errors
 /// 403 for whatever the asker may not impersonate. Groups under `system:` are for members of `system:masters` only.
 pub(crate) async fn authorize(
     authorizer: &dyn Authorizer,
-    cluster: LogicalClusterId,
-    asker: &User,
+    (cluster, asker): (LogicalClusterId, &User),
     wanted: Impersonation,
+    request: &Attributes,
 ) -> Result<Identity, Status> {
-    let user = wanted.user;
-    let account = user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    let mut checks = vec![match account {
-        Some((namespace, name)) => Attributes { namespace: namespace.into(), ..asks("", "serviceaccounts", "", name) },
-        None => asks("", "users", "", &user.name),
-    }];
-    checks.extend(user.groups.iter().map(|group| asks("", "groups", "", group)));
-    if !user.uid.is_empty() {
-        checks.push(asks("authentication.k8s.io", "uids", "", &user.uid));
-    }
-    for (key, values) in &user.extra {
-        checks.extend(values.iter().map(|value| asks("authentication.k8s.io", "userextras", key, value)));
-    }
-    for check in &checks {
-        let escapes = !asker.is_in(MASTERS) && is_reserved(check);
-        let verdict = authorizer.authorize(cluster, asker, check).await?;
-        if escapes || !verdict.is_allowed() {
-            return Err(check.denial(asker, ""));
-        }
-    }
-    let home = (account.is_some() || !asker.is_in(MASTERS)).then_some(cluster);
-    let user = User { groups: groups_of(&user, account), ..user };
-    Ok(Identity { user, home, impersonated: true, warning: None })
-}
-
-fn asks(group: &str, resource: &str, subresource: &str, name: &str) -> Attributes {
-    Attributes {
-        verb: "impersonate".into(),
-        group: group.into(),
-        resource: resource.into(),
-        subresource: subresource.into(),
-        name: name.into(),
-        ..Attributes::default()
-    }
-}
-
-/// What no rule of a logical cluster can grant.
-fn is_reserved(check: &Attributes) -> bool {
-    match check.resource.as_str() {
-        "groups" => check.name.starts_with("system:") && !check.name.starts_with("system:serviceaccounts"),
-        "users" => check.name.starts_with("system:"),
-        "userextras" => RESERVED_EXTRA.iter().any(|reserved| check.subresource.contains(reserved)),
-        _ => false,
-    }
-}
-
-fn groups_of(user: &User, account: Option<(&str, &str)>) -> Vec<String> {
-    let mut groups = user.groups.clone();
-    if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
-        groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
-    }
-    let group = match user.name.as_str() {
-        "system:anonymous" => UNAUTHENTICATED,
-        // Whoever is given that group is not authenticated.
-        _ if groups.iter().any(|group| group == UNAUTHENTICATED) => return groups,
-        _ => AUTHENTICATED,
-    };
-    if !groups.iter().any(|own| own == group) {
-        groups.push(group.into());
-    }
-    groups
+    modes::authorize(authorizer, (cluster, asker), wanted.user, request).await
 }
 
 #[cfg(test)]
@@ -210,22 +150,5 @@ mod tests {
         }
         assert_eq!(Impersonation::take(&mut headers(&[("impersonate-other", "x")])), Ok(None));
         assert_eq!(Impersonation::take(&mut headers(&[("impersonate-user", "")])), Ok(None));
-    }
-
-    #[test]
-    fn everybody_is_authenticated_or_not() {
-        let (yes, no) = ("system:authenticated", "system:unauthenticated");
-        for (name, groups, expected) in [
-            ("ann", vec![], vec![yes]),
-            ("ann", vec!["a"], vec!["a", yes]),
-            ("ann", vec![yes], vec![yes]),
-            ("ann", vec![no], vec![no]),
-            ("system:anonymous", vec![], vec![no]),
-            ("system:anonymous", vec![yes], vec![yes, no]),
-        ] {
-            let groups = groups.into_iter().map(str::to_owned).collect();
-            let user = User { name: name.into(), groups, ..User::default() };
-            assert_eq!(groups_of(&user, None), expected, "{user:?}");
-        }
     }
 }

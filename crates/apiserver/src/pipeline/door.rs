@@ -157,7 +157,10 @@ pub(super) async fn admit(
         false => identity,
     };
     let identity = match Impersonation::take(headers)? {
-        Some(wanted) => authorize_impersonation(&*api.rbac, cluster.id, &identity.user, wanted).await?,
+        Some(wanted) => {
+            let asker = (cluster.id, &identity.user);
+            authorize_impersonation(&*api.rbac, asker, wanted, &entry.attributes).await?
+        }
         None => identity,
     };
     let deciding = if server_wide { LogicalClusterId::ROOT } else { cluster.id };

@@ -540,6 +540,75 @@ async fn impersonation_needs_permission_and_never_reaches_system_groups() {
 }
 
 #[tokio::test]
+async fn narrow_modes_of_impersonation_are_for_one_sort_of_users_and_one_verb() {
+    let plane = Plane::new().await;
+    let (admin, ann) = (plane.admin(), plane.as_user("ann"));
+    let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let mut rules = Vec::new();
+    for (mode, resource, name) in
+        [("user-info", "users", "bob"), ("serviceaccount", "serviceaccounts", "a"), ("arbitrary-node", "nodes", "n")]
+    {
+        let group = "authentication.k8s.io";
+        let on = format!("impersonate-on:{mode}:create");
+        rules.push(json!({"verbs": [on], "apiGroups": [group], "resources": ["selfsubjectreviews"]}));
+        let verb = format!("impersonate:{mode}");
+        rules.push(json!({"verbs": [verb], "apiGroups": [group], "resources": [resource], "resourceNames": [name]}));
+    }
+    let role = json!({"metadata": {"name": "narrow"}, "rules": rules});
+    admin.post(&format!("{RBAC}/clusterroles"), role).await.expect(201);
+    admin.post(&format!("{RBAC}/clusterrolebindings"), binding("n", "ann", "narrow")).await.expect(201);
+    let who = "system:authenticated";
+    for (case, name, expected) in [
+        ("a user", "bob", vec![who]),
+        (
+            "a service account",
+            "system:serviceaccount:default:a",
+            vec!["system:serviceaccounts", "system:serviceaccounts:default", who],
+        ),
+        ("a node", "system:node:n", vec!["system:nodes", who]),
+    ] {
+        let headers = [("content-type", "application/json"), ("impersonate-user", name)];
+        let seen = ann.send("POST", me, &headers, "{}").await.expect(201).json();
+        assert_eq!(seen["status"]["userInfo"]["username"], name, "{case}");
+        assert_eq!(seen["status"]["userInfo"]["groups"], json!(expected), "{case}");
+    }
+    let authentication = "in API group \"authentication.k8s.io\" at the cluster scope";
+    for (case, method, path, headers, expected) in [
+        (
+            "another user",
+            "POST",
+            me,
+            vec![("impersonate-user", "eve")],
+            format!("users.authentication.k8s.io \"eve\" is forbidden: User \"ann\" cannot impersonate:user-info resource \"users\" {authentication}"),
+        ),
+        (
+            "another node",
+            "POST",
+            me,
+            vec![("impersonate-user", "system:node:m")],
+            format!("nodes.authentication.k8s.io \"m\" is forbidden: User \"ann\" cannot impersonate:arbitrary-node resource \"nodes\" {authentication}"),
+        ),
+        (
+            "another verb",
+            "GET",
+            MAPS,
+            vec![("impersonate-user", "bob")],
+            "configmaps is forbidden: User \"ann\" cannot impersonate-on:user-info:list resource \"configmaps\" in API group \"\" in the namespace \"default\"".into(),
+        ),
+        (
+            "a group of masters",
+            "POST",
+            me,
+            vec![("impersonate-user", "bob"), ("impersonate-group", "system:masters")],
+            format!("groups.authentication.k8s.io \"system:masters\" is forbidden: User \"ann\" cannot impersonate:user-info resource \"groups\" {authentication}: impersonating the system:masters group is not allowed"),
+        ),
+    ] {
+        let all: Vec<_> = [("content-type", "application/json")].into_iter().chain(headers).collect();
+        assert_eq!(ann.send(method, path, &all, "{}").await.expect(403).message(), expected, "{case}");
+    }
+}
+
+#[tokio::test]
 async fn reviews_answer_questions() {
     let plane = Plane::new().await;
     let (admin, ann) = (plane.admin(), plane.as_user("ann"));
