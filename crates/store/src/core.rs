@@ -1,6 +1,8 @@
 //! What all parts of an embedded store share: the engine, the resources' numbers, the watch hub, and the one step that makes
 //! a batch durable and then visible.
 
+use std::sync::Arc;
+
 use portolan_types::LogicalClusterId;
 
 use crate::{
@@ -22,7 +24,7 @@ use crate::{
 
 /// The shared part of an embedded store.
 pub(crate) struct Core {
-    pub(crate) kv: Box<dyn OrderedKv>,
+    pub(crate) kv: Arc<dyn OrderedKv>,
     pub(crate) resources: Resources,
     pub(crate) hub: Hub,
     pub(crate) metrics: Metrics,
@@ -54,7 +56,7 @@ impl Core {
             gate: Gate::open(),
             holds: Holds::default(),
             room: Room::unlimited(),
-            kv: Box::new(kv),
+            kv: Arc::new(kv),
         }
     }
 

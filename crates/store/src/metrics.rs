@@ -1,8 +1,14 @@
 //! What the store tells about itself. Series are per store, never per logical cluster.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry, core::Collector};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+
+use crate::kv::OrderedKv;
 
 /// How many bytes a cache takes, of the one family that all caches of the process are in. To be registered.
 ///
@@ -26,6 +32,32 @@ pub fn cache_entries(cache: &str) -> prometheus::Result<IntGauge> {
 pub(crate) fn register(registry: &Registry, collector: Box<dyn Collector>) {
     if let Err(error) = registry.register(collector) {
         tracing::debug!(error = %error, "a metric of the store is registered already");
+    }
+}
+
+/// What an engine's pages take, measured whenever metrics are read.
+pub(crate) struct Pages {
+    kv: Arc<dyn OrderedKv>,
+    bytes: IntGauge,
+}
+
+impl Pages {
+    pub(crate) fn of(kv: Arc<dyn OrderedKv>) -> prometheus::Result<Self> {
+        Ok(Self { kv, bytes: cache_bytes("pages")? })
+    }
+}
+
+impl Collector for Pages {
+    fn desc(&self) -> Vec<&Desc> {
+        self.bytes.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        // What was told last is told again when it cannot be measured now.
+        if let Some(bytes) = self.kv.pages() {
+            self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+        self.bytes.collect()
     }
 }
 
@@ -117,6 +149,51 @@ impl Metrics {
         self.sync_seconds.observe(start.elapsed().as_secs_f64());
         if done.is_ok() {
             self.writes.inc_by(writes as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Engine, Expect, StoreConfig, Transaction, open};
+
+    #[tokio::test]
+    async fn a_store_on_disk_tells_its_room_and_its_pages() {
+        for (engine, has_pages) in [(Engine::Redb, true), (Engine::Sled, false), (Engine::Memory, false)] {
+            let (dir, registry) = (tempfile::tempdir().unwrap(), Registry::new());
+            let config = StoreConfig {
+                registry: Some(registry.clone()),
+                ..StoreConfig::new(engine, Some(dir.path().to_owned()))
+            };
+            let bound = config.cache_bytes as f64;
+            let store = open(config, Seams::system()).unwrap();
+            let things = GroupResource::new("", "things");
+            let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, things, "a".parse().unwrap());
+            let record = Record::of(&json!({"metadata": {"name": "a"}, "data": "x".repeat(100_000)}));
+            store.commit(Transaction::one(key.clone(), Expect::Absent, Some(record))).await.unwrap();
+            assert!(store.get(&key).await.unwrap().is_some());
+            let told = |name: &str, cache: &str| {
+                let families = registry.gather();
+                let metrics = families.iter().filter(|family| family.name() == name).flat_map(|f| f.get_metric());
+                let of = |metric: &&prometheus::proto::Metric| metric.get_label().iter().any(|l| l.value() == cache);
+                metrics.filter(|metric| cache.is_empty() || of(metric)).map(|m| m.get_gauge().get_value()).next()
+            };
+            let pages = told("portolan_cache_bytes", "pages");
+            assert_eq!(pages.is_some(), has_pages, "{engine:?}");
+            assert!(pages.is_none_or(|bytes| (100_000.0..=bound).contains(&bytes)), "{engine:?}: {pages:?}");
+            let is_on_disk = engine != Engine::Memory;
+            for name in ["portolan_store_free_bytes", "apiserver_storage_size_bytes"] {
+                assert_eq!(
+                    told(name, "").map(|bytes| bytes > 100_000.0),
+                    is_on_disk.then_some(true),
+                    "{engine:?}: {name}"
+                );
+            }
+            store.close().await;
         }
     }
 }

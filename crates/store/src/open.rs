@@ -29,7 +29,7 @@ use crate::{
     keys::meta,
     kv::{Batch, KvResult, MemoryKv, OrderedKv, read},
     load::{FORMAT, Found, LoadError, load},
-    metrics::{Metrics, register},
+    metrics::{Metrics, Pages, register},
     room::{Files, Room},
 };
 
@@ -292,6 +292,7 @@ impl From<BackendError> for Refusal {
 /// Starts a store on an engine that has been opened.
 pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusal> {
     let Base { kv, home, room } = base;
+    let kv: Arc<dyn OrderedKv> = kv.into();
     let found = read(&*kv, load)??;
     if found.format < FORMAT {
         // From now on it holds what an older version would take for damage.
@@ -303,6 +304,9 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
     let metrics = Metrics::new(config.registry.as_ref()).map_err(Refusal::Metrics)?;
     if let Some(registry) = config.registry.as_ref().filter(|_| !kv.is_in_memory()) {
         register(registry, Box::new(room.gauges().map_err(Refusal::Metrics)?));
+        if kv.pages().is_some() {
+            register(registry, Box::new(Pages::of(kv.clone()).map_err(Refusal::Metrics)?));
+        }
     }
     found.resources.spread().count_in(metrics.spread.clone());
     let core = Arc::new(Core {

@@ -18,7 +18,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use prometheus::{IntGauge, Opts, core::Collector, proto::MetricFamily};
+use prometheus::{
+    IntGauge, Opts,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
 
 use crate::{
     BackendError,
@@ -241,7 +245,7 @@ struct Gauges {
 }
 
 impl Collector for Gauges {
-    fn desc(&self) -> Vec<&prometheus::core::Desc> {
+    fn desc(&self) -> Vec<&Desc> {
         [self.free.desc(), self.taken.desc()].concat()
     }
 

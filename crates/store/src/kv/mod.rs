@@ -64,6 +64,11 @@ pub(crate) trait OrderedKv: Send + Sync {
         false
     }
 
+    /// Bytes of pages that are kept in memory; `None` when that cannot be told, or not now.
+    fn pages(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether all data is in memory, so that no read ever waits.
     fn is_in_memory(&self) -> bool {
         false

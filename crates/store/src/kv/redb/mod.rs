@@ -221,6 +221,11 @@ impl OrderedKv for RedbKv {
         true
     }
 
+    /// Not while a batch is written, which may take its time.
+    fn pages(&self) -> Option<usize> {
+        self.database.try_lock()?.as_ref().map(|opened| opened.database.cache_stats().used_bytes())
+    }
+
     fn close(&self) {
         *self.shown.write() = None;
         *self.committed.lock() = None;
