@@ -6,6 +6,7 @@ mod authorization;
 mod convert;
 pub(crate) mod format_string;
 mod formats;
+mod go_ip;
 mod go_regex;
 mod lists;
 mod matcher;

@@ -1,6 +1,6 @@
 //! IP addresses and networks.
 
-use super::{Function, error, no_overload};
+use super::{Function, error, go_ip, no_overload};
 use crate::program::{Failure, Value};
 use portolan_types::quoted::go_quoted;
 use std::fmt;
@@ -62,19 +62,21 @@ impl Cidr {
     }
 }
 
+/// What stands before the zone of an address that has one.
+fn zoned(text: &str) -> Option<&str> {
+    let (address, zone) = text.split_once('%')?;
+    (!zone.is_empty() && address.contains(':')).then_some(address)
+}
+
 fn parse_ip(text: &str) -> Result<Ip, String> {
     let quoted = go_quoted(text);
-    let wrong = |reason: &str| {
-        format!("IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {reason}")
+    let zoned = zoned(text);
+    let wrong = |_| {
+        let why = go_ip::address_error(text);
+        format!("IP Address {quoted} parse error during conversion from string: {why}")
     };
-    if let Some((_, zone)) = text.split_once('%')
-        && !zone.is_empty()
-        && text.contains(':')
-    {
-        return Err(format!("IP address {quoted} with zone value is not allowed"));
-    }
-    let address: IpAddr = text.parse().map_err(|_| wrong("unable to parse IP"))?;
-    match address {
+    match zoned.unwrap_or(text).parse::<IpAddr>().map_err(wrong)? {
+        _ if zoned.is_some() => Err(format!("IP address {quoted} with zone value is not allowed")),
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
             Err(format!("IPv4-mapped IPv6 address {quoted} is not allowed"))
         }
@@ -88,11 +90,15 @@ fn parse_cidr(text: &str) -> Result<Cidr, String> {
         format!("network address parse error during conversion from string: netip.ParsePrefix({quoted}): {reason}")
     };
     let Some((address, prefix)) = text.rsplit_once('/') else { return Err(wrong("no '/'")) };
-    let address: IpAddr = address.parse().map_err(|_| wrong("unable to parse IP"))?;
+    let zoned = zoned(address);
+    let address: IpAddr = zoned.unwrap_or(address).parse().map_err(|_| wrong(&go_ip::address_error(address)))?;
+    if zoned.is_some() {
+        return Err(wrong("IPv6 zones cannot be present in a prefix"));
+    }
     let most = if address.is_ipv4() { 32 } else { 128 };
-    let plain = prefix == "0" || !prefix.starts_with(['0', '+']);
-    let prefix = prefix.parse::<u8>().ok().filter(|length| plain && *length <= most);
-    let prefix = prefix.ok_or_else(|| wrong("prefix length out of range"))?;
+    let length = go_ip::prefix_length(prefix).map_err(|why| wrong(&why))?;
+    let length = u8::try_from(length).ok().filter(|length| *length <= most);
+    let prefix = length.ok_or_else(|| wrong("prefix length out of range"))?;
     match address {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
             Err(format!("IPv4-mapped IPv6 address {quoted} is not allowed"))
