@@ -84,6 +84,24 @@ fn what_objects_use() {
                 "fast.storageclass.storage.k8s.io/requests.storage": "2",
             }),
         ),
+        (
+            "a claim of devices uses them by class: all that there may be, and the most of alternatives",
+            "resourceclaims.resource.k8s.io",
+            json!({"spec": {"devices": {"requests": [
+                {"name": "a", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}},
+                {"name": "b", "exactly": {"deviceClassName": "nic", "allocationMode": "All"}},
+                {"name": "c", "firstAvailable": [
+                    {"name": "x", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 4},
+                    {"name": "y", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1},
+                    {"name": "z", "deviceClassName": "tpu", "allocationMode": "ExactCount", "count": 3},
+                ]},
+                {"name": "d", "exactly": {"deviceClassName": "gpu", "allocationMode": "ToBeInvented", "count": 9}},
+            ]}}}),
+            json!({
+                "count/resourceclaims.resource.k8s.io": "1", "gpu.deviceclass.resource.k8s.io/devices": "6",
+                "nic.deviceclass.resource.k8s.io/devices": "32", "tpu.deviceclass.resource.k8s.io/devices": "3",
+            }),
+        ),
     ] {
         assert_eq!(list(&usage(&resource(of), &object, now())), expected, "{case}");
     }
@@ -172,6 +190,26 @@ fn what_quotas_let_through() {
     ] {
         assert_eq!(charged(&quotas, of, object, old), expected.map_err(str::to_owned), "{case}");
     }
+}
+
+#[test]
+fn devices_are_charged_and_counted_by_class() {
+    const GPUS: &str = "gpu.deviceclass.resource.k8s.io/devices";
+    let claims = resource("resourceclaims.resource.k8s.io");
+    let claim = |count: i64| {
+        let asks = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
+        json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": asks}]}}})
+    };
+    let own = |used: &str| [quota("q", json!({GPUS: "4"}), json!({GPUS: used}), json!([]))];
+    let charged = |used: &str, count: i64| charged(&own(used), "resourceclaims.resource.k8s.io", &claim(count), None);
+    assert_eq!(charged("1", 3), Ok(json!([{GPUS: "4"}])));
+    let refusal = format!("exceeded quota: q, requested: {GPUS}=3, used: {GPUS}=2, limited: {GPUS}=4");
+    assert_eq!(charged("2", 3), Err(refusal));
+    let [quota] = own("0");
+    let mut tally = Tally::new(&quota, |_| true, now());
+    [1, 2].iter().for_each(|count| tally.count(&claims, &claim(*count)));
+    assert!(!is_plain(&claims) && tally.wants(&claims));
+    assert_eq!(list(&tally.used()), json!({GPUS: "3"}));
 }
 
 #[test]

@@ -12,6 +12,10 @@ use super::{Amounts, add, amounts, held, resources, scopes, templates};
 
 /// Suffix of what is counted per storage class.
 const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
+/// Suffix of what is counted per class of devices.
+const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// What a request for all devices that fit counts as: more are allocated to no claim.
+const MOST_DEVICES: i64 = 32;
 /// What `requests.` stands before in the names of quotas.
 const REQUESTS: &str = "requests.";
 /// Names that each kind has of old for the number of its objects.
@@ -49,6 +53,9 @@ pub(super) fn is_tracked(resource: &GroupResource, name: &str) -> bool {
     if name.strip_prefix("count/").is_some_and(|counted| counted == resource.to_string()) {
         return true;
     }
+    if is_of_devices(resource) {
+        return name.ends_with(DEVICES);
+    }
     if !resource.group.is_empty() {
         return false;
     }
@@ -61,6 +68,11 @@ pub(super) fn is_tracked(resource: &GroupResource, name: &str) -> bool {
         }
         own => ALIASES.contains(&own) && own == name,
     }
+}
+
+/// Whether it is what claims devices.
+fn is_of_devices(resource: &GroupResource) -> bool {
+    *resource.group == *"resource.k8s.io" && *resource.resource == *"resourceclaims"
 }
 
 /// Huge pages and extended resources.
@@ -79,6 +91,9 @@ fn is_extended(name: &str) -> bool {
 pub fn usage(resource: &GroupResource, object: &Value, now: Timestamp) -> Amounts {
     let one = Quantity::from_units(1);
     let mut all = Amounts::from([(count_name(resource), one)]);
+    if is_of_devices(resource) {
+        of_devices(object, &mut all);
+    }
     if !resource.group.is_empty() {
         return all;
     }
@@ -166,6 +181,31 @@ fn of_claim(claim: &Value, all: &mut Amounts) {
     }
 }
 
+/// The devices that a ResourceClaim asks for, by their class. Of a request's alternatives each class counts with the largest.
+fn of_devices(claim: &Value, all: &mut Amounts) {
+    let requests = claim.pointer("/spec/devices/requests").and_then(Value::as_array);
+    for request in requests.into_iter().flatten() {
+        let alternatives = request.get("firstAvailable").and_then(Value::as_array).filter(|list| !list.is_empty());
+        let mut most = Amounts::new();
+        match alternatives {
+            Some(list) => list.iter().for_each(|one| resources::raise(&mut most, &devices(one))),
+            None => request.get("exactly").into_iter().for_each(|one| most = devices(one)),
+        }
+        add(all, &most);
+    }
+}
+
+/// What one request may be given.
+fn devices(request: &Value) -> Amounts {
+    let text = |key: &str| request.get(key).and_then(Value::as_str).unwrap_or_default();
+    let count = match text("allocationMode") {
+        "ExactCount" => request.get("count").and_then(Value::as_i64).unwrap_or(0),
+        "All" => MOST_DEVICES,
+        _ => 0,
+    };
+    Amounts::from([(format!("{}{DEVICES}", text("deviceClassName")), Quantity::from_units(count))])
+}
+
 /// What all objects of a namespace use of one quota, counted one by one.
 pub struct Tally<'a> {
     quota: &'a Value,
@@ -225,5 +265,6 @@ impl<'a> Tally<'a> {
 
 /// Whether what an object uses can be told without looking into it: one of its kind.
 pub fn is_plain(resource: &GroupResource) -> bool {
-    !(resource.group.is_empty() && matches!(&*resource.resource, "pods" | "services" | "persistentvolumeclaims"))
+    let is_large = matches!(&*resource.resource, "pods" | "services" | "persistentvolumeclaims");
+    !(resource.group.is_empty() && is_large || is_of_devices(resource))
 }
