@@ -180,6 +180,24 @@ async fn pods_that_are_refused() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_several_containers_is_told_once() {
+    let admin = Plane::new().await.admin();
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}});
+    admin.post("/api/v1/namespaces/default/limitranges", range).await.expect(201);
+    let asks = |name: &str, cpu: &str| json!({"name": name, "image": "a", "resources": {"limits": {"cpu": cpu}}});
+    for (containers, says) in [
+        (json!([asks("a", "2"), asks("b", "2")]), "maximum cpu usage per Container is 1, but limit is 2"),
+        (
+            json!([asks("a", "2"), asks("b", "3"), asks("c", "2")]),
+            "[maximum cpu usage per Container is 1, but limit is 2, maximum cpu usage per Container is 1, but limit is 3]",
+        ),
+    ] {
+        let refused = admin.post(PODS, pod("p", json!({"containers": containers}))).await.expect(403);
+        assert_eq!(refused.message(), format!("pods \"p\" is forbidden: {says}"));
+    }
+}
+
+#[tokio::test]
 async fn namespaces_say_how_safe_their_pods_are() {
     let admin = Plane::new().await.admin();
     let spaces = "/api/v1/namespaces";

@@ -1,6 +1,6 @@
 //! LimitRanges: what containers get when they ask for nothing, and what they may ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use portolan_machinery::quota::{Amounts, Compute, amounts, pod_amounts};
 use portolan_store::Damaged;
@@ -41,10 +41,13 @@ pub(super) async fn validate(
     }
     let Some(configured) = api.configured.of(request.cluster.id).await? else { return Ok(()) };
     for range in ranges(&configured, request)? {
-        let errors = match &*request.kind.resource {
+        let mut errors = match &*request.kind.resource {
             "pods" => pod_errors(range, object),
             _ => claim_errors(range, object),
         };
+        // What holds of several containers is told once.
+        let mut told = HashSet::new();
+        errors.retain(|error| told.insert(error.clone()));
         match errors.as_slice() {
             [] => {}
             [one] => return Err(forbidden(request, Some(object), one)),
