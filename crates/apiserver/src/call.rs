@@ -137,6 +137,9 @@ impl Target {
         let Captures { group, resource, namespace, .. } = &call.captures;
         let found = find(api, call).await?.filter(|found| found.kind.served);
         let Served { table, kind } = found.ok_or_else(|| routes::nothing_at(&call.path))?;
+        if let Some(text) = kind.content.as_ref().and_then(|content| content.deprecation()) {
+            call.warn([text.to_owned()]);
+        }
         let itself = group.is_empty() && resource == "namespaces";
         let namespace = match namespace.as_str() {
             "" => None,

@@ -81,6 +81,24 @@ async fn a_resource_is_served_as_soon_as_it_is_established_and_only_where_it_is_
 }
 
 #[tokio::test]
+async fn who_uses_a_version_that_is_on_its_way_out_is_told() {
+    const OLD: &str = "/apis/example.dev/v1beta1/namespaces/default/widgets";
+    let admin = Plane::new().await.admin();
+    let mut crd = widgets();
+    let versions = crd["spec"]["versions"].as_array_mut().unwrap();
+    let old = versions.iter_mut().find(|version| version["name"] == "v1beta1").unwrap();
+    old["deprecated"] = true.into();
+    define(&admin, crd).await;
+    let expected = r#"299 - "example.dev/v1beta1 Widget is deprecated; use example.dev/v1 Widget""#;
+    admin.post(WIDGETS, widget("a")).await.expect(201);
+    for answer in [admin.get(OLD).await, admin.get(&format!("{OLD}/a")).await, admin.delete(&format!("{OLD}/a")).await]
+    {
+        assert_eq!(answer.expect(200).headers["warning"], expected);
+    }
+    assert!(!admin.get(WIDGETS).await.expect(200).headers.contains_key("warning"));
+}
+
+#[tokio::test]
 async fn a_resource_that_is_being_undefined_takes_no_new_objects() {
     let admin = Plane::new().await.admin();
     define(&admin, widgets()).await;

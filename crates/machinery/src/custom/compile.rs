@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Content, Conversion, Names, publish,
+    Content, Conversion, Names, deprecation, publish,
     schema::{MAX_NODES, TooLarge},
     status,
 };
@@ -60,7 +60,10 @@ pub fn compile(crd: &Value) -> Result<KindTable, CompileError> {
     let versions = part("/spec/versions").as_array().map_or(&[][..], Vec::as_slice);
     let storage = versions.iter().find(|own| own.get("storage") == Some(&Value::Bool(true)));
     // Validation counts a schema that versions have in common once.
-    let read = |version| Content::read(version, &mut MAX_NODES.clone());
+    let read = |version| {
+        let content = Content::read(version, &mut MAX_NODES.clone())?;
+        Ok::<_, TooLarge>(Content { deprecation: deprecation::warning(crd, version), ..content })
+    };
     let stored = storage.map(read).transpose()?.map(Arc::new);
     let mut compiler = Compiler {
         builder,

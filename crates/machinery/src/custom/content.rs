@@ -30,6 +30,8 @@ pub struct Content {
     pub(super) selectable: Box<[Box<str>]>,
     /// Where the number of replicas is, for the subresource `scale`.
     pub(super) scale: Option<ScalePaths>,
+    /// What is said to whoever uses this version, where it is on its way out.
+    pub(super) deprecation: Option<Arc<str>>,
     /// The content of the version that objects are stored in, where it is another.
     pub(super) stored: Option<Arc<Content>>,
 }
@@ -50,8 +52,14 @@ impl Content {
             columns: Columns::read(version),
             selectable: selectable(version),
             scale: version.pointer("/subresources/scale").and_then(ScalePaths::read),
+            deprecation: None,
             stored: None,
         })
+    }
+
+    /// What is said to whoever uses this version, where it is on its way out.
+    pub fn deprecation(&self) -> Option<&str> {
+        self.deprecation.as_deref()
     }
 
     /// The columns of tables, behind the name.

@@ -10,6 +10,7 @@ mod content;
 mod conversion;
 mod defaults;
 mod definition;
+mod deprecation;
 mod jsonpath;
 mod names;
 mod publish;
