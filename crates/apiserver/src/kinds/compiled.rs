@@ -102,6 +102,8 @@ impl Identity {
 pub(super) struct Compiled {
     definitions: Shared<Identity, Held>,
     tables: Shared<Fingerprint, KindTable>,
+    /// What is being compiled now. Who wants the same meanwhile waits for it, and has no more to do then.
+    compiling: Mutex<HashMap<Fingerprint, Arc<Mutex<()>>>>,
     /// By the addresses of their tables, which live as long as the surface does.
     surfaces: Shared<Vec<usize>, ServedKinds>,
     builtin: Arc<ServedKinds>,
@@ -111,7 +113,8 @@ pub(super) struct Compiled {
 impl Compiled {
     pub(super) fn new(compilations: IntCounter) -> Self {
         let builtin = Arc::new(ServedKinds::new(Surface::builtin()));
-        Self { definitions: Shared::new(), tables: Shared::new(), surfaces: Shared::new(), builtin, compilations }
+        let (definitions, tables, surfaces) = (Shared::new(), Shared::new(), Shared::new());
+        Self { definitions, tables, compiling: Mutex::default(), surfaces, builtin, compilations }
     }
 
     /// What is kept of a definition.
@@ -131,6 +134,15 @@ impl Compiled {
         if let Some(known) = self.tables.get(&fingerprint) {
             return Some(known);
         }
+        let turn = self.compiling.lock().entry(fingerprint).or_default().clone();
+        let _compiles = turn.lock();
+        let known = self.tables.get(&fingerprint);
+        let table = known.or_else(|| self.compiled(crd, fingerprint));
+        self.compiling.lock().remove(&fingerprint);
+        table
+    }
+
+    fn compiled(&self, crd: &Value, fingerprint: Fingerprint) -> Option<Arc<KindTable>> {
         self.compilations.inc();
         match custom::compile(crd) {
             Ok(made) => Some(self.tables.put(fingerprint, Arc::new(made))),
@@ -158,6 +170,33 @@ impl Compiled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_many_want_at_once_is_compiled_once() {
+        let compiled = Compiled::new(IntCounter::new("compilations", "How often.").unwrap());
+        let schema = serde_json::json!({"type": "object", "properties": {"spec": {"type": "object"}}});
+        let names =
+            serde_json::json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"});
+        let crd = serde_json::json!({
+            "metadata": {"name": "widgets.example.dev"},
+            "status": {"acceptedNames": names},
+            "spec": {
+                "group": "example.dev", "scope": "Namespaced", "names": names,
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            },
+        });
+        let together = std::sync::Barrier::new(8);
+        let wants = || {
+            together.wait();
+            compiled.table(&crd)
+        };
+        let tables: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(wants)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+        });
+        assert!(tables.iter().all(|table| Arc::ptr_eq(table, &tables[0])));
+        assert_eq!((compiled.compilations.get(), compiled.compiling.lock().len()), (1, 0));
+    }
 
     #[test]
     fn what_nobody_uses_is_forgotten() {
