@@ -7,11 +7,17 @@
 mod bounds;
 #[path = "../measure/cpu.rs"]
 mod cpu;
+mod hooks;
 mod neighbour;
 mod plane;
 mod row;
+#[allow(dead_code, reason = "the other tests use all of it")]
+#[path = "../api/common/webhook_server.rs"]
+mod webhook_server;
 
 use bounds::Usage;
+use bytes::Bytes;
+use futures::future::join_all;
 use plane::Plane;
 use row::{Held, Row, Step};
 
@@ -33,7 +39,7 @@ async fn every_attack_is_answered_within_bounds_and_hurts_nobody_else() {
             assert!(!row.held_by.is_empty(), "{name} says nothing");
             continue;
         }
-        let mut plane = Plane::new().await;
+        let mut plane = if row.hooks { Plane::with_hooks().await } else { Plane::new().await };
         for step in row.given.iter().chain(&row.requests) {
             let case = format!("{name}, {}: {}", row.attack, step.case);
             // What is said last, should the process not survive it.
@@ -47,9 +53,33 @@ async fn every_attack_is_answered_within_bounds_and_hurts_nobody_else() {
     assert!(wrong.is_empty(), "{} of {requests} requests:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// What is wrong with the answers to a step that is sent many times at once.
+async fn race(plane: &Plane, step: &Step, body: &Bytes) -> Vec<String> {
+    let text = String::from_utf8_lossy(body);
+    let bodies = (0..step.times).map(|n| Bytes::from(text.replace("${n}", &n.to_string())));
+    let neighbour = plane.neighbour();
+    let before = Usage::begin();
+    let answers = join_all(bodies.map(|body| plane.send(step, body))).await;
+    let used = before.end();
+    let meanwhile = neighbour.stop().await;
+    let mut wrong = used.complaints(step, body.len() * step.times);
+    wrong.extend(meanwhile.err());
+    let mut counts = std::collections::BTreeMap::<u16, usize>::new();
+    answers.iter().for_each(|answer| *counts.entry(answer.code).or_default() += 1);
+    let others = counts.keys().filter(|code| !step.codes.contains_key(code) && !step.or.contains(code)).count();
+    if others > 0 || step.codes.iter().any(|(code, count)| counts.get(code) != Some(count)) {
+        wrong.push(format!("answers by code: {counts:?}"));
+    }
+    wrong.extend(plane.neighbour().once().await.err());
+    wrong
+}
+
 /// What is wrong with the answer to a step.
 async fn run(plane: &mut Plane, step: &Step) -> Vec<String> {
-    let body = step.body();
+    let body = plane.body(step);
+    if step.times > 0 {
+        return race(plane, step, &body).await;
+    }
     let neighbour = plane.neighbour();
     let before = Usage::begin();
     let answer = plane.send(step, body.clone()).await;

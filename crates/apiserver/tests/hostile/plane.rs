@@ -7,17 +7,19 @@ use futures::StreamExt as _;
 use http::{HeaderMap, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
-use portolan_apiserver::{ApiServer, ApiServerConfig, User, serve::answer_connection};
+use portolan_apiserver::{ApiServer, ApiServerConfig, User, serve::answer_connection, webhooks::WebhookAddresses};
 use portolan_types::Seams;
 use serde_json::{Value, json};
 
-use crate::{neighbour::Neighbour, row::Step};
+use crate::{hooks, neighbour::Neighbour, row::Step, webhook_server::WebhookServer};
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub struct Plane {
     api: Arc<ApiServer>,
     kept: BTreeMap<String, String>,
+    /// Answer as long as they are here.
+    _hooks: Option<WebhookServer>,
 }
 
 pub struct Answer {
@@ -61,8 +63,22 @@ pub async fn ask(api: &Arc<ApiServer>, who: Option<Arc<User>>, request: Request<
 impl Plane {
     /// `root:t` of the tenant and `root:v` of another one, each with the ConfigMap `there`.
     pub async fn new() -> Self {
-        let api = ApiServer::new(portolan_store::memory(), ApiServerConfig::in_memory(Seams::system())).await.unwrap();
-        let plane = Self { api, kept: BTreeMap::new() };
+        Self::of(ApiServerConfig::in_memory(Seams::system())).await
+    }
+
+    /// The same, where webhooks may be on this machine, and with some.
+    pub async fn with_hooks() -> Self {
+        let mut config = ApiServerConfig::in_memory(Seams::system());
+        config.webhooks = WebhookAddresses { allow_local: true };
+        let (plane, hooks) = (Self::of(config).await, WebhookServer::start(hooks::answer).await);
+        let text = |key: &str| hooks.client("")[key].as_str().unwrap_or_default().to_owned();
+        let kept = [("hooks".to_owned(), text("url")), ("bundle".to_owned(), text("caBundle"))].into();
+        Self { kept, _hooks: Some(hooks), ..plane }
+    }
+
+    async fn of(config: ApiServerConfig) -> Self {
+        let api = ApiServer::new(portolan_store::memory(), config).await.unwrap();
+        let plane = Self { api, kept: BTreeMap::new(), _hooks: None };
         for (workspace, owner) in [("t", "tenant"), ("v", "victim")] {
             plane
                 .make(
@@ -139,6 +155,15 @@ impl Plane {
             .header("content-type", "application/merge-patch+json")
             .body(Full::new(Bytes::from(r#"{"metadata":{"finalizers":null}}"#)).boxed_unsync());
         self.ask(Some(user("admin", &["system:masters"])), request.unwrap()).await
+    }
+
+    /// The body of a step with its places filled in.
+    pub fn body(&self, step: &Step) -> Bytes {
+        let body = step.body();
+        match std::str::from_utf8(&body) {
+            Ok(text) if !step.gzip && text.contains("${") => self.filled(text).into(),
+            _ => body,
+        }
     }
 
     fn filled(&self, text: &str) -> String {

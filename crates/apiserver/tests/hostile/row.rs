@@ -12,6 +12,9 @@ use serde::Deserialize;
 pub struct Row {
     /// What is tried, in a few words.
     pub attack: String,
+    /// Whether webhooks may be on this machine, and there are some: `${hooks}`, vouched for by `${bundle}`.
+    #[serde(default)]
+    pub hooks: bool,
     /// What is there before.
     #[serde(default)]
     pub given: Vec<Step>,
@@ -65,6 +68,16 @@ pub struct Step {
     /// Whether the body comes without its length.
     #[serde(default)]
     pub chunked: bool,
+    /// How often it is sent at once, if more than once; `${n}` in the body is its number.
+    #[serde(default)]
+    pub times: usize,
+    /// How many of those are answered how, exactly.
+    #[serde(default)]
+    pub codes: BTreeMap<u16, usize>,
+    /// How the others may be answered.
+    #[serde(default)]
+    pub or: Vec<u16>,
+    #[serde(default)]
     pub code: u16,
     pub reason: Option<String>,
     /// Part of the answer.
