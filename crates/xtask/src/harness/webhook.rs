@@ -1,14 +1,15 @@
-//! A validating webhook over HTTPS, as a pod would run one.
+//! Webhooks over HTTPS, as pods would run them.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -19,9 +20,25 @@ use tokio_rustls::TlsAcceptor;
 
 use super::pki::Authority;
 
-/// Serves at `listener` for the rest of the process, as the host `name`; refuses what has a label `refuse` with that label's value
-/// as the message. Returns the `caBundle` that vouches for it.
+/// What comes back for a review.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+    /// How long it takes.
+    pub(crate) after: Duration,
+}
+
+/// Answers a review that was sent to a path.
+pub(crate) type Answer = fn(&str, &Value) -> Reply;
+
+/// A validating webhook that refuses what has a label `refuse`, with that label's value as the message. See [`serve_with`].
 pub(crate) fn serve(listener: TcpListener, name: &str) -> Result<String> {
+    serve_with(listener, name, refuse)
+}
+
+/// Serves at `listener` for the rest of the process, as the host `name`. Returns the `caBundle` that vouches for it.
+pub(crate) fn serve_with(listener: TcpListener, name: &str, answer: Answer) -> Result<String> {
     let authority = Authority::new("webhook")?;
     let own = authority.named(name)?;
     let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).context("no certificate")?;
@@ -33,11 +50,11 @@ pub(crate) fn serve(listener: TcpListener, name: &str) -> Result<String> {
         .with_single_cert(vec![certificate], key)?;
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::spawn(move || runtime.block_on(accept(listener, TlsAcceptor::from(Arc::new(config)))));
+    thread::spawn(move || runtime.block_on(accept(listener, TlsAcceptor::from(Arc::new(config)), answer)));
     Ok(STANDARD.encode(authority.certificate()))
 }
 
-async fn accept(listener: TcpListener, tls: TlsAcceptor) -> Result<()> {
+async fn accept(listener: TcpListener, tls: TlsAcceptor, answer: Answer) -> Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (connection, _) = listener.accept().await?;
@@ -46,17 +63,26 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor) -> Result<()> {
             let Ok(connection) = tls.accept(connection).await else { return };
             let server = hyper::server::conn::http1::Builder::new();
             // Whoever asked sees what became of it.
-            let _ = server.serve_connection(TokioIo::new(connection), service_fn(answer)).await;
+            let service = service_fn(|request| answered(request, answer));
+            let _ = server.serve_connection(TokioIo::new(connection), service).await;
         });
     }
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answered(request: Request<Incoming>, answer: Answer) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let reply = answer(&path, &serde_json::from_slice(&body).unwrap_or_default());
+    tokio::time::sleep(reply.after).await;
+    let mut response = Response::new(Full::from(reply.body));
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Ok(response)
+}
+
+fn refuse(_: &str, review: &Value) -> Reply {
     let refused = &review["request"]["object"]["metadata"]["labels"]["refuse"];
     let response =
         json!({"uid": review["request"]["uid"], "allowed": refused.is_null(), "status": {"message": refused}});
     let answer = json!({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response});
-    Ok(Response::new(Full::from(answer.to_string())))
+    Reply { status: 200, body: answer.to_string(), after: Duration::ZERO }
 }

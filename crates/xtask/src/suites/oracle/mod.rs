@@ -8,6 +8,7 @@ mod exchange;
 mod file;
 mod fresh;
 mod generated;
+mod hooks;
 mod listed;
 mod metadata;
 mod mutation;
@@ -40,6 +41,7 @@ use crate::harness::workdir::WorkDir;
 use crate::report::Report;
 use catalog::Catalog;
 use exchange::Server;
+use hooks::Hooks;
 use listed::{Listed, Verdict};
 use replay::{Outcome, Servers};
 use tally::Open;
@@ -143,6 +145,7 @@ fn compare(options: &Options, tools: &Tools, program: &Path, folder: &Path) -> R
         let servers = Servers {
             kube: Server::connect(kube.kubeconfig().clone()).await?,
             portolan: Server::connect(workspace(&portolan).await?).await?,
+            hooks: Hooks::serve()?,
         };
         let catalog = Catalog::read(&*servers.kube.client().await).await?;
         let names: Vec<String> = options.only.iter().map(|only| split(only).0.to_owned()).collect();

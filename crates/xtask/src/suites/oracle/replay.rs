@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::diff::{Difference, Pairs, differences};
 use super::exchange::{Raw, Request, Server};
+use super::hooks::Hooks;
 use super::step::{Body, PROTOBUF, Phase, Script, Step, object_path};
 use super::values::Memory;
 use super::{metadata, normal, settled};
@@ -19,10 +20,11 @@ use super::{metadata, normal, settled};
 /// Scripts that run side by side; most of them wait for a watch to end.
 const AT_ONCE: usize = 24;
 
-/// The two servers.
+/// The two servers, and what both of them ask.
 pub(super) struct Servers {
     pub(super) kube: Server,
     pub(super) portolan: Server,
+    pub(super) hooks: Hooks,
 }
 
 /// What came of one request.
@@ -69,8 +71,8 @@ async fn side_by_side(servers: &Arc<Servers>, scripts: Vec<Script>) -> Result<Ve
 async fn run(servers: &Servers, script: Script) -> Result<Vec<Outcome>> {
     let namespace = script.name.replace(['/', '.'], "-");
     prepare(servers, &namespace).await?;
-    let mut kube = Memory::new(&namespace);
-    let mut portolan = Memory::new(&namespace);
+    let mut kube = Memory::new(&namespace, &servers.hooks);
+    let mut portolan = Memory::new(&namespace, &servers.hooks);
     let mut pairs = Pairs::default();
     let mut outcomes = Vec::with_capacity(script.steps.len());
     for step in &script.steps {

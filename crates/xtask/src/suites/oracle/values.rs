@@ -1,16 +1,19 @@
 //! Filling in `${…}`: what an earlier answer of the same server said.
 //!
-//! `${ns}` is the namespace of the script, `${/pointer}` a value of the object last stored, `${name:/pointer}` a value
-//! of the answer kept under that name.
+//! `${ns}` is the namespace of the script, `${hooks}` and `${bundle}` where the webhooks of the corpus are and who vouches
+//! for them, `${/pointer}` a value of the object last stored, `${name:/pointer}` a value of the answer kept under that name.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::hooks::Hooks;
+
 /// What one server has said in one script.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     namespace: String,
+    hooks: Hooks,
     last: Value,
     kept: BTreeMap<String, Value>,
     stored: BTreeMap<String, Value>,
@@ -24,8 +27,8 @@ fn is_same(one: &Value, other: &Value) -> bool {
 }
 
 impl Memory {
-    pub(super) fn new(namespace: &str) -> Self {
-        Self { namespace: namespace.to_owned(), ..Self::default() }
+    pub(super) fn new(namespace: &str, hooks: &Hooks) -> Self {
+        Self { namespace: namespace.to_owned(), hooks: hooks.clone(), ..Self::default() }
     }
 
     /// Keeps a whole answer under a name.
@@ -83,8 +86,11 @@ impl Memory {
     }
 
     fn look_up(&self, place: &str) -> String {
-        if place == "ns" {
-            return self.namespace.clone();
+        match place {
+            "ns" => return self.namespace.clone(),
+            "hooks" => return self.hooks.url.clone(),
+            "bundle" => return self.hooks.bundle.clone(),
+            _ => {}
         }
         let (answer, pointer) = match place.split_once(':') {
             Some((name, pointer)) => (self.kept.get(name).unwrap_or(&Value::Null), pointer),
@@ -107,7 +113,7 @@ mod tests {
     #[test]
     fn what_a_loop_wrote_is_known_by_its_uid() {
         let object = |uid: &str, version: &str| json!({"metadata": {"uid": uid, "resourceVersion": version}});
-        let mut memory = Memory::new("space");
+        let mut memory = Memory::new("space", &Hooks::default());
         memory.store("/a", &object("a", "1"));
         memory.store("/b", &object("b", "2"));
         memory.renew(&object("b", "3"));
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn places_are_filled_in() {
-        let mut memory = Memory::new("space");
+        let mut memory = Memory::new("space", &Hooks::default());
         memory.store("/api/v1/nodes/n", &json!({"metadata": {"uid": "u", "generation": 3}}));
         memory.keep("page", &json!({"metadata": {"continue": "c"}}));
         for (text, expected) in [
@@ -126,6 +132,7 @@ mod tests {
             ("continue=${page:/metadata/continue}", "continue=c"),
             ("${other:/x} ${/nothing}", "missing missing"),
             ("no ${end", "no end"),
+            ("${hooks}${bundle}", ""),
         ] {
             assert_eq!(memory.fill(text), expected, "{text}");
         }
