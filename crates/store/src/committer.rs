@@ -235,7 +235,8 @@ impl Worker {
             };
         }
         if self.core.gate.is_short_of_room() {
-            return received(self.requests.recv_timeout(LOOK), Taken::Full);
+            let wait = if self.core.room.is_looking() { Duration::ZERO } else { LOOK };
+            return received(self.requests.recv_timeout(wait), Taken::Full);
         }
         if self.untidy {
             match self.requests.recv_timeout(IDLE) {

@@ -39,6 +39,8 @@ const PAUSE: (Duration, u32) = match cfg!(test) {
     true => (Duration::from_millis(1), 1),
     false => (Duration::from_secs(2), 20),
 };
+/// Bytes, and pairs, that one slice of a look reads, give or take a pair.
+const SLICE: (u64, usize) = (8 << 20, 8192);
 
 /// A disk with an engine's files.
 pub(crate) trait Disk: Send + Sync {
@@ -108,19 +110,31 @@ pub(crate) struct Room {
     disk: Arc<dyn Disk>,
     /// Bytes that may be written into the engine's files without a need for more of the disk, about.
     within: AtomicU64,
-    look: Mutex<Look>,
+    looking: Mutex<Looking>,
 }
 
 /// Looking how much of the engine's files is not needed.
-enum Look {
-    UnderWay,
+enum Looking {
+    UnderWay(Look),
     NotBefore(Instant),
+}
+
+/// A look that is under way, slice by slice: while a state is read, no page is used again that was given up since.
+#[derive(Default)]
+struct Look {
+    /// Where the next slice begins.
+    from: Vec<u8>,
+    /// Bytes of all that is stored before that, superseded states included.
+    stored: u64,
+    /// Bytes that were written since the look began.
+    written: u64,
+    took: Duration,
 }
 
 impl Room {
     pub(crate) fn on(disk: impl Disk + 'static, reserve: u64) -> Self {
-        let look = Mutex::new(Look::NotBefore(Instant::now()));
-        Self { reserve, disk: Arc::new(disk), within: AtomicU64::new(0), look }
+        let looking = Mutex::new(Looking::NotBefore(Instant::now()));
+        Self { reserve, disk: Arc::new(disk), within: AtomicU64::new(0), looking }
     }
 
     pub(crate) fn unlimited() -> Self {
@@ -150,12 +164,20 @@ impl Room {
 
     /// Counts a batch that is about to be written as one that uses room within the engine's files.
     pub(crate) fn use_for(&self, batch: &Batch) {
-        if self.within.load(Ordering::Relaxed) > 0 {
-            let pairs = batch.iter().filter_map(|(key, value)| Some(bytes(key, value.as_ref()?)));
-            let used = OVERHEAD * pairs.sum::<u64>();
-            let less = |within: u64| Some(within.saturating_sub(used));
-            let _ = self.within.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let mut looking = self.looking.lock();
+        let within = self.within.load(Ordering::Relaxed);
+        if within > 0 || matches!(*looking, Looking::UnderWay(_)) {
+            let written = batch.iter().filter_map(|(key, value)| Some(bytes(key, value.as_ref()?))).sum::<u64>();
+            self.within.store(within.saturating_sub(OVERHEAD * written), Ordering::Relaxed);
+            if let Looking::UnderWay(look) = &mut *looking {
+                look.written += written;
+            }
         }
+    }
+
+    /// Whether a look is under way, and goes on at the next [`Core::look_into_files`].
+    pub(crate) fn is_looking(&self) -> bool {
+        matches!(*self.looking.lock(), Looking::UnderWay(_))
     }
 
     /// What it is measured by, as metrics that are measured whenever they are asked for.
@@ -172,62 +194,81 @@ impl Room {
         })
     }
 
-    /// Whether it is time for a look, which is under way from now on.
-    fn begin_look(&self) -> bool {
-        let mut look = self.look.lock();
-        let is_time = matches!(&*look, Look::NotBefore(then) if *then <= Instant::now());
-        if is_time {
-            *look = Look::UnderWay;
+    /// The look that is under way, or a new one when it is time for that.
+    fn look(&self) -> Option<Look> {
+        let mut looking = self.looking.lock();
+        match &mut *looking {
+            Looking::UnderWay(look) => Some(std::mem::take(look)),
+            Looking::NotBefore(then) if *then <= Instant::now() => Some(Look::default()),
+            Looking::NotBefore(_) => None,
         }
-        is_time
     }
 
-    fn end_look(&self, began: Instant) {
-        let pause = PAUSE.0.max(began.elapsed() * PAUSE.1);
-        *self.look.lock() = Look::NotBefore(Instant::now() + pause);
+    /// Forgets a look for which nobody waits any more.
+    fn give_up(&self) {
+        let mut looking = self.looking.lock();
+        if matches!(*looking, Looking::UnderWay(_)) {
+            *looking = Looking::NotBefore(Instant::now());
+        }
+    }
+
+    /// Ends a look. Only one that failed leaves what was known before.
+    fn end(&self, look: &Look, within: KvResult<u64>) {
+        match within {
+            Ok(within) => {
+                if within > 0 {
+                    tracing::info!(bytes = within, "the store's files have room for writes");
+                }
+                self.within.store(within, Ordering::Relaxed);
+            }
+            Err(error) => tracing::debug!(%error, "room in the store's files cannot be looked for"),
+        }
+        *self.looking.lock() = Looking::NotBefore(Instant::now() + PAUSE.0.max(look.took * PAUSE.1));
+    }
+
+    /// Bytes of the engine's files that it does not need where so many are stored; none where that is not worth while.
+    fn unneeded(&self, stored: u64) -> u64 {
+        let taken = self.disk.taken().unwrap_or(0);
+        let unneeded = taken.saturating_sub(OVERHEAD * stored);
+        if unneeded < self.reserve / 8 { 0 } else { unneeded }
     }
 }
 
 impl Core {
-    /// While room is waited for, looks from time to time, in a thread of its own, how much of the engine's files is not needed.
-    pub(crate) fn look_into_files(self: &Arc<Self>) {
-        if !self.gate.is_short_of_room() || !self.kv.uses_files_again() || !self.room.begin_look() {
-            return;
+    /// While room is waited for, looks from time to time how much of the engine's files is not needed: a slice in each call. To be
+    /// called by the thread that writes.
+    pub(crate) fn look_into_files(&self) {
+        if !self.gate.is_short_of_room() || !self.kv.uses_files_again() {
+            return self.room.give_up();
         }
-        let (core, began) = (self.clone(), Instant::now());
-        let look = move || {
-            if let Some(within) = core.unneeded() {
-                tracing::info!(bytes = within, "the store's files have room for writes");
-                core.room.within.store(within, Ordering::Relaxed);
-            }
-            core.room.end_look(began);
-        };
-        if let Err(error) = std::thread::Builder::new().name("store-room".into()).spawn(look) {
-            tracing::warn!(%error, "no thread can be started that looks for room in the store's files");
-            self.room.end_look(began);
+        let Some(mut look) = self.room.look() else { return };
+        let began = Instant::now();
+        let is_over = self.look_further(&mut look);
+        look.took += began.elapsed();
+        let unneeded = self.room.unneeded(look.stored + look.written);
+        match is_over {
+            Ok(false) if unneeded > 0 => *self.room.looking.lock() = Looking::UnderWay(look),
+            Ok(_) => self.room.end(&look, Ok(unneeded)),
+            Err(error) => self.room.end(&look, Err(error)),
         }
     }
 
-    /// Bytes of the engine's files that it does not need, when that is worth while.
-    fn unneeded(&self) -> Option<u64> {
-        let worthwhile = self.room.reserve / 8;
-        let taken = self.room.disk.taken().ok()?;
-        let stored = self.stored(taken.checked_sub(worthwhile)? / OVERHEAD).ok()??;
-        Some(taken - OVERHEAD * stored)
-    }
-
-    /// Bytes of all that is stored, superseded states included; `None` when they are more than `most`, or nobody waits any more.
-    fn stored(&self, most: u64) -> KvResult<Option<u64>> {
+    /// Counts a slice, and tells whether it was the last one.
+    fn look_further(&self, look: &mut Look) -> KvResult<bool> {
         let count = |view: &dyn View| {
-            let (mut stored, mut cursor) = (0, view.scan(&[], &[u8::MAX])?);
+            let mut cursor = view.scan(&look.from, &[u8::MAX])?;
+            let (mut read, mut pairs) = (0, 0);
             while let Some(key) = cursor.key() {
-                stored += bytes(key, cursor.value());
-                if stored > most || !self.gate.is_short_of_room() {
-                    return Ok(None);
+                if read >= SLICE.0 || pairs >= SLICE.1 {
+                    look.from = key.to_vec();
+                    look.stored += read;
+                    return Ok(false);
                 }
+                (read, pairs) = (read + bytes(key, cursor.value()), pairs + 1);
                 cursor.advance()?;
             }
-            Ok(Some(stored))
+            look.stored += read;
+            Ok(true)
         };
         self.view(count)?
     }

@@ -1,6 +1,6 @@
 //! Small disks: their room is what a real file of redb leaves of so many bytes.
 
-use std::{io, path::Path};
+use std::io;
 
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
 use prometheus::core::Collector as _;
@@ -85,6 +85,8 @@ fn the_room_of_files_is_what_they_take_of_the_disk() {
 struct Small {
     files: Files,
     size: u64,
+    /// How often it was asked what the file takes, as each slice of a look does.
+    slices: Arc<AtomicU64>,
 }
 
 impl Disk for Small {
@@ -93,6 +95,7 @@ impl Disk for Small {
     }
 
     fn taken(&self) -> io::Result<u64> {
+        self.slices.fetch_add(1, Ordering::Relaxed);
         self.files.taken()
     }
 }
@@ -101,88 +104,101 @@ const RESERVE: u64 = 32 << 20;
 const SIZE: u64 = 64 << 20;
 /// Writes that come at once.
 const TOGETHER: usize = 16;
+/// Slices in which a look has surely come to its end, and another one after it.
+const TWO_LOOKS: u64 = 20;
 
-fn on_small_disk(dir: &Path) -> DynStore {
-    let path = dir.join("store");
-    let kv = RedbKv::open(&path, 1 << 20, &crate::Opening::default()).unwrap();
-    initialize(&kv, &portolan_types::Seams::system()).unwrap();
-    let room = Room::on(Small { files: Files(path), size: SIZE }, RESERVE);
-    let base = Base { kv: Box::new(kv), home: None, room };
-    start(base, &StoreConfig::new(Engine::Redb, None)).unwrap_or_else(|_| panic!("it starts"))
+/// A store on a small disk.
+struct Scene {
+    store: DynStore,
+    path: PathBuf,
+    slices: Arc<AtomicU64>,
+    _dir: tempfile::TempDir,
 }
 
-fn key(n: usize) -> ObjectKey {
-    let name = format!("n{n}").parse().unwrap();
-    ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "things"), name)
-}
+impl Scene {
+    fn new() -> Self {
+        let (dir, slices) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
+        let path = dir.path().join("store");
+        let kv = RedbKv::open(&path, 1 << 20, &crate::Opening::default()).unwrap();
+        initialize(&kv, &portolan_types::Seams::system()).unwrap();
+        let disk = Small { files: Files(path.clone()), size: SIZE, slices: slices.clone() };
+        let base = Base { kv: Box::new(kv), home: None, room: Room::on(disk, RESERVE) };
+        let store = start(base, &StoreConfig::new(Engine::Redb, None)).unwrap_or_else(|_| panic!("it starts"));
+        Self { store, path, slices, _dir: dir }
+    }
 
-async fn write(store: &DynStore, n: usize, size: Option<usize>) -> Result<(), StoreError> {
-    let record = size.map(|size| Record::of(&json!({"metadata": {"name": format!("n{n}")}, "data": "x".repeat(size)})));
-    store.commit(Transaction::one(key(n), Expect::Anything, record)).await.map(drop)
-}
+    fn free(&self) -> u64 {
+        SIZE.saturating_sub(blocks(&self.path).unwrap())
+    }
 
-fn free(dir: &Path) -> u64 {
-    Small { files: Files(dir.join("store")), size: SIZE }.free().unwrap()
-}
+    async fn write(&self, n: usize, size: Option<usize>) -> Result<(), StoreError> {
+        let name = format!("n{n}");
+        let key =
+            ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "things"), name.parse().unwrap());
+        let record = size.map(|size| Record::of(&json!({"metadata": {"name": name}, "data": "x".repeat(size)})));
+        self.store.commit(Transaction::one(key, Expect::Anything, record)).await.map(drop)
+    }
 
-/// Writes, or deletes, objects from the `from`th on together, and returns why any was refused.
-async fn write_each(store: &DynStore, from: usize, size: Option<usize>) -> Vec<StoreError> {
-    let writes = (from..from + TOGETHER).map(|n| write(store, n, size));
-    futures::future::join_all(writes).await.into_iter().filter_map(Result::err).collect()
-}
+    /// Writes, or deletes, objects from the `from`th on together, and returns why any was refused.
+    async fn write_each(&self, from: usize, size: Option<usize>) -> Vec<StoreError> {
+        let writes = (from..from + TOGETHER).map(|n| self.write(n, size));
+        futures::future::join_all(writes).await.into_iter().filter_map(Result::err).collect()
+    }
 
-/// Writes objects from the `written`th on until the disk is nearly full, and returns which would come next.
-async fn fill(store: &DynStore, mut written: usize) -> usize {
-    loop {
-        let refused = write_each(store, written, Some(20_000)).await;
-        assert!(refused.iter().all(|why| matches!(why, StoreError::Full)), "{refused:?}");
-        written += TOGETHER;
-        if !refused.is_empty() && !takes_writes_within(store, Duration::from_millis(500)).await {
-            return written;
+    /// Writes objects from the `written`th on until the disk is nearly full, and returns which would come next.
+    async fn fill(&self, mut written: usize) -> usize {
+        loop {
+            let refused = self.write_each(written, Some(20_000)).await;
+            assert!(refused.iter().all(|why| matches!(why, StoreError::Full)), "{refused:?}");
+            written += TOGETHER;
+            if !refused.is_empty() && !self.takes_writes().await {
+                return written;
+            }
         }
     }
-}
 
-async fn takes_writes_within(store: &DynStore, limit: Duration) -> bool {
-    let healthy = async {
-        while store.health().is_err() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    /// Whether writes are taken, or are so after the file has been looked into.
+    async fn takes_writes(&self) -> bool {
+        let before = self.slices.load(Ordering::Relaxed);
+        while self.store.health().is_err() {
+            if self.slices.load(Ordering::Relaxed) > before + TWO_LOOKS {
+                return false;
+            }
+            tokio::task::yield_now().await;
         }
-    };
-    tokio::time::timeout(limit, healthy).await.is_ok()
+        true
+    }
 }
 
 #[tokio::test]
 async fn what_was_deleted_makes_room_for_writes_on_a_disk_that_stays_nearly_full() {
     const DELETED: usize = 40 * TOGETHER;
-    let dir = tempfile::tempdir().unwrap();
-    let store = on_small_disk(dir.path());
-    let first = fill(&store, 0).await;
+    let scene = Scene::new();
+    let first = scene.fill(0).await;
     let mut written = first;
     for deleted in (0..6).map(|turn| turn * DELETED) {
         for from in (deleted..deleted + DELETED).step_by(TOGETHER) {
-            let refused = write_each(&store, from, None).await;
+            let refused = scene.write_each(from, None).await;
             let are_gone = refused.iter().all(|why| matches!(why, StoreError::NotFound { .. }));
             assert!(are_gone, "{deleted}: {refused:?}");
         }
-        store.compact(store.current()).await.unwrap();
-        let takes_writes = takes_writes_within(&store, Duration::from_secs(20)).await;
-        assert!(takes_writes, "{deleted}: {} free", free(dir.path()));
+        scene.store.compact(scene.store.current()).await.unwrap();
+        assert!(scene.takes_writes().await, "{deleted}: {} free", scene.free());
         let before = written;
-        written = fill(&store, before).await;
-        let (again, free) = (written - before, free(dir.path()));
+        written = scene.fill(before).await;
+        let (again, free) = (written - before, scene.free());
         assert!(again > DELETED / 4, "{deleted}: {again} again, {free} free");
         assert!(free >= RESERVE / 8 * 3, "{deleted}: {free} free, deletions are left more");
     }
     assert!(written > first + 2 * DELETED, "{first}, {written}");
-    store.close().await;
+    scene.store.close().await;
 }
 
 #[tokio::test]
 async fn a_disk_that_is_full_of_what_is_stored_has_no_room_within() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = on_small_disk(dir.path());
-    let objects = fill(&store, 0).await;
-    assert!(matches!(write(&store, objects, Some(10)).await, Err(StoreError::Full)));
-    store.close().await;
+    let scene = Scene::new();
+    let objects = scene.fill(0).await;
+    assert!(!scene.takes_writes().await);
+    assert!(matches!(scene.write(objects, Some(10)).await, Err(StoreError::Full)));
+    scene.store.close().await;
 }
