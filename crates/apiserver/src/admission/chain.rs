@@ -29,13 +29,14 @@ impl Chain {
         Self { steps: further.to_vec() }
     }
 
-    /// What must hold of the place where an object is made, and must still hold when it is committed.
+    /// What must hold of the place where `object` is made, and must still hold when it is committed.
     pub(crate) async fn guard(
         &self,
         api: &ApiServer,
         request: &Request<'_>,
+        object: &Value,
     ) -> Result<Vec<(ObjectKey, Expect)>, Status> {
-        namespaces::guard(api, request).await
+        namespaces::guard(api, request, object).await
     }
 
     pub(crate) async fn mutate(

@@ -2,12 +2,17 @@
 
 use portolan_store::Expect;
 use portolan_types::{GroupResource, ObjectKey, Reason, Status, StatusCause};
+use serde_json::Value;
 
 use crate::{ApiServer, directory::Phase, errors::status_for};
 
-use super::Request;
+use super::{Request, forbidden};
 
-pub(super) async fn guard(api: &ApiServer, request: &Request<'_>) -> Result<Vec<(ObjectKey, Expect)>, Status> {
+pub(super) async fn guard(
+    api: &ApiServer,
+    request: &Request<'_>,
+    object: &Value,
+) -> Result<Vec<(ObjectKey, Expect)>, Status> {
     if request.cluster.phase == Phase::Deleting && !request.kind.namespaced {
         let why = "the logical cluster is being deleted";
         return Err(Status::forbidden(&request.kind.group_resource(), "", why));
@@ -22,13 +27,13 @@ pub(super) async fn guard(api: &ApiServer, request: &Request<'_>) -> Result<Vec<
     let stored = api.store.get(&key).await.map_err(|e| status_for(&e))?;
     let Some(stored) = stored else { return Err(Status::not_found(&namespaces, request.namespace)) };
     if stored.record.header.is_deleting {
-        return Err(terminating(request));
+        return Err(terminating(request, object));
     }
     // The namespace as it was read: its deletion cannot come in between.
     Ok(vec![(key, Expect::At(stored.revision))])
 }
 
-fn terminating(request: &Request<'_>) -> Status {
+fn terminating(request: &Request<'_>, object: &Value) -> Status {
     let namespace = request.namespace;
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let cause = StatusCause {
@@ -36,7 +41,7 @@ fn terminating(request: &Request<'_>) -> Status {
         message: format!("namespace {namespace} is being terminated"),
         field: "metadata.namespace".into(),
     };
-    let status = Status::forbidden(&request.kind.group_resource(), "", why).with_cause(cause);
+    let status = forbidden(request, Some(object), why).with_cause(cause);
     debug_assert_eq!(status.reason(), Reason::Forbidden);
     status
 }

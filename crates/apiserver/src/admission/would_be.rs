@@ -91,7 +91,7 @@ impl ApiServer {
             table,
             sent: Sent::Nothing,
         };
-        self.admission.guard(self, &request).await?;
+        self.admission.guard(self, &request, &made).await?;
         let mut made = made;
         defaults::apply(table, kind, &mut made)?;
         self.admission.mutate(self, &request, &mut made, None).await?;

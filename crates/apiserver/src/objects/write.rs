@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
     async fn create_once(&self, mut object: Value, name: Option<&str>, owners: Owners) -> Result<Changed, CommitError> {
         let called = name.unwrap_or_else(|| object::name(&object)).to_owned();
         let request = self.request(Operation::Create, &called, None);
-        let mut checks = self.api.admission.guard(self.api, &request).await?;
+        let mut checks = self.api.admission.guard(self.api, &request, &object).await?;
         let namespace = self.target.namespace.as_deref();
         lifecycle::wipe_system_fields(&mut object);
         lifecycle::match_namespace(&self.target.kind, &mut object, namespace)?;

@@ -230,6 +230,11 @@ async fn namespaces_end_through_their_finalizer() {
     assert_eq!(marked["status"]["phase"], "Terminating");
     let late = admin.post("/api/v1/namespaces/x/configmaps", config_map("a", json!({}))).await.expect(403).json();
     assert_eq!(late["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    let why = "is forbidden: unable to create new content in namespace x because it is being terminated";
+    assert_eq!(late["message"], format!("configmaps \"a\" {why}"));
+    let unnamed = json!({"metadata": {"generateName": "g-"}});
+    let late = admin.post("/api/v1/namespaces/x/configmaps", unnamed).await.expect(403).json();
+    assert_eq!(late["message"], format!("configmaps \"g-\" {why}"));
     let mut done = marked.clone();
     done["spec"]["finalizers"] = json!([]);
     admin.put("/api/v1/namespaces/x/finalize", done).await.expect(200);
