@@ -86,9 +86,9 @@ const SYNCED: Duration = Duration::from_secs(30);
 const QUOTA: &str = "--quota-backend-bytes=50331648";
 
 /// The room that the store of a stand has whose disk can be full.
-const ROOM: &str = "200m";
+const ROOM: &str = "1000m";
 /// What is taken of it, so that less than the server's reserve of 64 MiB is left.
-const FILLER: u64 = 160 << 20;
+const FILLER: u64 = 960 << 20;
 
 /// Servers, and the etcd below them.
 pub(crate) struct Stand {
