@@ -329,7 +329,7 @@ pub enum StoreError {
         why: String,
     },
     /// The disk has no room left; nothing was written. Reads go on, and writes once there is room again.
-    #[error("the disk is full: nothing is written until there is room again")]
+    #[error("the disk is full: only deletions may succeed until there is room again")]
     Full,
     /// The object is there and cannot be read.
     #[error("{key} is damaged: {why}")]

@@ -122,7 +122,7 @@ mod tests {
                 "a full disk",
                 vec![full()],
                 false,
-                Some("the disk is full: nothing is written until there is room again"),
+                Some("the disk is full: only deletions may succeed until there is room again"),
             ),
             ("a full disk that has room again", vec![full()], true, None),
             ("a failed disk", vec![failed("EIO")], true, Some("the storage backend failed: EIO")),

@@ -31,9 +31,9 @@ use crate::{
     kv::{Batch, KvResult, View},
 };
 
-/// How many bytes of its file an engine may need for one that is stored: redb keeps large values in pages whose sizes are powers of
-/// two.
-const OVERHEAD: u64 = 2;
+/// Bytes of a page of redb's: a larger value has a run of them that is a power of two.
+const PAGE: u64 = 4096;
+
 /// How long after a look into the engine's files the next one begins, at least; and how many times longer than it took.
 const PAUSE: (Duration, u32) = match cfg!(test) {
     true => (Duration::from_millis(1), 1),
@@ -124,9 +124,9 @@ enum Looking {
 struct Look {
     /// Where the next slice begins.
     from: Vec<u8>,
-    /// Bytes of all that is stored before that, superseded states included.
-    stored: u64,
-    /// Bytes that were written since the look began.
+    /// Bytes of the file that all needs which is stored before that, superseded states included.
+    needed: u64,
+    /// Those of what was written since the look began.
     written: u64,
     took: Duration,
 }
@@ -167,8 +167,8 @@ impl Room {
         let mut looking = self.looking.lock();
         let within = self.within.load(Ordering::Relaxed);
         if within > 0 || matches!(*looking, Looking::UnderWay(_)) {
-            let written = batch.iter().filter_map(|(key, value)| Some(bytes(key, value.as_ref()?))).sum::<u64>();
-            self.within.store(within.saturating_sub(OVERHEAD * written), Ordering::Relaxed);
+            let written = batch.iter().filter_map(|(key, value)| Some(needed(key, value.as_ref()?))).sum::<u64>();
+            self.within.store(within.saturating_sub(written), Ordering::Relaxed);
             if let Looking::UnderWay(look) = &mut *looking {
                 look.written += written;
             }
@@ -226,10 +226,10 @@ impl Room {
         *self.looking.lock() = Looking::NotBefore(Instant::now() + PAUSE.0.max(look.took * PAUSE.1));
     }
 
-    /// Bytes of the engine's files that it does not need where so many are stored; none where that is not worth while.
-    fn unneeded(&self, stored: u64) -> u64 {
+    /// Bytes of the engine's files beyond those that it needs; none where that is not worth while.
+    fn unneeded(&self, needed: u64) -> u64 {
         let taken = self.disk.taken().unwrap_or(0);
-        let unneeded = taken.saturating_sub(OVERHEAD * stored);
+        let unneeded = taken.saturating_sub(needed);
         if unneeded < self.reserve / 8 { 0 } else { unneeded }
     }
 }
@@ -245,7 +245,7 @@ impl Core {
         let began = Instant::now();
         let is_over = self.look_further(&mut look);
         look.took += began.elapsed();
-        let unneeded = self.room.unneeded(look.stored + look.written);
+        let unneeded = self.room.unneeded(look.needed + look.written);
         match is_over {
             Ok(false) if unneeded > 0 => *self.room.looking.lock() = Looking::UnderWay(look),
             Ok(_) => self.room.end(&look, Ok(unneeded)),
@@ -261,21 +261,24 @@ impl Core {
             while let Some(key) = cursor.key() {
                 if read >= SLICE.0 || pairs >= SLICE.1 {
                     look.from = key.to_vec();
-                    look.stored += read;
+                    look.needed += read;
                     return Ok(false);
                 }
-                (read, pairs) = (read + bytes(key, cursor.value()), pairs + 1);
+                (read, pairs) = (read + needed(key, cursor.value()), pairs + 1);
                 cursor.advance()?;
             }
-            look.stored += read;
+            look.needed += read;
             Ok(true)
         };
         self.view(count)?
     }
 }
 
-fn bytes(key: &[u8], value: &[u8]) -> u64 {
-    (key.len() + value.len()) as u64
+/// About how many bytes of its file redb needs for a pair: pages of many pairs are two thirds full, one that is larger has a run of
+/// pages.
+fn needed(key: &[u8], value: &[u8]) -> u64 {
+    let bytes = (key.len() + value.len()) as u64;
+    if bytes < PAGE / 2 { bytes * 3 / 2 } else { (bytes + PAGE / 16).next_power_of_two().max(PAGE) }
 }
 
 /// Says how much room there is whenever metrics are read.
