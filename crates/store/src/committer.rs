@@ -2,7 +2,8 @@
 //!
 //! How long a write waits that was accepted: for at most 18 batches. One may be under way. What waits before it fills at most 8 by
 //! its number and 8 by its bytes, since the queue is bounded in both and each batch but the last is full in one of them; and then
-//! comes its own. A batch is one sync, and has one slice of each chore (a deletion, a compaction) behind what was asked for: no
+//! comes its own. What is replaced or deleted is read and kept as history, so it bounds a batch as well: each 32 MiB of it that
+//! waits may add one. A batch is one sync, and has one slice of each chore (a deletion, a compaction) behind what was asked for: no
 //! chore gets a batch of its own while anything waits. Each deletion of a logical cluster, and each compaction, that was asked for
 //! before it adds at most two: it ends the batch before it, and the first slice of a deletion goes alone. After 200 ms without a
 //! write, the engine's preparing for a quick start may come before it, which is one more sync.
@@ -13,6 +14,7 @@
 mod tests;
 
 use std::{
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -47,6 +49,8 @@ pub(crate) const QUEUE_BYTES: usize = 64 << 20;
 const BATCH_TRANSACTIONS: usize = 1024;
 /// Most bytes of one batch, give or take a transaction.
 const BATCH_BYTES: usize = 8 << 20;
+/// Most bytes that what a batch replaces or deletes takes, give or take a transaction.
+const BATCH_REPLACED: usize = 32 << 20;
 /// Most batches until a write is answered that was accepted, its own included.
 #[cfg(test)]
 const LONGEST_WAIT: usize = 1 + QUEUE_TRANSACTIONS.div_ceil(BATCH_TRANSACTIONS) + QUEUE_BYTES.div_ceil(BATCH_BYTES) + 1;
@@ -56,6 +60,8 @@ const IDLE: Duration = Duration::from_millis(200);
 const LOOK: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_secs(1) };
 
 type Reply<T> = oneshot::Sender<T>;
+/// A transaction, and who waits for its answer.
+type Waiting = (PreparedTransaction, Reply<Answer>);
 
 /// What the thread is asked to do.
 pub(crate) enum Request {
@@ -87,7 +93,7 @@ impl Committer {
             requests,
             queued_bytes: queued_bytes.clone(),
             chores,
-            next: None,
+            next: VecDeque::new(),
             untidy: true,
             held,
         };
@@ -168,8 +174,8 @@ struct Worker {
     requests: Receiver<Request>,
     queued_bytes: Arc<AtomicUsize>,
     chores: Chores,
-    /// A request that was taken from the queue but did not belong to the batch.
-    next: Option<Request>,
+    /// Requests that were taken from the queue but did not fit into the batch.
+    next: VecDeque<Request>,
     /// Whether something was written since the engine last prepared for a quick start.
     untidy: bool,
     held: Option<Held>,
@@ -224,7 +230,7 @@ impl Worker {
     }
 
     fn take(&mut self) -> Taken {
-        if let Some(request) = self.next.take() {
+        if let Some(request) = self.next.pop_front() {
             return Taken::Request(request);
         }
         if !self.chores.is_idle() && self.core.check_open(Purpose::MakeRoom).is_ok() {
@@ -289,20 +295,20 @@ impl Worker {
     }
 
     /// Takes the transactions that wait, up to the bounds of a batch.
-    fn collect(&mut self, txn: PreparedTransaction, reply: Reply<Answer>) -> Vec<(PreparedTransaction, Reply<Answer>)> {
+    fn collect(&mut self, txn: PreparedTransaction, reply: Reply<Answer>) -> Vec<Waiting> {
         let mut bytes = txn.bytes();
         let mut batch = vec![(txn, reply)];
         while batch.len() < BATCH_TRANSACTIONS && bytes < BATCH_BYTES {
-            match self.requests.try_recv() {
-                Ok(Request::Commit(txn, reply)) => {
+            match self.next.pop_front().or_else(|| self.requests.try_recv().ok()) {
+                Some(Request::Commit(txn, reply)) => {
                     bytes += txn.bytes();
                     batch.push((txn, reply));
                 }
-                Ok(other) => {
-                    self.next = Some(other);
+                Some(other) => {
+                    self.next.push_front(other);
                     break;
                 }
-                Err(_) => break,
+                None => break,
             }
         }
         let waiting = self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
@@ -312,7 +318,7 @@ impl Worker {
     }
 
     /// Commits transactions, and a slice of the chores with them. Without room for all, those go alone for which there is some.
-    fn batch(&mut self, mut transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
+    fn batch(&mut self, mut transactions: Vec<Waiting>) {
         let core = self.core.clone();
         // Deletions that come without pause leave no time to look for room apart from them.
         core.look_into_files();
@@ -323,7 +329,7 @@ impl Worker {
             match core.admit(purpose) {
                 Ok(admitted) => {
                     if purpose == Purpose::Any || !transactions.is_empty() || !self.chores.is_idle() {
-                        self.commit(admitted, transactions);
+                        self.commit(admitted, transactions.into());
                     }
                     return;
                 }
@@ -342,11 +348,17 @@ impl Worker {
         }
     }
 
-    fn commit(&mut self, admitted: Admitted<'_>, transactions: Vec<(PreparedTransaction, Reply<Answer>)>) {
-        let (transactions, replies): (Vec<_>, Vec<_>) = transactions.into_iter().unzip();
+    fn commit(&mut self, admitted: Admitted<'_>, mut transactions: VecDeque<Waiting>) {
         let (core, chores) = (&self.core, &mut self.chores);
+        let (mut replies, waiting) = (Vec::with_capacity(transactions.len()), &mut transactions);
         let plan = |plan: &mut Plan<'_>| {
-            let answers = transactions.into_iter().map(|txn| plan.transaction(txn)).collect();
+            let mut answers = Vec::with_capacity(waiting.len());
+            while plan.replaced() < BATCH_REPLACED
+                && let Some((txn, reply)) = waiting.pop_front()
+            {
+                replies.push(reply);
+                answers.push(plan.transaction(txn));
+            }
             (answers, chores.slice(core, plan))
         };
         match admitted.commit(plan) {
@@ -363,6 +375,15 @@ impl Worker {
                 }
                 self.chores.answer(Err(error));
             }
+        }
+        self.put_back(transactions);
+    }
+
+    /// Has what did not fit into a batch wait for the next one, before all that came later.
+    fn put_back(&mut self, transactions: VecDeque<Waiting>) {
+        for (txn, reply) in transactions.into_iter().rev() {
+            self.queued_bytes.fetch_add(txn.bytes(), Ordering::AcqRel);
+            self.next.push_front(Request::Commit(txn, reply));
         }
     }
 

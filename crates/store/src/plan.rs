@@ -99,6 +99,7 @@ pub(crate) struct Plan<'a> {
     pub(super) before: Marks,
     pub(super) now: Marks,
     gone: HashMap<LogicalClusterId, bool>,
+    replaced: usize,
 }
 
 /// A batch that is ready to be committed.
@@ -185,6 +186,7 @@ impl<'a> Plan<'a> {
             before,
             now: before,
             gone: HashMap::new(),
+            replaced: 0,
         })
     }
 
@@ -257,6 +259,11 @@ impl<'a> Plan<'a> {
         }
         self.now.last = boundary;
         Ok(Committed { first: revision(first.min(boundary))?, last: revision(boundary)? })
+    }
+
+    /// Bytes of the states that it replaces or deletes.
+    pub(crate) fn replaced(&self) -> usize {
+        self.replaced
     }
 
     /// Whether a logical cluster takes no writes any more.
@@ -333,7 +340,7 @@ impl<'a> Plan<'a> {
         let (change, previous) = match before {
             None => (Change::Created, None),
             Some(state) => {
-                self.put(suffix.version(place.revision), state.value);
+                self.keep(suffix, state.value, place);
                 (Change::Updated, Some(state.version.record))
             }
         };
@@ -350,10 +357,16 @@ impl<'a> Plan<'a> {
     ) -> Result<(), StoreError> {
         self.reindex(suffix, Some(&before.version.record.header), None);
         self.remove(suffix.object());
-        self.put(suffix.version(place.revision), before.value);
+        self.keep(suffix, before.value, place);
         let (revision, record) = (revision(place.revision)?, before.version.record);
         self.record(suffix, place, Event { revision, change: Change::Deleted, key, record, previous: None }, None);
         Ok(())
+    }
+
+    /// Keeps a state that is replaced or deleted, as history.
+    fn keep(&mut self, suffix: &Suffix, value: Bytes, place: Place) {
+        self.replaced += value.len();
+        self.put(suffix.version(place.revision), value);
     }
 
     /// Adds an event to the history and to what is published.

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::{Value, json};
 
-use super::{BATCH_BYTES, BATCH_TRANSACTIONS, LONGEST_WAIT, QUEUE_BYTES, QUEUE_TRANSACTIONS};
+use super::{BATCH_BYTES, BATCH_REPLACED, BATCH_TRANSACTIONS, LONGEST_WAIT, QUEUE_BYTES, QUEUE_TRANSACTIONS};
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
     core::Answer,
@@ -424,6 +424,34 @@ async fn all_that_waits_for_a_sync_shares_the_next_one() {
         revisions.windows(2).all(|pair| pair[1] == pair[0].plus(1)),
         "each has a revision of its own: {revisions:?}"
     );
+}
+
+#[tokio::test]
+async fn a_batch_reads_and_keeps_a_bounded_part_of_what_it_deletes() {
+    const SIZE: usize = 1 << 20;
+    let (scene, count) = (Scene::new().await, 3 * BATCH_REPLACED / SIZE);
+    let names: Vec<String> = (0..count).map(|n| format!("large-{n:03}")).collect();
+    for name in &names {
+        soon(scene.commit(name, SIZE)).await.unwrap();
+    }
+    let first = scene.stand_still_with("alone").await;
+    let before = scene.batches.lock().len();
+    let delete = |name: &String| scene.store.commit(Transaction::one(pod(name), Expect::Present, None));
+    let answers: Vec<_> = names.iter().map(delete).collect();
+    let last = scene.commit("last", 10);
+    *scene.next.lock() = Next::Work;
+    let mut revision = soon(first).await.unwrap().into_inner().last;
+    for answer in answers.into_iter().chain([last]) {
+        let next = soon(answer).await.unwrap().into_inner().last;
+        assert_eq!(next, revision.plus(1), "in the order in which they came");
+        revision = next;
+    }
+    let batches = scene.batches.lock();
+    let kept = |batch: &BTreeSet<Vec<u8>>| batch.iter().filter(|key| key.first() == Some(&b'v')).count();
+    let kept: Vec<usize> = batches[before..].iter().map(kept).collect();
+    assert_eq!(kept.iter().sum::<usize>(), count);
+    assert!(kept.iter().all(|kept| kept * SIZE <= BATCH_REPLACED), "{kept:?}");
+    assert!(kept.len() <= 4, "no batch is smaller than it must be: {kept:?}");
 }
 
 #[tokio::test]
