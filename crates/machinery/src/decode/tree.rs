@@ -1,8 +1,8 @@
 //! Reading a tree without schema.
 
-use std::fmt;
+use std::{cell::Cell, fmt};
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::walk::{Step, Walk};
@@ -11,15 +11,30 @@ use super::walk::{Step, Walk};
 #[derive(Clone, Copy)]
 pub(super) struct Tree<'w, 't> {
     walk: Option<&'w Walk<'t>>,
+    left: Option<&'w Left>,
 }
 
+/// Nodes that may still be read, keys among them; `None` once there was one too many.
+pub(super) type Left = Cell<Option<usize>>;
+
 /// Reads any value, and notes nothing.
-pub(super) const PLAIN: Tree<'static, 'static> = Tree { walk: None };
+pub(super) const PLAIN: Tree<'static, 'static> = Tree { walk: None, left: None };
 
 impl<'w, 't> Tree<'w, 't> {
     /// Reads what a walk comes to that knows no more of it.
     pub(super) fn of(walk: &'w Walk<'t>) -> Self {
-        Self { walk: Some(walk) }
+        Self { walk: Some(walk), left: None }
+    }
+
+    /// Fails where there are more nodes than are left, besides the outermost one.
+    pub(super) fn within(self, left: &'w Left) -> Self {
+        Self { left: Some(left), ..self }
+    }
+
+    fn count<E: Error>(self) -> Result<(), E> {
+        let Some(left) = self.left else { return Ok(()) };
+        left.set(left.get().and_then(|nodes| nodes.checked_sub(1)));
+        left.get().map(drop).ok_or_else(|| E::custom("too many nodes"))
     }
 
     fn mark(self) -> usize {
@@ -89,6 +104,7 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
         loop {
             let mark = self.mark();
             let Some(item) = items.next_element_seed(self)? else { return Ok(Value::Array(list)) };
+            self.count()?;
             self.prefix(mark, || Step::Index(list.len()));
             list.push(item);
         }
@@ -98,8 +114,10 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
         let start = self.mark();
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
+            self.count()?;
             let mark = self.mark();
             let value = entries.next_value_seed(self)?;
+            self.count()?;
             self.prefix(mark, || Step::Name(key.clone()));
             if let Some(walk) = self.walk.filter(|_| map.contains_key(&key)) {
                 walk.duplicate(start, &key);

@@ -2,12 +2,17 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::words;
+use super::{MAX_NODES, scalar::Tag, words};
 use crate::decode::MAX_READ_DEPTH;
 
-/// A node in the list of all: less than there are bytes in a body.
+/// Most anchors of a document.
+pub(super) const MAX_ANCHORS: usize = 50_000;
+/// Directives may not blow the tags of a document up to more than this many times its size; no tag of YAML's own comes near.
+const MAX_EXPANSION: usize = 8;
+
+/// A node in the list of all: less than [`MAX_NODES`].
 pub(super) type At = u32;
 
 /// The first document of a body.
@@ -22,7 +27,7 @@ struct Nodes<'a>(Vec<Vec<Node<'a>>>);
 /// Nodes of a piece.
 const PIECE: usize = 256;
 
-/// A node takes about 40 bytes, and at least one of the body.
+/// A node takes about 40 bytes, and 4 where it is listed.
 pub(super) struct Node<'a> {
     /// From 1.
     pub(super) line: u32,
@@ -34,18 +39,12 @@ pub(super) enum What<'a> {
     Plain(Cow<'a, str>),
     /// In quotes, or in a block.
     Text(Cow<'a, str>),
-    Tagged(Box<Tagged<'a>>),
+    /// A scalar that says itself what it is.
+    Tagged(Tag, Cow<'a, str>),
     List(Vec<At>),
     /// Keys and values by turns.
     Map(Vec<At>),
     Alias(At, &'a str),
-}
-
-/// A scalar that says itself what it is.
-pub(super) struct Tagged<'a> {
-    /// In its long form, `tag:yaml.org,2002:int`.
-    pub(super) tag: String,
-    pub(super) text: Cow<'a, str>,
 }
 
 impl<'a> Document<'a> {
@@ -61,7 +60,7 @@ impl<'a> Document<'a> {
             flow_nesting_limit: MAX_READ_DEPTH,
             block_nesting_limit: MAX_READ_DEPTH,
         };
-        let mut builder = Builder { text, ..Builder::default() };
+        let mut builder = Builder { text, tags: text.len().saturating_mul(MAX_EXPANSION), ..Builder::default() };
         for event in Parser::new_from_str_with_options(text, options) {
             let (event, span) = event.map_err(|error| words::broken(body, &error))?;
             if matches!(event, Event::DocumentEnd) {
@@ -83,14 +82,18 @@ impl<'a> Document<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    fn push(&mut self, node: Node<'a>) -> At {
+    fn push(&mut self, node: Node<'a>) -> Result<At, String> {
         if self.0.last().is_none_or(|piece| piece.len() == PIECE) {
             self.0.push(Vec::with_capacity(PIECE));
         }
         let before = (self.0.len() - 1) * PIECE;
         let piece = self.0.last_mut().expect("there is a piece with room");
+        let at = before + piece.len();
+        if at == MAX_NODES {
+            return Err(words::too_many_nodes());
+        }
         piece.push(node);
-        (before + piece.len() - 1) as At
+        Ok(at as At)
     }
 }
 
@@ -100,22 +103,27 @@ struct Builder<'a> {
     nodes: Nodes<'a>,
     /// The lists and maps that are not at their end yet.
     open: Vec<At>,
+    /// Bytes that tags may still have in their long form: the parser makes it anew for each.
+    tags: usize,
     /// By the number that the parser gives an anchor.
     anchors: HashMap<usize, At>,
 }
 
 impl<'a> Builder<'a> {
     fn take(&mut self, event: Event<'a>, span: Span) -> Result<(), String> {
+        if let Some(tag) = event.tag() {
+            self.tags = self.tags.checked_sub(tag.handle().len() + tag.suffix().len()).ok_or(words::LONG_TAGS)?;
+        }
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.add(scalar(text, style, tag.as_deref()), anchor, span);
+                self.add(scalar(text, style, tag.as_deref().map(Tag::of)), anchor, span)?;
             }
             Event::SequenceStart(_, anchor, _) => {
-                let at = self.add(What::List(Vec::new()), anchor, span);
+                let at = self.add(What::List(Vec::new()), anchor, span)?;
                 self.open.push(at);
             }
             Event::MappingStart(_, anchor, _) => {
-                let at = self.add(What::Map(Vec::new()), anchor, span);
+                let at = self.add(What::Map(Vec::new()), anchor, span)?;
                 self.open.push(at);
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -124,7 +132,7 @@ impl<'a> Builder<'a> {
             Event::Alias(anchor) => {
                 let name = span.slice(self.text).unwrap_or_default().trim_start_matches('*');
                 let target = *self.anchors.get(&anchor).ok_or_else(|| words::unknown_anchor(name))?;
-                self.add(What::Alias(target, name), 0, span);
+                self.add(What::Alias(target, name), 0, span)?;
             }
             Event::UnresolvedAlias(name) => return Err(words::unknown_anchor(&name)),
             // Marks of the stream, which say nothing of the tree.
@@ -134,8 +142,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a node to what is open. An anchor is known from here on, also in the node itself.
-    fn add(&mut self, what: What<'a>, anchor: usize, span: Span) -> At {
-        let at = self.nodes.push(Node { line: span.start.line() as u32, what });
+    fn add(&mut self, what: What<'a>, anchor: usize, span: Span) -> Result<At, String> {
+        let at = self.nodes.push(Node { line: span.start.line() as u32, what })?;
         if let Some(above) = self.open.last().map(|above| *above as usize)
             && let What::List(items) | What::Map(items) = &mut self.nodes.0[above / PIECE][above % PIECE].what
         {
@@ -143,17 +151,17 @@ impl<'a> Builder<'a> {
         }
         if anchor != 0 {
             self.anchors.insert(anchor, at);
+            if self.anchors.len() > MAX_ANCHORS {
+                return Err(words::too_many_anchors());
+            }
         }
-        at
+        Ok(at)
     }
 }
 
-fn scalar<'a>(text: Cow<'a, str>, style: ScalarStyle, tag: Option<&Tag>) -> What<'a> {
+fn scalar<'a>(text: Cow<'a, str>, style: ScalarStyle, tag: Option<Tag>) -> What<'a> {
     match (tag, style) {
-        (Some(tag), _) => {
-            let tag = format!("{}{}", tag.handle(), tag.suffix());
-            What::Tagged(Box::new(Tagged { tag, text }))
-        }
+        (Some(tag), _) => What::Tagged(tag, text),
         (None, ScalarStyle::Plain) => What::Plain(text),
         (None, _) => What::Text(text),
     }

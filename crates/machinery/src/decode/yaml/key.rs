@@ -39,19 +39,20 @@ impl Key {
     /// The text that it is in JSON.
     ///
     /// # Errors
-    /// What Go says of a key that is none in JSON, and of the value behind it.
-    pub(super) fn text(&self, value: &Value) -> Result<String, String> {
+    /// What Go calls the type of a key that is none in JSON.
+    pub(super) fn text(&self) -> Result<String, &'static str> {
         Ok(match self {
             Self::Text(text) => text.clone(),
             Self::Bool(truth) => truth.to_string(),
             Self::Int(number) => number.to_string(),
             Self::Float(bits) => float_text(f64::from_bits(*bits)),
-            Self::Null => return Err(self.refused("%!s(<nil>)", value)),
-            Self::Uint(_) => return Err(self.refused("uint64", value)),
+            Self::Null => return Err("%!s(<nil>)"),
+            Self::Uint(_) => return Err("uint64"),
         })
     }
 
-    fn refused(&self, go_type: &str, value: &Value) -> String {
+    /// What Go says of a key of such a type, and of the value behind it.
+    pub(super) fn refused(&self, go_type: &str, value: &Value) -> String {
         let (key, value) = (self.source(), source(value));
         format!("unsupported map key of type: {go_type}, key: {key}, value: {value}")
     }

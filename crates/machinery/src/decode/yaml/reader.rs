@@ -6,9 +6,10 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::{
+    MAX_NODES,
     document::{At, Document, What},
     key::{self, Key},
-    scalar::{self, Scalar},
+    scalar::{self, Scalar, Tag},
     words,
 };
 use crate::decode::MAX_READ_DEPTH;
@@ -36,9 +37,11 @@ pub(super) struct Reader<'d> {
 
 /// What aliases may still cost.
 struct Left {
-    /// Nodes.
+    /// Nodes of the tree, also those that stand in the document, which alone has no more.
     nodes: usize,
-    /// Bytes of texts, also of those that stand in the document.
+    /// Nodes that aliases stand for.
+    aliased: usize,
+    /// Bytes of scalars, also of those that stand in the document.
     bytes: usize,
 }
 
@@ -53,7 +56,8 @@ impl<'d> Reader<'d> {
     /// `size`: bytes of the body, which bounds what aliases make of it.
     pub(super) fn new(document: &'d Document<'d>, size: usize) -> Self {
         // A node takes far more memory than the byte that it may be in the text.
-        let left = Left { nodes: MIN_ALIASED.max(size / 4), bytes: size.saturating_mul(MAX_EXPANSION) };
+        let aliased = MIN_ALIASED.max(size / 4);
+        let left = Left { nodes: MAX_NODES, aliased, bytes: size.saturating_mul(MAX_EXPANSION) };
         let (no_key, no_value) = (None, None);
         Self { document, left, within: HashSet::new(), no_key, no_value, repeats: false, repeated: None }
     }
@@ -92,24 +96,29 @@ impl<'d> Reader<'d> {
             What::Alias(target, name) => self.alias(at, name, |reader| reader.value(*target, depth)),
             What::List(items) => {
                 let depth = below(depth)?;
-                items.iter().map(|item| self.value(*item, depth)).collect::<Result<_, _>>().map(Value::Array)
+                let mut list = Vec::with_capacity(items.len());
+                for item in items {
+                    list.push(self.value(*item, depth)?);
+                }
+                Ok(Value::Array(list))
             }
             What::Map(entries) => {
                 let mut map = Entries::default();
                 self.entries(entries, &mut map, below(depth)?)?;
                 Ok(Value::Object(map.map))
             }
-            what @ (What::Plain(_) | What::Text(_) | What::Tagged(_)) => {
+            what @ (What::Plain(_) | What::Text(_) | What::Tagged(..)) => {
                 let scalar = self.scalar(what)?;
                 Ok(self.json(scalar))
             }
         }
     }
 
-    /// Counts a node that an alias stands for.
+    /// Counts a node of the tree.
     fn count(&mut self) -> Result<(), String> {
+        self.left.nodes = self.left.nodes.checked_sub(1).ok_or(words::EXCESSIVE)?;
         if !self.within.is_empty() {
-            self.left.nodes = self.left.nodes.checked_sub(1).ok_or(words::EXCESSIVE)?;
+            self.left.aliased = self.left.aliased.checked_sub(1).ok_or(words::EXCESSIVE)?;
         }
         Ok(())
     }
@@ -124,16 +133,23 @@ impl<'d> Reader<'d> {
     }
 
     fn scalar(&mut self, what: &'d What<'d>) -> Result<Scalar<'d>, String> {
+        let (What::Plain(text) | What::Text(text) | What::Tagged(_, text)) = what else { return Ok(Scalar::Null) };
+        // Before it is read: a number of many digits costs them all, and so does what has no bytes in the end.
+        self.charge(text.len())?;
         let scalar = match what {
             What::Plain(text) => scalar::plain(text),
-            What::Text(text) => Scalar::Text((&**text).into()),
-            What::Tagged(tagged) => scalar::tagged(tagged)?,
-            What::List(_) | What::Map(_) | What::Alias(..) => Scalar::Null,
+            What::Tagged(tag, text) => scalar::tagged(*tag, text)?,
+            What::Text(_) | What::List(_) | What::Map(_) | What::Alias(..) => Scalar::Text((&**text).into()),
         };
-        if let Scalar::Text(text) = &scalar {
-            self.left.bytes = self.left.bytes.checked_sub(text.len()).ok_or(words::EXCESSIVE)?;
+        if let Scalar::Text(read) = &scalar {
+            self.charge(read.len().saturating_sub(text.len()))?;
         }
         Ok(scalar)
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), String> {
+        self.left.bytes = self.left.bytes.checked_sub(bytes).ok_or(words::EXCESSIVE)?;
+        Ok(())
     }
 
     fn json(&mut self, scalar: Scalar<'_>) -> Value {
@@ -176,10 +192,10 @@ impl<'d> Reader<'d> {
     }
 
     fn put(&mut self, into: &mut Entries, key: Key, value: Value, line: u32) {
-        let name = match key.text(&value) {
+        let name = match key.text() {
             Ok(name) => name,
-            Err(refused) => {
-                self.no_key.get_or_insert(refused);
+            Err(go_type) => {
+                self.no_key.get_or_insert_with(|| key.refused(go_type, &value));
                 return;
             }
         };
@@ -201,7 +217,7 @@ impl<'d> Reader<'d> {
                 let key = self.value(at, depth)?;
                 Err(format!("yaml: invalid map key: {}", key::source(&key)))
             }
-            what @ (What::Plain(_) | What::Text(_) | What::Tagged(_)) => self.scalar(what).map(Key::from),
+            what @ (What::Plain(_) | What::Text(_) | What::Tagged(..)) => self.scalar(what).map(Key::from),
         }
     }
 
@@ -209,7 +225,7 @@ impl<'d> Reader<'d> {
         match &self.document.node(at).what {
             What::Plain(text) => text == "<<",
             // The tag `!` is the same as none here, and only here.
-            What::Tagged(tagged) => tagged.text == "<<" && matches!(&*tagged.tag, scalar::MERGE | "!"),
+            What::Tagged(tag, text) => text == "<<" && matches!(tag, Tag::Merge | Tag::NonSpecific),
             What::Text(_) | What::List(_) | What::Map(_) | What::Alias(..) => false,
         }
     }
@@ -237,7 +253,7 @@ impl<'d> Reader<'d> {
                 self.count()?;
                 self.entries(entries, into, depth)
             }
-            What::Alias(..) | What::Plain(_) | What::Text(_) | What::Tagged(_) | What::List(_) => {
+            What::Alias(..) | What::Plain(_) | What::Text(_) | What::Tagged(..) | What::List(_) => {
                 Err(words::NO_MAP.into())
             }
         }

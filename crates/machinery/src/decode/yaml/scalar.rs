@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use portolan_types::number;
 
-use super::{document::Tagged, times};
+use super::times;
 
 /// A value that is neither list nor map.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +22,39 @@ pub(super) enum Scalar<'a> {
 /// Tags of YAML in their long form begin with this.
 const CORE: &str = "tag:yaml.org,2002:";
 
-/// The tag of merges, which the key `<<` has by itself.
-pub(super) const MERGE: &str = "tag:yaml.org,2002:merge";
+/// What a scalar says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    Binary,
+    Bool,
+    Float,
+    Int,
+    /// Of merges, which the key `<<` has by itself.
+    Merge,
+    Null,
+    Timestamp,
+    /// `!`, which only says that it is not what it looks like.
+    NonSpecific,
+    /// Texts, and what Go does not know.
+    Other,
+}
+
+impl Tag {
+    /// What the long form of a tag says. It is not kept, as directives make it longer than what stands in the body.
+    pub(super) fn of(tag: &granit_parser::Tag) -> Self {
+        match tag.suffix_in_namespace(CORE).as_deref() {
+            Some("binary") => Self::Binary,
+            Some("bool") => Self::Bool,
+            Some("float") => Self::Float,
+            Some("int") => Self::Int,
+            Some("merge") => Self::Merge,
+            Some("null") => Self::Null,
+            Some("timestamp") => Self::Timestamp,
+            None if matches!((tag.handle(), tag.suffix()), ("", "!") | ("!", "")) => Self::NonSpecific,
+            Some(_) | None => Self::Other,
+        }
+    }
+}
 
 /// What a scalar without quotes and tag is.
 pub(super) fn plain(text: &str) -> Scalar<'_> {
@@ -34,21 +65,21 @@ pub(super) fn plain(text: &str) -> Scalar<'_> {
 ///
 /// # Errors
 /// When it is not what its tag says.
-pub(super) fn tagged<'a>(scalar: &'a Tagged<'_>) -> Result<Scalar<'a>, String> {
-    let text = &*scalar.text;
-    let tag = scalar.tag.strip_prefix(CORE).unwrap_or_default();
-    match tag {
-        "binary" => binary(text).map(|bytes| Scalar::Text(bytes.into())),
-        "bool" | "int" | "float" | "null" | "timestamp" => {
-            let is_time = tag == "timestamp" && times::is_one(text);
-            let (is, scalar) = if is_time { ("timestamp", Scalar::Text(text.into())) } else { named(plain(text)) };
-            match (tag, scalar) {
-                ("float", Scalar::Int(number)) => Ok(Scalar::Float(number as f64)),
-                (tag, scalar) if tag == is => Ok(scalar),
-                _ => Err(format!("yaml: cannot decode !!{is} `{text}` as a !!{tag}")),
-            }
-        }
-        _ => Ok(Scalar::Text(text.into())),
+pub(super) fn tagged(tag: Tag, text: &str) -> Result<Scalar<'_>, String> {
+    let wanted = match tag {
+        Tag::Binary => return binary(text).map(|bytes| Scalar::Text(bytes.into())),
+        Tag::Timestamp if times::is_one(text) => return Ok(Scalar::Text(text.into())),
+        Tag::Merge | Tag::NonSpecific | Tag::Other => return Ok(Scalar::Text(text.into())),
+        Tag::Bool => "bool",
+        Tag::Float => "float",
+        Tag::Int => "int",
+        Tag::Null => "null",
+        Tag::Timestamp => "timestamp",
+    };
+    match (tag, named(plain(text))) {
+        (Tag::Float, (_, Scalar::Int(number))) => Ok(Scalar::Float(number as f64)),
+        (_, (is, scalar)) if is == wanted => Ok(scalar),
+        (_, (is, _)) => Err(format!("yaml: cannot decode !!{is} `{text}` as a !!{wanted}")),
     }
 }
 

@@ -98,10 +98,21 @@ fn a_chain_of_merges_does_not_fill_the_stack() {
 #[test]
 fn aliases_cost_what_they_stand_for() {
     let many = |text: &str, times: usize| format!("a: &a {text}\nb: [{}]", "*a,".repeat(times));
+    // Half as many nodes as there may be, of which none is behind an alias, and lists of two that are.
+    let full = |text: &str, nodes: usize| {
+        format!("{{t: {text}, l: [{}], a: &a [x], b: [{}]}}", "x,".repeat(MAX_NODES / 2), "*a,".repeat(nodes / 2))
+    };
     for (case, text, is_fine) in [
         ("a word a hundred times", many("x", 100), true),
         ("a long text a thousand times", many(&"x".repeat(10_000), 1000), false),
+        ("a short number a hundred times", many("01", 100), true),
+        ("a long octal number a thousand times", many(&format!("0{}1", "0".repeat(10_000)), 1000), false),
+        ("a long float a thousand times", many(&format!("0.{}1", "0".repeat(10_000)), 1000), false),
+        ("bytes that are all line breaks", many(&format!("!!binary \"{}\"", "\\n".repeat(10_000)), 1000), false),
+        ("bytes that are longer as text", many(&format!("!!binary {}", "/".repeat(10_000)), 6), false),
         ("a list of many a hundred times", many(&format!("[{}]", "x,".repeat(1000)), 100), false),
+        ("fewer nodes than the document has", full(&"x".repeat(300_000), 100_000), true),
+        ("a tree of more nodes than a document", full(&"x".repeat(300_000), 300_000), false),
         (
             "a map of many, merged",
             format!("a: &a {{{}}}\nb:\n  <<: [{}]", "x: 1,".repeat(1000), "*a,".repeat(100)),
@@ -110,5 +121,64 @@ fn aliases_cost_what_they_stand_for() {
     ] {
         let read = read(text.as_bytes());
         assert_eq!(read.as_ref().err().map(String::as_str), (!is_fine).then_some(words::EXCESSIVE), "{case}");
+    }
+}
+
+#[test]
+fn documents_have_a_bounded_number_of_nodes() {
+    let list = |open: &str, items: usize, close: &str| format!("{open}{}1{close}", "1,".repeat(items - 1));
+    let map = |entries: usize| {
+        let entries: Vec<String> = (0..entries).map(|n| format!("\"{n}\":1")).collect();
+        format!("{{{}}}", entries.join(","))
+    };
+    for (case, most, more) in [
+        ("a list in a map", list("a: [", MAX_NODES - 3, "]"), list("a: [", MAX_NODES - 2, "]")),
+        ("JSON", list("{\"a\":[", MAX_NODES - 3, "]}"), list("{\"a\":[", MAX_NODES - 2, "]}")),
+        ("JSON of many keys", map(MAX_NODES / 2 - 1), map(MAX_NODES / 2)),
+    ] {
+        assert!(read(most.as_bytes()).is_ok(), "{case}");
+        assert_eq!(read(more.as_bytes()), Err("yaml: document has more than 786432 nodes".into()), "{case}");
+    }
+}
+
+#[test]
+fn documents_have_a_bounded_number_of_anchors() {
+    let anchors = |many: usize| format!("[{}]", "&a 1,".repeat(many));
+    assert!(read(anchors(document::MAX_ANCHORS).as_bytes()).is_ok());
+    let refused = read(anchors(document::MAX_ANCHORS + 1).as_bytes());
+    assert_eq!(refused, Err("yaml: document has more than 50000 anchors".into()));
+}
+
+#[test]
+fn tags_cost_what_directives_make_of_them() {
+    let tagged = |prefix: &str, node: &str| format!("%TAG !t! {prefix}\n---\n[{}]", node.repeat(10_000));
+    let long = "x".repeat(1000);
+    for (case, text, is_fine) in [
+        ("none", format!("[{}]", "!!int 1,".repeat(10_000)), true),
+        ("a directive of YAML's own", tagged("tag:yaml.org,2002:", "!t!int 1,"), true),
+        ("a long one, of scalars", tagged(&long, "!t!x 1,"), false),
+        ("a long one, of maps", tagged(&long, "!t!x {},"), false),
+        ("a long one, of lists", tagged(&long, "!t!x [],"), false),
+    ] {
+        let read = read(text.as_bytes());
+        assert_eq!(read.as_ref().err().map(String::as_str), (!is_fine).then_some(words::LONG_TAGS), "{case}");
+    }
+}
+
+#[test]
+fn a_tag_is_the_same_however_it_is_spelled() {
+    for (text, expected) in [
+        ("!!int '1'", json!(1)),
+        ("!<tag:yaml.org,2002:int> '1'", json!(1)),
+        ("%TAG !t! tag:yaml.org,2002:i\n---\n!t!nt '1'", json!(1)),
+        ("%TAG !t! tag:yaml.org,\n---\n!t!2002:int '1'", json!(1)),
+        ("! 1", json!("1")),
+        ("!int 1", json!("1")),
+        ("!!other 1", json!("1")),
+        ("{! <<: {a: 1}}", json!({"a": 1})),
+        ("{!!merge <<: {a: 1}}", json!({"a": 1})),
+        ("{!!str <<: {a: 1}}", json!({"<<": {"a": 1}})),
+    ] {
+        assert_eq!(read(text.as_bytes()).map(|read| read.tree), Ok(expected), "{text}");
     }
 }

@@ -12,7 +12,8 @@ pub(super) fn is_one(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('-').collect();
+    // A fourth part is enough to say that it is none.
+    let parts: Vec<&str> = text.splitn(4, '-').collect();
     let [year, month, day] = parts[..] else { return false };
     let is_year = year.len() == 4 && year.bytes().all(|byte| byte.is_ascii_digit());
     match (is_year, year.parse(), short(month), short(day)) {
@@ -28,7 +29,7 @@ fn short(text: &str) -> Option<i8> {
 }
 
 fn is_time_of_day(text: &str) -> bool {
-    let parts: Vec<&str> = text.split(':').collect();
+    let parts: Vec<&str> = text.splitn(4, ':').collect();
     let [hour, minute, second] = parts[..] else { return false };
     let (second, fraction) = second.split_once(['.', ',']).unwrap_or((second, "0"));
     let below = |text: &str, bound: i8| short(text).is_some_and(|number| number < bound);

@@ -4,7 +4,11 @@ use std::str::Utf8Error;
 
 use granit_parser::{ErrorKind, ScanError};
 
+use super::{MAX_NODES, document::MAX_ANCHORS};
 use crate::decode::MAX_READ_DEPTH;
+
+/// Of what only directives for tags make more than it is.
+pub(super) const LONG_TAGS: &str = "yaml: document contains excessively long tags";
 
 /// Of what only aliases make more than it is.
 pub(super) const EXCESSIVE: &str = "yaml: document contains excessive aliasing";
@@ -23,6 +27,15 @@ pub(super) fn contains_itself(anchor: &str) -> String {
 /// Go has more levels than can be stored.
 pub(super) fn too_deep() -> String {
     format!("yaml: exceeded max depth of {MAX_READ_DEPTH}")
+}
+
+/// Go reads as many as fit into the body.
+pub(super) fn too_many_nodes() -> String {
+    format!("yaml: document has more than {MAX_NODES} nodes")
+}
+
+pub(super) fn too_many_anchors() -> String {
+    format!("yaml: document has more than {MAX_ANCHORS} anchors")
 }
 
 /// Of bytes that are no UTF-8.
