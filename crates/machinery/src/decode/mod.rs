@@ -118,6 +118,9 @@ pub fn decode(
     }
     let repeated = if repeats { repeated_in_yaml(body) } else { Vec::new() };
     let notes = Told { repeated, others: notes.iter().map(ToString::to_string).collect() };
+    if notes.is_empty() {
+        return Ok(Decoded { object, warnings: Vec::new() });
+    }
     match validation == FieldValidation::Warn {
         true => Ok(Decoded { object, warnings: notes.repeated.into_iter().chain(notes.others).collect() }),
         false => Err(errors::strict(kind, &notes.into_errors())),
@@ -170,6 +173,11 @@ struct Told {
 }
 
 impl Told {
+    /// Also of keys that repeat: 1 and "1" are one in JSON, and to Go two in YAML.
+    fn is_empty(&self) -> bool {
+        self.repeated.is_empty() && self.others.is_empty()
+    }
+
     fn into_errors(self) -> Vec<String> {
         let lines = self.repeated.join("\n  ");
         let repeated = (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {lines}"));

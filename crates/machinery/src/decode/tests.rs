@@ -304,6 +304,19 @@ fn what_stands_twice_in_yaml_is_told_by_its_line() {
 }
 
 #[test]
+fn keys_that_are_one_only_in_json_are_no_errors() {
+    let table = KindTable::builtin();
+    let body = b"metadata: {name: a}\ndata: {1: a, \"1\": b}\n";
+    for validation in [FieldValidation::Strict, FieldValidation::Warn, FieldValidation::Ignore] {
+        let decoded = decode(table, kind("", "ConfigMap"), MediaType::Yaml, body, validation).unwrap();
+        assert_eq!((&decoded.object["data"], decoded.warnings.len()), (&json!({"1": "b"}), 0), "{validation:?}");
+    }
+    let twice = b"metadata: {name: a}\ndata: {1: a, 1: b}\n";
+    let error = decode(table, kind("", "ConfigMap"), MediaType::Yaml, twice, FieldValidation::Strict).unwrap_err();
+    assert!(error.message().ends_with("line 2: key 1 already set in map"), "{}", error.message());
+}
+
+#[test]
 fn broken_bodies_are_bad_requests() {
     let deep = "[".repeat(3_000_000);
     let nested = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
