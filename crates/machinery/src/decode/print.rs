@@ -1,5 +1,10 @@
 //! Values as Go's `%v` prints them, `map[a:1 b:[x y]]`, and what Go calls their types.
 
+use std::{
+    fmt::{Display, LowerExp},
+    ops::Range,
+};
+
 use serde_json::Value;
 
 /// A tree as Go prints its maps and slices; keys are sorted.
@@ -49,13 +54,24 @@ pub fn go_word(value: &Value) -> &'static str {
 
 /// A float as Go writes it in JSON.
 pub(super) fn go_float(number: f64) -> String {
-    if number == 0.0 || (1e-6..1e21).contains(&number.abs()) {
-        return number.to_string();
-    }
+    shortest(number, -6..21, 1)
+}
+
+/// A float as Go's `%g` prints it.
+pub(super) fn go_general<F: Display + LowerExp>(number: F) -> String {
+    shortest(number, -4..6, 2)
+}
+
+/// A float in as few digits as tell it from others: without an exponent where that is one of `plain`, and elsewhere with one of
+/// so many digits at least.
+fn shortest<F: Display + LowerExp>(number: F, plain: Range<i32>, digits: usize) -> String {
     let shortest = format!("{number:e}");
-    match shortest.split_once('e') {
-        Some((mantissa, exponent)) if !exponent.starts_with('-') => format!("{mantissa}e+{exponent}"),
-        _ => shortest,
+    match shortest.split_once('e').map(|(mantissa, exponent)| (mantissa, exponent.parse::<i32>())) {
+        Some((mantissa, Ok(exponent))) if !plain.contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:0digits$}", exponent.abs())
+        }
+        _ => number.to_string(),
     }
 }
 
@@ -91,9 +107,27 @@ mod tests {
             (-2.5e300, "-2.5e+300"),
             (0.000001, "0.000001"),
             (0.0000001, "1e-7"),
+            (-0.0, "-0"),
+            (f64::NAN, "NaN"),
         ] {
             assert_eq!(go_float(number), expected);
         }
+    }
+
+    #[test]
+    fn floats_are_printed_as_go_prints_them() {
+        for (number, expected) in [
+            (0.0, "0"),
+            (100_000.5, "100000.5"),
+            (1e5, "100000"),
+            (1e6, "1e+06"),
+            (-2.5e300, "-2.5e+300"),
+            (0.0001, "0.0001"),
+            (0.000015, "1.5e-05"),
+        ] {
+            assert_eq!(go_general(number), expected);
+        }
+        assert_eq!(go_general(0.1_f32), "0.1");
     }
 
     #[test]

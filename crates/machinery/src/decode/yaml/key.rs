@@ -1,11 +1,10 @@
 //! Keys of maps. JSON takes texts only, so that Go makes texts of some others, and refuses the rest.
 
-use std::fmt::{Display, LowerExp};
-
 use portolan_types::quoted::go_quoted;
 use serde_json::Value;
 
 use super::scalar::Scalar;
+use crate::decode::print::go_general;
 
 /// Most bytes shown of a key or of a value.
 const MAX_SHOWN: usize = 1024;
@@ -64,7 +63,7 @@ impl Key {
             Self::Bool(truth) => truth.to_string(),
             Self::Int(number) => number.to_string(),
             Self::Uint(number) => format!("{number:#x}"),
-            Self::Float(bits) => general(f64::from_bits(*bits)),
+            Self::Float(bits) => go_general(f64::from_bits(*bits)),
             Self::Text(text) => go_quoted(shown(text)),
         }
     }
@@ -75,19 +74,7 @@ fn float_text(key: f64) -> String {
     match key as f32 {
         key if key.is_nan() => ".nan".into(),
         key if key.is_infinite() => if key > 0.0 { ".inf" } else { "-.inf" }.into(),
-        key => general(key),
-    }
-}
-
-/// `%g` of a float, as short as it stays the same.
-fn general<F: Display + LowerExp>(number: F) -> String {
-    let shortest = format!("{number:e}");
-    match shortest.split_once('e').map(|(mantissa, exponent)| (mantissa, exponent.parse::<i32>())) {
-        Some((mantissa, Ok(exponent))) if !(-4..6).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{mantissa}e{sign}{:02}", exponent.abs())
-        }
-        _ => number.to_string(),
+        key => go_general(key),
     }
 }
 
@@ -96,7 +83,7 @@ pub(super) fn source(value: &Value) -> String {
     let whole = match value {
         Value::Null => "<nil>".into(),
         Value::String(text) => go_quoted(shown(text)),
-        Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).map_or(number.to_string(), general),
+        Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).map_or(number.to_string(), go_general),
         Value::Bool(truth) => truth.to_string(),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().take(MAX_SHOWN).map(inner).collect();

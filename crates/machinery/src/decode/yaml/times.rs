@@ -1,50 +1,70 @@
 //! Times, as Go's `yaml.v2` knows them by their form. They stay texts; only the tag `!!timestamp` asks whether a text is one.
 
+use crate::decode::time::{self, Layout};
+
 /// Whether a text is one of the times that Go reads: a date, behind `T`, `t` or a space a time of day with a fraction, and behind
 /// one of the letters a zone. Months, days and times of day may have one digit.
 pub(super) fn is_one(text: &str) -> bool {
-    let (date, time) = match text.find(['T', 't', ' ']) {
-        Some(at) => (&text[..at], Some((&text[at..=at], &text[at + 1..]))),
-        None => (text, None),
+    let (date, (time, zone)) = match text.find(['T', 't', ' ']) {
+        Some(at) => (&text[..at], (&text[at + 1..], if text[at..].starts_with(' ') { "Z" } else { "" })),
+        None => (text, ("0:0:0", "Z")),
     };
-    let is_time = |(mark, time): (&str, &str)| if mark == " " { is_time_of_day(time) } else { is_zoned(time) };
-    is_date(date) && time.is_none_or(is_time)
+    let whole = in_full(date, '-').zip(in_full(time, ':'));
+    whole.is_some_and(|(date, time)| time::parse(&format!("{date}T{time}{zone}"), Layout::Seconds).is_ok())
 }
 
-fn is_date(text: &str) -> bool {
-    // A fourth part is enough to say that it is none.
-    let parts: Vec<&str> = text.splitn(4, '-').collect();
-    let [year, month, day] = parts[..] else { return false };
-    let is_year = year.len() == 4 && year.bytes().all(|byte| byte.is_ascii_digit());
-    match (is_year, year.parse(), short(month), short(day)) {
-        (true, Ok(year), Some(month), Some(day)) => jiff::civil::Date::new(year, month, day).is_ok(),
-        _ => false,
+/// Three numbers, of which each gets two digits at least. More stands behind the last one.
+fn in_full(text: &str, between: char) -> Option<String> {
+    let mut parts = text.splitn(3, between);
+    let (first, second, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (third, more) = rest.split_at(digits);
+    let is_there = ![first, second, third].contains(&"");
+    is_there.then(|| format!("{first:0>2}{between}{second:0>2}{between}{third:0>2}{more}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_known_by_their_form() {
+        for (text, is_time) in [
+            ("2001-12-14", true),
+            ("2001-1-2", true),
+            ("0000-2-29", true),
+            ("2001-1-2T3:4:5Z", true),
+            ("2001-1-2t3:4:5.678+01:30", true),
+            ("2001-1-2T3:4:5,6-24:60", true),
+            ("2001-1-2 3:4:5", true),
+            ("2001-1-2 3:4:5.6", true),
+            ("2001-02-29", false),
+            ("2001-1", false),
+            ("2001-1-2-3", false),
+            ("2001-001-2", false),
+            ("2001-1-002", false),
+            ("2001--2", false),
+            ("2001-+1-2", false),
+            ("201-1-2", false),
+            ("20001-1-2", false),
+            ("2001-1-2Z", false),
+            ("2001-1-2T", false),
+            ("2001-1-2T3:4", false),
+            ("2001-1-2T:4:5Z", false),
+            ("2001-1-2T3:4:Z", false),
+            ("2001-1-2T3:4:5", false),
+            ("2001-1-2T003:4:5Z", false),
+            ("2001-1-2T24:4:5Z", false),
+            ("2001-1-2T3:4:5+25:00", false),
+            ("2001-1-2T3:4:5+1:00", false),
+            ("2001-1-2T3:4:5.Z", false),
+            ("2001-1-2 3:4:5Z", false),
+            ("2001-1-2 3:4:5+01:00", false),
+            ("2001-1-2 3:4:5 Z", false),
+            ("é-1-2", false),
+            ("", false),
+        ] {
+            assert_eq!(is_one(text), is_time, "{text}");
+        }
     }
-}
-
-/// A number of one or two digits.
-fn short(text: &str) -> Option<i8> {
-    let is_short = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_short)
-}
-
-fn is_time_of_day(text: &str) -> bool {
-    let parts: Vec<&str> = text.splitn(4, ':').collect();
-    let [hour, minute, second] = parts[..] else { return false };
-    let (second, fraction) = second.split_once(['.', ',']).unwrap_or((second, "0"));
-    let below = |text: &str, bound: i8| short(text).is_some_and(|number| number < bound);
-    let is_fraction = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
-    below(hour, 24) && below(minute, 60) && below(second, 60) && is_fraction
-}
-
-fn is_zoned(text: &str) -> bool {
-    if let Some(time) = text.strip_suffix('Z') {
-        return is_time_of_day(time);
-    }
-    let Some(at) = text.rfind(['+', '-']) else { return false };
-    let zone = &text[at + 1..];
-    let Some((hours, minutes)) = zone.split_once(':') else { return false };
-    // As Go has it: some people write zones of 24 hours, and of 60 minutes.
-    let within = |text: &str, bound: i8| text.len() == 2 && short(text).is_some_and(|number| number <= bound);
-    within(hours, 24) && within(minutes, 60) && is_time_of_day(&text[..at])
 }
