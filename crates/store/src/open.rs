@@ -8,8 +8,8 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use bytes::Bytes;
 use portolan_types::{ObjectKey, Record, Seams};
 
-pub use self::directory::found_in;
 use self::directory::prepare;
+pub use self::directory::{found_in, is_in_use};
 pub(crate) use self::{
     directory::{Home, make},
     witness::Held,

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::Write as _,
+    io::{ErrorKind, Write as _},
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -46,7 +46,13 @@ impl Check {
             ("data directory", data_directory(&self.data_dir)),
             ("room on disk", room(&self.data_dir, portolan_store::free_room(existing(&self.data_dir)))),
             ("sync to disk", sync_to_disk(&self.data_dir)),
-            ("address", address(self.bind_address.or_else(|| last_address(&self.data_dir)).unwrap_or(DEFAULT_ADDRESS))),
+            (
+                "address",
+                address(
+                    self.bind_address.or_else(|| last_address(&self.data_dir)).unwrap_or(DEFAULT_ADDRESS),
+                    &self.data_dir,
+                ),
+            ),
             ("open files", open_files()),
         ];
         let (mut bad, all) = (0, findings.len());
@@ -141,9 +147,16 @@ fn last_address(dir: &Path) -> Option<SocketAddr> {
     server.strip_prefix("https://")?.split('/').next()?.parse().ok()
 }
 
-fn address(address: SocketAddr) -> Finding {
+fn address(address: SocketAddr, dir: &Path) -> Finding {
     match TcpListener::bind(address) {
         Ok(_) => Finding::Good(format!("{address} is free")),
+        Err(error)
+            if error.kind() == ErrorKind::AddrInUse
+                && last_address(dir) == Some(address)
+                && portolan_store::is_in_use(&dir.join("store")) =>
+        {
+            Finding::Good(format!("a server runs on {} and listens on {address}", dir.display()))
+        }
         Err(error) => Finding::Bad(format!("cannot listen on {address}: {error}; fix: another --bind-address")),
     }
 }
@@ -174,6 +187,23 @@ mod tests {
         let unknown = room(Path::new("data"), Err(std::io::ErrorKind::Unsupported.into()));
         assert!(matches!(unknown, Finding::Warning(_)));
         assert!(portolan_store::free_room(Path::new(".")).is_ok_and(|free| free > 0));
+    }
+
+    #[test]
+    fn the_address_of_the_server_that_runs_on_the_directory_is_no_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let listens = taken.local_addr().unwrap();
+        let config = format!("clusters: [{{cluster: {{server: 'https://{listens}/clusters/root'}}}}]");
+        std::fs::write(dir.path().join("admin.kubeconfig"), config).unwrap();
+        let store = StoreConfig::new(Engine::Redb, Some(dir.path().join("store")));
+        assert!(matches!(address(listens, dir.path()), Finding::Bad(_)), "somebody else listens");
+        let running = portolan_store::open(store, portolan_types::Seams::system()).unwrap();
+        assert!(matches!(address(listens, dir.path()), Finding::Good(text) if text.contains("a server runs on")));
+        let other = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        assert!(matches!(address(other.local_addr().unwrap(), dir.path()), Finding::Bad(_)), "another address");
+        drop(running);
+        assert!(matches!(address(listens, dir.path()), Finding::Bad(_)), "it has ended");
     }
 
     #[test]

@@ -163,6 +163,12 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Whether a process has the store in a directory open.
+pub fn is_in_use(dir: &Path) -> bool {
+    let lock = File::open(dir.join(LOCK)).and_then(|file| file.try_lock_shared().map_err(io::Error::from));
+    lock.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
 /// Whose store a directory holds, if any.
 pub fn found_in(dir: &Path) -> Option<Engine> {
     let engines = [(REDB, Engine::Redb), (SLED, Engine::Sled)];
