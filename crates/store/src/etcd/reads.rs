@@ -9,7 +9,7 @@ use super::{
     client::Fault,
     commit::{at, delete, is_absent, is_there, look, looked, nested},
     layout::{after, range_of},
-    proto::{self, KeyValue, RangeResponse, TxnRequest, request_op::Request},
+    proto::{self, KeyValue, RangeResponse, RequestOp, TxnRequest, request_op::Request, response_op::Response},
 };
 use crate::{
     Damaged, OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
@@ -31,6 +31,8 @@ const INDEXED: usize = 100;
 const KEYS: i64 = 1000;
 /// Keys that name no object which one read notes: each is looked at once more.
 const NOTED: usize = 64;
+/// Entries of an index that are taken away in one write; etcd takes 128 operations, and a nested one its conditions besides.
+const TAKEN_AWAY: usize = 100;
 
 impl Inner {
     /// etcd's revision now.
@@ -79,8 +81,7 @@ impl Inner {
 
     /// Notes an object that a read of `scope` found damaged, unless only an older state of it is.
     async fn note(&self, found: &Damaged, scope: Option<&RangeScope>) {
-        if !self.damage.is_news(found) || !self.is_damaged(found, scope).await || self.is_left_over(found, scope).await
-        {
+        if !self.damage.is_news(found) || !self.is_damaged(found, scope).await {
             return;
         }
         self.damage.add(found);
@@ -90,24 +91,54 @@ impl Inner {
         }
     }
 
-    /// Whether an index named what is missing of a logical cluster that is gone, and does so no more: nobody else could delete it.
-    async fn is_left_over(&self, found: &Damaged, scope: Option<&RangeScope>) -> bool {
-        let Some(entry) = scope.and_then(|scope| self.layout.entry(&found.key, scope)) else { return false };
-        if found.why != Damage::Missing {
-            return false;
+    /// Notes what a read of `scope` found damaged, but for what it may take away.
+    async fn note_all(&self, damaged: &[Damaged], scope: &RangeScope) {
+        let is_noted = |found: &&Damaged| found.why != Damage::Key && self.damage.is_news(found);
+        let news: Vec<_> = damaged.iter().filter(is_noted).collect();
+        for news in news.chunks(TAKEN_AWAY) {
+            let taken = self.take_away(news, scope).await;
+            for found in news.iter().filter(|found| !taken.contains(&&found.key)) {
+                self.note(found, Some(scope)).await;
+            }
         }
-        let gone = is_there(self.layout.tombstone(found.key.cluster));
+    }
+
+    /// Deletes what an index names of logical clusters that are gone, where the object is missing: nobody else could. All in one
+    /// write, since each is a sync of etcd's, and each under conditions of its own. Returns what is deleted.
+    async fn take_away<'a>(&self, news: &[&'a Damaged], scope: &RangeScope) -> Vec<&'a ObjectKey> {
+        let missing = news.iter().filter(|found| found.why == Damage::Missing).map(|found| &found.key);
+        let named: Vec<_> = missing.filter_map(|key| Some((key, self.layout.entry(key, scope)?))).collect();
+        if named.is_empty() {
+            return Vec::new();
+        }
+        // Most are of logical clusters that are still there: that costs no write to know.
+        let tombstones = named.iter().map(|(key, _)| look(self.layout.tombstone(key.cluster))).collect();
+        let request = TxnRequest { success: tombstones, ..TxnRequest::default() };
+        let Ok(response) = self.client.read(request, READ_PATIENCE).await else { return Vec::new() };
+        let is_gone = looked(response).into_iter().map(|tombstone| tombstone.is_some());
+        let left: Vec<_> = named.into_iter().zip(is_gone).filter_map(|(named, gone)| gone.then_some(named)).collect();
+        if left.is_empty() {
+            return Vec::new();
+        }
         let request = TxnRequest {
-            compare: vec![
-                gone,
-                is_absent(self.layout.object(&found.key)),
-                is_there(entry.clone()),
-                self.is_same_store(),
-            ],
-            success: vec![delete(entry)],
+            compare: vec![self.is_same_store()],
+            success: left.iter().map(|(key, entry)| self.deletion(key, entry)).collect(),
             failure: Vec::new(),
         };
-        matches!(self.client.write(request, READ_PATIENCE).await, Ok(answer) if answer.succeeded)
+        let Ok(response) = self.client.write(request, READ_PATIENCE).await else { return Vec::new() };
+        let deleted = response
+            .responses
+            .into_iter()
+            .map(|done| matches!(done.response, Some(Response::ResponseTxn(nested)) if nested.succeeded));
+        left.into_iter().zip(deleted).filter_map(|((key, _), deleted)| deleted.then_some(key)).collect()
+    }
+
+    /// Deletes the entry of an index that names nothing of a logical cluster that is gone.
+    fn deletion(&self, key: &ObjectKey, entry: &[u8]) -> RequestOp {
+        let gone = is_there(self.layout.tombstone(key.cluster));
+        let compare = vec![gone, is_absent(self.layout.object(key)), is_there(entry.to_vec())];
+        let request = TxnRequest { compare, success: vec![delete(entry.to_vec())], failure: Vec::new() };
+        RequestOp { request: Some(Request::RequestTxn(request)) }
     }
 
     /// What is told of a key that names no object.
@@ -202,9 +233,7 @@ impl Inner {
             Err(StoreError::Damaged { key, why }) => vec![Damaged { key: key.clone(), why: *why }],
             Err(_) => Vec::new(),
         };
-        for found in damaged.iter().filter(|found| found.why != Damage::Key) {
-            self.note(found, Some(&request.scope)).await;
-        }
+        self.note_all(&damaged, &request.scope).await;
         page
     }
 

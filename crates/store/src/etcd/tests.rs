@@ -255,6 +255,40 @@ async fn what_only_indexes_name_of_a_logical_cluster_that_is_gone_goes_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn many_entries_of_logical_clusters_that_are_gone_are_taken_away_by_few_writes() {
+    let (one, other, intruder) = servers().await;
+    let of = |cluster, n| ObjectKey { cluster: LogicalClusterId::new(cluster), ..key(&format!("n{n}")) };
+    let scope = RangeScope::PlacedOn("e-1".into());
+    for cluster in [7, 8] {
+        let entries = (0..125).map(|n| intruder.layout.entry(&of(cluster, n), &scope).unwrap());
+        let success = entries.map(|entry| put(entry, Bytes::new())).collect();
+        intruder.client.write(TxnRequest { success, ..TxnRequest::default() }, READ_PATIENCE).await.unwrap();
+    }
+    one.delete_cluster(LogicalClusterId::new(7)).await.unwrap();
+    let left = async |prefix: Vec<u8>| {
+        let (from, to) = range_of(prefix);
+        let request = Read { key: from.into(), range_end: to.into(), ..Read::default() };
+        intruder.client.range(request, READ_PATIENCE).await.unwrap()
+    };
+    while !left(intruder.layout.sweep(LogicalClusterId::new(7))).await.kvs.is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let index = || intruder.layout.placed_on("e-1").unwrap();
+    let before = left(index()).await;
+    assert_eq!(before.kvs.len(), 3 + 250);
+    assert_eq!(placed(&other).await.1.len(), 250);
+    let after = left(index()).await;
+    let revision = |page: &super::proto::RangeResponse| page.header.as_ref().unwrap().revision;
+    assert_eq!(after.kvs.len(), 3 + 125, "those of a logical cluster that is there stay");
+    assert!(revision(&after) - revision(&before) <= 3, "{} writes", revision(&after) - revision(&before));
+    assert_eq!(other.known_damage().len(), 125);
+    assert_eq!(placed(&other).await.1.len(), 125);
+    one.close().await;
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
 async fn of_many_keys_of_somebody_else_each_read_notes_some() {
     let (one, other, intruder) = servers().await;
     for chunk in 0..30 {
