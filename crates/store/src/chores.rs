@@ -64,9 +64,12 @@ impl Chores {
         self.aside.clear();
     }
 
-    /// Adds a logical cluster whose objects are still to be removed.
+    /// Adds a logical cluster whose objects are still to be removed, unless it is known: also one that waits after a failure.
     pub(crate) fn sweep(&mut self, cluster: LogicalClusterId) {
-        self.sweeps.push_back(Sweep::of(cluster));
+        let mut known = self.sweeps.iter().chain(self.aside.iter().map(|(_, sweep)| sweep));
+        if known.all(|sweep| sweep.cluster != cluster) {
+            self.sweeps.push_back(Sweep::of(cluster));
+        }
     }
 
     /// Adds a compaction, which answers when it is over.

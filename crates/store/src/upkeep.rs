@@ -87,7 +87,9 @@ impl Plan<'_> {
         let tombstone = meta::tombstone(cluster);
         if let Some(value) = self.get(&tombstone)? {
             let (first, last) = two_numbers(&value)?;
-            return Ok((Committed { first: revision(first)?, last: revision(last)? }, Progress::Done));
+            let is_swept = self.get(&meta::sweep(cluster))?.is_none();
+            let progress = if is_swept { Progress::Done } else { Progress::More };
+            return Ok((Committed { first: revision(first)?, last: revision(last)? }, progress));
         }
         let (stored, progress) = self.slice(resources, cluster)?;
         let first = self.now.last + 1;

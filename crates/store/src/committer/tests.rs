@@ -202,10 +202,15 @@ impl Scene {
     async fn stand_still_with(&self, name: &str) -> BoxFuture<'static, Answer> {
         *self.next.lock() = Next::Wait;
         let answer = self.commit(name, 10);
+        self.until_it_stands_still().await;
+        answer
+    }
+
+    /// Until the engine waits with a batch, as it was told.
+    async fn until_it_stands_still(&self) {
         while *self.next.lock() != Next::Held {
             tokio::task::yield_now().await;
         }
-        answer
     }
 
     /// The number of the first batch that writes an object.
@@ -272,9 +277,7 @@ async fn nobody_is_refused_for_what_a_failed_batch_wrote() {
         })
     };
     let first = create("first");
-    while *scene.next.lock() != Next::Held {
-        tokio::task::yield_now().await;
-    }
+    scene.until_it_stands_still().await;
     let both = [create("contended"), create("contended")];
     tokio::task::yield_now().await;
     *scene.next.lock() = Next::WorkOnce;

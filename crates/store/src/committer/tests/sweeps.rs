@@ -132,6 +132,34 @@ async fn a_logical_cluster_with_a_damaged_object_can_be_deleted() {
 }
 
 #[tokio::test]
+async fn who_deletes_a_logical_cluster_again_while_it_is_swept_makes_its_damage_no_less_known() {
+    let kv = unfinished(&[]);
+    kv.kv.commit(damaged(cluster(7), 1300)).unwrap();
+    kv.kv.publish();
+    let unreadable = kv.unreadable.clone();
+    let scene = Scene::on(kv, Duration::from_secs(30)).await;
+    let all = RangeRequest::all(RangeScope::Cluster(cluster(7), pods())).past_damage();
+    scene.store.range(all).await.unwrap();
+    let known = || scene.store.known_damage().len();
+    *scene.next.lock() = Next::Wait;
+    let first = scene.store.delete_cluster(cluster(7));
+    scene.until_it_stands_still().await;
+    // No slice follows the one that stands still.
+    unreadable.lock().push(Unreadable { from: objects(cluster(7)), panics: false });
+    let again = scene.store.delete_cluster(cluster(7));
+    *scene.next.lock() = Next::Work;
+    assert_eq!(soon(first).await.unwrap().into_inner(), soon(again).await.unwrap().into_inner());
+    assert!(known() > 0, "damaged objects are left");
+    unreadable.lock().clear();
+    let swept = async {
+        while known() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    soon(Box::pin(swept)).await;
+}
+
+#[tokio::test]
 async fn a_write_behind_a_full_queue_and_a_deletion_and_a_compaction_is_answered_within_a_number_of_batches() {
     let kv = unfinished(&[]);
     let many = (0..40_000)
