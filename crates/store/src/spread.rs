@@ -4,8 +4,8 @@
 //! What it says may be too much, never too little. It is read from the store once, when it is first asked for; writes add to it
 //! before they are durable, and whoever finds nothing in a logical cluster takes it out.
 //!
-//! It is bounded: with too many pairs, the resource that is in most logical clusters is no longer followed, until a restart. Seeking for it
-//! in the store costs least, since it finds something nearly everywhere.
+//! It is bounded: with too many pairs, the resources that are in most logical clusters are no longer followed, until a restart.
+//! Seeking for them in the store costs least, since it finds something nearly everywhere.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
@@ -25,15 +25,18 @@ use crate::{
     value::Damage,
 };
 
-/// Most pairs of a resource and a logical cluster, some 50 MB.
+/// Most pairs of a resource and a logical cluster: some 60 MB. A pair takes 30 to 50 bytes where a resource is in many logical
+/// clusters, and up to 270 where it is in one only, of which there are no more than `MAX_RESOURCES`.
 const MOST_PAIRS: usize = if cfg!(test) { 1000 } else { 1 << 20 };
+/// So many are kept when there were too many, so that the next time is not soon.
+const KEPT_PAIRS: usize = MOST_PAIRS / 4 * 3;
 
 /// Of all resources.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     state: RwLock<State>,
     reading: Mutex<()>,
-    /// How many pairs of a resource and a logical cluster there are, about 50 bytes each.
+    /// How many pairs of a resource and a logical cluster there are.
     pairs: OnceLock<IntGauge>,
 }
 
@@ -43,7 +46,7 @@ struct State {
     clusters: HashMap<u32, BTreeMap<u64, u64>>,
     /// How many these are together.
     pairs: usize,
-    /// The resources that are in too many.
+    /// The resources that were in most, when there were too many: no more than there are numbers, 10 bytes each.
     unfollowed: HashSet<u32>,
     is_whole: bool,
     /// Numbers of resources that left the disk before the store was read: whoever reads it may do so in an earlier state.
@@ -200,13 +203,18 @@ impl State {
         self.bound();
     }
 
+    /// Gives up the resources that are in most logical clusters, when there are too many pairs.
     fn bound(&mut self) {
         if self.pairs <= MOST_PAIRS {
             return;
         }
-        let largest = self.clusters.iter().max_by_key(|(_, clusters)| clusters.len()).map(|(resource, _)| *resource);
-        if let Some(resource) = largest {
-            self.pairs -= self.clusters.remove(&resource).map_or(0, |clusters| clusters.len());
+        let mut sizes: Vec<_> = self.clusters.iter().map(|(resource, clusters)| (clusters.len(), *resource)).collect();
+        sizes.sort_unstable();
+        while self.pairs > KEPT_PAIRS
+            && let Some((size, resource)) = sizes.pop()
+        {
+            self.clusters.remove(&resource);
+            self.pairs -= size;
             self.unfollowed.insert(resource);
         }
     }
@@ -294,6 +302,24 @@ mod tests {
         spread.is_empty(LogicalClusterId::new(1), RESOURCE, now);
         spread.forget(&[RESOURCE], now);
         assert_eq!(spread.next(RESOURCE, 0, now), Next::Known(None), "nothing of it is on disk");
+    }
+
+    #[test]
+    fn beyond_the_bound_a_quarter_is_given_up_at_once() {
+        let (mut state, each) = (State::default(), 4);
+        let kept = KEPT_PAIRS - each as usize + 1..=KEPT_PAIRS;
+        let resources = u32::try_from(MOST_PAIRS).unwrap() / each;
+        let pairs = || (0..resources).flat_map(|resource| (0..each).map(move |cluster| (resource, cluster)));
+        for (resource, cluster) in pairs().chain([(0, 9)]) {
+            state.add(LogicalClusterId::new(cluster.into()), resource, 10);
+        }
+        assert!(kept.contains(&state.pairs), "{} are left", state.pairs);
+        assert!(state.unfollowed.contains(&0), "the largest goes first");
+        let before = (state.pairs, state.unfollowed.len());
+        for (resource, cluster) in pairs() {
+            state.add(LogicalClusterId::new(cluster.into()), resource, 11);
+        }
+        assert_eq!((state.pairs, state.unfollowed.len()), before, "nothing comes back");
     }
 
     #[test]
