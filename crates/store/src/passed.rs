@@ -17,7 +17,7 @@ pub(crate) struct Passed {
     /// How many of both there were up to the last object, damaged or not.
     upto: (usize, usize),
     /// Whether that one is damaged.
-    is_last: bool,
+    ends_damaged: bool,
 }
 
 impl Passed {
@@ -39,8 +39,8 @@ impl Passed {
         self.stand(false);
     }
 
-    fn stand(&mut self, is_last: bool) {
-        (self.upto, self.is_last) = ((self.found.len(), self.unnamed), is_last);
+    fn stand(&mut self, ends_damaged: bool) {
+        (self.upto, self.ends_damaged) = ((self.found.len(), self.unnamed), ends_damaged);
     }
 
     /// How many objects, which count to the bounds of a page.
@@ -50,7 +50,7 @@ impl Passed {
 
     /// The last object that was read, when it is damaged: a place to go on from. What stands in for an address is none.
     pub(crate) fn last(&self) -> Option<&ObjectKey> {
-        let last = self.upto.0.checked_sub(1).filter(|_| self.is_last)?;
+        let last = self.upto.0.checked_sub(1).filter(|_| self.ends_damaged)?;
         self.found.get(last).map(|found| &found.key)
     }
 
