@@ -265,6 +265,6 @@ impl<'a> Tally<'a> {
 
 /// Whether what an object uses can be told without looking into it: one of its kind.
 pub fn is_plain(resource: &GroupResource) -> bool {
-    let is_large = matches!(&*resource.resource, "pods" | "services" | "persistentvolumeclaims");
-    !(resource.group.is_empty() && is_large || is_of_devices(resource))
+    let is_measured = matches!(&*resource.resource, "pods" | "services" | "persistentvolumeclaims");
+    !(resource.group.is_empty() && is_measured || is_of_devices(resource))
 }
