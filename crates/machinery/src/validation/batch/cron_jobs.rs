@@ -84,7 +84,10 @@ fn time_zone(spec: &At<'_>, errors: &mut Errors) {
         let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.invalid(&path, &name.into(), why);
     }
-    if !is_zone(name) {
+    if name.contains("..") {
+        // Go looks for no such name, wherever the points stand.
+        errors.invalid(path, &name.into(), "time: invalid location name");
+    } else if !is_zone(name) {
         errors.invalid(path, &name.into(), &unknown);
     }
 }
@@ -109,6 +112,8 @@ mod tests {
             ("Etc/GMT+1", &[]),
             ("europe/berlin", &["Invalid value: \"europe/berlin\": unknown time zone europe/berlin"]),
             ("Mars/Base", &["Invalid value: \"Mars/Base\": unknown time zone Mars/Base"]),
+            ("Mars/a..b", &["Invalid value: \"Mars/a..b\": time: invalid location name"]),
+            ("Mars/../UTC", &["Invalid value: \"Mars/../UTC\": unknown time zone Mars/../UTC"]),
             ("local", &[local, "Invalid value: \"local\": unknown time zone local"]),
             ("", &["Invalid value: \"\": timeZone must be nil or non-empty string"]),
         ] {
