@@ -98,12 +98,40 @@ impl Identity {
     }
 }
 
+/// How a compilation ended, for all that wait for it.
+#[derive(Default)]
+enum Outcome {
+    #[default]
+    Pending,
+    /// `None` when the definition cannot be compiled.
+    Of(Option<Arc<KindTable>>),
+}
+
+/// Whoever has it compiles; after a panic the next one does.
+type Turn = Mutex<Outcome>;
+
+/// Ends a turn, also by a panic, and no other that began since.
+struct Ends<'a> {
+    compiling: &'a Mutex<HashMap<Fingerprint, Arc<Turn>>>,
+    fingerprint: Fingerprint,
+    turn: &'a Arc<Turn>,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let mut compiling = self.compiling.lock();
+        if compiling.get(&self.fingerprint).is_some_and(|now| Arc::ptr_eq(now, self.turn)) {
+            compiling.remove(&self.fingerprint);
+        }
+    }
+}
+
 /// What has been compiled.
 pub(super) struct Compiled {
     definitions: Shared<Identity, Held>,
     tables: Shared<Fingerprint, KindTable>,
     /// What is being compiled now. Who wants the same meanwhile waits for it, and has no more to do then.
-    compiling: Mutex<HashMap<Fingerprint, Arc<Mutex<()>>>>,
+    compiling: Mutex<HashMap<Fingerprint, Arc<Turn>>>,
     /// By the addresses of their tables, which live as long as the surface does.
     surfaces: Shared<Vec<usize>, ServedKinds>,
     builtin: Arc<ServedKinds>,
@@ -135,10 +163,14 @@ impl Compiled {
             return Some(known);
         }
         let turn = self.compiling.lock().entry(fingerprint).or_default().clone();
-        let _compiles = turn.lock();
-        let known = self.tables.get(&fingerprint);
-        let table = known.or_else(|| self.compiled(crd, fingerprint));
-        self.compiling.lock().remove(&fingerprint);
+        let _ends = Ends { compiling: &self.compiling, fingerprint, turn: &turn };
+        let mut outcome = turn.lock();
+        if let Outcome::Of(table) = &*outcome {
+            return table.clone();
+        }
+        // Another turn may have ended after this looked.
+        let table = self.tables.get(&fingerprint).or_else(|| self.compiled(crd, fingerprint));
+        *outcome = Outcome::Of(table.clone());
         table
     }
 
@@ -171,31 +203,70 @@ impl Compiled {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_many_want_at_once_is_compiled_once() {
-        let compiled = Compiled::new(IntCounter::new("compilations", "How often.").unwrap());
-        let schema = serde_json::json!({"type": "object", "properties": {"spec": {"type": "object"}}});
+    fn compiled() -> Compiled {
+        Compiled::new(IntCounter::new("compilations", "How often.").unwrap())
+    }
+
+    fn crd(schema: Value) -> Value {
         let names =
             serde_json::json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"});
-        let crd = serde_json::json!({
+        serde_json::json!({
             "metadata": {"name": "widgets.example.dev"},
             "status": {"acceptedNames": names},
             "spec": {
                 "group": "example.dev", "scope": "Namespaced", "names": names,
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
             },
-        });
-        let together = std::sync::Barrier::new(8);
-        let wants = || {
-            together.wait();
-            compiled.table(&crd)
-        };
-        let tables: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(wants)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
-        });
-        assert!(tables.iter().all(|table| Arc::ptr_eq(table, &tables[0])));
-        assert_eq!((compiled.compilations.get(), compiled.compiling.lock().len()), (1, 0));
+        })
+    }
+
+    /// What eight get that all want it before one of them may compile it.
+    fn wanted_by_eight(compiled: &Compiled, crd: &Value) -> Vec<Option<Arc<KindTable>>> {
+        let turn = Arc::new(Turn::default());
+        let held = turn.lock();
+        compiled.compiling.lock().insert(custom::fingerprint(crd), turn.clone());
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| compiled.table(crd))).collect();
+            // The map, this function, and each that waits.
+            while Arc::strong_count(&turn) < 10 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn what_many_want_at_once_is_compiled_once() {
+        let spec = serde_json::json!({"type": "object"});
+        let served = crd(serde_json::json!({"type": "object", "properties": {"spec": spec}}));
+        let mut unserved = served.clone();
+        let versions = unserved["spec"]["versions"].as_array_mut().unwrap();
+        versions.push(versions[0].clone());
+        for (case, crd, is_served) in [("a definition", served, true), ("one with a version twice", unserved, false)] {
+            let compiled = compiled();
+            let tables = wanted_by_eight(&compiled, &crd);
+            let address = |table: &Option<Arc<KindTable>>| table.as_ref().map(Arc::as_ptr);
+            assert_eq!(tables[0].is_some(), is_served, "{case}");
+            assert!(tables.iter().all(|table| address(table) == address(&tables[0])), "{case}");
+            assert_eq!((compiled.compilations.get(), compiled.compiling.lock().len()), (1, 0), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_turn_ends_with_a_panic_and_ends_no_other() {
+        let (compiled, fingerprint) = (compiled(), custom::fingerprint(&crd(serde_json::json!({"type": "object"}))));
+        let begin = || compiled.compiling.lock().entry(fingerprint).or_default().clone();
+        let turn = begin();
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ends = Ends { compiling: &compiled.compiling, fingerprint, turn: &turn };
+            let _compiles = turn.lock();
+            panic!("while it compiles");
+        }));
+        assert!(panics.is_err() && turn.try_lock().is_some() && compiled.compiling.lock().is_empty());
+        let later = begin();
+        drop(Ends { compiling: &compiled.compiling, fingerprint, turn: &turn });
+        assert!(Arc::ptr_eq(&later, &begin()), "who waited for the first leaves the second");
     }
 
     #[test]
