@@ -4,11 +4,9 @@ mod modes;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use portolan_machinery::rbac::User;
-use portolan_types::{LogicalClusterId, Status};
+use portolan_types::Status;
 
-use crate::{attributes::Attributes, authz::Authorizer};
-
-use super::Identity;
+pub(crate) use modes::authorize;
 
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
@@ -85,19 +83,6 @@ fn extra_key(encoded: &str) -> String {
         Ok(key) if encoded.match_indices('%').all(is_whole) => key.into_owned(),
         _ => encoded.to_owned(),
     }
-}
-
-/// The identity that `asker` may act as in `cluster`, for a request with these attributes.
-///
-/// # Errors
-/// 403 for whatever the asker may not impersonate. Groups under `system:` are for members of `system:masters` only.
-pub(crate) async fn authorize(
-    authorizer: &dyn Authorizer,
-    (cluster, asker): (LogicalClusterId, &User),
-    wanted: Impersonation,
-    request: &Attributes,
-) -> Result<Identity, Status> {
-    modes::authorize(authorizer, (cluster, asker), wanted.user, request).await
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use portolan_types::{LogicalClusterId, Status, labels, names::check_dns_label};
 
 use crate::{attributes::Attributes, authz::Authorizer};
 
-use super::super::{AUTHENTICATED, Identity, UNAUTHENTICATED};
+use super::{
+    super::{AUTHENTICATED, Identity, UNAUTHENTICATED},
+    Impersonation,
+};
 
 /// Keys that authenticators give a meaning.
 const RESERVED_EXTRA: [&str; 3] = ["kubernetes.io/", "kcp.io/", "portolan.dev/"];
@@ -14,6 +17,8 @@ const RESERVED_EXTRA: [&str; 3] = ["kubernetes.io/", "kcp.io/", "portolan.dev/"]
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// From so many groups or attributes on is asked first whether all may be impersonated at once.
 const MANY: usize = 4;
+/// The group of nodes. Who acts as a node has it unasked, so no shared binding may name it.
+const NODES: &str = "system:nodes";
 
 /// A mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +85,13 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The identity that `asker` may act as in `cluster`, for a request with these attributes.
 ///
 /// # Errors
-/// 403 of the first mode for such a user, when none allows it. Groups under `system:` are for members of `system:masters` only.
+/// 403 of the first mode for such a user, when none allows it. Whatever rules say, only members of `system:masters` may ask for what
+/// [`is_reserved`]: users under `system:` but for accounts, and for nodes in the modes for these; groups under `system:` but for those
+/// of accounts.
 pub(crate) async fn authorize(
     authorizer: &dyn Authorizer,
     (cluster, asker): (LogicalClusterId, &User),
-    wanted: User,
+    Impersonation { user: wanted }: Impersonation,
     request: &Attributes,
 ) -> Result<Identity, Status> {
     let mut refused = None;
@@ -200,7 +207,7 @@ impl Question<'_> {
     }
 }
 
-/// What no rule of a logical cluster can grant.
+/// What no rule of a logical cluster can grant. The groups that a node or an account has unasked are none of it.
 fn is_reserved(check: &Attributes) -> bool {
     match check.resource.as_str() {
         "groups" => check.name.starts_with("system:") && !check.name.starts_with("system:serviceaccounts"),
@@ -261,7 +268,7 @@ fn own_node(asker: &User) -> Option<&str> {
 fn groups_of(mode: Mode, wanted: &User) -> Vec<String> {
     let mut groups = wanted.groups.clone();
     if matches!(mode, Mode::AssociatedNode | Mode::ArbitraryNode) {
-        groups = vec!["system:nodes".into()];
+        groups = vec![NODES.into()];
     }
     if let (Some((namespace, _)), true) = (account_of(&wanted.name), groups.is_empty()) {
         groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
@@ -280,6 +287,8 @@ fn groups_of(mode: Mode, wanted: &User) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use portolan_machinery::rbac::bootstrap;
+
     use super::*;
 
     fn user(name: &str, groups: &[&str]) -> User {
@@ -299,11 +308,20 @@ mod tests {
             (Mode::UserInfo, "system:anonymous", vec![yes], vec![yes, no]),
             (Mode::ServiceAccount, account, vec![], vec!["system:serviceaccounts", "system:serviceaccounts:ns", yes]),
             (Mode::Legacy, account, vec!["a"], vec!["a", yes]),
-            (Mode::ArbitraryNode, "system:node:n", vec![], vec!["system:nodes", yes]),
+            (Mode::ArbitraryNode, "system:node:n", vec![], vec![NODES, yes]),
             (Mode::Legacy, "system:node:n", vec![], vec![yes]),
         ] {
             assert_eq!(groups_of(mode, &user(name, &groups)), expected, "{mode:?} {name} {groups:?}");
         }
+    }
+
+    #[test]
+    fn whoever_acts_as_a_node_gets_nothing_by_a_shared_binding_for_nodes() {
+        let bindings = &bootstrap().cluster_role_bindings;
+        let subjects = bindings.iter().flat_map(|binding| binding["subjects"].as_array().into_iter().flatten());
+        let names: Vec<&str> = subjects.map(|subject| subject["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&AUTHENTICATED), "{names:?}");
+        assert!(!names.iter().any(|name| *name == NODES || node_of(name).is_some()), "{names:?}");
     }
 
     #[test]
