@@ -1,8 +1,8 @@
 //! Where two answers differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::normal::{is_uid, without_drawn};
 
@@ -32,6 +32,15 @@ impl Pairs {
         let back = self.to_kube.insert(portolan.to_owned(), kube.to_owned());
         forth.is_none_or(|known| known == portolan) && back.is_none_or(|known| known == kube)
     }
+
+    /// The key that Portolan's object has for one of kube-apiserver's: another where managedFields name an owner by its uid.
+    fn key(&self, kube: &str) -> String {
+        let uid = kube.strip_prefix(r#"k:{"uid":""#).and_then(|rest| rest.strip_suffix(r#""}"#));
+        match uid.and_then(|uid| Some((uid, self.to_portolan.get(uid)?))) {
+            Some((uid, portolan)) => kube.replace(uid, portolan),
+            None => kube.to_owned(),
+        }
+    }
 }
 
 /// All differences, the status first; when that differs, nothing else is looked at.
@@ -51,13 +60,7 @@ fn compare(at: &str, kube: Option<&Value>, portolan: Option<&Value>, pairs: &mut
         return;
     }
     match (kube, portolan) {
-        (Some(Value::Object(left)), Some(Value::Object(right))) => {
-            let keys: std::collections::BTreeSet<&String> = left.keys().chain(right.keys()).collect();
-            for key in keys {
-                let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
-                compare(&at, left.get(key), right.get(key), pairs, found);
-            }
-        }
+        (Some(Value::Object(left)), Some(Value::Object(right))) => maps(at, left, right, pairs, found),
         (Some(Value::Array(left)), Some(Value::Array(right))) => lists(at, left, right, pairs, found),
         (Some(Value::String(left)), Some(Value::String(right))) if paired(at, left, right) => {
             if !pairs.agree(left, right) {
@@ -67,6 +70,21 @@ fn compare(at: &str, kube: Option<&Value>, portolan: Option<&Value>, pairs: &mut
         _ if kube.zip(portolan).is_some_and(|(left, right)| are_drawn(at, left, right)) => {}
         _ if kube == portolan => {}
         _ => found.push(difference(at, kube, portolan)),
+    }
+}
+
+fn maps(
+    at: &str,
+    kube: &Map<String, Value>,
+    portolan: &Map<String, Value>,
+    pairs: &mut Pairs,
+    found: &mut Vec<Difference>,
+) {
+    let known: BTreeMap<String, &String> = kube.keys().map(|key| (pairs.key(key), key)).collect();
+    let keys: BTreeSet<&String> = known.keys().chain(portolan.keys()).collect();
+    for key in keys {
+        let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+        compare(&at, known.get(key).and_then(|own| kube.get(*own)), portolan.get(key), pairs, found);
     }
 }
 
@@ -167,6 +185,19 @@ mod tests {
     fn a_different_status_says_enough() {
         let (kube, portolan) = (json!({"status": 422, "body": 1}), json!({"status": 201, "body": 2}));
         assert_eq!(differences(&kube, &portolan, &mut Pairs::default()).len(), 1);
+    }
+
+    #[test]
+    fn owners_in_managed_fields_are_those_of_each_server() {
+        let mut pairs = Pairs::default();
+        let uid = |digit: &str| format!("123e4567-e89b-12d3-a456-42661417400{digit}");
+        let owner = |digit: &str| json!({"status": 200, "body": {"metadata": {"uid": uid(digit)}}});
+        let key = |digit: &str| format!(r#"k:{{"uid":"{}"}}"#, uid(digit));
+        let owned = |digit: &str| json!({"status": 200, "body": {key(digit): {}}});
+        assert_eq!(differences(&owned("1"), &owned("2"), &mut pairs).len(), 2, "of somebody unknown");
+        assert!(differences(&owner("1"), &owner("2"), &mut pairs).is_empty());
+        assert!(differences(&owned("1"), &owned("2"), &mut pairs).is_empty(), "of one that was seen");
+        assert_eq!(differences(&owned("1"), &owned("3"), &mut pairs).len(), 2, "of another one");
     }
 
     #[test]
