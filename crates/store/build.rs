@@ -1,4 +1,4 @@
-//! Generates the messages of etcd from `proto/etcd.proto`, without protoc.
+//! Generates the messages of etcd from `proto/etcd.proto`, without protoc, and compiles what makes sled's syncs real ones.
 
 use std::path::Path;
 
@@ -8,5 +8,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed={}", file.display());
     let files = protox::compile([&file], [folder])?;
     prost_build::Config::new().bytes(["."]).compile_fds(files)?;
+    if std::env::var("CARGO_CFG_TARGET_OS")? == "linux" {
+        let source = "src/kv/sled/sync.c";
+        println!("cargo:rerun-if-changed={source}");
+        // Whole, since nothing in this crate asks for it.
+        cc::Build::new()
+            .file(source)
+            .warnings_into_errors(true)
+            .link_lib_modifier("+whole-archive")
+            .compile("sledsync");
+    }
     Ok(())
 }

@@ -64,6 +64,14 @@ fn child_that_compacts_at_deletions() {
     }
 }
 
+/// Not a test of its own: the process whose transactions are large.
+#[test]
+fn child_that_writes_much() {
+    if let (Ok(engine), Ok(root)) = (std::env::var(ENGINE), std::env::var(DIR)) {
+        runtime().block_on(workload::write_much(&engine, Path::new(&root)));
+    }
+}
+
 /// Not a test of its own: the process that makes a store of a snapshot.
 #[test]
 fn child_that_restores() {
@@ -115,6 +123,26 @@ fn a_crash_in_a_compaction_at_a_deletion_turns_no_revision_back() {
         let ((made, _), steps) = (run.acknowledged[0], &run.recorded.steps);
         let tally = Tally::new(engine, steps.len() - made, false);
         for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(steps, |at| at >= made, 1) {
+            tally.took(at, 1);
+            if tally.is_new(&image, (run.done(at), 0)) {
+                let checked = runtime().block_on(run.check(at, 0, &image));
+                tally.note(&format!("after step {at}, {left:?} left"), &image, checked);
+            }
+        }
+        assert!(tally.conclude() > 30, "{engine}");
+    }
+}
+
+/// While a transaction is written that takes several segments of its log, sled uses those again whose content it has moved.
+#[test]
+fn a_crash_in_a_large_transaction_loses_nothing_that_was_before() {
+    let stride = many::told("PORTOLAN_CRASH_STRIDE").unwrap_or(7);
+    for engine in ["Redb", "Sled"] {
+        let run = Run::new(engine, "child_that_writes_much");
+        let ((made, _), steps) = (run.acknowledged[0], &run.recorded.steps);
+        let tally = Tally::new(engine, steps.len() - made, false);
+        let is_taken = |at: usize| at >= made && at.is_multiple_of(stride);
+        for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(steps, is_taken, 1) {
             tally.took(at, 1);
             if tally.is_new(&image, (run.done(at), 0)) {
                 let checked = runtime().block_on(run.check(at, 0, &image));

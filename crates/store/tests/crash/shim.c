@@ -5,16 +5,16 @@
  *
  *   PORTOLAN_SHIM_ROOT   the directory, absolute
  *   PORTOLAN_SHIM_TRACE  where the notes go, outside of it
- *   PORTOLAN_SHIM_FAULT  "KIND AT ERRNO ONCE": calls of KIND (w: writes and resizes, s: syncs, r: sync_file_range, n: what makes or
- *                        changes a name) fail with ERRNO: the AT-th one (ONCE 1), or all from it on (ONCE 0) until there is a
- *                        file ROOT.room. KIND p: writes do not fail, but write half of what they are given
+ *   PORTOLAN_SHIM_FAULT  "KIND AT ERRNO ONCE": calls of KIND (w: writes and resizes, s: syncs, n: what makes or changes a name)
+ *                        fail with ERRNO: the AT-th one (ONCE 1), or all from it on (ONCE 0) until there is a file ROOT.room.
+ *                        KIND p: writes do not fail, but write half of what they are given
  *
  * A note is: kind u8, inode u64, number u64, length u32, bytes; little-endian. Paths are relative to the root.
  *   C, M  a file, a folder was made at the path     O  one that was there was opened
  *   W     bytes were written at the number          T  the length was set to the number
  *   S     the file or folder was synced             U  the path was removed
  *   R     renamed: the path before, 0, the path after     F     a call was made to fail
- * sync_file_range is none of them: it syncs neither the length nor the disk's cache. It is not even called.
+ * sync_file_range is none of them: it syncs neither the length nor the disk's cache. Whoever calls it for one of the files ends.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -220,12 +220,28 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
     return 0;
 }
 
+/* Linux tells of a sync that failed by each descriptor of the file (errseq, fsync(2)). */
+static int sync_fails(int fd, uint64_t inode) {
+    static uint64_t failed_inode;
+    static int told_fd;
+    if (fails('s', fd)) {
+        failed_inode = inode;
+        told_fd = fd;
+        return 1;
+    }
+    if (failed_inode != inode || told_fd == fd)
+        return 0;
+    failed_inode = 0;
+    errno = fault_errno;
+    return 1;
+}
+
 static int noted_sync(int fd, long call) {
     uint64_t inode;
     if (!watched(fd, &inode))
         return syscall(call, fd);
     pthread_mutex_lock(&lock);
-    int done = fails('s', fd) ? -1 : syscall(call, fd);
+    int done = sync_fails(fd, inode) ? -1 : syscall(call, fd);
     if (done == 0)
         note('S', inode, 0, "", 0);
     int error = errno;
@@ -239,13 +255,9 @@ int fdatasync(int fd) { return noted_sync(fd, SYS_fdatasync); }
 
 int sync_file_range(int fd, off64_t at, off64_t len, unsigned int flags) {
     uint64_t inode;
-    (void)at, (void)len, (void)flags;
-    if (!watched(fd, &inode))
-        return syscall(SYS_sync_file_range, fd, at, len, flags);
-    pthread_mutex_lock(&lock);
-    int failed = fails('r', fd);
-    pthread_mutex_unlock(&lock);
-    return failed ? -1 : 0;
+    if (watched(fd, &inode))
+        die("sync_file_range is no sync");
+    return syscall(SYS_sync_file_range, fd, at, len, flags);
 }
 
 static int noted_resize(int fd, off64_t len) {

@@ -50,8 +50,8 @@ fn library() -> &'static Path {
 /// A fault that the shim makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
-    /// `w` for writes and resizes, `s` for syncs, `r` for sled's own kind of sync, `n` for what makes or changes a name; `p` for
-    /// writes that do not fail, but take half of what they are given.
+    /// `w` for writes and resizes, `s` for syncs, `n` for what makes or changes a name; `p` for writes that do not fail, but take
+    /// half of what they are given.
     pub(crate) kind: char,
     pub(crate) at: usize,
     pub(crate) errno: i32,

@@ -23,6 +23,10 @@ use crate::{digest::Digest, numbers::Numbers, shim::SAID};
 const OPERATIONS: u64 = 500;
 /// Deletions that are compacted.
 const DELETIONS: usize = 4;
+/// Objects of a transaction that takes several segments of sled's log, and the bytes of each.
+const LARGE: (usize, usize) = (4, 375_000);
+/// How often these are written.
+const LARGE_ROUNDS: usize = 8;
 /// The resources that it writes.
 const RESOURCES: [&str; 2] = ["pods", "secrets"];
 /// How long a watch may take to bring what has happened.
@@ -156,6 +160,31 @@ pub(crate) async fn compact_at_deletions(engine: &str, root: &Path) {
             said.acknowledged(last.get());
             said.state(&store, last).await;
         }
+        watches.upto(store.current()).await.unwrap().iter().for_each(|event| said.event(event));
+        store.compact(store.current()).await.unwrap();
+    }
+    store.close().await;
+}
+
+/// Writes the same large objects again and again, and forgets what they were: sled uses the room of what is gone while it writes.
+pub(crate) async fn write_much(engine: &str, root: &Path) {
+    let mut said = Said::new(File::create(root.join(SAID)).unwrap());
+    let store = open(config(engine, root), Seams::system()).unwrap();
+    said.state(&store, store.current()).await;
+    said.acknowledged(store.current().get());
+    let mut watches = Watches::after(&store, store.current()).await.unwrap();
+    for round in 0..LARGE_ROUNDS {
+        let mut txn = Transaction::default();
+        for number in 0..LARGE.0 {
+            let resource = GroupResource::new("", RESOURCES[0]);
+            let name = format!("large-{number}");
+            let key = ObjectKey::cluster_scoped(LogicalClusterId::new(2), resource, name.parse().unwrap());
+            let data = format!("{round}{}", "x".repeat(LARGE.1));
+            txn = txn.and(key, Expect::Anything, Some(Record::of(&json!({"metadata": {"name": name}, "data": data}))));
+        }
+        let last = store.commit(txn).await.unwrap().into_inner().last;
+        said.acknowledged(last.get());
+        said.state(&store, last).await;
         watches.upto(store.current()).await.unwrap().iter().for_each(|event| said.event(event));
         store.compact(store.current()).await.unwrap();
     }

@@ -1,8 +1,9 @@
 //! The sled engine, with what sled 0.34.7 does not do by itself.
 //!
 //! - Values are kept in chunks of at most 4 KiB, so that nothing reaches the `blobs` folder, which sled never syncs.
-//! - sled's log is written by `sync_file_range`, which neither syncs the file's length nor the disk's cache: a batch counts
-//!   as durable after `flush` and an `fdatasync` of `db` through a second descriptor.
+//! - sled's log is written by `sync_file_range`, which neither syncs the file's length nor the disk's cache, and within a large
+//!   batch sled relies on what it wrote so: that call is an `fdatasync` here (`sync.c`). What it says of failures is lost on sled: a
+//!   batch counts as durable after `flush` and an `fdatasync` of `db` through a second descriptor.
 //! - sled has no snapshots. Views see through the batches that were applied since their state was shown by what these replaced
 //!   (`past`). So no view waits for a batch, and no batch for a view, unless 64 MiB were replaced since the view began.
 //! - A snapshot file that a killed process was still writing is removed before opening: sled would refuse to start.
