@@ -15,6 +15,7 @@ mod namespaces;
 mod pod_security;
 mod policies;
 pub(crate) mod quota;
+mod reread;
 mod reservations;
 mod review;
 mod room;

@@ -125,6 +125,19 @@ impl<'a> Head<'a> {
     }
 }
 
+/// The type that an object says that it is; what it leaves out is as in `expected`.
+///
+/// # Errors
+/// When it says none that there can be.
+pub fn said_type(expected: &GroupVersionKind, object: &Value) -> Result<GroupVersionKind, String> {
+    let head = Head::of(object).map_err(|text| no_head(&text))?;
+    let kind = if head.kind.is_empty() { &*expected.kind } else { head.kind };
+    match head.api_version {
+        "" => Ok(GroupVersionKind { kind: kind.into(), ..expected.clone() }),
+        own => GroupVersionKind::parse(own, kind).map_err(|_| format!("unexpected GroupVersion string: {own}")),
+    }
+}
+
 /// The answer to an object of another type.
 pub(super) fn wrong_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str, body: &[u8]) -> Status {
     let name = if name.is_empty() { &kind.gvk.kind } else { name };

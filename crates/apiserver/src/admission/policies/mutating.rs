@@ -3,8 +3,7 @@
 use portolan_cel::policy::{Change, Matched};
 use portolan_machinery::{
     apply,
-    decode::{self, FieldValidation},
-    defaults,
+    decode::FieldValidation,
     patch::{self, Misfit},
 };
 use portolan_types::{GroupResource, Status, StatusCause, object};
@@ -19,7 +18,8 @@ use super::{
         configured::MUTATING_POLICIES,
         expressions::{Rights, Seen, Subject},
         forbidden, lookup,
-        matching::{Invocation, Matching, changed_as},
+        matching::{Invocation, Matching},
+        reread::reread,
         review::{self, Versions},
         rounds,
     },
@@ -279,18 +279,12 @@ impl Mutation<'_> {
             Change::Patch(operations) => match patch::apply_operations(&seen, operations) {
                 Ok(changed) => (changed, FieldValidation::Strict),
                 // A test that does not hold leaves the object as it is.
-                Err(Misfit::Test) => return Ok(object.clone()),
+                Err(Misfit::Test(_)) => return Ok(object.clone()),
                 Err(Misfit::Operation(why)) => return Err(Failed::Policy(format!("JSON Patch: {why}"))),
             },
         };
-        let changed = review::unshown(self.api, request, invocation, object, changed).await;
-        let mut changed = changed.map_err(Failed::Request)?;
-        if let Some(kind) = changed_as(request) {
-            decode::prune_canonical(request.table, &kind, &mut changed, validation)
-                .map_err(|unfit| Failed::Request(Status::internal(unfit.decoded())))?;
-            defaults::apply(request.table, &kind, &mut changed).map_err(Failed::Request)?;
-        }
-        Ok(changed)
+        let read = reread(self.api, request, invocation, (object, changed), validation).await;
+        read.map_err(Failed::Request)
     }
 
     fn laid_over(&self, bound: &Bound<'_>, seen: &Value, configuration: &Value) -> Result<Value, Failed> {

@@ -47,6 +47,8 @@ pub(super) struct Verdict {
     pub(super) allowed: bool,
     /// A JSON patch, empty for none.
     pub(super) patch: Vec<u8>,
+    /// The type of a patch that is no JSON patch.
+    pub(super) other_patch: Option<String>,
     pub(super) result: Value,
     pub(super) warnings: Vec<String>,
     pub(super) audit_annotations: Map<String, Value>,
@@ -192,6 +194,9 @@ pub(super) fn verdict(version: Version, uid: &str, mutates: bool, Typed(review):
     Ok(Verdict {
         allowed: response.get("allowed") == Some(&Value::Bool(true)),
         patch: if mutates { patch } else { Vec::new() },
+        other_patch: (version == Version::V1)
+            .then(|| text(response, "patchType"))
+            .filter(|patch_type| !patch_type.is_empty() && patch_type != "JSONPatch"),
         result: response.get("status").cloned().unwrap_or_default(),
         warnings: list.filter_map(Value::as_str).map(str::to_owned).collect(),
         audit_annotations: response.get("auditAnnotations").and_then(Value::as_object).cloned().unwrap_or_default(),
@@ -220,9 +225,6 @@ fn check_v1(
         (true, false, None) => "webhook returned response.patch but not response.patchType",
         (true, true, Some(_)) => "webhook returned response.patchType but not response.patch",
         (true, false, Some(patch_type)) if patch_type == "" => "webhook returned invalid response.patchType of \"\"",
-        (true, false, Some(patch_type)) if patch_type != "JSONPatch" => {
-            return Err(format!("unsupported patch type {patch_type}"));
-        }
         (false, false, _) => "validating webhook may not return response.patch",
         (false, true, Some(_)) => "validating webhook may not return response.patchType",
         (true, ..) | (false, true, None) => return Ok(()),

@@ -8,11 +8,7 @@ mod config;
 
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use portolan_cel::policy::Matched;
-use portolan_machinery::{
-    apply,
-    decode::{self, FieldValidation},
-    defaults, patch,
-};
+use portolan_machinery::{apply, decode::FieldValidation, patch};
 use portolan_types::{GroupVersionKind, Status, object};
 use serde_json::Value;
 use tokio::{sync::OnceCell, time::Instant};
@@ -25,7 +21,8 @@ use super::{
     configured::{MUTATING, VALIDATING},
     expressions::{Rights, Seen, Subject},
     forbidden,
-    matching::{Invocation, Matching, changed_as},
+    matching::{Invocation, Matching},
+    reread::reread,
     review::{self, States, Unfit, Versions},
     rounds,
 };
@@ -118,7 +115,7 @@ pub(super) async fn mutate(
             Err(unfit) => Err(Trouble::Refused(unfit)),
         };
         let called = match verdict {
-            Ok(verdict) => changed(api, request, webhook, &invocation, object.as_deref_mut(), &verdict.patch).await,
+            Ok(verdict) => changed(api, request, webhook, &invocation, object.as_deref_mut(), &verdict).await,
             Err(trouble) => Err(trouble),
         };
         count(api, request, (webhook, "admit"), started, called.as_ref().err());
@@ -262,22 +259,27 @@ async fn changed(
     webhook: &Webhook,
     invocation: &Invocation,
     object: Option<&mut Value>,
-    patch: &[u8],
+    verdict: &Verdict,
 ) -> Result<bool, Trouble> {
-    if patch.is_empty() {
+    if verdict.patch.is_empty() {
+        return Ok(false);
+    }
+    let calling = |why: String| Trouble::Calling(why);
+    let operations = patch::read_operations(&verdict.patch)
+        .map_err(|why| calling(format!("received undecodable patch in webhook response: {why}")))?;
+    if operations.is_empty() {
         return Ok(false);
     }
     let Some(object) = object else {
-        // A list without operations changes nothing.
-        return match serde_json::from_slice::<Vec<Value>>(patch).is_ok_and(|list| list.is_empty()) {
-            true => Ok(false),
-            false => Err(Trouble::Refused(Status::internal(format!(
-                "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
-                webhook.name
-            )))),
-        };
+        return Err(Trouble::Refused(Status::internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            webhook.name
+        ))));
     };
-    let patched = patched(api, request, webhook, invocation, (object, patch)).await?;
+    if let Some(other) = &verdict.other_patch {
+        return Err(calling(format!("unsupported patch type {other:?}")));
+    }
+    let patched = patched(api, request, invocation, object, &operations).await.map_err(Trouble::Refused)?;
     if patched == *object {
         return Ok(false);
     }
@@ -291,29 +293,25 @@ async fn changed(
 async fn patched(
     api: &ApiServer,
     request: &Request<'_>,
-    webhook: &Webhook,
     invocation: &Invocation,
-    (object, patch): (&Value, &[u8]),
-) -> Result<Value, Trouble> {
-    let broken = |why: &str| Trouble::Refused(Status::internal(format!("admission webhook {:?}: {why}", webhook.name)));
-    let seen = review::shown(api, request, invocation, object).await.map_err(Trouble::Refused)?;
-    let changed = patch::json_patch(&seen, patch).map_err(|status| match status.code() {
-        400 => Trouble::Calling(format!("received undecodable patch in webhook response: {}", status.message())),
-        _ => broken("the patch does not apply to the object"),
-    })?;
-    let changed = review::unshown(api, request, invocation, object, changed).await;
-    let mut changed = changed.map_err(Trouble::Refused)?;
-    if let Some(kind) = changed_as(request) {
-        decode::prune_canonical(request.table, &kind, &mut changed, FieldValidation::Ignore)
-            .map_err(|unfit| broken(&unfit.decoded()))?;
-        defaults::apply(request.table, &kind, &mut changed).map_err(Trouble::Refused)?;
-    }
-    Ok(changed)
+    object: &Value,
+    operations: &[Value],
+) -> Result<Value, Status> {
+    let seen = review::shown(api, request, invocation, object).await?;
+    let changed = patch::apply_operations(&seen, operations).map_err(|misfit| Status::internal(misfit.into_text()))?;
+    reread(api, request, invocation, (object, changed), FieldValidation::Ignore).await
 }
 
 /// Owners of fields that cannot be read are as they were.
 fn keep_owners(request: &Request<'_>, object: &mut Value, before: Option<Value>) {
-    let Err(why) = apply::check_managed_fields(object) else { return };
+    let Err(why) = apply::check_managed_fields(object) else {
+        // None is the same as an empty list, which nobody is shown.
+        let owners = object::metadata(object).get("managedFields").and_then(Value::as_array);
+        if owners.is_some_and(Vec::is_empty) {
+            object::metadata_mut(object).remove("managedFields");
+        }
+        return;
+    };
     let metadata = object::metadata_mut(object);
     match before {
         Some(before) => metadata.insert("managedFields".into(), before),

@@ -1,0 +1,287 @@
+//! One operation of a JSON patch: what it does, and upstream's words for why it cannot.
+
+use portolan_types::object::Object;
+use serde_json::Value;
+
+use super::{Misfit, unfit};
+use crate::decode::depth;
+
+/// Most bytes of JSON that all `copy` operations of one patch may add, as upstream.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+const MISSING: &str = "missing value";
+
+/// One operation, as it was sent.
+pub(super) struct Operation<'a> {
+    name: &'a str,
+    path: Result<&'a str, String>,
+    from: Result<&'a str, String>,
+    value: &'a Value,
+}
+
+impl<'a> Operation<'a> {
+    /// Of an object or null.
+    pub(super) fn of(operation: &'a Value) -> Self {
+        let text = |key: &str, absent: &str| match operation.get(key) {
+            None | Some(Value::Null) => Err(format!("{absent}: {MISSING}")),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(other) => Err(unfit(other, "string")),
+        };
+        Self {
+            name: operation.get("op").and_then(Value::as_str).unwrap_or("unknown"),
+            path: text("path", "operation missing path field"),
+            from: text("from", "operation, missing from field"),
+            value: operation.get("value").unwrap_or(&Value::Null),
+        }
+    }
+
+    /// How deep it can reach in a document that is `deepest` levels deep.
+    pub(super) fn reach(&self, deepest: usize) -> usize {
+        let levels = |path: &Result<&str, _>| path.as_ref().map_or(0, |path| path.matches('/').count());
+        match self.name {
+            "add" | "replace" => levels(&self.path) + depth(self.value),
+            "copy" | "move" => levels(&self.path) + deepest.saturating_sub(levels(&self.from)),
+            _ => 0,
+        }
+    }
+
+    /// Does it; `copied` counts what copies of the whole patch have added.
+    ///
+    /// # Errors
+    /// When it cannot be done. The document may have lost what was to be moved then.
+    pub(super) fn apply(&self, doc: &mut Value, copied: &mut usize) -> Result<(), Misfit> {
+        let done = match self.name {
+            "add" => self.add(doc),
+            "remove" => self.remove(doc),
+            "replace" => self.replace(doc),
+            "move" => self.move_value(doc),
+            "copy" => self.copy(doc, copied),
+            "test" => return self.test(doc),
+            other => Err(format!("Unexpected kind: {other}")),
+        };
+        done.map_err(Misfit::Operation)
+    }
+
+    fn add(&self, doc: &mut Value) -> Result<(), String> {
+        let path = self.path_or(MISSING)?;
+        let place = Place::find(doc, path).ok_or_else(|| missing_path("add", &format!("\"{path}\"")))?;
+        place.add(self.value.clone()).map_err(|why| format!("error in add for path: '{path}': {why}"))
+    }
+
+    fn remove(&self, doc: &mut Value) -> Result<(), String> {
+        let path = self.path_or(MISSING)?;
+        let place = Place::find(doc, path).ok_or_else(|| missing_path("remove", &format!("\"{path}\"")))?;
+        place.remove().map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
+    }
+
+    fn replace(&self, doc: &mut Value) -> Result<(), String> {
+        let path = self.path()?;
+        if path.is_empty() {
+            if !self.value.is_object() && !self.value.is_array() {
+                return Err("replace operation value must be object or array: %!w(<nil>)".to_owned());
+            }
+            *doc = self.value.clone();
+            return Ok(());
+        }
+        let place = Place::find(doc, path).ok_or_else(|| missing_path("replace", path))?;
+        let replaced = place.replace(self.value.clone());
+        replaced.map_err(|_| format!("replace operation does not apply: doc is missing key: {path}: {MISSING}"))
+    }
+
+    fn move_value(&self, doc: &mut Value) -> Result<(), String> {
+        let from = self.from()?;
+        let place = self.origin(doc, from)?;
+        let key = place.key().to_owned();
+        let moved = place.remove().map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+        let path = self.path()?;
+        let place = self.destination(doc, path)?;
+        place.add(moved).map_err(|why| format!("error in move for path: '{path}': {why}"))
+    }
+
+    fn copy(&self, doc: &mut Value, copied: &mut usize) -> Result<(), String> {
+        let from = self.from()?;
+        let place = self.origin(doc, from)?;
+        let original = place.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
+        // Counted before it is made: what is too much is never there.
+        *copied += json_len(original);
+        if *copied > MAX_COPIED {
+            return Err(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
+            ));
+        }
+        let copy = original.clone();
+        let place = self.destination(doc, self.path_or(MISSING)?)?;
+        place.add(copy).map_err(|why| format!("error while adding value during copy: {why}"))
+    }
+
+    fn test(&self, doc: &mut Value) -> Result<(), Misfit> {
+        let path = self.path().map_err(Misfit::Operation)?;
+        let missing =
+            || Misfit::Operation(format!("test operation does not apply: is missing path: {path}: {MISSING}"));
+        let place = if path.is_empty() { None } else { Some(Place::find(doc, path).ok_or_else(missing)?) };
+        let found = match &place {
+            None => &*doc,
+            Some(place) => {
+                place.get().map_err(|why| Misfit::Operation(format!("error in test for path: '{path}': {why}")))?
+            }
+        };
+        match found == self.value {
+            true => Ok(()),
+            false => Err(Misfit::Test(format!("testing value {path} failed: test failed"))),
+        }
+    }
+
+    fn path(&self) -> Result<&'a str, String> {
+        self.path.clone().map_err(|why| format!("{} operation failed to decode path: {why}", self.name))
+    }
+
+    /// As [`Self::path`], for operations of which upstream tells this, whatever is wrong with it.
+    fn path_or(&self, why: &str) -> Result<&'a str, String> {
+        self.path.clone().map_err(|_| format!("{} operation failed to decode path: {why}", self.name))
+    }
+
+    fn from(&self) -> Result<&'a str, String> {
+        self.from.clone().map_err(|why| format!("{} operation failed to decode from: {why}", self.name))
+    }
+
+    fn origin<'d>(&self, doc: &'d mut Value, from: &str) -> Result<Place<'d>, String> {
+        let missing = || format!("{} operation does not apply: doc is missing from path: {from}: {MISSING}", self.name);
+        Place::find(doc, from).ok_or_else(missing)
+    }
+
+    fn destination<'d>(&self, doc: &'d mut Value, path: &str) -> Result<Place<'d>, String> {
+        let missing =
+            || format!("{} operation does not apply: doc is missing destination path: {path}: {MISSING}", self.name);
+        Place::find(doc, path).ok_or_else(missing)
+    }
+}
+
+fn missing_path(name: &str, shown: &str) -> String {
+    format!("{name} operation does not apply: doc is missing path: {shown}: {MISSING}")
+}
+
+/// What a path leads to: an entry of an object, or of a list, that is there. The entry itself need not be.
+enum Place<'d> {
+    Field(&'d mut Object, String),
+    Element(&'d mut Vec<Value>, String),
+}
+
+impl<'d> Place<'d> {
+    fn find(doc: &'d mut Value, path: &str) -> Option<Self> {
+        // What stands before the first slash does not count.
+        let (_, path) = path.split_once('/')?;
+        let mut keys = path.split('/').map(|key| key.replace("~1", "/").replace("~0", "~"));
+        let last = keys.next_back()?;
+        let mut at = doc;
+        for key in keys {
+            at = match at {
+                Value::Object(fields) => fields.get_mut(&key)?,
+                Value::Array(list) => {
+                    let at = present(&key, list.len()).ok()?;
+                    list.get_mut(at)?
+                }
+                _ => return None,
+            };
+        }
+        match at {
+            Value::Object(fields) => Some(Self::Field(fields, last)),
+            Value::Array(list) => Some(Self::Element(list, last)),
+            _ => None,
+        }
+    }
+
+    fn key(&self) -> &str {
+        match self {
+            Self::Field(_, key) | Self::Element(_, key) => key,
+        }
+    }
+
+    /// The value there; `null` where an object has none.
+    fn get(&self) -> Result<&Value, String> {
+        match self {
+            Self::Field(fields, key) => Ok(fields.get(key).unwrap_or(&Value::Null)),
+            Self::Element(list, key) => Ok(&list[present(key, list.len())?]),
+        }
+    }
+
+    fn add(self, value: Value) -> Result<(), String> {
+        match self {
+            Self::Field(fields, key) => drop(fields.insert(key, value)),
+            Self::Element(list, key) if key == "-" => list.push(value),
+            Self::Element(list, key) => {
+                let at = number(&key).map_err(|why| format!("value was not a proper array index: '{key}': {why}"))?;
+                // From the end it counts from behind the last element.
+                let at = within(at, list.len() + 1)?;
+                list.insert(at, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(self, value: Value) -> Result<(), String> {
+        match self {
+            Self::Field(fields, key) => drop(fields.insert(key, value)),
+            Self::Element(list, key) => {
+                let at = present(&key, list.len())?;
+                list[at] = value;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(self) -> Result<Value, String> {
+        match self {
+            Self::Field(fields, key) => {
+                fields.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: {MISSING}"))
+            }
+            Self::Element(list, key) => {
+                let at = present(&key, list.len())?;
+                Ok(list.remove(at))
+            }
+        }
+    }
+}
+
+/// The place of an element that is there.
+fn present(key: &str, length: usize) -> Result<usize, String> {
+    within(number(key)?, length)
+}
+
+/// The place that an index leads to among so many; below zero it counts from the end.
+fn within(index: i64, length: usize) -> Result<usize, String> {
+    let at = match usize::try_from(index) {
+        Ok(at) => Some(at),
+        Err(_) => usize::try_from(index.unsigned_abs()).ok().and_then(|back| length.checked_sub(back)),
+    };
+    let invalid = || format!("Unable to access invalid index: {index}: invalid index referenced");
+    at.filter(|at| *at < length).ok_or_else(invalid)
+}
+
+/// An index, as Go reads it.
+fn number(key: &str) -> Result<i64, String> {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    key.parse().map_err(|error: std::num::ParseIntError| {
+        let why = match error.kind() {
+            PosOverflow | NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.Atoi: parsing {key:?}: {why}")
+    })
+}
+
+/// Number of bytes of a value as JSON.
+fn json_len(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).expect("counting bytes cannot fail");
+    count.0
+}
