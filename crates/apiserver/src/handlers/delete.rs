@@ -230,7 +230,8 @@ impl Removal<'_> {
         let (api, call, target, options) = (self.api, self.call, self.target, self.options);
         let old = tree(target, &found.stored)?;
         let context = WriteContext::new(&target.table, &api.seams);
-        let request = call.asks(target, Operation::Delete, (&self.key.name, ""), options.dry_run);
+        // As upstream, admission is told what the URL names: nothing, where one of many is deleted.
+        let request = call.asks(target, Operation::Delete, (&call.captures.name, ""), options.dry_run);
         let request = Request { sent: Sent::Delete(options), ..request };
         let deletion = lifecycle::prepare_delete(&context, &target.kind, &old, options)?;
         if self.admission == Admission::Asked && !matches!(deletion, Deletion::Pending(_)) {

@@ -395,6 +395,7 @@ async fn webhooks_are_asked_about_everything_that_is_done() {
     }
     admin.delete(MAPS).await.expect(200);
     assert_eq!(server.count("/"), before + 4, "of a collection about each");
+    assert_eq!((&server.last()["name"], &server.last()["oldObject"]["kind"]), (&Value::Null, &json!("ConfigMap")));
     let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
     admin.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review).await.expect(201);
     assert_eq!(asked(), expected("CREATE", "SelfSubjectAccessReview", "", "CreateOptions", (true, false)));
