@@ -9,6 +9,7 @@ mod bounds;
 mod cpu;
 mod hooks;
 mod neighbour;
+mod pace;
 mod plane;
 mod row;
 #[allow(dead_code, reason = "the other tests use all of it")]

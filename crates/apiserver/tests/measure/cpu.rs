@@ -1,14 +1,20 @@
-//! Processor time of this process: others that are busy do not lengthen it.
+//! Processor time: others that are busy do not lengthen it, but for what they take of a core's units and caches.
 
 use std::time::Duration;
 
-/// A clock tick of `/proc/self/stat`: fixed by the Linux ABI.
-const TICK: Duration = Duration::from_millis(10);
+use rustix::time::{ClockId, clock_gettime};
 
-/// So far, in user and kernel.
+/// This process's so far, in user and kernel.
 pub fn spent() -> Duration {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok()).unwrap_or(0);
-    TICK * (ticks(11) + ticks(12))
+    since_start(ClockId::ProcessCPUTime)
+}
+
+/// This thread's so far, in user and kernel.
+#[allow(dead_code, reason = "not every test measures by the thread")]
+pub fn spent_by_thread() -> Duration {
+    since_start(ClockId::ThreadCPUTime)
+}
+
+fn since_start(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
