@@ -26,10 +26,7 @@ pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
     let bad = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
     let patch = read_list(patch, "[]handlers.jsonPatchOp").map_err(bad)?;
     if patch.len() > MAX_OPERATIONS {
-        let found = patch.len();
-        return Err(Status::too_large(format!(
-            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {found}"
-        )));
+        return Err(Status::too_large(too_many(patch.len())));
     }
     patch.iter().try_for_each(check_sent).map_err(bad)?;
     let operations: Vec<Operation<'_>> = patch.iter().map(Operation::of).collect();
@@ -70,10 +67,14 @@ pub fn read_operations(patch: &[u8]) -> Result<Vec<Value>, String> {
 /// As [`json_patch`].
 pub fn apply_operations(doc: &Value, operations: &[Value]) -> Result<Value, Misfit> {
     if operations.len() > MAX_OPERATIONS {
-        return Err(Misfit::Operation(format!("more than {MAX_OPERATIONS} operations")));
+        return Err(Misfit::Operation(too_many(operations.len())));
     }
     let operations: Vec<Operation<'_>> = operations.iter().map(Operation::of).collect();
     apply_all(doc.clone(), &operations)
+}
+
+fn too_many(operations: usize) -> String {
+    format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {operations}")
 }
 
 /// 422 as upstream has it for all that does not fit the object.
