@@ -4,6 +4,8 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use portolan_types::Seams;
@@ -16,6 +18,8 @@ use crate::{
 
 /// Held locked as long as a process has the store open.
 const LOCK: &str = "store.lock";
+/// After which a lock is tried once more.
+const LOOK: Duration = Duration::from_millis(20);
 /// redb's file.
 const REDB: &str = "store.redb";
 /// sled's folder.
@@ -156,7 +160,12 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(&path).map_err(io_error("opening the lock", &path))?;
-    match file.try_lock() {
+    let locked = file.try_lock().or_else(|_| {
+        // Who only looks ([`is_in_use`]) has let go by then.
+        thread::sleep(LOOK);
+        file.try_lock()
+    });
+    match locked {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(dir.to_owned())),
         Err(TryLockError::Error(error)) => Err(io_error("locking", &path)(error)),
