@@ -275,10 +275,10 @@ impl Core {
 }
 
 /// About how many bytes of its file redb needs for a pair: pages of many pairs are two thirds full, one that is larger has a run of
-/// pages.
+/// pages, which it may share with up to a page of others.
 fn needed(key: &[u8], value: &[u8]) -> u64 {
     let bytes = (key.len() + value.len()) as u64;
-    if bytes < PAGE / 2 { bytes * 3 / 2 } else { (bytes + PAGE / 16).next_power_of_two().max(PAGE) }
+    if bytes < PAGE / 2 { bytes * 3 / 2 } else { (bytes + PAGE).next_power_of_two() }
 }
 
 /// Says how much room there is whenever metrics are read.
