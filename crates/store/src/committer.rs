@@ -1,25 +1,24 @@
 //! The one thread that writes: it collects what waits into a batch, and while that syncs the next one fills.
 //!
-//! How long a write waits that was accepted: for at most 18 batches. One may be under way. What waits before it fills at most 8 by
-//! its number and 8 by its bytes, since the queue is bounded in both and each batch but the last is full in one of them; and then
-//! comes its own. What is replaced or deleted is read and kept as history, so it bounds a batch as well: each 32 MiB of it that
-//! waits may add one. A batch is one sync, and has one slice of each chore (a deletion, a compaction) behind what was asked for: no
-//! chore gets a batch of its own while anything waits. Each deletion of a logical cluster, and each compaction, that was asked for
-//! before it adds at most two: it ends the batch before it, and the first slice of a deletion goes alone. After 200 ms without a
-//! write, the engine's preparing for a quick start may come before it, which is one more sync.
+//! How long a write waits that was accepted: for at most 20 batches. One may be under way, and its own comes last. What waits before it
+//! fills at most 9 by its number and 9 by its bytes: the queue, which fills up again while a batch is under way, is bounded to 8 of
+//! either, what that batch had no place for comes back before it, and each batch but the last is full in one of them. What is replaced
+//! or deleted is read and kept as history, so it bounds a batch as well: each 32 MiB of it that waits may add one, or each quarter of
+//! the room that is left on the disk where that is less. A batch is one sync, and has one slice of each chore (a deletion, a compaction)
+//! behind what was asked for: no chore gets a batch of its own while anything waits. Each deletion of a logical cluster, and each
+//! compaction, that was asked for before it adds at most two: it ends the batch before it, and the first slice of a deletion goes alone.
+//! After 200 ms without a write, the engine's preparing for a quick start may come before it, which is one more sync.
 //!
 //! Batches are as long as the disk makes them: a write that has no answer after [`crate::StoreConfig::commit_timeout`] is unknown.
 
+mod backlog;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     thread::JoinHandle,
     time::Duration,
 };
@@ -29,6 +28,7 @@ use parking_lot::Mutex;
 use portolan_types::{LogicalClusterId, ResourceVersion};
 use tokio::sync::oneshot;
 
+use self::backlog::Backlog;
 use crate::{
     StoreError,
     chores::{Chores, delete_cluster},
@@ -49,11 +49,11 @@ pub(crate) const QUEUE_BYTES: usize = 64 << 20;
 const BATCH_TRANSACTIONS: usize = 1024;
 /// Most bytes of one batch, give or take a transaction.
 const BATCH_BYTES: usize = 8 << 20;
-/// Most bytes that what a batch replaces or deletes takes, give or take a transaction.
-const BATCH_REPLACED: usize = 32 << 20;
+/// Most bytes that what a batch replaces or deletes takes where the disk has room, give or take a transaction.
+const BATCH_REPLACED: u64 = 32 << 20;
 /// Most batches until a write is answered that was accepted, its own included.
 #[cfg(test)]
-const LONGEST_WAIT: usize = 1 + QUEUE_TRANSACTIONS.div_ceil(BATCH_TRANSACTIONS) + QUEUE_BYTES.div_ceil(BATCH_BYTES) + 1;
+const LONGEST_WAIT: usize = 1 + (QUEUE_TRANSACTIONS / BATCH_TRANSACTIONS + 1) + (QUEUE_BYTES / BATCH_BYTES + 1) + 1;
 /// After this time without a write, the engine prepares for a quick start.
 const IDLE: Duration = Duration::from_millis(200);
 /// How often is looked whether a full disk has room again.
@@ -74,7 +74,7 @@ pub(crate) enum Request {
 /// The way to the thread. Dropping it finishes what was accepted and ends the thread.
 pub(crate) struct Committer {
     queue: Option<Sender<Request>>,
-    queued_bytes: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
     thread: Mutex<Option<JoinHandle<()>>>,
     core: Arc<Core>,
 }
@@ -86,19 +86,20 @@ impl Committer {
     /// When no thread can be started.
     pub(crate) fn start(core: Arc<Core>, sweeps: Vec<LogicalClusterId>, held: Option<Held>) -> std::io::Result<Self> {
         let (queue, requests) = crossbeam_channel::bounded(QUEUE_TRANSACTIONS);
-        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let gauges = (core.metrics.queued.clone(), core.metrics.queued_bytes.clone());
+        let backlog = Arc::new(Backlog::new(gauges.0, gauges.1));
         let chores = Chores::resume(sweeps);
         let worker = Worker {
             core: core.clone(),
             requests,
-            queued_bytes: queued_bytes.clone(),
+            backlog: backlog.clone(),
             chores,
             next: VecDeque::new(),
             untidy: true,
             held,
         };
         let thread = std::thread::Builder::new().name("store-committer".into()).spawn(move || worker.run())?;
-        Ok(Self { queue: Some(queue), queued_bytes, thread: Mutex::new(Some(thread)), core })
+        Ok(Self { queue: Some(queue), backlog, thread: Mutex::new(Some(thread)), core })
     }
 
     /// Hands a transaction over.
@@ -107,15 +108,14 @@ impl Committer {
     /// `Overloaded` when too much waits already; `Backend` when no write is taken any more. Nothing was written then.
     pub(crate) fn commit(&self, txn: PreparedTransaction) -> Result<oneshot::Receiver<Answer>, StoreError> {
         let (bytes, purpose) = (txn.bytes(), txn.purpose());
-        if self.queued_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > QUEUE_BYTES {
-            self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        if !self.backlog.admit(bytes) {
             self.core.metrics.overloaded.inc();
             return Err(StoreError::Overloaded);
         }
         let (reply, answer) = oneshot::channel();
         let sent = self.send(Request::Commit(txn, reply), purpose);
         if sent.is_err() {
-            self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            self.backlog.take(bytes);
         }
         sent.map(|()| answer)
     }
@@ -128,10 +128,7 @@ impl Committer {
         self.core.check_open(purpose)?;
         let queue = self.queue.as_ref().ok_or_else(closed)?;
         match queue.try_send(request) {
-            Ok(()) => {
-                self.core.metrics.queued.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
                 self.core.metrics.overloaded.inc();
                 Err(StoreError::Overloaded)
@@ -172,7 +169,7 @@ impl Drop for Committer {
 struct Worker {
     core: Arc<Core>,
     requests: Receiver<Request>,
-    queued_bytes: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
     chores: Chores,
     /// Requests that were taken from the queue but did not fit into the batch.
     next: VecDeque<Request>,
@@ -311,9 +308,7 @@ impl Worker {
                 None => break,
             }
         }
-        let waiting = self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
-        self.core.metrics.queued_bytes.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        self.core.metrics.queued.set(i64::try_from(self.requests.len()).unwrap_or(i64::MAX));
+        batch.iter().for_each(|(txn, _)| self.backlog.take(txn.bytes()));
         batch
     }
 
@@ -350,10 +345,11 @@ impl Worker {
 
     fn commit(&mut self, admitted: Admitted<'_>, mut transactions: VecDeque<Waiting>) {
         let (core, chores) = (&self.core, &mut self.chores);
+        let replaceable = admitted.replaceable(BATCH_REPLACED);
         let (mut replies, waiting) = (Vec::with_capacity(transactions.len()), &mut transactions);
         let plan = |plan: &mut Plan<'_>| {
             let mut answers = Vec::with_capacity(waiting.len());
-            while plan.replaced() < BATCH_REPLACED
+            while (answers.is_empty() || plan.replaced() < replaceable)
                 && let Some((txn, reply)) = waiting.pop_front()
             {
                 replies.push(reply);
@@ -368,21 +364,22 @@ impl Worker {
                 }
                 portolan_types::failpoint!("store/batch-answered");
                 self.chores.answer(upkept.and(self.core.check_open(Purpose::MakeRoom)));
+                self.put_back(transactions);
             }
+            // Nothing was written. What was not looked at yet would meet the same.
             Err(error) => {
-                for reply in replies {
+                for reply in replies.into_iter().chain(transactions.into_iter().map(|(_, reply)| reply)) {
                     let _ = reply.send(Err(error.clone()));
                 }
                 self.chores.answer(Err(error));
             }
         }
-        self.put_back(transactions);
     }
 
     /// Has what did not fit into a batch wait for the next one, before all that came later.
     fn put_back(&mut self, transactions: VecDeque<Waiting>) {
         for (txn, reply) in transactions.into_iter().rev() {
-            self.queued_bytes.fetch_add(txn.bytes(), Ordering::AcqRel);
+            self.backlog.put_back(txn.bytes());
             self.next.push_front(Request::Commit(txn, reply));
         }
     }

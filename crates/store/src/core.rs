@@ -99,7 +99,7 @@ impl Core {
     pub(crate) fn admit(&self, purpose: Purpose) -> Result<Admitted<'_>, StoreError> {
         self.check_open(purpose)?;
         match (self.room.check(purpose), purpose) {
-            (Ok(()), _) => return Ok(Admitted(self)),
+            (Ok(free), _) => return Ok(Admitted { core: self, free }),
             (Err(full), Purpose::Any | Purpose::Leave) => self.gate.narrow_for(&full),
             (Err(full), Purpose::MakeRoom) => self.gate.close_for(full),
         }
@@ -168,9 +168,19 @@ impl Core {
 }
 
 /// There is room for a batch. Without that nothing is planned.
-pub(crate) struct Admitted<'a>(&'a Core);
+pub(crate) struct Admitted<'a> {
+    core: &'a Core,
+    /// Bytes that are free on the disk.
+    free: u64,
+}
 
 impl Admitted<'_> {
+    /// How many bytes a batch may replace, of at most so many. Each becomes history, for which an engine takes up to twice as much of
+    /// the disk: half of what is left. The other half is for what is written besides.
+    pub(crate) fn replaceable(&self, most: u64) -> u64 {
+        most.min(self.free / 4)
+    }
+
     /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at
     /// a time. Beside etcd's answers this is the only place where a [`Durable`] is made.
     ///
@@ -179,7 +189,7 @@ impl Admitted<'_> {
         self,
         plan: impl FnOnce(&mut Plan<'_>) -> (Vec<Result<Committed, StoreError>>, T),
     ) -> Result<(Vec<Answer>, T), StoreError> {
-        let Self(core) = self;
+        let Self { core, .. } = self;
         let (planned, answers, more) = core
             .view(|view| {
                 let mut batch = Plan::new(view, &core.resources)?;

@@ -99,7 +99,7 @@ pub(crate) struct Plan<'a> {
     pub(super) before: Marks,
     pub(super) now: Marks,
     gone: HashMap<LogicalClusterId, bool>,
-    replaced: usize,
+    replaced: u64,
 }
 
 /// A batch that is ready to be committed.
@@ -262,7 +262,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Bytes of the states that it replaces or deletes.
-    pub(crate) fn replaced(&self) -> usize {
+    pub(crate) fn replaced(&self) -> u64 {
         self.replaced
     }
 
@@ -365,7 +365,7 @@ impl<'a> Plan<'a> {
 
     /// Keeps a state that is replaced or deleted, as history.
     fn keep(&mut self, suffix: &Suffix, value: Bytes, place: Place) {
-        self.replaced += value.len();
+        self.replaced += value.len() as u64;
         self.put(suffix.version(place.revision), value);
     }
 

@@ -141,10 +141,11 @@ impl Room {
         Self::on(Unlimited, 0)
     }
 
+    /// Bytes that are free on the disk; as many as there are numbers where the system cannot tell.
+    ///
     /// # Errors
-    /// When less than the reserve is left, or than the part of it that the purpose leaves. A system that cannot tell is taken
-    /// to have room.
-    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), BackendError> {
+    /// When less than the reserve is left, or than the part of it that the purpose leaves.
+    pub(crate) fn check(&self, purpose: Purpose) -> Result<u64, BackendError> {
         let is_within = self.within.load(Ordering::Relaxed) > 0;
         let kept = match (purpose, is_within) {
             (Purpose::Any, false) => self.reserve,
@@ -158,7 +159,8 @@ impl Room {
                 context: format!("{free} bytes are left on the disk, {kept} are kept back"),
                 source: Some(Box::new(io::Error::from(ErrorKind::StorageFull))),
             }),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(free) => Ok(free),
+            Err(_) => Ok(u64::MAX),
         }
     }
 

@@ -22,6 +22,7 @@ use super::{BATCH_BYTES, BATCH_REPLACED, BATCH_TRANSACTIONS, LONGEST_WAIT, QUEUE
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
     core::Answer,
+    keys::meta,
     kv::{Batch, Before, Cursor, KvResult, MemoryKv, OrderedKv, View},
     open::{Base, initialize, start},
     room::{Disk, Room},
@@ -55,7 +56,7 @@ struct Scripted {
     batches: Arc<Mutex<Vec<BTreeSet<Vec<u8>>>>>,
     /// How often it has had nothing to do.
     tidied: Arc<AtomicUsize>,
-    /// Who reads a scan that begins with these bytes fails.
+    /// Who reads one of these keys, or a scan that begins with these bytes, fails.
     unreadable: Arc<Mutex<Vec<Unreadable>>>,
 }
 
@@ -73,14 +74,22 @@ struct Partly<'a> {
 
 impl View for Partly<'_> {
     fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        self.check(key)?;
         self.view.get(key)
     }
 
     fn scan<'v>(&'v self, from: &[u8], to: &[u8]) -> KvResult<Box<dyn Cursor + 'v>> {
+        self.check(from)?;
+        self.view.scan(from, to)
+    }
+}
+
+impl Partly<'_> {
+    fn check(&self, from: &[u8]) -> KvResult<()> {
         match self.unreadable.iter().find(|unreadable| unreadable.from == from) {
             Some(unreadable) if unreadable.panics => panic!("scripted"),
             Some(_) => Err(BackendError { context: "EIO".into(), source: None }),
-            None => self.view.scan(from, to),
+            None => Ok(()),
         }
     }
 }
@@ -138,12 +147,14 @@ impl OrderedKv for Scripted {
     fn close(&self) {}
 }
 
-/// A disk with so much room, and nothing else on it.
+/// A disk with so many times [`UNIT`] of room, and nothing else on it.
 struct Told(Arc<AtomicU64>);
+
+const UNIT: u64 = 16 << 20;
 
 impl Disk for Told {
     fn free(&self) -> io::Result<u64> {
-        Ok(self.0.load(Ordering::Relaxed))
+        Ok(self.0.load(Ordering::Relaxed) * UNIT)
     }
 
     fn taken(&self) -> io::Result<u64> {
@@ -157,6 +168,7 @@ struct Scene {
     next: Arc<Mutex<Next>>,
     batches: Arc<Mutex<Vec<BTreeSet<Vec<u8>>>>>,
     room: Arc<AtomicU64>,
+    registry: prometheus::Registry,
 }
 
 fn pods() -> GroupResource {
@@ -176,10 +188,12 @@ impl Scene {
 
     async fn on(kv: Scripted, commit_timeout: Duration) -> Self {
         let (next, batches, room) = (kv.next.clone(), kv.batches.clone(), Arc::new(AtomicU64::new(10)));
-        let base = Base { kv: Box::new(kv), home: None, room: Room::on(Told(room.clone()), 5) };
-        let config = StoreConfig { commit_timeout, ..StoreConfig::new(Engine::Memory, None) };
+        let base = Base { kv: Box::new(kv), home: None, room: Room::on(Told(room.clone()), 5 * UNIT) };
+        let registry = prometheus::Registry::new();
+        let config =
+            StoreConfig { commit_timeout, registry: Some(registry.clone()), ..StoreConfig::new(Engine::Memory, None) };
         let store = start(base, &config).unwrap_or_else(|_| panic!("it starts"));
-        let scene = Self { store, next, batches, room };
+        let scene = Self { store, next, batches, room, registry };
         scene.put("before").await.unwrap();
         scene
     }
@@ -253,6 +267,33 @@ async fn after_a_failure_everybody_is_answered_and_reads_go_on() {
         }
         assert!(scene.store.health().is_err());
         assert!(scene.is_there("before").await && !scene.is_there("after").await, "{next:?}");
+        soon(scene.store.close()).await;
+    }
+}
+
+/// Nothing is written then, and nobody waits for what cannot be begun.
+#[tokio::test]
+async fn who_waits_for_a_batch_that_cannot_be_planned_is_answered() {
+    for panics in [false, true] {
+        let kv = Scripted::default();
+        let unreadable = kv.unreadable.clone();
+        initialize(&kv, &Seams::system()).unwrap();
+        let scene = Scene::on(kv, Duration::from_secs(30)).await;
+        let before = scene.store.current();
+        let first = scene.stand_still_with("first").await;
+        let waiting = ["a", "b"].map(|name| scene.commit(name, 10));
+        unreadable.lock().push(Unreadable { from: meta::LAST.to_vec(), panics });
+        *scene.next.lock() = Next::Work;
+        soon(first).await.unwrap();
+        for answer in waiting {
+            let answer = soon(answer).await.map(drop);
+            assert!(matches!(answer, Err(StoreError::Backend(_) | StoreError::Unknown)), "panics {panics}: {answer:?}");
+        }
+        unreadable.lock().clear();
+        assert_eq!(scene.store.current(), before.plus(1));
+        if !panics {
+            scene.put("after").await.unwrap();
+        }
         soon(scene.store.close()).await;
     }
 }
@@ -432,29 +473,53 @@ async fn all_that_waits_for_a_sync_shares_the_next_one() {
 #[tokio::test]
 async fn a_batch_reads_and_keeps_a_bounded_part_of_what_it_deletes() {
     const SIZE: usize = 1 << 20;
-    let (scene, count) = (Scene::new().await, 3 * BATCH_REPLACED / SIZE);
-    let names: Vec<String> = (0..count).map(|n| format!("large-{n:03}")).collect();
-    for name in &names {
-        soon(scene.commit(name, SIZE)).await.unwrap();
+    for (room, most) in [(10, BATCH_REPLACED), (4, UNIT)] {
+        let (scene, count) = (Scene::new().await, 96);
+        let names: Vec<String> = (0..count).map(|n| format!("large-{n:03}")).collect();
+        for name in &names {
+            soon(scene.commit(name, SIZE)).await.unwrap();
+        }
+        let first = scene.stand_still_with("alone").await;
+        let before = scene.batches.lock().len();
+        scene.room.store(room, Ordering::Relaxed);
+        let delete = |name: &String| scene.store.commit(Transaction::one(pod(name), Expect::Present, None));
+        let answers: Vec<_> = names.iter().map(delete).collect();
+        *scene.next.lock() = Next::Work;
+        let mut revision = soon(first).await.unwrap().into_inner().last;
+        for answer in answers {
+            let next = soon(answer).await.unwrap().into_inner().last;
+            assert_eq!(next, revision.plus(1), "in the order in which they came");
+            revision = next;
+        }
+        let batches = scene.batches.lock();
+        let kept = |batch: &BTreeSet<Vec<u8>>| batch.iter().filter(|key| key.first() == Some(&b'v')).count();
+        let kept: Vec<usize> = batches[before..].iter().map(kept).collect();
+        assert_eq!(kept.iter().sum::<usize>(), count);
+        let most = usize::try_from(most).unwrap() / SIZE;
+        assert!(kept.iter().all(|kept| *kept <= most), "{kept:?}, and at most {most}");
+        assert!(kept.len() <= count / most + 1, "no batch is smaller than it must be: {kept:?}");
     }
-    let first = scene.stand_still_with("alone").await;
-    let before = scene.batches.lock().len();
-    let delete = |name: &String| scene.store.commit(Transaction::one(pod(name), Expect::Present, None));
-    let answers: Vec<_> = names.iter().map(delete).collect();
-    let last = scene.commit("last", 10);
+}
+
+/// What came back from a batch is counted again, and nothing is left over.
+#[tokio::test]
+async fn what_waits_is_counted() {
+    let scene = Scene::new().await;
+    let first = scene.stand_still_with("first").await;
+    let waiting: Vec<_> = (0..3).map(|n| scene.commit(&format!("waits-{n}"), 1000)).collect();
+    let gauges = |registry: &prometheus::Registry| {
+        let gathered = registry.gather();
+        ["portolan_store_queued_transactions", "portolan_store_queued_bytes"].map(|name| {
+            gathered.iter().find(|family| family.name() == name).unwrap().get_metric()[0].get_gauge().get_value()
+        })
+    };
+    let [count, bytes] = gauges(&scene.registry);
+    assert!(count == 3.0 && bytes > 3000.0, "{count} of {bytes} bytes");
     *scene.next.lock() = Next::Work;
-    let mut revision = soon(first).await.unwrap().into_inner().last;
-    for answer in answers.into_iter().chain([last]) {
-        let next = soon(answer).await.unwrap().into_inner().last;
-        assert_eq!(next, revision.plus(1), "in the order in which they came");
-        revision = next;
+    for answer in waiting.into_iter().chain([first]) {
+        soon(answer).await.unwrap();
     }
-    let batches = scene.batches.lock();
-    let kept = |batch: &BTreeSet<Vec<u8>>| batch.iter().filter(|key| key.first() == Some(&b'v')).count();
-    let kept: Vec<usize> = batches[before..].iter().map(kept).collect();
-    assert_eq!(kept.iter().sum::<usize>(), count);
-    assert!(kept.iter().all(|kept| kept * SIZE <= BATCH_REPLACED), "{kept:?}");
-    assert!(kept.len() <= 4, "no batch is smaller than it must be: {kept:?}");
+    assert_eq!(gauges(&scene.registry), [0.0, 0.0]);
 }
 
 #[tokio::test]
