@@ -150,6 +150,16 @@ fn a_failed_sync_at_any_step_ends_writing_and_loses_nothing() {
     }
 }
 
+/// Linux tells of it one call only, whoever syncs the file next.
+#[test]
+fn a_disk_that_does_not_empty_its_cache_ends_writing_and_loses_nothing() {
+    for engine in ["Redb", "Sled"] {
+        let courses = each_step(engine, |at| Fault { kind: 'c', at, errno: EIO, once: true });
+        assert!(courses.iter().filter(|course| course.failed).count() > 3, "{engine}: {courses:?}");
+        assert!(courses.iter().all(|course| !course.recovered), "{engine}: {courses:?}");
+    }
+}
+
 #[test]
 fn a_disk_whose_syncs_go_on_failing_can_still_be_read() {
     for engine in ["Redb", "Sled"] {

@@ -7,7 +7,8 @@
  *   PORTOLAN_SHIM_TRACE  where the notes go, outside of it
  *   PORTOLAN_SHIM_FAULT  "KIND AT ERRNO ONCE": calls of KIND (w: writes and resizes, s: syncs, n: what makes or changes a name)
  *                        fail with ERRNO: the AT-th one (ONCE 1), or all from it on (ONCE 0) until there is a file ROOT.room.
- *                        KIND p: writes do not fail, but write half of what they are given
+ *                        KIND p: writes do not fail, but write half of what they are given. KIND c: syncs fail in that the disk
+ *                        does not empty its cache, which Linux tells that call alone
  *
  * A note is: kind u8, inode u64, number u64, length u32, bytes; little-endian. Paths are relative to the root.
  *   C, M  a file, a folder was made at the path     O  one that was there was opened
@@ -29,6 +30,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -241,7 +243,7 @@ static int noted_sync(int fd, long call) {
     if (!watched(fd, &inode))
         return syscall(call, fd);
     pthread_mutex_lock(&lock);
-    int done = sync_fails(fd, inode) ? -1 : syscall(call, fd);
+    int done = sync_fails(fd, inode) || fails('c', fd) ? -1 : syscall(call, fd);
     if (done == 0)
         note('S', inode, 0, "", 0);
     int error = errno;
@@ -253,7 +255,7 @@ static int noted_sync(int fd, long call) {
 int fsync(int fd) { return noted_sync(fd, SYS_fsync); }
 int fdatasync(int fd) { return noted_sync(fd, SYS_fdatasync); }
 
-int sync_file_range(int fd, off64_t at, off64_t len, unsigned int flags) {
+int sync_file_range(int fd, loff_t at, loff_t len, unsigned int flags) {
     uint64_t inode;
     if (watched(fd, &inode))
         die("sync_file_range is no sync");

@@ -1,7 +1,7 @@
 //! sled's folder: what is done before and after opening it.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io,
     path::Path,
     thread,
@@ -64,4 +64,73 @@ pub(super) fn sync(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// sled's log through a descriptor of our own, by which it is synced.
+pub(super) struct Log {
+    file: File,
+    /// Whether locks tell of syncs that failed: not where they belong to processes instead of descriptors (NFS).
+    is_told: bool,
+}
+
+impl Log {
+    /// Of a folder that sled has open.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let is_told = locks_belong_to_descriptors(&path.join("conf"))?;
+        if !is_told {
+            tracing::warn!(path = %path.display(), "a disk that fails to empty its cache may not be noticed on this file system");
+        }
+        Ok(Self { file: File::open(path.join("db"))?, is_told })
+    }
+
+    /// Syncs what sled wrote.
+    ///
+    /// # Errors
+    /// When that fails, or a sync of sled's failed since it opened the log.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()?;
+        self.check()
+    }
+
+    /// # Errors
+    /// When a sync of sled's failed since it opened the log: it has lost its lock then (`sync.c`).
+    pub(super) fn check(&self) -> io::Result<()> {
+        if !self.is_told {
+            return Ok(());
+        }
+        match self.file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => {
+                self.file.unlock()?;
+                Err(io::Error::other("the disk failed to sync a part of the log"))
+            }
+        }
+    }
+}
+
+fn locks_belong_to_descriptors(path: &Path) -> io::Result<bool> {
+    let [one, other] = [File::open(path)?, File::open(path)?];
+    Ok(one.try_lock().is_ok() && matches!(other.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_whose_lock_was_given_up_is_not_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["conf", "db"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let of_sled = File::open(dir.path().join("db")).unwrap();
+        of_sled.lock().unwrap();
+        let log = Log::open(dir.path()).unwrap();
+        assert!(log.is_told && log.sync().is_ok());
+        of_sled.unlock().unwrap();
+        for _ in 0..2 {
+            assert_eq!(log.sync().unwrap_err().to_string(), "the disk failed to sync a part of the log");
+        }
+    }
 }

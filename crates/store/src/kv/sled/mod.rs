@@ -2,8 +2,9 @@
 //!
 //! - Values are kept in chunks of at most 4 KiB, so that nothing reaches the `blobs` folder, which sled never syncs.
 //! - sled's log is written by `sync_file_range`, which neither syncs the file's length nor the disk's cache, and within a large
-//!   batch sled relies on what it wrote so: that call is an `fdatasync` here (`sync.c`). What it says of failures is lost on sled: a
-//!   batch counts as durable after `flush` and an `fdatasync` of `db` through a second descriptor.
+//!   batch sled relies on what it wrote so: that call is an `fdatasync` here (`sync.c`). It does not tell sled of failures, but gives
+//!   up sled's lock then: a batch counts as durable after `flush`, an `fdatasync` of `db` through a second descriptor, and a look
+//!   whether the lock still stands ([`files::Log`]).
 //! - sled has no snapshots. Views see through the batches that were applied since their state was shown by what these replaced
 //!   (`past`). So no view waits for a batch, and no batch for a view, unless 64 MiB were replaced since the view began.
 //! - A snapshot file that a killed process was still writing is removed before opening: sled would refuse to start.
@@ -18,7 +19,6 @@ mod flush;
 mod past;
 
 use std::{
-    fs::File,
     io,
     ops::Bound,
     path::{Path, PathBuf},
@@ -30,6 +30,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use self::{
+    files::Log,
     flush::Flusher,
     past::{Past, Replaced, Shown},
 };
@@ -76,8 +77,7 @@ pub(crate) struct SledKv {
     cache_bytes: usize,
     open: RwLock<Option<Open>>,
     flusher: Flusher,
-    /// sled's log through a descriptor of our own, as long as this lasts, by which it is synced.
-    file: File,
+    log: Log,
     past: Past,
     /// One batch at a time.
     writing: Mutex<()>,
@@ -93,10 +93,17 @@ impl SledKv {
     /// When the folder is damaged or cannot be used.
     pub(crate) fn open(path: &Path, cache_bytes: usize) -> KvResult<Self> {
         let open = Open::synced(path, cache_bytes)?;
+        let log = match Log::open(path).and_then(|log| log.check().map(|()| log)) {
+            Ok(log) => log,
+            Err(error) => {
+                close(open);
+                return Err(unsynced("syncing the store's files")(error));
+            }
+        };
         Ok(Self {
             path: path.to_owned(),
             cache_bytes,
-            file: File::open(path.join("db")).map_err(failure("opening the store's file"))?,
+            log,
             open: RwLock::new(Some(open)),
             flusher: Flusher::new().map_err(failure("starting a thread"))?,
             past: Past::default(),
@@ -140,7 +147,7 @@ impl SledKv {
     }
 
     fn sync(&self) -> KvResult<()> {
-        self.file.sync_data().map_err(unsynced("syncing"))
+        self.log.sync().map_err(unsynced("syncing"))
     }
 
     /// A failure of sled's, or the failed sync that it comes from.
@@ -198,6 +205,7 @@ impl OrderedKv for SledKv {
             return Err(failed("the store takes no write after a failure"));
         }
         self.reopen(Open::synced).map_err(|why| self.judged(why))?;
+        self.log.check().map_err(unsynced("syncing"))?;
         {
             let open = self.open.read();
             let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;

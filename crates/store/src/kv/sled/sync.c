@@ -4,17 +4,24 @@
  *
  * So in programs with this store the call is a real sync. It is linked in place of the C library's; sled alone calls it.
  *
- * A failure is not told: sled could not be read any more. Linux tells it once to each descriptor (errseq, fsync(2)), and SledKv syncs
- * by one of its own after each batch, which ends all writing then.
+ * A failure is not told to sled, which could not be read any more, but to SledKv: the lock that sled holds on its log is given up.
+ * Linux would tell a later sync by another descriptor of pages that were not written (errseq, fsync(2)), but not of a disk that
+ * failed to empty its cache. sled goes on until the batch ends, and may then write over what it has moved by the write that
+ * failed: on such a disk one large batch may cost what was there before (docs/reliability.md).
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-int sync_file_range(int fd, off64_t at, off64_t bytes, unsigned int flags) {
+int sync_file_range(int fd, loff_t at, loff_t bytes, unsigned int flags) {
     (void)at, (void)bytes, (void)flags;
-    while (fdatasync(fd) != 0 && errno == EINTR)
+    int failed;
+    while ((failed = fdatasync(fd)) != 0 && errno == EINTR)
         ;
+    if (failed)
+        flock(fd, LOCK_UN);
     return 0;
 }
