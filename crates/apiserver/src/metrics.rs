@@ -3,6 +3,7 @@
 
 mod admission;
 mod caches;
+mod connections;
 mod storage;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use prometheus::{
 pub(crate) use self::{
     admission::{AdmissionMetrics, Called, Step},
     caches::CacheMetrics,
+    connections::ConnectionMetrics,
     storage::StorageMetrics,
 };
 use crate::{attributes::Attributes, pipeline::Counted, process::Process};
@@ -55,6 +57,8 @@ pub(crate) struct Metrics {
     authorizations: IntCounterVec,
     /// What admission took.
     pub(crate) admission: AdmissionMetrics,
+    /// What becomes of connections.
+    pub(crate) connections: ConnectionMetrics,
     /// What is asked of the store.
     pub(crate) storage: StorageMetrics,
     waiting: IntGaugeVec,
@@ -211,6 +215,7 @@ impl Metrics {
             authentications: make.counter("authentication_attempts", "Looked at credentials.", &["result"]),
             authorizations: make.counter("authorization_attempts_total", "Decided requests.", &["result"]),
             admission: AdmissionMetrics::new(&make),
+            connections: ConnectionMetrics::new(&make),
             storage: StorageMetrics::new(&make),
             waiting: make.gauge(
                 "apiserver_flowcontrol_current_inqueue_requests",

@@ -1,5 +1,6 @@
 //! From a verified client certificate to a user: CN is the name, O are the groups, and a number of Kubernetes' own the uid.
 
+use jiff::Timestamp;
 use portolan_machinery::rbac::User;
 use sha2::{Digest as _, Sha256};
 use x509_parser::{
@@ -14,6 +15,12 @@ const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The part of a subject that is a user's uid.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
+
+/// When a certificate ends; `None` when it cannot be read.
+pub(crate) fn end_of_certificate(der: &[u8]) -> Option<Timestamp> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}
 
 /// The user that a certificate names; `None` when it names none, has more than one uid, or cannot be read. TLS has verified it
 /// before.

@@ -12,6 +12,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use portolan_machinery::rbac::User;
 use portolan_types::{LogicalClusterId, Status};
 
+pub(crate) use certificate::end_of_certificate;
 pub use certificate::user_of_certificate;
 pub(crate) use impersonation::{Impersonation, authorize as authorize_impersonation};
 pub use service_accounts::{

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     ApiServer,
-    authn::{Peer, user_of_certificate},
+    authn::{Peer, end_of_certificate, user_of_certificate},
     pipeline,
 };
 
@@ -53,11 +53,10 @@ pub(super) async fn shake(acceptor: &TlsAcceptor, socket: TcpStream) -> std::io:
 
 /// Answers the requests of a connection.
 pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, closing: CancellationToken) {
-    let certificates = stream.get_ref().1.peer_certificates();
-    let user =
-        certificates.and_then(<[_]>::first).and_then(|certificate| user_of_certificate(certificate)).map(Arc::new);
-    let shown = certificates.is_some_and(|c| !c.is_empty());
-    if shown && user.is_none() {
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let user = certificate.and_then(|certificate| user_of_certificate(certificate)).map(Arc::new);
+    let certified_until = certificate.and_then(|certificate| end_of_certificate(certificate));
+    if certificate.is_some() && user.is_none() {
         tracing::debug!("a client certificate names nobody");
         return;
     }
@@ -73,6 +72,10 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
         Box::pin(async move {
             let http1 = request.version() < http::Version::HTTP_2;
             let goes_away = !http1 && sends_away(&server);
+            if let Some(end) = certified_until {
+                let remaining = end.duration_since(server.seams.clock.now());
+                server.metrics.connections.certified(remaining.as_secs_f64());
+            }
             let mut response = pipeline::answer(server, peer, request).await;
             if goes_away {
                 sent_away.cancel();

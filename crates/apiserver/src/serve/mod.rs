@@ -107,7 +107,10 @@ async fn serve_one(
             drop(handshake);
             connection::run(server, stream, closing).await;
         }
-        Err(error) => tracing::debug!(%peer, %error, "no TLS connection came about"),
+        Err(error) => {
+            server.metrics.connections.failed();
+            tracing::debug!(%peer, %error, "no TLS connection came about");
+        }
     }
 }
 

@@ -108,6 +108,44 @@ async fn certificates_are_seen_over_http2() {
     served.task.await.unwrap();
 }
 
+impl Served {
+    /// The lines of `/metrics` that begin so.
+    async fn metrics(&self, begin: &str) -> Vec<String> {
+        let mut admin = self.http2(true).await;
+        let read = request(self.address, "GET", "/metrics", String::new());
+        let body = admin.send_request(read).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_that_fail_and_certificates_that_are_shown_are_counted() {
+    let served = served().await;
+    assert_eq!(
+        served.metrics("apiserver_tls_handshake_errors_total").await,
+        ["apiserver_tls_handshake_errors_total 0"]
+    );
+    let certified = "apiserver_client_certificate_expiration_seconds_";
+    // The request that reads it came with a certificate too, which holds for a year.
+    let counted = served.metrics(certified).await;
+    for line in ["bucket{le=\"2592000\"} 0", "bucket{le=\"31104000\"} 0", "bucket{le=\"+Inf\"} 2", "count 2"] {
+        assert!(counted.contains(&format!("{certified}{line}")), "{line} is not in {counted:?}");
+    }
+    for begun in ["GET / HTTP/1.1\r\n\r\n", "no TLS at all"] {
+        let mut socket = TcpStream::connect(served.address).await.unwrap();
+        socket.write_all(begun.as_bytes()).await.unwrap();
+        // The connection may end before all that was sent is read.
+        let _ = socket.read_to_end(&mut Vec::new()).await;
+    }
+    let failed = async {
+        while served.metrics("apiserver_tls_handshake_errors_total").await != ["apiserver_tls_handshake_errors_total 2"]
+        {
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), failed).await.expect("both are counted");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_is_sent_away_and_its_watches_go_on() {
     let served =
