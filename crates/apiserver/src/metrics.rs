@@ -4,6 +4,7 @@
 mod admission;
 mod caches;
 mod connections;
+mod health;
 mod storage;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) use self::{
     admission::{AdmissionMetrics, Called, Step},
     caches::CacheMetrics,
     connections::ConnectionMetrics,
+    health::HealthMetrics,
     storage::StorageMetrics,
 };
 use crate::{attributes::Attributes, pipeline::Counted, process::Process};
@@ -59,6 +61,8 @@ pub(crate) struct Metrics {
     pub(crate) admission: AdmissionMetrics,
     /// What becomes of connections.
     pub(crate) connections: ConnectionMetrics,
+    /// What checks of health came to.
+    pub(crate) health: HealthMetrics,
     /// What is asked of the store.
     pub(crate) storage: StorageMetrics,
     waiting: IntGaugeVec,
@@ -216,6 +220,7 @@ impl Metrics {
             authorizations: make.counter("authorization_attempts_total", "Decided requests.", &["result"]),
             admission: AdmissionMetrics::new(&make),
             connections: ConnectionMetrics::new(&make),
+            health: HealthMetrics::new(),
             storage: StorageMetrics::new(&make),
             waiting: make.gauge(
                 "apiserver_flowcontrol_current_inqueue_requests",
@@ -329,6 +334,10 @@ impl Metrics {
 
     /// All of it as text.
     pub(crate) fn text(&self) -> Result<String, Status> {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(Status::internal)
+        text_of(&self.registry)
     }
+}
+
+fn text_of(registry: &Registry) -> Result<String, Status> {
+    TextEncoder::new().encode_to_string(&registry.gather()).map_err(Status::internal)
 }

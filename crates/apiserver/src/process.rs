@@ -11,6 +11,20 @@ const TICKS: f64 = 100.0;
 /// Bytes of a page in `/proc/self/stat`, on all machines that we build for.
 const PAGE: i64 = 4096;
 
+/// When the process began, in seconds since 1970; `None` where there is no `/proc`.
+pub(crate) fn started() -> Option<f64> {
+    let ticks: f64 = stat()?.get(19)?.parse().ok()?;
+    let system = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted: f64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()?;
+    Some(booted + ticks / TICKS)
+}
+
+/// `/proc/self/stat` from its third field on. The second one, a name in parentheses, may hold anything.
+fn stat() -> Option<Vec<String>> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    Some(text.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
+}
+
 /// Reads `/proc/self` when it is asked.
 pub(crate) struct Process {
     cpu: Counter,
@@ -32,9 +46,7 @@ impl Process {
     }
 
     fn read(&self) -> Option<()> {
-        let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The name, in parentheses, may hold anything.
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let fields = stat()?;
         let number = |at: usize| fields.get(at)?.parse::<i64>().ok();
         let cpu = (number(11)? + number(12)?) as f64 / TICKS;
         self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));

@@ -20,6 +20,8 @@ pub(crate) enum Endpoint {
     Version,
     /// `/metrics`.
     Metrics,
+    /// `/metrics/slis`: those of health alone.
+    HealthMetrics,
     /// The whole store.
     Snapshot,
     /// Keys of service account tokens.
@@ -76,6 +78,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route("/healthz/{name}", Endpoint::Healthz, Policy::Server),
     route("/version", Endpoint::Version, Policy::Server),
     route("/metrics", Endpoint::Metrics, Policy::Server),
+    route("/metrics/slis", Endpoint::HealthMetrics, Policy::Server),
     route("/snapshot", Endpoint::Snapshot, Policy::Server),
     route("/openid/v1/jwks", Endpoint::Jwks, Policy::Path),
     route("/.well-known/openid-configuration", Endpoint::OpenIdConfiguration, Policy::Path),

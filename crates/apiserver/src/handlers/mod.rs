@@ -57,6 +57,7 @@ pub(crate) async fn handle(
         Endpoint::Livez | Endpoint::Readyz | Endpoint::Healthz => health::answer(api, call),
         Endpoint::Version => health::version(api, call),
         Endpoint::Metrics => health::metrics(api),
+        Endpoint::HealthMetrics => Ok(health::numbers(api.metrics.health.text()?)),
         Endpoint::Snapshot => Box::pin(snapshot::answer(api, call, place)).await,
         Endpoint::Index => Box::pin(discovery::index(api, call)).await,
         Endpoint::Groups => Box::pin(discovery::groups(api, call)).await,

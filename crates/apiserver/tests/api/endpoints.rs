@@ -1,9 +1,15 @@
 //! What clients learn about the server.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use crate::{
     common::{Answer, Faulty, MAPS, Plane, config_map},
     custom::{WIDGETS, define, widgets},
 };
+use jiff::Timestamp;
 use portolan_types::Seams;
 use serde_json::json;
 
@@ -44,6 +50,48 @@ async fn health_version_and_numbers() {
     ] {
         assert!(text.contains(name), "{name} in {text}");
     }
+}
+
+#[tokio::test]
+async fn what_checks_of_health_came_to_is_counted_apart() {
+    struct Failing(AtomicBool);
+    impl portolan_apiserver::hooks::ReadyCheck for Failing {
+        fn name(&self) -> &str {
+            "store"
+        }
+        fn check(&self) -> Result<(), String> {
+            if self.0.load(Ordering::Relaxed) { Err("it is full".into()) } else { Ok(()) }
+        }
+    }
+    let store = Arc::new(Failing(AtomicBool::new(true)));
+    let check = store.clone();
+    let plane = Plane::with(|config| config.hooks.ready.push(check)).await;
+    let admin = plane.admin();
+    admin.get("/readyz").await.expect(500);
+    store.0.store(false, Ordering::Relaxed);
+    for path in ["/readyz", "/readyz?exclude=store", "/livez", "/healthz", "/readyz/store"] {
+        admin.get(path).await.expect(200);
+    }
+    let answer = admin.get("/metrics/slis").await.expect(200);
+    let kind = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+    assert_eq!(answer.headers["content-type"], kind);
+    let text = answer.text();
+    for line in [
+        r#"kubernetes_healthcheck{name="ping",type="livez"} 1"#,
+        r#"kubernetes_healthcheck{name="store",type="readyz"} 1"#,
+        r#"kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 1"#,
+        r#"kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 3"#,
+        r#"kubernetes_healthchecks_total{name="store",status="error",type="readyz"} 1"#,
+        r#"kubernetes_healthchecks_total{name="store",status="success",type="readyz"} 1"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    let started = text.lines().find_map(|line| line.strip_prefix("process_start_time_seconds ")).unwrap();
+    let age = Timestamp::now().as_second() as f64 - started.parse::<f64>().unwrap();
+    assert!((-2.0..86_400.0).contains(&age), "{started}");
+    assert!(admin.get("/").await.expect(200).json()["paths"].to_string().contains("\"/metrics/slis\""));
+    assert!(!admin.get("/metrics").await.expect(200).text().contains("kubernetes_healthcheck"));
+    plane.as_user("ann").get("/metrics/slis").await.expect(403);
 }
 
 #[tokio::test]
