@@ -34,6 +34,7 @@ mod query;
 mod routes;
 pub mod serve;
 mod server;
+mod version;
 mod watch;
 pub mod webhooks;
 

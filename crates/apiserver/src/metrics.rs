@@ -23,7 +23,7 @@ pub(crate) use self::{
     health::HealthMetrics,
     storage::StorageMetrics,
 };
-use crate::{attributes::Attributes, pipeline::Counted, process::Process};
+use crate::{attributes::Attributes, pipeline::Counted, process::Process, version::Version};
 
 /// Buckets of the duration of requests, in seconds.
 const DURATIONS: [f64; 23] = [
@@ -39,6 +39,9 @@ const COMPONENT: &str = "apiserver";
 const COUNTED: [&str; 9] =
     ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"];
 const REQUEST: [&str; 7] = ["verb", "group", "version", "resource", "subresource", "scope", "component"];
+
+const BUILD_INFO: &str = "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree \
+    state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.";
 
 /// What is counted.
 pub(crate) struct Metrics {
@@ -247,6 +250,24 @@ impl Metrics {
             ),
             registry,
         }
+    }
+
+    /// Tells once and for all which build it is.
+    pub(crate) fn built(&self, version: &Version) {
+        let labels = [
+            ("major", &*version.major),
+            ("minor", &version.minor),
+            ("git_version", &version.git_version),
+            ("git_commit", ""),
+            ("git_tree_state", ""),
+            ("build_date", ""),
+            ("go_version", ""),
+            ("compiler", Version::COMPILER),
+            ("platform", &Version::platform()),
+        ];
+        let make = Maker(self.registry.clone());
+        let info = make.gauge("kubernetes_build_info", BUILD_INFO, &labels.map(|(name, _)| name));
+        info.with_label_values(&labels.map(|(_, value)| value)).set(1);
     }
 
     /// Compilations of definitions.

@@ -22,6 +22,7 @@ use crate::{
     measured::measured,
     metrics::Metrics,
     pki::Pki,
+    version::Version,
     watch::FrameCache,
     webhooks,
 };
@@ -45,6 +46,7 @@ pub struct ApiServer {
     pub(crate) seams: Seams,
     pub(crate) config: ApiServerConfig,
     pub(crate) pki: Pki,
+    pub(crate) version: Version,
     pub(crate) directory: Arc<Directory>,
     pub(crate) ids: IdAllocator,
     pub(crate) authenticator: Authenticator,
@@ -84,7 +86,9 @@ impl ApiServer {
     pub async fn new(store: DynStore, config: ApiServerConfig) -> Result<Arc<Self>, StartError> {
         let pki = Pki::open(&config)?;
         let seams = config.seams.clone();
+        let version = Version::new(&config.build);
         let metrics = Metrics::new(config.registry.clone());
+        metrics.built(&version);
         let store = measured(store, metrics.storage.clone());
         let directory = Arc::new(Directory::load(store.clone()).await.map_err(StartError::Directory)?);
         if directory.is_empty() {
@@ -132,6 +136,7 @@ impl ApiServer {
             streams: TaskTracker::new(),
             config,
             pki,
+            version,
         }))
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
 
 use http::Response;
 use parking_lot::Mutex;
-use portolan_machinery::{kinds::KindTable, rbac::MASTERS};
+use portolan_machinery::rbac::MASTERS;
 use portolan_types::Status;
 use serde_json::json;
 
@@ -14,6 +14,7 @@ use crate::{
     encode,
     hooks::ReadyCheck,
     routes::{self, Endpoint},
+    version::Version,
 };
 
 struct Check {
@@ -114,11 +115,8 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
 
 /// `/version`.
 pub(super) fn version(api: &ApiServer, call: &Call) -> Result<Response<Body>, Status> {
-    let base = KindTable::builtin().version();
-    let base = if base.is_empty() { "v1.36.3" } else { base };
-    let mut parts = base.trim_start_matches('v').split('.');
-    let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("36"));
     encode::route(&call.headers, &["application/json"])?;
+    let Version { major, minor, .. } = &api.version;
     Ok(encode::indented(&json!({
         "major": major,
         "minor": minor,
@@ -126,23 +124,14 @@ pub(super) fn version(api: &ApiServer, call: &Call) -> Result<Response<Body>, St
         "emulationMinor": minor,
         "minCompatibilityMajor": major,
         "minCompatibilityMinor": minor.parse::<u32>().map_or(0, |n| n.saturating_sub(1)).to_string(),
-        "gitVersion": format!("{base}+{}", api.config.build),
+        "gitVersion": api.version.git_version,
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "",
         "goVersion": "",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, arch()),
+        "compiler": Version::COMPILER,
+        "platform": Version::platform(),
     })))
-}
-
-/// The machine in Go's words, which clients compare.
-fn arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 /// `/metrics`.

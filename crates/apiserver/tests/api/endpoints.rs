@@ -47,6 +47,8 @@ async fn health_version_and_numbers() {
         "authorization_attempts_total{result=\"allowed\"}",
         "authentication_attempts{result=\"success\"}",
         "process_resident_memory_bytes ",
+        "kubernetes_build_info{build_date=\"\",compiler=\"rustc\",git_commit=\"\",git_tree_state=\"\",git_version=\"v1.36.3+portolan\",\
+         go_version=\"\",major=\"1\",minor=\"36\",platform=\"",
     ] {
         assert!(text.contains(name), "{name} in {text}");
     }
