@@ -6,6 +6,7 @@ mod caches;
 mod connections;
 mod health;
 mod storage;
+mod summary;
 
 use std::sync::Arc;
 

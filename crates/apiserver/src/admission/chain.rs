@@ -100,7 +100,10 @@ impl Chain {
         request: &Request<'_>,
         old: &Value,
     ) -> Result<(), Status> {
-        changed_by_webhooks(api, request, None, Some(old), &mut webhooks::Rounds::default()).await?;
+        let started = Instant::now();
+        let outcome = changed_by_webhooks(api, request, None, Some(old), &mut webhooks::Rounds::default()).await;
+        api.metrics.admission.step("admit", request.operation.word(), outcome.is_err(), started.elapsed());
+        outcome?;
         self.validate(api, request, None, Some(old)).await
     }
 

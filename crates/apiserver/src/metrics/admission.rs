@@ -7,10 +7,12 @@ use portolan_types::Status;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
-use super::Maker;
+use super::{Maker, summary::SummaryVec};
 
 /// Buckets of the duration of steps of admission, in seconds.
 const STEPS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+/// What the quantiles of the steps of admission are about.
+const AGE: Duration = Duration::from_secs(5 * 3600);
 /// Of calls of webhooks.
 const CALLS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 /// Names of webhooks that are told apart. Tenants give them; the names of all others are [`OTHER`].
@@ -24,6 +26,7 @@ const OTHER_CODE: u16 = 600;
 /// What is counted of admission.
 pub(crate) struct AdmissionMetrics {
     steps: HistogramVec,
+    step_summary: SummaryVec<3>,
     controllers: HistogramVec,
     webhooks: HistogramVec,
     rejections: IntCounterVec,
@@ -62,6 +65,13 @@ impl AdmissionMetrics {
                 &labels[1..],
                 &STEPS,
             ),
+            step_summary: make.keep(SummaryVec::new(
+                "apiserver_admission_step_admission_duration_seconds_summary",
+                "[ALPHA] Admission sub-step latency summary in seconds, broken out for each operation and API resource and \
+                 step type (validate or admit).",
+                &["type", "operation", "rejected"],
+                AGE,
+            )),
             controllers: make.histogram(
                 "apiserver_admission_controller_admission_duration_seconds",
                 "Time of what Kubernetes itself admits by.",
@@ -84,8 +94,10 @@ impl AdmissionMetrics {
     }
 
     /// All of a step is done.
-    pub(crate) fn step(&self, kind: &str, operation: &str, rejected: bool, took: Duration) {
-        self.steps.with_label_values(&[kind, operation, text(rejected)]).observe(took.as_secs_f64());
+    pub(crate) fn step(&self, kind: &'static str, operation: &'static str, rejected: bool, took: Duration) {
+        let labels = [kind, operation, text(rejected)];
+        self.steps.with_label_values(&labels).observe(took.as_secs_f64());
+        self.step_summary.observe(labels, took.as_secs_f64());
     }
 
     /// Measures what one of Kubernetes' own does.

@@ -40,6 +40,18 @@ async fn health_version_and_numbers() {
             assert!(text.contains(&format!("{name}{labels}")), "{name}{labels} in {text}");
         }
     }
+    for (operation, step) in [("UPDATE", "admit"), ("UPDATE", "validate"), ("DELETE", "admit"), ("DELETE", "validate")]
+    {
+        let name = "apiserver_admission_step_admission_duration_seconds";
+        let labels = format!("operation=\"{operation}\",rejected=\"false\",type=\"{step}\"");
+        for line in [
+            format!("{name}_count{{{labels}}} 1"),
+            format!("{name}_summary_count{{{labels}}} 1"),
+            format!("{name}_summary{{{labels},quantile=\"0.99\"}} 0."),
+        ] {
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+    }
     for name in [
         "apiserver_request_duration_seconds_bucket{",
         "apiserver_request_sli_duration_seconds_bucket{",

@@ -1,0 +1,210 @@
+//! Summaries as kube-apiserver has them: how many, how much, and quantiles of the last hours. The Prometheus library has none.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use prometheus::{
+    core::{Collector, Desc},
+    proto::{LabelPair, Metric, MetricFamily, MetricType, Quantile, Summary},
+};
+use tokio::time::Instant;
+
+/// What component-base tells of every summary that does not say otherwise.
+const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
+/// Parts that the time quantiles are about is divided into; the oldest is forgotten as a whole.
+const PARTS: u64 = 5;
+/// Values of one class differ by this factor at most, so a quantile is told to one part in a hundred.
+const GROWTH: f64 = 1.02;
+/// Classes are of values from a microsecond to a quarter of an hour, in seconds: some thousand of them.
+const RANGE: (f64, f64) = (1e-6, 1e3);
+
+/// Summaries that are told apart by labels. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct SummaryVec<const N: usize> {
+    desc: Desc,
+    part: Duration,
+    started: Instant,
+    all: Arc<Mutex<BTreeMap<[&'static str; N], Seen>>>,
+}
+
+/// What was seen with the same labels.
+#[derive(Default)]
+struct Seen {
+    count: u64,
+    sum: f64,
+    /// How many of each class, in each part of the time that is not forgotten.
+    lately: BTreeMap<u64, BTreeMap<u16, u64>>,
+}
+
+impl<const N: usize> SummaryVec<N> {
+    /// Quantiles are about the last `age`, or four fifths of it at least.
+    pub(super) fn new(name: &str, help: &str, labels: &[&str; N], age: Duration) -> prometheus::Result<Self> {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        let desc = Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())?;
+        Ok(Self { desc, part: age / PARTS as u32, started: Instant::now(), all: Arc::default() })
+    }
+
+    /// A value, in seconds, of these labels, which must be few.
+    pub(super) fn observe(&self, labels: [&'static str; N], value: f64) {
+        let now = self.now();
+        let mut all = self.all.lock();
+        let seen = all.entry(labels).or_default();
+        seen.forget(now);
+        seen.count += 1;
+        seen.sum += value;
+        *seen.lately.entry(now).or_default().entry(class(value)).or_default() += 1;
+    }
+
+    /// The part of time that it is.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_secs() / self.part.as_secs().max(1)
+    }
+}
+
+impl Seen {
+    fn forget(&mut self, now: u64) {
+        self.lately.retain(|part, _| part + PARTS > now);
+    }
+
+    fn summary(&self) -> Summary {
+        let mut classes: BTreeMap<u16, u64> = BTreeMap::new();
+        for (class, count) in self.lately.values().flatten() {
+            *classes.entry(*class).or_default() += count;
+        }
+        let mut summary = Summary::default();
+        summary.set_sample_count(self.count);
+        summary.set_sample_sum(self.sum);
+        summary.set_quantile(QUANTILES.map(|of| quantile(of, &classes)).to_vec());
+        summary
+    }
+}
+
+impl<const N: usize> Collector for SummaryVec<N> {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let now = self.now();
+        let metric = |(labels, seen): (&[&'static str; N], &mut Seen)| {
+            seen.forget(now);
+            let mut metric = Metric::from_label(self.pairs(labels));
+            metric.set_summary(seen.summary());
+            metric
+        };
+        let metrics = self.all.lock().iter_mut().map(metric).collect();
+        let mut family = MetricFamily::default();
+        family.set_name(self.desc.fq_name.clone());
+        family.set_help(self.desc.help.clone());
+        family.set_field_type(MetricType::SUMMARY);
+        family.set_metric(metrics);
+        vec![family]
+    }
+}
+
+impl<const N: usize> SummaryVec<N> {
+    /// Labels by name, in which order they are told.
+    fn pairs(&self, values: &[&'static str; N]) -> Vec<LabelPair> {
+        let pair = |(name, value): (&String, &&'static str)| {
+            let mut pair = LabelPair::default();
+            pair.set_name(name.clone());
+            pair.set_value((*value).to_owned());
+            pair
+        };
+        let mut pairs: Vec<_> = self.desc.variable_labels.iter().zip(values).map(pair).collect();
+        pairs.sort_by(|one, other| one.name().cmp(other.name()));
+        pairs
+    }
+}
+
+/// The class of a value. What is beyond the range counts to its end.
+fn class(value: f64) -> u16 {
+    let (least, most) = RANGE;
+    ((value.clamp(least, most) / least).ln() / GROWTH.ln()).round() as u16
+}
+
+/// The value below which this share of all values are; none at all where there is nothing to tell of, as upstream.
+fn quantile(of: f64, classes: &BTreeMap<u16, u64>) -> Quantile {
+    let count: u64 = classes.values().sum();
+    let rank = ((of * count as f64).ceil() as u64).max(1);
+    let found = classes.iter().scan(0, |before, (class, count)| {
+        *before += count;
+        Some((*class, *before))
+    });
+    let class = { found }.find(|(_, upto)| *upto >= rank);
+    let mut quantile = Quantile::default();
+    quantile.set_quantile(of);
+    quantile.set_value(class.map_or(f64::NAN, |(class, _)| RANGE.0 * GROWTH.powi(i32::from(class))));
+    quantile
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{Registry, TextEncoder};
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn made() -> (SummaryVec<2>, Registry) {
+        let summary = SummaryVec::new("s", "Help.", &["type", "operation"], 5 * HOUR).unwrap();
+        let registry = Registry::new();
+        registry.register(Box::new(summary.clone())).unwrap();
+        (summary, registry)
+    }
+
+    fn text(registry: &Registry) -> String {
+        TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    fn told(registry: &Registry, of: &str) -> f64 {
+        let begin = format!("s{{operation=\"CREATE\",type=\"admit\",quantile=\"{of}\"}} ");
+        text(registry).lines().find_map(|line| line.strip_prefix(&begin)).unwrap().parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn quantiles_are_told_to_one_part_in_a_hundred() {
+        let (summary, registry) = made();
+        for n in 1..=1024 {
+            summary.observe(["admit", "CREATE"], f64::from(n) / 1024.0);
+        }
+        for (of, expected) in [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)] {
+            let found = told(&registry, of);
+            assert!((found / expected - 1.0).abs() <= 0.011, "{of}: {found}");
+        }
+        let text = text(&registry);
+        for line in [
+            "# HELP s Help.",
+            "# TYPE s summary",
+            "s_sum{operation=\"CREATE\",type=\"admit\"} 512.5",
+            "s_count{operation=\"CREATE\",type=\"admit\"} 1024",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn quantiles_forget_and_counts_do_not() {
+        let (summary, registry) = made();
+        summary.observe(["admit", "CREATE"], 1.0);
+        tokio::time::advance(4 * HOUR).await;
+        summary.observe(["admit", "CREATE"], 0.001);
+        assert!(told(&registry, "0.99") > 0.9, "four hours are remembered");
+        tokio::time::advance(HOUR).await;
+        assert!(told(&registry, "0.99") < 0.0011, "five are not");
+        tokio::time::advance(5 * HOUR).await;
+        assert!(told(&registry, "0.5").is_nan(), "there is nothing to tell of");
+        assert!(text(&registry).contains("s_count{operation=\"CREATE\",type=\"admit\"} 2"));
+    }
+
+    #[test]
+    fn values_beyond_the_range_count_to_its_ends() {
+        let last = class(RANGE.1);
+        assert_eq!([0.0, -1.0, 1e-9, f64::INFINITY, 1e9].map(class), [0, 0, 0, last, last]);
+        assert!(last < 1100, "{last} classes at most take room");
+    }
+}
