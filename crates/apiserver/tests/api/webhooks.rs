@@ -495,7 +495,7 @@ async fn patches_cannot_move_objects_or_blow_them_up() {
         ("/other", vec![500], "converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
         ("/version", vec![500], "no kind \"ConfigMap\" is registered for version \"v2\" in scheme"),
         ("/bomb", vec![500], "Unable to complete the copy, the accumulated size increase of copy is "),
-        ("/many", vec![500], "more than 10000 operations"),
+        ("/many", vec![500], "The allowed maximum operations in a JSON patch is 10000, got 20000"),
         ("/huge", vec![500], "failed calling webhook \"w.example.com\": failed to call webhook: "),
         ("/placed", vec![200], ""),
         ("/owners", vec![200], ""),
