@@ -276,11 +276,12 @@ impl Core {
     }
 }
 
-/// About how many bytes of its file redb needs for a pair: pages of many pairs are two thirds full, one that is larger has a run of
-/// pages, which it may share with up to a page of others.
+/// About how many bytes of its file redb needs for a pair, rather too many than too few: pages of several pairs are half full at
+/// least, and one that is larger has a run of pages, which it may share with up to a page of others. Inner pages
+/// are left out.
 fn needed(key: &[u8], value: &[u8]) -> u64 {
     let bytes = (key.len() + value.len()) as u64;
-    if bytes < PAGE / 2 { bytes * 3 / 2 } else { (bytes + PAGE).next_power_of_two() }
+    if bytes < PAGE { bytes * 2 } else { (bytes + PAGE).next_power_of_two() }
 }
 
 /// Says how much room there is whenever metrics are read.

@@ -4,6 +4,7 @@ use std::io;
 
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
 use prometheus::core::Collector as _;
+use redb::{ReadableTableMetadata as _, TableDefinition};
 use serde_json::json;
 
 use super::*;
@@ -79,6 +80,51 @@ fn the_room_of_files_is_what_they_take_of_the_disk() {
     let told: Vec<_> = gauges.collect().iter().map(|family| family.name().to_owned()).collect();
     assert_eq!(told, ["portolan_store_free_bytes", "apiserver_storage_size_bytes"]);
     assert!(gauges.collect().iter().all(|family| family.get_metric()[0].get_gauge().get_value() > 100_000.0));
+}
+
+/// Random keys, as those of objects come in no order. Inner pages, which are not estimated, are less than a hundredth.
+#[test]
+fn what_redb_needs_is_about_what_its_pages_take_and_not_less() {
+    const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("table");
+    const PAIRS: u64 = 1000;
+    let dir = tempfile::tempdir().unwrap();
+    let mixes: [&[usize]; 18] = [
+        &[300],
+        &[1000],
+        &[1500],
+        &[2100],
+        &[3000],
+        &[4000],
+        &[4200],
+        &[8100],
+        &[12_000],
+        &[16_300],
+        &[20_000],
+        &[3000, 300],
+        &[3600, 300, 300, 300, 300],
+        &[4000, 300],
+        &[7900, 300],
+        &[7900, 300, 300, 300, 300],
+        &[16_300, 300],
+        &[130_900, 300, 300, 300, 300],
+    ];
+    for (n, sizes) in mixes.into_iter().enumerate() {
+        let db = redb::Database::create(dir.path().join(n.to_string())).unwrap();
+        let txn = db.begin_write().unwrap();
+        let mut table = txn.open_table(TABLE).unwrap();
+        let mut estimated = 0;
+        for pair in 0..PAIRS {
+            let mixed = (pair + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let key = format!("{:016x}-namespace-and-name", mixed ^ mixed >> 29);
+            let value = vec![7; sizes[usize::try_from(mixed >> 40).unwrap() % sizes.len()] - key.len()];
+            table.insert(key.as_bytes(), value.as_slice()).unwrap();
+            estimated += needed(key.as_bytes(), &value);
+        }
+        let stats = table.stats().unwrap();
+        let taken = stats.stored_bytes() + stats.metadata_bytes() + stats.fragmented_bytes();
+        let ratio = estimated as f64 / taken as f64;
+        assert!((0.99..=2.01).contains(&ratio), "{sizes:?}: {estimated} estimated, {taken} taken, {ratio:.2}");
+    }
 }
 
 /// A disk of so many bytes, which redb's file fills.
