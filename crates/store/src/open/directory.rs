@@ -18,7 +18,7 @@ use crate::{
 
 /// Held locked as long as a process has the store open.
 const LOCK: &str = "store.lock";
-/// After which a lock is tried once more.
+/// How long who only looks at a lock may hold it.
 const LOOK: Duration = Duration::from_millis(20);
 /// redb's file.
 const REDB: &str = "store.redb";
@@ -52,7 +52,7 @@ impl Home {
 pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
     let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
     make_private(&dir).map_err(io_error("making the data directory", &dir))?;
-    let lock = lock(&dir)?;
+    let lock = lock(&dir, || thread::sleep(LOOK))?;
     refuse_other_engine(&dir, config.engine)?;
     portolan_types::failpoint!("store/directory-locked");
     let opener = opener(config.engine)?;
@@ -71,7 +71,7 @@ pub(crate) fn make<T>(
 ) -> Result<T, SnapshotError> {
     let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
     make_private(&dir).map_err(io_error("making the data directory", &dir))?;
-    let _lock = lock(&dir)?;
+    let _lock = lock(&dir, || thread::sleep(LOOK))?;
     refuse_other_engine(&dir, config.engine)?;
     let opener = opener(config.engine)?;
     if dir.join(opener.name).exists() || Witness::refuse_if_told(&dir, &dir.join(opener.name)).is_err() {
@@ -153,18 +153,21 @@ fn is_not_ours(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-fn lock(dir: &Path) -> Result<File, OpenError> {
+/// Locks a data directory, once more after a pause: who only looked ([`is_in_use`]) has let go by then.
+fn lock(dir: &Path, pause: impl FnOnce()) -> Result<File, OpenError> {
     let path = dir.join(LOCK);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(&path).map_err(io_error("opening the lock", &path))?;
-    let locked = file.try_lock().or_else(|_| {
-        // Who only looks ([`is_in_use`]) has let go by then.
-        thread::sleep(LOOK);
-        file.try_lock()
-    });
+    let locked = match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            pause();
+            file.try_lock()
+        }
+        locked => locked,
+    };
     match locked {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(dir.to_owned())),
@@ -288,4 +291,26 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 fn io_error(what: &str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let what = format!("{what} {}", path.display());
     move |source| OpenError::Io { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_looks_keeps_nobody_from_starting() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(LOCK), []).unwrap();
+        let looked = File::open(dir.path().join(LOCK)).unwrap();
+        looked.lock_shared().unwrap();
+        assert!(!is_in_use(dir.path()), "another one that looks");
+        assert!(matches!(lock(dir.path(), || {}), Err(OpenError::InUse(_))));
+        let locked = lock(dir.path(), || looked.unlock().unwrap()).unwrap();
+        assert!(is_in_use(dir.path()));
+        let refused = lock(dir.path(), || assert!(is_in_use(dir.path())));
+        assert!(matches!(refused, Err(OpenError::InUse(_))));
+        drop(locked);
+        lock(dir.path(), || panic!("nobody holds it")).unwrap();
+        assert!(!is_in_use(dir.path()));
+    }
 }
