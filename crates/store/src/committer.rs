@@ -1,13 +1,13 @@
 //! The one thread that writes: it collects what waits into a batch, and while that syncs the next one fills.
 //!
-//! How long a write waits that was accepted: for at most 20 batches. One may be under way, and its own comes last. What waits before it
-//! fills at most 9 by its number and 9 by its bytes: the queue, which fills up again while a batch is under way, is bounded to 8 of
-//! either, what that batch had no place for comes back before it, and each batch but the last is full in one of them. What is replaced
-//! or deleted is read and kept as history, so it bounds a batch as well: each 32 MiB of it that waits may add one, or each quarter of
+//! How long a write waits that was accepted: for at most 17 batches. One may be under way, and its own comes last. What waits before it
+//! fills at most 7 by its number and 8 by its bytes: the queue, which fills up again while a batch is under way, is bounded in both, and
+//! each batch is full in one of them. What is replaced or deleted is read and kept as history, so it bounds a batch as well, and what
+//! did not fit comes first in the next one: each 32 MiB of it, in the batch under way or in what waits, may add one, or each quarter of
 //! the room that is left on the disk where that is less. A batch is one sync, and has one slice of each chore (a deletion, a compaction)
 //! behind what was asked for: no chore gets a batch of its own while anything waits. Each deletion of a logical cluster, and each
 //! compaction, that was asked for before it adds at most two: it ends the batch before it, and the first slice of a deletion goes alone.
-//! After 200 ms without a write, the engine's preparing for a quick start may come before it, which is one more sync.
+//! After 200 ms without a write, no batch is under way but the engine's preparing for a quick start may be, which is one sync, too.
 //!
 //! Batches are as long as the disk makes them: a write that has no answer after [`crate::StoreConfig::commit_timeout`] is unknown.
 
@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use portolan_types::{LogicalClusterId, ResourceVersion};
 use tokio::sync::oneshot;
 
-use self::backlog::Backlog;
+use self::backlog::{Backlog, Waiting};
 use crate::{
     StoreError,
     chores::{Chores, delete_cluster},
@@ -53,19 +53,17 @@ const BATCH_BYTES: usize = 8 << 20;
 const BATCH_REPLACED: u64 = 32 << 20;
 /// Most batches until a write is answered that was accepted, its own included.
 #[cfg(test)]
-const LONGEST_WAIT: usize = 1 + (QUEUE_TRANSACTIONS / BATCH_TRANSACTIONS + 1) + (QUEUE_BYTES / BATCH_BYTES + 1) + 1;
+const LONGEST_WAIT: usize = 1 + (QUEUE_TRANSACTIONS - 1) / BATCH_TRANSACTIONS + QUEUE_BYTES / BATCH_BYTES + 1;
 /// After this time without a write, the engine prepares for a quick start.
 const IDLE: Duration = Duration::from_millis(200);
 /// How often is looked whether a full disk has room again.
 const LOOK: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_secs(1) };
 
 type Reply<T> = oneshot::Sender<T>;
-/// A transaction, and who waits for its answer.
-type Waiting = (PreparedTransaction, Reply<Answer>);
 
 /// What the thread is asked to do.
 pub(crate) enum Request {
-    Commit(PreparedTransaction, Reply<Answer>),
+    Commit(Waiting),
     DeleteCluster(LogicalClusterId, Reply<Answer>),
     Compact(ResourceVersion, Reply<Result<(), StoreError>>),
     Close(Reply<()>),
@@ -86,20 +84,10 @@ impl Committer {
     /// When no thread can be started.
     pub(crate) fn start(core: Arc<Core>, sweeps: Vec<LogicalClusterId>, held: Option<Held>) -> std::io::Result<Self> {
         let (queue, requests) = crossbeam_channel::bounded(QUEUE_TRANSACTIONS);
-        let gauges = (core.metrics.queued.clone(), core.metrics.queued_bytes.clone());
-        let backlog = Arc::new(Backlog::new(gauges.0, gauges.1));
         let chores = Chores::resume(sweeps);
-        let worker = Worker {
-            core: core.clone(),
-            requests,
-            backlog: backlog.clone(),
-            chores,
-            next: VecDeque::new(),
-            untidy: true,
-            held,
-        };
+        let worker = Worker { core: core.clone(), requests, chores, next: VecDeque::new(), untidy: true, held };
         let thread = std::thread::Builder::new().name("store-committer".into()).spawn(move || worker.run())?;
-        Ok(Self { queue: Some(queue), backlog, thread: Mutex::new(Some(thread)), core })
+        Ok(Self { queue: Some(queue), backlog: Backlog::of(&core.metrics), thread: Mutex::new(Some(thread)), core })
     }
 
     /// Hands a transaction over.
@@ -107,17 +95,9 @@ impl Committer {
     /// # Errors
     /// `Overloaded` when too much waits already; `Backend` when no write is taken any more. Nothing was written then.
     pub(crate) fn commit(&self, txn: PreparedTransaction) -> Result<oneshot::Receiver<Answer>, StoreError> {
-        let (bytes, purpose) = (txn.bytes(), txn.purpose());
-        if !self.backlog.admit(bytes) {
-            self.core.metrics.overloaded.inc();
-            return Err(StoreError::Overloaded);
-        }
-        let (reply, answer) = oneshot::channel();
-        let sent = self.send(Request::Commit(txn, reply), purpose);
-        if sent.is_err() {
-            self.backlog.take(bytes);
-        }
-        sent.map(|()| answer)
+        let (purpose, (reply, answer)) = (txn.purpose(), oneshot::channel());
+        let waiting = self.backlog.admit(txn, reply).inspect_err(|_| self.core.metrics.overloaded.inc())?;
+        self.send(Request::Commit(waiting), purpose).map(|()| answer)
     }
 
     /// Hands a request over.
@@ -169,7 +149,6 @@ impl Drop for Committer {
 struct Worker {
     core: Arc<Core>,
     requests: Receiver<Request>,
-    backlog: Arc<Backlog>,
     chores: Chores,
     /// Requests that were taken from the queue but did not fit into the batch.
     next: VecDeque<Request>,
@@ -281,8 +260,8 @@ impl Worker {
 
     fn serve(&mut self, request: Request) {
         match request {
-            Request::Commit(txn, reply) => {
-                let batch = self.collect(txn, reply);
+            Request::Commit(first) => {
+                let batch = self.collect(first);
                 self.batch(batch);
             }
             Request::DeleteCluster(cluster, reply) => self.delete_cluster(cluster, reply),
@@ -292,14 +271,14 @@ impl Worker {
     }
 
     /// Takes the transactions that wait, up to the bounds of a batch.
-    fn collect(&mut self, txn: PreparedTransaction, reply: Reply<Answer>) -> Vec<Waiting> {
-        let mut bytes = txn.bytes();
-        let mut batch = vec![(txn, reply)];
+    fn collect(&mut self, first: Waiting) -> Vec<Waiting> {
+        let mut bytes = first.txn().bytes();
+        let mut batch = vec![first];
         while batch.len() < BATCH_TRANSACTIONS && bytes < BATCH_BYTES {
             match self.next.pop_front().or_else(|| self.requests.try_recv().ok()) {
-                Some(Request::Commit(txn, reply)) => {
-                    bytes += txn.bytes();
-                    batch.push((txn, reply));
+                Some(Request::Commit(next)) => {
+                    bytes += next.txn().bytes();
+                    batch.push(next);
                 }
                 Some(other) => {
                     self.next.push_front(other);
@@ -308,7 +287,6 @@ impl Worker {
                 None => break,
             }
         }
-        batch.iter().for_each(|(txn, _)| self.backlog.take(txn.bytes()));
         batch
     }
 
@@ -329,9 +307,8 @@ impl Worker {
                     return;
                 }
                 Err(error) => {
-                    for (_, reply) in transactions.extract_if(.., |(txn, _)| txn.purpose() <= purpose) {
-                        let _ = reply.send(Err(error.clone()));
-                    }
+                    let refused = transactions.extract_if(.., |waiting| waiting.txn().purpose() <= purpose);
+                    refused.for_each(|waiting| waiting.refuse(&error));
                     if transactions.is_empty() && self.chores.is_idle() {
                         return;
                     }
@@ -350,7 +327,7 @@ impl Worker {
         let plan = |plan: &mut Plan<'_>| {
             let mut answers = Vec::with_capacity(waiting.len());
             while (answers.is_empty() || plan.replaced() < replaceable)
-                && let Some((txn, reply)) = waiting.pop_front()
+                && let Some((txn, reply)) = waiting.pop_front().map(Waiting::begin)
             {
                 replies.push(reply);
                 answers.push(plan.transaction(txn));
@@ -368,9 +345,10 @@ impl Worker {
             }
             // Nothing was written. What was not looked at yet would meet the same.
             Err(error) => {
-                for reply in replies.into_iter().chain(transactions.into_iter().map(|(_, reply)| reply)) {
+                for reply in replies {
                     let _ = reply.send(Err(error.clone()));
                 }
+                transactions.into_iter().for_each(|waiting| waiting.refuse(&error));
                 self.chores.answer(Err(error));
             }
         }
@@ -378,9 +356,8 @@ impl Worker {
 
     /// Has what did not fit into a batch wait for the next one, before all that came later.
     fn put_back(&mut self, transactions: VecDeque<Waiting>) {
-        for (txn, reply) in transactions.into_iter().rev() {
-            self.backlog.put_back(txn.bytes());
-            self.next.push_front(Request::Commit(txn, reply));
+        for waiting in transactions.into_iter().rev() {
+            self.next.push_front(Request::Commit(waiting));
         }
     }
 
@@ -418,7 +395,8 @@ fn received(received: Result<Request, RecvTimeoutError>, otherwise: Taken) -> Ta
 fn refuse(request: Request) {
     // An error means that nobody waits any more.
     match request {
-        Request::Commit(_, reply) | Request::DeleteCluster(_, reply) => drop(reply.send(Err(closed()))),
+        Request::Commit(waiting) => waiting.refuse(&closed()),
+        Request::DeleteCluster(_, reply) => drop(reply.send(Err(closed()))),
         Request::Compact(_, reply) => drop(reply.send(Err(closed()))),
         Request::Close(reply) => drop(reply.send(())),
     }

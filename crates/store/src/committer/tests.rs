@@ -39,6 +39,8 @@ enum Next {
     Held,
     Panic,
     Fail,
+    /// Works once more, and then waits.
+    Step,
     /// Works once more, and then fails.
     WorkOnce,
     /// Runs out of room, with the batch on disk nevertheless or not.
@@ -116,6 +118,10 @@ impl OrderedKv for Scripted {
             Next::Work | Next::Wait | Next::Held => self.kv.commit(batch),
             Next::WorkOnce => {
                 *self.next.lock() = Next::Fail;
+                self.kv.commit(batch)
+            }
+            Next::Step => {
+                *self.next.lock() = Next::Wait;
                 self.kv.commit(batch)
             }
             Next::Panic => panic!("scripted"),
@@ -501,25 +507,42 @@ async fn a_batch_reads_and_keeps_a_bounded_part_of_what_it_deletes() {
     }
 }
 
-/// What came back from a batch is counted again, and nothing is left over.
+/// What a batch has no place for is counted all the time, and nothing is left over.
 #[tokio::test]
 async fn what_waits_is_counted() {
     let scene = Scene::new().await;
-    let first = scene.stand_still_with("first").await;
-    let waiting: Vec<_> = (0..3).map(|n| scene.commit(&format!("waits-{n}"), 1000)).collect();
-    let gauges = |registry: &prometheus::Registry| {
-        let gathered = registry.gather();
+    let gauges = || {
+        let gathered = scene.registry.gather();
         ["portolan_store_queued_transactions", "portolan_store_queued_bytes"].map(|name| {
             gathered.iter().find(|family| family.name() == name).unwrap().get_metric()[0].get_gauge().get_value()
         })
     };
-    let [count, bytes] = gauges(&scene.registry);
-    assert!(count == 3.0 && bytes > 3000.0, "{count} of {bytes} bytes");
+    let names: Vec<String> = (0..10).map(|n| format!("large-{n}")).collect();
+    for name in &names {
+        soon(scene.commit(name, 1 << 20)).await.unwrap();
+    }
+    let first = scene.stand_still_with("first").await;
+    let delete = |name: &String| scene.store.commit(Transaction::one(pod(name), Expect::Present, None));
+    let waiting: Vec<_> = names.iter().map(delete).collect();
+    let [count, bytes] = gauges();
+    assert!(count == 10.0 && bytes >= 10.0, "{count} of {bytes} bytes");
+    scene.room.store(2, Ordering::Relaxed);
+    *scene.next.lock() = Next::Step;
+    soon(first).await.unwrap();
+    scene.until_it_stands_still().await;
+    assert_eq!(gauges(), [2.0, bytes / 5.0], "a quarter of 32 MiB is under way");
     *scene.next.lock() = Next::Work;
-    for answer in waiting.into_iter().chain([first]) {
+    for answer in waiting {
         soon(answer).await.unwrap();
     }
-    assert_eq!(gauges(&scene.registry), [0.0, 0.0]);
+    assert_eq!(gauges(), [0.0, 0.0]);
+    // Nor of what is refused, or lost.
+    assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+    scene.room.store(10, Ordering::Relaxed);
+    scene.until_it_takes_writes().await;
+    *scene.next.lock() = Next::Panic;
+    assert!(matches!(scene.put("lost").await, Err(StoreError::Unknown)));
+    assert_eq!(gauges(), [0.0, 0.0]);
 }
 
 #[tokio::test]
