@@ -3,8 +3,8 @@
 //! How long a write waits that was accepted: for at most 17 batches. One may be under way, and its own comes last. What waits before it
 //! fills at most 7 by its number and 8 by its bytes: the queue, which fills up again while a batch is under way, is bounded in both, and
 //! each batch is full in one of them. What is replaced or deleted is read and kept as history, so it bounds a batch as well, and what
-//! did not fit comes first in the next one: each 32 MiB of it, in the batch under way or in what waits, may add one, or each quarter of
-//! the room that is left on the disk where that is less. A batch is one sync, and has one slice of each chore (a deletion, a compaction)
+//! did not fit comes first in the next one: each 32 MiB of it, in the batch under way or in what waits, may add one. So may what a disk
+//! that is nearly full has room for at once (see [`crate::room::Room::check`]), down to one for each write. A batch is one sync, and has one slice of each chore (a deletion, a compaction)
 //! behind what was asked for: no chore gets a batch of its own while anything waits. Each deletion of a logical cluster, and each
 //! compaction, that was asked for before it adds at most two: it ends the batch before it, and the first slice of a deletion goes alone.
 //! After 200 ms without a write, no batch is under way but the engine's preparing for a quick start may be, which is one sync, too.
@@ -49,7 +49,7 @@ pub(crate) const QUEUE_BYTES: usize = 64 << 20;
 const BATCH_TRANSACTIONS: usize = 1024;
 /// Most bytes of one batch, give or take a transaction.
 const BATCH_BYTES: usize = 8 << 20;
-/// Most bytes that what a batch replaces or deletes takes where the disk has room, give or take a transaction.
+/// Most bytes that what a batch replaces or deletes takes, give or take a transaction: they are read into memory.
 const BATCH_REPLACED: u64 = 32 << 20;
 /// Most batches until a write is answered that was accepted, its own included.
 #[cfg(test)]
@@ -322,11 +322,11 @@ impl Worker {
 
     fn commit(&mut self, admitted: Admitted<'_>, mut transactions: VecDeque<Waiting>) {
         let (core, chores) = (&self.core, &mut self.chores);
-        let replaceable = admitted.replaceable(BATCH_REPLACED);
+        let room = admitted.room();
         let (mut replies, waiting) = (Vec::with_capacity(transactions.len()), &mut transactions);
         let plan = |plan: &mut Plan<'_>| {
             let mut answers = Vec::with_capacity(waiting.len());
-            while (answers.is_empty() || plan.replaced() < replaceable)
+            while (answers.is_empty() || plan.replaced() < BATCH_REPLACED && plan.written() < room)
                 && let Some((txn, reply)) = waiting.pop_front().map(Waiting::begin)
             {
                 replies.push(reply);

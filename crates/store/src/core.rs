@@ -99,7 +99,7 @@ impl Core {
     pub(crate) fn admit(&self, purpose: Purpose) -> Result<Admitted<'_>, StoreError> {
         self.check_open(purpose)?;
         match (self.room.check(purpose), purpose) {
-            (Ok(free), _) => return Ok(Admitted { core: self, free }),
+            (Ok(room), _) => return Ok(Admitted { core: self, room }),
             (Err(full), Purpose::Any | Purpose::Leave) => self.gate.narrow_for(&full),
             (Err(full), Purpose::MakeRoom) => self.gate.close_for(full),
         }
@@ -170,15 +170,13 @@ impl Core {
 /// There is room for a batch. Without that nothing is planned.
 pub(crate) struct Admitted<'a> {
     core: &'a Core,
-    /// Bytes that are free on the disk.
-    free: u64,
+    room: u64,
 }
 
 impl Admitted<'_> {
-    /// How many bytes a batch may replace, of at most so many. Each becomes history, for which an engine takes up to twice as much of
-    /// the disk: half of what is left. The other half is for what is written besides.
-    pub(crate) fn replaceable(&self, most: u64) -> u64 {
-        most.min(self.free / 4)
+    /// How much the transactions of the batch may write, as [`Plan::written`] counts it. See [`Room::check`].
+    pub(crate) fn room(&self) -> u64 {
+        self.room
     }
 
     /// Plans a batch, makes it durable, then makes it visible, and only then hands out the answers. Called by one thread at

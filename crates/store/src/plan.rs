@@ -20,6 +20,7 @@ use crate::{
     lost::Lost,
     read::{Marks, backend, damaged, marks, revision},
     resources::{self, MAX_RESOURCES, Resources},
+    room::written,
     value::{Damage, Prepared, Version, decode},
 };
 
@@ -100,6 +101,8 @@ pub(crate) struct Plan<'a> {
     pub(super) now: Marks,
     gone: HashMap<LogicalClusterId, bool>,
     replaced: u64,
+    /// Bytes of all values that were put.
+    bytes: u64,
 }
 
 /// A batch that is ready to be committed.
@@ -187,6 +190,7 @@ impl<'a> Plan<'a> {
             now: before,
             gone: HashMap::new(),
             replaced: 0,
+            bytes: 0,
         })
     }
 
@@ -266,6 +270,11 @@ impl<'a> Plan<'a> {
         self.replaced
     }
 
+    /// How much it writes so far, as [`crate::room::written`] counts it: what is new, what is kept, and what is removed.
+    pub(crate) fn written(&self) -> u64 {
+        written(self.batch.len(), self.bytes)
+    }
+
     /// Whether a logical cluster takes no writes any more.
     pub(super) fn is_gone(&mut self, cluster: LogicalClusterId) -> Result<bool, StoreError> {
         if let Some(gone) = self.gone.get(&cluster) {
@@ -284,7 +293,9 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
-        self.batch.insert(key, Some(value.into()));
+        let value = value.into();
+        self.bytes += value.len() as u64;
+        self.batch.insert(key, Some(value));
     }
 
     pub(super) fn remove(&mut self, key: Vec<u8>) {

@@ -141,25 +141,27 @@ impl Room {
         Self::on(Unlimited, 0)
     }
 
-    /// Bytes that are free on the disk; as many as there are numbers where the system cannot tell.
+    /// How much the transactions of a batch may write, in bytes as [`written`] counts them: a quarter of what is free beyond what is
+    /// kept for what makes room, which may have a quarter of that. An engine takes up to twice as much (runs of pages that are a power
+    /// of two, and the inner pages above each), and a slice of each chore comes on top. No bound where the system cannot tell.
     ///
     /// # Errors
     /// When less than the reserve is left, or than the part of it that the purpose leaves.
     pub(crate) fn check(&self, purpose: Purpose) -> Result<u64, BackendError> {
         let is_within = self.within.load(Ordering::Relaxed) > 0;
-        let kept = match (purpose, is_within) {
-            (Purpose::Any, false) => self.reserve,
-            (Purpose::Leave, false) => self.reserve / 2,
-            (Purpose::Any | Purpose::Leave, true) => self.reserve / 8 * 3,
-            (Purpose::MakeRoom, false) => self.reserve / 4,
-            (Purpose::MakeRoom, true) => self.reserve / 8,
+        let for_more_room = if is_within { self.reserve / 8 } else { self.reserve / 4 };
+        let (kept, left) = match (purpose, is_within) {
+            (Purpose::Any, false) => (self.reserve, for_more_room),
+            (Purpose::Leave, false) => (self.reserve / 2, for_more_room),
+            (Purpose::Any | Purpose::Leave, true) => (self.reserve / 8 * 3, for_more_room),
+            (Purpose::MakeRoom, _) => (for_more_room, 0),
         };
         match self.disk.free() {
             Ok(free) if free < kept => Err(BackendError {
                 context: format!("{free} bytes are left on the disk, {kept} are kept back"),
                 source: Some(Box::new(io::Error::from(ErrorKind::StorageFull))),
             }),
-            Ok(free) => Ok(free),
+            Ok(free) => Ok((free - left) / 4),
             Err(_) => Ok(u64::MAX),
         }
     }
@@ -274,6 +276,11 @@ impl Core {
         };
         self.view(count)?
     }
+}
+
+/// How much is written of so many pairs with so many bytes in their values: a pair may be alone in a page that is written anew.
+pub(crate) fn written(pairs: usize, bytes: u64) -> u64 {
+    bytes + pairs as u64 * PAGE
 }
 
 /// About how many bytes of its file redb needs for a pair, rather too many than too few: pages of several pairs are half full at

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::{Value, json};
 
-use super::{BATCH_BYTES, BATCH_REPLACED, BATCH_TRANSACTIONS, LONGEST_WAIT, QUEUE_BYTES, QUEUE_TRANSACTIONS};
+use super::{BATCH_BYTES, BATCH_TRANSACTIONS, LONGEST_WAIT, QUEUE_BYTES, QUEUE_TRANSACTIONS};
 use crate::{
     BackendError, DynStore, Engine, Expect, StoreConfig, StoreError, Transaction, WatchScope,
     core::Answer,
@@ -187,14 +187,23 @@ fn pod(name: &str) -> ObjectKey {
 
 impl Scene {
     async fn new() -> Self {
+        Self::with_reserve(5).await
+    }
+
+    /// On a disk of which so many times [`UNIT`] are kept back.
+    async fn with_reserve(units: u64) -> Self {
         let kv = Scripted::default();
         initialize(&kv, &Seams::system()).unwrap();
-        Self::on(kv, Duration::from_secs(30)).await
+        Self::start(kv, units, Duration::from_secs(30)).await
     }
 
     async fn on(kv: Scripted, commit_timeout: Duration) -> Self {
+        Self::start(kv, 5, commit_timeout).await
+    }
+
+    async fn start(kv: Scripted, reserve: u64, commit_timeout: Duration) -> Self {
         let (next, batches, room) = (kv.next.clone(), kv.batches.clone(), Arc::new(AtomicU64::new(10)));
-        let base = Base { kv: Box::new(kv), home: None, room: Room::on(Told(room.clone()), 5 * UNIT) };
+        let base = Base { kv: Box::new(kv), home: None, room: Room::on(Told(room.clone()), reserve * UNIT) };
         let registry = prometheus::Registry::new();
         let config =
             StoreConfig { commit_timeout, registry: Some(registry.clone()), ..StoreConfig::new(Engine::Memory, None) };
@@ -478,12 +487,18 @@ async fn all_that_waits_for_a_sync_shares_the_next_one() {
 
 #[tokio::test]
 async fn a_batch_reads_and_keeps_a_bounded_part_of_what_it_deletes() {
-    const SIZE: usize = 1 << 20;
-    for (room, most) in [(10, BATCH_REPLACED), (4, UNIT)] {
-        let (scene, count) = (Scene::new().await, 96);
-        let names: Vec<String> = (0..count).map(|n| format!("large-{n:03}")).collect();
+    const MIB: usize = 1 << 20;
+    for (case, room, size, count, most) in [
+        ("what is read into memory", 20, MIB, 96, 32),
+        ("a quarter of the 44 MiB that are left beyond those of the last quarter", 4, MIB, 96, 11),
+        // Three pages each: the object, its history, and its old state.
+        ("a quarter of 32 MiB that are left, in pages", 2, 10, 1500, (8 << 20) / (3 << 12) + 1),
+        ("one goes in, whatever there is room for", 0, MIB, 3, 1),
+    ] {
+        let scene = Scene::with_reserve(if room == 0 { 0 } else { 5 }).await;
+        let names: Vec<String> = (0..count).map(|n| format!("deleted-{n:04}")).collect();
         for name in &names {
-            soon(scene.commit(name, SIZE)).await.unwrap();
+            soon(scene.commit(name, size)).await.unwrap();
         }
         let first = scene.stand_still_with("alone").await;
         let before = scene.batches.lock().len();
@@ -494,16 +509,15 @@ async fn a_batch_reads_and_keeps_a_bounded_part_of_what_it_deletes() {
         let mut revision = soon(first).await.unwrap().into_inner().last;
         for answer in answers {
             let next = soon(answer).await.unwrap().into_inner().last;
-            assert_eq!(next, revision.plus(1), "in the order in which they came");
+            assert_eq!(next, revision.plus(1), "{case}: in the order in which they came");
             revision = next;
         }
         let batches = scene.batches.lock();
         let kept = |batch: &BTreeSet<Vec<u8>>| batch.iter().filter(|key| key.first() == Some(&b'v')).count();
         let kept: Vec<usize> = batches[before..].iter().map(kept).collect();
-        assert_eq!(kept.iter().sum::<usize>(), count);
-        let most = usize::try_from(most).unwrap() / SIZE;
-        assert!(kept.iter().all(|kept| *kept <= most), "{kept:?}, and at most {most}");
-        assert!(kept.len() <= count / most + 1, "no batch is smaller than it must be: {kept:?}");
+        assert_eq!(kept.iter().sum::<usize>(), count, "{case}");
+        assert!(kept.iter().all(|kept| *kept <= most), "{case}: {kept:?}, and at most {most}");
+        assert!(kept.len() <= count.div_ceil(most) + 1, "{case}: no batch is smaller than it must be: {kept:?}");
     }
 }
 

@@ -82,6 +82,25 @@ fn the_room_of_files_is_what_they_take_of_the_disk() {
     assert!(gauges.collect().iter().all(|family| family.get_metric()[0].get_gauge().get_value() > 100_000.0));
 }
 
+#[test]
+fn a_batch_may_write_a_part_of_what_is_left_and_leaves_the_rest_to_what_makes_room() {
+    for (purpose, free, within, written) in [
+        (Purpose::Any, 1000, 0, 245),
+        (Purpose::Any, 80, 0, 15),
+        (Purpose::Leave, 40, 0, 5),
+        (Purpose::MakeRoom, 40, 0, 10),
+        (Purpose::MakeRoom, 20, 0, 5),
+        (Purpose::Any, 30, 1, 5),
+        (Purpose::Leave, 30, 1, 5),
+        (Purpose::MakeRoom, 10, 1, 2),
+    ] {
+        let room = told(80, move || Ok(free));
+        room.within.store(within, Ordering::Relaxed);
+        assert_eq!(room.check(purpose).unwrap(), written, "{purpose:?} with {free} free, and {within} within");
+    }
+    assert_eq!(told(80, || Err(ErrorKind::Unsupported.into())).check(Purpose::Any).unwrap(), u64::MAX);
+}
+
 /// Random keys, as those of objects come in no order. Inner pages, which are not estimated, are less than a hundredth.
 #[test]
 fn what_redb_needs_is_about_what_its_pages_take_and_not_less() {
