@@ -152,7 +152,12 @@ impl SledKv {
 
     /// A failure of sled's, or the failed sync that it comes from.
     fn judged(&self, why: BackendError) -> BackendError {
-        if why.is_full() { self.sync().err().unwrap_or(why) } else { why }
+        if !why.is_full() {
+            return why;
+        }
+        let is_open = self.open.read().is_some();
+        let synced = if is_open { self.log.sync() } else { self.log.sync_pages() };
+        synced.map_err(unsynced("syncing")).err().unwrap_or(why)
     }
 }
 
@@ -360,7 +365,11 @@ impl Cursor for SledCursor<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::mpsc, time::Duration};
+    use std::{
+        collections::BTreeMap,
+        sync::mpsc,
+        time::{Duration, Instant},
+    };
 
     use super::*;
     use crate::kv::read;
@@ -530,6 +539,21 @@ mod tests {
         kv.publish();
         assert_eq!(kv.open.read().as_ref().unwrap().db.len(), 0);
         assert_eq!(std::fs::read_dir(dir.path().join("s/blobs")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_full_disk_on_which_the_store_could_not_be_opened_again_is_no_failed_sync() {
+        let (_dir, kv) = opened();
+        let full = || failure("opening the store")(io::Error::from(io::ErrorKind::StorageFull));
+        assert!(kv.judged(full()).is_full());
+        kv.close();
+        let begun = Instant::now();
+        // sled's own threads may still be letting go.
+        while kv.log.check().is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "sled keeps its lock");
+            std::thread::yield_now();
+        }
+        assert!(kv.judged(full()).is_full());
     }
 
     #[test]
