@@ -31,7 +31,7 @@ use portolan_store::found_in;
 use tempfile::TempDir;
 
 use crate::{
-    disk::Standing,
+    disk::{Left, Standing},
     many::crash_many,
     run::Run,
     shim::{DIR, ENGINE},
@@ -151,6 +151,27 @@ fn a_crash_in_a_large_transaction_loses_nothing_that_was_before() {
         }
         assert!(tally.conclude() > 30, "{engine}");
     }
+}
+
+/// What is left of such a transaction is recovered, and that is crashed: sled names a snapshot of its log then, and clears what of the
+/// log is not needed beside it. By turns it is what a crash left, and what a process left that was only killed.
+#[test]
+fn a_crash_while_a_large_transaction_is_recovered_loses_nothing() {
+    let stride = many::told("PORTOLAN_CRASH_STRIDE").unwrap_or(19);
+    let run = Run::new("Sled", "child_that_writes_much");
+    let ((made, _), steps) = (run.acknowledged[0], &run.recorded.steps);
+    let tally = Tally::new("Sled", steps.len() - made, false);
+    let is_taken = |at: usize| at >= made && at.is_multiple_of(stride);
+    for (at, left, image) in Standing::of(run.recorded.start.clone()).crashes(steps, is_taken, 1) {
+        let first = match left {
+            Left::All => run.killed(at),
+            Left::SomeSectors => Standing::of(image),
+            Left::Nothing | Left::SomeSteps => continue,
+        };
+        tally.took(at, 1);
+        runtime().block_on(run.crash_recovery(at, first, 1, &tally));
+    }
+    assert!(tally.conclude() > 30);
 }
 
 #[test]
