@@ -153,13 +153,15 @@ pub(super) async fn stop_signal() -> anyhow::Result<()> {
     }
 }
 
-/// Logs to standard error; `PORTOLAN_LOG` takes the filter syntax of tracing, such as `portolan_syncer=debug,info`.
+/// Logs to standard error; `PORTOLAN_LOG` takes the filter syntax of tracing, such as `portolan_syncer=debug,info`. A line that cannot
+/// be written (a full disk, a reader that is gone) is lost: to complain about it on standard error would end the thread that logs.
 pub(super) fn init_logging(default: &str) {
     use std::io::IsTerminal as _;
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("PORTOLAN_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
+    log.log_internal_errors(false).init();
 }
 
 #[cfg(test)]
