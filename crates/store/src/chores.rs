@@ -38,9 +38,14 @@ impl Sweep {
     fn of(cluster: LogicalClusterId) -> Self {
         Self { cluster, patience: AGAIN.0 }
     }
+
+    /// Until when it waits after a failure; should it fail again, twice as long.
+    fn put_aside(self, now: Instant) -> (Instant, Self) {
+        (now + self.patience, Self { patience: (self.patience * 2).min(AGAIN.1), ..self })
+    }
 }
 
-/// Work that is done in slices between or beside other writes.
+/// Work that is done in slices between or beside other writes. Time comes in with each question.
 #[derive(Default)]
 pub(crate) struct Chores {
     compaction: Option<u64>,
@@ -79,22 +84,33 @@ impl Chores {
     }
 
     /// Whether nothing is to be done now.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
         self.compaction.is_none()
             && self.reclaim.is_none()
             && self.sweeps.is_empty()
-            && self.rest().is_none_or(|rest| !rest.is_zero())
+            && self.rest(now).is_none_or(|rest| !rest.is_zero())
     }
 
     /// How long it takes until something that was put aside is to be tried again, if anything is.
-    pub(crate) fn rest(&self) -> Option<Duration> {
+    pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         let first = self.aside.iter().map(|(until, _)| *until).min()?;
-        Some(first.saturating_duration_since(Instant::now()))
+        Some(first.saturating_duration_since(now))
+    }
+
+    /// No batch can be planned, so that nothing can be removed either: all deletions wait as if they had failed.
+    pub(crate) fn put_off(&mut self, now: Instant) {
+        self.take_up(now);
+        self.aside.extend(self.sweeps.drain(..).map(|sweep| sweep.put_aside(now)));
+    }
+
+    /// What has waited long enough is to be tried again.
+    fn take_up(&mut self, now: Instant) {
+        self.sweeps.extend(self.aside.extract_if(.., |(until, _)| *until <= now).map(|(_, sweep)| sweep));
     }
 
     /// Adds a slice to a batch, after all that it writes.
-    pub(crate) fn slice(&mut self, core: &Core, plan: &mut Plan<'_>) -> Result<(), StoreError> {
-        self.sweep_slice(core, plan);
+    pub(crate) fn slice(&mut self, core: &Core, plan: &mut Plan<'_>, now: Instant) -> Result<(), StoreError> {
+        self.sweep_slice(core, plan, now);
         if let Some(upto) = self.compaction {
             portolan_types::failpoint!("store/compaction-slice");
             if plan.compact(core.holds.bound(upto))? == Progress::Done {
@@ -112,18 +128,16 @@ impl Chores {
     }
 
     /// A deletion that fails is put aside for a while, and holds up nothing else.
-    fn sweep_slice(&mut self, core: &Core, plan: &mut Plan<'_>) {
-        let now = Instant::now();
-        self.sweeps.extend(self.aside.extract_if(.., |(until, _)| *until <= now).map(|(_, sweep)| sweep));
-        let Some(mut sweep) = self.sweeps.pop_front() else { return };
+    fn sweep_slice(&mut self, core: &Core, plan: &mut Plan<'_>, now: Instant) {
+        self.take_up(now);
+        let Some(sweep) = self.sweeps.pop_front() else { return };
         match swept(core, plan, sweep.cluster) {
             Ok(Progress::More) => self.sweeps.push_front(Sweep::of(sweep.cluster)),
             Ok(Progress::Done) => core.damage.remove_cluster(sweep.cluster),
             Err(error) => {
                 let (cluster, again) = (sweep.cluster, sweep.patience);
                 tracing::error!(%cluster, %error, ?again, "objects of a deleted logical cluster cannot be removed now");
-                sweep.patience = (again * 2).min(AGAIN.1);
-                self.aside.push((now + again, sweep));
+                self.aside.push(sweep.put_aside(now));
             }
         }
     }
@@ -156,5 +170,32 @@ pub(crate) fn delete_cluster(core: &Core, cluster: LogicalClusterId) -> (Answer,
     match core.admit(Purpose::MakeRoom).and_then(|admitted| admitted.commit(delete)) {
         Ok((mut answers, progress)) => (answers.pop().unwrap_or_else(|| Err(StoreError::Unknown)), progress),
         Err(error) => (Err(error), Progress::Done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_off_waits_longer_each_time_and_is_never_tried_without_a_pause() {
+        let mut chores = Chores::resume(vec![LogicalClusterId::new(7), LogicalClusterId::new(8)]);
+        let (mut now, mut waits) = (Instant::now(), Vec::new());
+        for _ in 0..6 {
+            assert!(!chores.is_idle(now));
+            chores.put_off(now);
+            assert!(chores.is_idle(now), "nothing is to be done before its time");
+            let rest = chores.rest(now).unwrap();
+            assert!(chores.is_idle(now + rest - Duration::from_nanos(1)));
+            waits.push(rest);
+            now += rest;
+        }
+        let doubled = |n: u32| (AGAIN.0 * 2_u32.pow(n)).min(AGAIN.1);
+        assert_eq!(waits, (0..6).map(doubled).collect::<Vec<_>>());
+        assert_eq!(chores.aside.len(), 2, "none is forgotten");
+        chores.sweep(LogicalClusterId::new(7));
+        assert_eq!(chores.sweeps.len(), 0, "nor known twice");
+        chores.sweep(LogicalClusterId::new(9));
+        assert!(!chores.is_idle(now), "what is new need not wait");
     }
 }

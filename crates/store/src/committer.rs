@@ -20,7 +20,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError};
@@ -209,7 +209,7 @@ impl Worker {
         if let Some(request) = self.next.pop_front() {
             return Taken::Request(request);
         }
-        if !self.chores.is_idle() && self.core.check_open(Purpose::MakeRoom).is_ok() {
+        if !self.chores.is_idle(Instant::now()) && self.core.check_open(Purpose::MakeRoom).is_ok() {
             return match self.requests.try_recv() {
                 Ok(request) => Taken::Request(request),
                 Err(TryRecvError::Empty) => Taken::Nothing,
@@ -226,7 +226,7 @@ impl Worker {
                 other => return received(other, Taken::Nothing),
             }
         }
-        match self.chores.rest().filter(|_| self.core.check_open(Purpose::MakeRoom).is_ok()) {
+        match self.chores.rest(Instant::now()).filter(|_| self.core.check_open(Purpose::MakeRoom).is_ok()) {
             Some(rest) => received(self.requests.recv_timeout(rest), Taken::Nothing),
             None => self.requests.recv().map_or(Taken::Over, Taken::Request),
         }
@@ -301,7 +301,7 @@ impl Worker {
         for purpose in Purpose::EACH {
             match core.admit(purpose) {
                 Ok(admitted) => {
-                    if purpose == Purpose::Any || !transactions.is_empty() || !self.chores.is_idle() {
+                    if purpose == Purpose::Any || !transactions.is_empty() || !self.chores.is_idle(Instant::now()) {
                         self.commit(admitted, transactions.into());
                     }
                     return;
@@ -309,7 +309,7 @@ impl Worker {
                 Err(error) => {
                     let refused = transactions.extract_if(.., |waiting| waiting.txn().purpose() <= purpose);
                     refused.for_each(|waiting| waiting.refuse(&error));
-                    if transactions.is_empty() && self.chores.is_idle() {
+                    if transactions.is_empty() && self.chores.is_idle(Instant::now()) {
                         return;
                     }
                     if purpose == Purpose::MakeRoom {
@@ -332,7 +332,7 @@ impl Worker {
                 replies.push(reply);
                 answers.push(plan.transaction(txn));
             }
-            (answers, chores.slice(core, plan))
+            (answers, chores.slice(core, plan, Instant::now()))
         };
         match admitted.commit(plan) {
             Ok((answers, upkept)) => {
@@ -343,12 +343,13 @@ impl Worker {
                 self.chores.answer(upkept.and(self.core.check_open(Purpose::MakeRoom)));
                 self.put_back(transactions);
             }
-            // Nothing was written. What was not looked at yet would meet the same.
+            // Nothing was written. What was not looked at yet would meet the same, and a deletion that goes on by itself too.
             Err(error) => {
                 for reply in replies {
                     let _ = reply.send(Err(error.clone()));
                 }
                 transactions.into_iter().for_each(|waiting| waiting.refuse(&error));
+                self.chores.put_off(Instant::now());
                 self.chores.answer(Err(error));
             }
         }

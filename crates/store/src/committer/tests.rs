@@ -60,6 +60,8 @@ struct Scripted {
     tidied: Arc<AtomicUsize>,
     /// Who reads one of these keys, or a scan that begins with these bytes, fails.
     unreadable: Arc<Mutex<Vec<Unreadable>>>,
+    /// How often somebody failed so.
+    refused: Arc<AtomicUsize>,
 }
 
 /// What cannot be read, and how that ends.
@@ -72,6 +74,7 @@ struct Unreadable {
 struct Partly<'a> {
     view: &'a dyn View,
     unreadable: &'a [Unreadable],
+    refused: &'a AtomicUsize,
 }
 
 impl View for Partly<'_> {
@@ -88,10 +91,11 @@ impl View for Partly<'_> {
 
 impl Partly<'_> {
     fn check(&self, from: &[u8]) -> KvResult<()> {
-        match self.unreadable.iter().find(|unreadable| unreadable.from == from) {
-            Some(unreadable) if unreadable.panics => panic!("scripted"),
-            Some(_) => Err(BackendError { context: "EIO".into(), source: None }),
-            None => Ok(()),
+        let Some(found) = self.unreadable.iter().find(|unreadable| unreadable.from == from) else { return Ok(()) };
+        self.refused.fetch_add(1, Ordering::AcqRel);
+        match found.panics {
+            true => panic!("scripted"),
+            false => Err(BackendError { context: "EIO".into(), source: None }),
         }
     }
 }
@@ -99,7 +103,7 @@ impl Partly<'_> {
 impl OrderedKv for Scripted {
     fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
         let unreadable = self.unreadable.lock();
-        self.kv.view(&mut |view| read(&Partly { view, unreadable: &unreadable }))
+        self.kv.view(&mut |view| read(&Partly { view, unreadable: &unreadable, refused: &self.refused }))
     }
 
     fn commit(&self, batch: Batch) -> KvResult<()> {

@@ -1,5 +1,7 @@
 //! Deletions of logical clusters that fail on the way.
 
+use std::time::Instant;
+
 use super::*;
 use crate::{
     Change, RangeRequest, RangeScope,
@@ -49,7 +51,7 @@ impl Scene {
     async fn until_swept(&self, of: LogicalClusterId) {
         let swept = async {
             while self.left(of).await > 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
             }
         };
         soon(Box::pin(swept)).await;
@@ -72,6 +74,31 @@ async fn a_deletion_that_fails_for_a_while_is_tried_again_and_holds_up_nothing_e
         scene.until_swept(cluster(7)).await;
         scene.put("again").await.unwrap();
     }
+}
+
+/// It cannot be planned, and nobody asks for anything else.
+#[tokio::test]
+async fn a_deletion_beside_marks_that_cannot_be_read_is_tried_with_a_pause_that_grows() {
+    let kv = unfinished(&[cluster(7)]);
+    let (unreadable, refused) = (kv.unreadable.clone(), kv.refused.clone());
+    unreadable.lock().push(Unreadable { from: objects(cluster(7)), panics: false });
+    let scene = Scene::on(kv, Duration::from_secs(30)).await;
+    *unreadable.lock() = vec![Unreadable { from: meta::LAST.to_vec(), panics: false }];
+    refused.store(0, Ordering::Release);
+    let begun = Instant::now();
+    let tried = async {
+        while refused.load(Ordering::Acquire) < 4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(Box::pin(tried)).await;
+    // One, two and four milliseconds at the least; without a pause it takes a few microseconds.
+    assert!(begun.elapsed() >= Duration::from_millis(7), "four times within {:?}", begun.elapsed());
+    let refusal = scene.put("refused").await;
+    assert!(matches!(refusal, Err(StoreError::Backend(_))), "{refusal:?}");
+    unreadable.lock().clear();
+    scene.until_swept(cluster(7)).await;
+    scene.put("after").await.unwrap();
 }
 
 /// Damaged objects, and a key that is none, as they stand on disk.
@@ -98,7 +125,7 @@ async fn damaged_objects_are_removed_slice_by_slice_with_their_logical_cluster()
     let scene = Scene::on(kv, Duration::from_secs(30)).await;
     let swept = async {
         while left() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     };
     soon(Box::pin(swept)).await;
@@ -153,7 +180,7 @@ async fn who_deletes_a_logical_cluster_again_while_it_is_swept_makes_its_damage_
     unreadable.lock().clear();
     let swept = async {
         while known() > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     };
     soon(Box::pin(swept)).await;
