@@ -54,21 +54,27 @@ impl List {
     }
 }
 
+/// What the indexes say of damaged objects.
+#[derive(Default)]
+pub(super) struct Indexed {
+    /// Of each what its own lists would say.
+    headers: BTreeMap<Suffix, RecordHeader>,
+    /// The entries that name any of them.
+    entries: Vec<Vec<u8>>,
+}
+
 impl Plan<'_> {
-    /// Deletes damaged objects of one logical cluster, as the writes at these places.
-    pub(crate) fn lose(&mut self, lost: Vec<(Lost, Place)>) -> Result<(), StoreError> {
-        let Some(cluster) = lost.first().map(|(lost, _)| lost.key.cluster) else { return Ok(()) };
-        let mut headers = lost.iter().map(|(lost, _)| (lost.suffix.clone(), RecordHeader::default())).collect();
-        self.unindex(cluster, &mut headers)?;
-        for (Lost { key, suffix, value, why }, place) in lost {
-            self.remove(suffix.object());
-            self.put(suffix.version(place.revision), value);
-            let mut record = Record::of(&json!({}));
-            record.header = headers.remove(&suffix).unwrap_or_default();
-            let (revision, record) = (revision(place.revision)?, Arc::new(record));
-            let event = Event { revision, change: Change::Deleted, key, record, previous: None };
-            self.record(&suffix, place, event, Some(why));
-        }
+    /// Deletes a damaged object, as the write at this place. `indexed` is what was read of the indexes before anything was planned.
+    pub(super) fn lose(&mut self, lost: Lost, place: Place, indexed: &mut Indexed) -> Result<(), StoreError> {
+        let Lost { key, suffix, value, why } = lost;
+        std::mem::take(&mut indexed.entries).into_iter().for_each(|entry| self.remove(entry));
+        self.remove(suffix.object());
+        self.put(suffix.version(place.revision), value);
+        let mut record = Record::of(&json!({}));
+        record.header = indexed.headers.remove(&suffix).unwrap_or_default();
+        let (revision, record) = (revision(place.revision)?, Arc::new(record));
+        let event = Event { revision, change: Change::Deleted, key, record, previous: None };
+        self.record(&suffix, place, event, Some(why));
         Ok(())
     }
 
@@ -82,24 +88,26 @@ impl Plan<'_> {
         Ok(is_indexed)
     }
 
-    /// Takes objects out of the indexes. Their own lists cannot be read, so that the indexes tell what was in them.
-    fn unindex(
-        &mut self,
+    /// Reads what the indexes say of damaged objects of one logical cluster: their own lists cannot be read.
+    pub(super) fn indexed<'s>(
+        &self,
         cluster: LogicalClusterId,
-        headers: &mut BTreeMap<Suffix, RecordHeader>,
-    ) -> Result<(), StoreError> {
-        let mut found = Vec::new();
-        self.each_entry(cluster, |IndexEntry { key, named, list }| {
-            if let Some((uid, suffix)) = named
-                && let Some(header) = headers.get_mut(&suffix)
-            {
-                list.of_mut(header).push(uid);
-                found.push(key.to_vec());
-            }
-            ControlFlow::Continue(())
-        })?;
-        found.into_iter().for_each(|key| self.remove(key));
-        Ok(())
+        damaged: impl Iterator<Item = &'s Suffix>,
+    ) -> Result<Indexed, StoreError> {
+        let headers = damaged.map(|suffix| (suffix.clone(), RecordHeader::default())).collect();
+        let mut indexed = Indexed { headers, entries: Vec::new() };
+        if !indexed.headers.is_empty() {
+            self.each_entry(cluster, |IndexEntry { key, named, list }| {
+                if let Some((uid, suffix)) = named
+                    && let Some(header) = indexed.headers.get_mut(&suffix)
+                {
+                    list.of_mut(header).push(uid);
+                    indexed.entries.push(key.to_vec());
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(indexed)
     }
 
     /// Looks at each entry of the indexes that names an object of a logical cluster, until it is told to stop. Those of other ones that

@@ -17,7 +17,7 @@ use crate::{
     hub::Published,
     keys::{self, Suffix, meta},
     kv::{Batch, View},
-    lost::Lost,
+    lost::{Indexed, Lost},
     read::{Marks, backend, damaged, marks, revision},
     resources::{self, MAX_RESOURCES, Resources},
     room::written,
@@ -118,6 +118,8 @@ pub(crate) struct Planned {
 struct Before {
     suffix: Option<Suffix>,
     content: Option<Content>,
+    /// Of something damaged that is to be deleted.
+    indexed: Indexed,
 }
 
 impl Before {
@@ -235,8 +237,9 @@ impl<'a> Plan<'a> {
             if let (Some(_), Some(Err(why))) = (&write.record, before.found()) {
                 return Err(StoreError::Damaged { key: write.key.clone(), why });
             }
-            befores.push(before);
+            befores.push(self.with_indexes(write.key.cluster, before)?);
         }
+        // From here on nothing is read, so that nothing fails which is planned by half.
         let unknown = befores.iter().filter(|before| before.suffix.is_none()).count();
         if unknown > 0 && self.resources.len() + self.new_resources.len() + unknown > MAX_RESOURCES {
             let what = format!("it writes a new resource, and the store knows {MAX_RESOURCES} already");
@@ -256,7 +259,8 @@ impl<'a> Plan<'a> {
                 }
                 (None, Some(Content::Whole(state))) => self.delete(write.key, &suffix, state, place)?,
                 (None, Some(Content::Damaged(value, why))) => {
-                    self.lose(vec![(Lost { key: write.key, suffix, value, why }, place)])?;
+                    let mut indexed = before.indexed;
+                    self.lose(Lost { key: write.key, suffix, value, why }, place, &mut indexed)?;
                 }
                 (Some(_), Some(Content::Damaged(..))) | (None, None) => {}
             }
@@ -304,16 +308,29 @@ impl<'a> Plan<'a> {
 
     fn before(&self, key: &ObjectKey) -> Result<Before, StoreError> {
         let id = self.new_resources.get(&key.resource).copied().or_else(|| self.resources.id(&key.resource));
-        let Some(id) = id else { return Ok(Before { suffix: None, content: None }) };
+        let Some(id) = id else {
+            return Ok(Before { suffix: None, content: None, indexed: Indexed::default() });
+        };
         let suffix = Suffix::new(key.cluster, id, &key.scope, &key.name);
         let content = self.get(&suffix.object())?.map(|value| Content::of(suffix.as_bytes(), value));
-        Ok(Before { suffix: Some(suffix), content })
+        Ok(Before { suffix: Some(suffix), content, indexed: Indexed::default() })
+    }
+
+    /// What a write meets, and of something damaged what the indexes say of it.
+    fn with_indexes(&self, cluster: LogicalClusterId, before: Before) -> Result<Before, StoreError> {
+        let indexed = match &before {
+            Before { suffix: Some(suffix), content: Some(Content::Damaged(..)), .. } => {
+                self.indexed(cluster, std::iter::once(suffix))?
+            }
+            _ => Indexed::default(),
+        };
+        Ok(Before { indexed, ..before })
     }
 
     /// What a deletion of something damaged meets, which may be no more than what an index says.
     fn lost_before(&self, key: &ObjectKey) -> Result<Before, StoreError> {
         let mut before = self.before(key)?;
-        if let Before { suffix: Some(suffix), content: content @ None } = &mut before
+        if let Before { suffix: Some(suffix), content: content @ None, .. } = &mut before
             && self.is_indexed(key.cluster, suffix)?
         {
             *content = Some(Content::Damaged(Bytes::new(), Damage::Missing));

@@ -13,7 +13,7 @@ use crate::{
     Change, Committed, StoreError,
     history::{Entry, What, object_key},
     keys::{self, Suffix, meta},
-    lost::{IndexEntry, Lost},
+    lost::{IndexEntry, Indexed, Lost},
     plan::{Content, Place, Plan, State, two_numbers},
     read::{backend, damaged, revision},
     resources::Resources,
@@ -26,6 +26,14 @@ enum Stored {
     Damaged(Lost),
     /// A key that names no object: nobody can have seen one there. Or one of an index that names an object wrongly.
     Malformed(Vec<u8>),
+}
+
+/// A part of a logical cluster that is being deleted.
+struct Slice {
+    stored: Vec<Stored>,
+    /// What the indexes say of what is damaged in it.
+    indexed: Indexed,
+    progress: Progress,
 }
 
 /// Entries of the history that one slice of a compaction removes.
@@ -91,11 +99,11 @@ impl Plan<'_> {
             let progress = if is_swept { Progress::Done } else { Progress::More };
             return Ok((Committed { first: revision(first)?, last: revision(last)? }, progress));
         }
-        let (stored, progress) = self.slice(resources, cluster)?;
+        let Slice { stored, indexed, progress } = self.slice(resources, cluster)?;
         let first = self.now.last + 1;
         let boundary = first + writes(&stored);
         self.record_cluster_gone(cluster, Place { revision: first, boundary });
-        self.delete_all(stored, boundary)?;
+        self.delete_all(stored, indexed, boundary)?;
         self.put(tombstone, [first.to_le_bytes(), boundary.to_le_bytes()].concat());
         if progress == Progress::More {
             self.put(meta::sweep(cluster), Vec::new());
@@ -105,16 +113,23 @@ impl Plan<'_> {
 
     /// Removes a further slice of the objects of a logical cluster that is gone since an earlier batch.
     pub(crate) fn sweep(&mut self, resources: &Resources, cluster: LogicalClusterId) -> Result<Progress, StoreError> {
-        let (stored, progress) = self.slice(resources, cluster)?;
+        let Slice { stored, indexed, progress } = self.slice(resources, cluster)?;
         let boundary = self.now.last + writes(&stored);
-        self.delete_all(stored, boundary)?;
+        self.delete_all(stored, indexed, boundary)?;
         if progress == Progress::Done {
             self.remove(meta::sweep(cluster));
         }
         Ok(progress)
     }
 
-    fn slice(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<(Vec<Stored>, Progress), StoreError> {
+    /// Reads all that removing a slice takes: what fails then has planned nothing.
+    fn slice(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<Slice, StoreError> {
+        let (stored, progress) = self.stored(resources, cluster)?;
+        let indexed = self.indexed(cluster, stored.iter().filter_map(Stored::damaged))?;
+        Ok(Slice { stored, indexed, progress })
+    }
+
+    fn stored(&self, resources: &Resources, cluster: LogicalClusterId) -> Result<(Vec<Stored>, Progress), StoreError> {
         let prefix = keys::joined(b'o', &[&keys::cluster_prefix(cluster)]);
         let mut cursor = self.view.scan(&prefix, &keys::end_of(&prefix)).map_err(backend)?;
         let (mut found, mut bytes) = (Vec::new(), 0);
@@ -163,7 +178,7 @@ impl Plan<'_> {
     }
 
     /// Deletes objects as the last writes of the transaction that ends at `boundary`.
-    fn delete_all(&mut self, stored: Vec<Stored>, boundary: u64) -> Result<(), StoreError> {
+    fn delete_all(&mut self, stored: Vec<Stored>, mut indexed: Indexed, boundary: u64) -> Result<(), StoreError> {
         let mut places = (boundary + 1 - writes(&stored)..=boundary).map(|revision| Place { revision, boundary });
         let mut lost = Vec::new();
         for stored in stored {
@@ -176,7 +191,7 @@ impl Plan<'_> {
                 Stored::Damaged(one) => lost.push((one, places.next().ok_or(Damage::Key).map_err(damaged)?)),
             }
         }
-        self.lose(lost)?;
+        lost.into_iter().try_for_each(|(lost, place)| self.lose(lost, place, &mut indexed))?;
         self.now.last = boundary;
         Ok(())
     }
@@ -198,6 +213,14 @@ impl Stored {
         match keys::parts(suffix.as_bytes()).map(|parts| object_key(resources, parts)) {
             Some(Ok(key)) => Self::Damaged(Lost { key, suffix, value: Bytes::new(), why: Damage::Missing }),
             Some(Err(_)) | None => Self::Malformed(entry.to_vec()),
+        }
+    }
+
+    /// The suffix of a damaged object.
+    fn damaged(&self) -> Option<&Suffix> {
+        match self {
+            Self::Damaged(lost) => Some(&lost.suffix),
+            Self::Whole(..) | Self::Malformed(_) => None,
         }
     }
 

@@ -146,6 +146,49 @@ async fn damaged_objects_are_removed_slice_by_slice_with_their_logical_cluster()
     assert_eq!(scene.store.known_damage(), []);
 }
 
+/// All that it takes is read before anything is planned: what the indexes say of damaged objects, too.
+#[tokio::test]
+async fn a_deletion_that_fails_on_the_way_removes_nothing_and_uses_no_revision() {
+    for panics in [false, true] {
+        let kv = unfinished(&[cluster(7)]);
+        for of in [cluster(7), cluster(9)] {
+            kv.kv.commit(damaged(of, 1300).into_iter().chain([object(of, "a")]).collect()).unwrap();
+            kv.kv.publish();
+        }
+        let unreadable = kv.unreadable.clone();
+        let index = |of| keys::joined(b'x', &[&keys::cluster_prefix(of)]);
+        unreadable.lock().push(Unreadable { from: index(cluster(7)), panics });
+        let scene = Scene::on(kv, Duration::from_secs(30)).await;
+        let is_there = async |of| {
+            let key = ObjectKey::cluster_scoped(of, pods(), "a".parse().unwrap());
+            scene.store.get(&key).await.unwrap().is_some()
+        };
+        let before = scene.store.current();
+        let mut watch = scene.store.watch(WatchScope::Resource(pods(), None), Some(before)).await.unwrap();
+        assert_eq!(scene.put("first").await.unwrap(), before.plus(1), "{panics}");
+        if !panics {
+            // Nobody guards what is asked for: it ends all writing.
+            unreadable.lock().push(Unreadable { from: index(cluster(9)), panics });
+            let refused = soon(scene.store.delete_cluster(cluster(9))).await;
+            assert!(matches!(refused, Err(StoreError::Backend(_))), "{refused:?}");
+            assert_eq!(scene.store.gone_clusters().await.unwrap(), []);
+        }
+        assert_eq!(scene.put("second").await.unwrap(), before.plus(2), "{panics}");
+        assert!(is_there(cluster(7)).await && is_there(cluster(9)).await, "{panics}");
+        let mut seen = Vec::new();
+        while watch.progress() < before.plus(2) {
+            seen.extend(soon(watch.next()).await.unwrap().events.iter().map(|event| event.key.clone()));
+        }
+        assert_eq!(seen, [pod("first"), pod("second")], "{panics}");
+        unreadable.lock().clear();
+        soon(scene.store.delete_cluster(cluster(9))).await.unwrap();
+        while is_there(cluster(7)).await {
+            tokio::task::yield_now().await;
+        }
+        assert!(!is_there(cluster(9)).await, "{panics}");
+    }
+}
+
 #[tokio::test]
 async fn a_logical_cluster_with_a_damaged_object_can_be_deleted() {
     let kv = unfinished(&[]);
