@@ -16,7 +16,7 @@ use crate::{
     load::load,
     metrics::Metrics,
     plan::{Plan, Planned},
-    read::{backend, dangles, get},
+    read::{Marks, backend, dangles, get},
     resources::Resources,
     room::Room,
     value::Damage,
@@ -143,6 +143,15 @@ impl Core {
         }
     }
 
+    /// A batch is planned on the state that the last one left: what says otherwise is damage, and would have revisions given twice.
+    fn check_marks(&self, found: Marks) -> Result<(), StoreError> {
+        let known = self.hub.marks();
+        match found == known {
+            true => Ok(()),
+            false => Err(backend(failed(format!("the store is damaged: it stands at {known:?} and says {found:?}")))),
+        }
+    }
+
     fn sync(&self, planned: Planned) -> KvResult<()> {
         if planned.batch.is_empty() {
             return Ok(());
@@ -191,6 +200,7 @@ impl Admitted<'_> {
         let (planned, answers, more) = core
             .view(|view| {
                 let mut batch = Plan::new(view, &core.resources)?;
+                core.check_marks(batch.before)?;
                 let (answers, more) = plan(&mut batch);
                 Ok::<_, StoreError>((batch.finish(), answers, more))
             })
@@ -215,4 +225,52 @@ impl Admitted<'_> {
 /// The answer of a store that was closed.
 pub(crate) fn closed() -> StoreError {
     backend(failed("the store is closed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use portolan_types::{GroupResource, ObjectKey, Record};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        Expect, Transaction,
+        fixtures::Shared,
+        keys::meta,
+        kv::{Batch, MemoryKv},
+        plan::PreparedTransaction,
+    };
+
+    #[test]
+    fn nothing_is_written_by_numbers_that_were_turned_back() {
+        let kv = Shared(Arc::new(MemoryKv::default()));
+        let core = Core::on(kv.clone());
+        let write = || {
+            let resource = GroupResource::new("example.org", "boats");
+            let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, "a".parse().unwrap());
+            let txn = Transaction::one(key, Expect::Anything, Some(Record::of(&json!({"metadata": {}}))));
+            let txn = PreparedTransaction::new(txn).unwrap();
+            let done = core.admit(Purpose::Any)?.commit(|plan| (vec![plan.transaction(txn)], ()))?;
+            done.0.into_iter().next().unwrap().map(|committed| committed.into_inner().last.get())
+        };
+        assert_eq!((write().unwrap(), write().unwrap()), (2, 3));
+        for (mark, value) in [(meta::LAST, 2_u64), (meta::LAST, 9), (meta::FLOOR, 3)] {
+            let before = read(&kv, |view| view.get(mark).unwrap()).unwrap();
+            let put = |value: Option<Bytes>| {
+                kv.commit(Batch::from([(mark.to_vec(), value)])).unwrap();
+                kv.publish();
+            };
+            put(Some(Bytes::copy_from_slice(&value.to_le_bytes())));
+            let refused = write();
+            assert!(
+                matches!(&refused, Err(StoreError::Backend(why)) if why.context.contains("damaged")),
+                "{refused:?}"
+            );
+            put(before);
+        }
+        assert_eq!(write().unwrap(), 4);
+    }
 }

@@ -8,6 +8,7 @@ use crate::{
     kv::{KvResult, View, failed},
     read::{Marks, marks},
     resources::{self, Resources},
+    snapshot::HIGHEST,
 };
 
 /// The version of the shared layout. A store of a newer one is refused.
@@ -76,6 +77,25 @@ pub(crate) fn load(view: &dyn View) -> Result<Found, LoadError> {
     Ok(Found { format, marks: marks(view)?, identity, resources, sweeps })
 }
 
+/// Compares the marks with the history, which ends where the store stands: revisions would be given twice by a store that takes itself
+/// for older than it is.
+///
+/// # Errors
+/// `Damaged` when they do not fit together.
+pub(crate) fn check_end(view: &dyn View, Marks { last, floor }: Marks) -> Result<(), LoadError> {
+    let damaged = |what: String| Err(LoadError::Damaged(what));
+    if floor > last || last > HIGHEST {
+        return damaged(format!("it stands at revision {last}, and has forgotten history up to {floor}"));
+    }
+    if view.scan(&keys::history(last + 1), &keys::end_of(b"h"))?.key().is_some() {
+        return damaged(format!("its history goes on after revision {last}, at which it stands"));
+    }
+    if last > floor && view.get(&keys::history(last))?.is_none() {
+        return damaged(format!("its history lacks revision {last}, at which it stands"));
+    }
+    Ok(())
+}
+
 fn each(view: &dyn View, prefix: &[u8], mut take: impl FnMut(&[u8], &[u8]) -> Option<()>) -> KvResult<()> {
     let mut cursor = view.scan(prefix, &keys::end_of(prefix))?;
     while let Some(key) = cursor.key() {
@@ -83,4 +103,41 @@ fn each(view: &dyn View, prefix: &[u8], mut take: impl FnMut(&[u8], &[u8]) -> Op
         cursor.advance()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use portolan_types::Seams;
+
+    use super::*;
+    use crate::{
+        kv::{Batch, MemoryKv, OrderedKv as _, read},
+        open::initialize,
+    };
+
+    #[test]
+    fn marks_that_do_not_fit_the_history_are_found() {
+        for (case, last, floor, history, words) in [
+            ("a new store", 1, 1, None, None),
+            ("with history", 9, 7, Some(9), None),
+            ("of which all is forgotten", 9, 9, None, None),
+            ("turned back", 8, 7, Some(9), Some("goes on after revision 8")),
+            ("turned on", 10, 7, Some(9), Some("lacks revision 10")),
+            ("forgotten ahead", 9, 10, Some(9), Some("forgotten history up to 10")),
+            ("beyond all numbers", u64::MAX, 7, Some(9), Some("stands at revision 18446744073709551615")),
+        ] {
+            let kv = MemoryKv::default();
+            initialize(&kv, &Seams::system()).unwrap();
+            let entry = history.map(|revision| (keys::history(revision), Some(Bytes::new())));
+            kv.commit(Batch::from_iter(entry)).unwrap();
+            kv.publish();
+            let checked = read(&kv, |view| check_end(view, Marks { last, floor })).unwrap();
+            match (checked, words) {
+                (Ok(()), None) => {}
+                (Err(told), Some(words)) => assert!(told.to_string().contains(words), "{case}: {told}"),
+                (found, _) => panic!("{case}: {found:?}"),
+            }
+        }
+    }
 }

@@ -28,7 +28,7 @@ use crate::{
     inline::Inline,
     keys::meta,
     kv::{Batch, KvResult, MemoryKv, OrderedKv, read},
-    load::{FORMAT, Found, LoadError, load},
+    load::{FORMAT, Found, LoadError, check_end, load},
     metrics::{Metrics, Pages, register},
     room::{Files, Room},
 };
@@ -294,6 +294,7 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
     let Base { kv, home, room } = base;
     let kv: Arc<dyn OrderedKv> = kv.into();
     let found = read(&*kv, load)??;
+    read(&*kv, |view| check_end(view, found.marks))??;
     if found.format < FORMAT {
         // From now on it holds what an older version would take for damage.
         kv.commit(Batch::from([format_mark()]))?;
@@ -361,6 +362,7 @@ mod tests {
         for (case, format, accepted) in [
             ("its own format", Some(FORMAT), true),
             ("a newer format", Some(FORMAT + 1), false),
+            ("the format before", Some(FORMAT - 1), true),
             ("an older format that never was", Some(0), false),
             ("no format", None, false),
         ] {

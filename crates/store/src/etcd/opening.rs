@@ -17,7 +17,7 @@ use super::{
     clusters, commit,
     config::EtcdConfig,
     feed,
-    layout::{Layout, Numbering},
+    layout::{Layout, Numbering, PLACES},
     line::Readers,
     lost::Losses,
     proto::{RangeRequest, TxnRequest},
@@ -31,6 +31,7 @@ use crate::{
     hub::{Hub, RingBudget},
     metrics::Metrics,
     read::Marks,
+    snapshot::HIGHEST,
 };
 
 /// The version of the layout in etcd.
@@ -131,7 +132,8 @@ fn base_in(record: &[u8]) -> Result<u64, OpenError> {
         Some(found) if found > FORMAT => return Err(OpenError::NewerFormat { found, known: FORMAT }),
         Some(_) | None => return Err(damaged()),
     }
-    record["base"].as_str().and_then(|base| base.parse().ok()).ok_or_else(damaged)
+    let base = record["base"].as_str().and_then(|base| base.parse().ok());
+    base.filter(|base| *base <= HIGHEST / PLACES).ok_or_else(damaged)
 }
 
 impl Inner {
@@ -160,6 +162,7 @@ mod tests {
             ("a format that never was", r#"{"format":0,"base":"0"}"#, "is damaged"),
             ("a format that is no number", r#"{"format":"1","base":"0"}"#, "is damaged"),
             ("no base", r#"{"format":1}"#, "is damaged"),
+            ("a base beyond all numbers", r#"{"format":1,"base":"72057594037927936"}"#, "is damaged"),
             ("no record", "", "is damaged"),
             ("half a restore", r#"{"restoring":true}"#, "delete all keys under the prefix"),
         ] {
