@@ -27,24 +27,24 @@ impl From<StoreError> for Undecoded {
     }
 }
 
-/// Puts the events of answers together into transactions: a large answer comes in fragments.
+/// Puts the events of answers together into transactions: a large answer comes in fragments, which may be cut within one. etcd sends
+/// a thousand transactions in one answer to who is behind, so that no more than one is kept until the next fragment.
 #[derive(Default)]
 pub(super) struct Collector(Vec<proto::Event>);
 
 impl Collector {
     /// The events of all transactions that are whole now, by transaction.
     pub(super) fn add(&mut self, events: Vec<proto::Event>, is_fragment: bool) -> Vec<(i64, Vec<proto::Event>)> {
-        self.0.extend(events);
         let mut whole: Vec<(i64, Vec<proto::Event>)> = Vec::new();
-        if is_fragment {
-            return whole;
-        }
-        for event in self.0.drain(..) {
+        for event in self.0.drain(..).chain(events) {
             let at = event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
             match whole.last_mut() {
                 Some((last, events)) if *last == at => events.push(event),
                 _ => whole.push((at, vec![event])),
             }
+        }
+        if is_fragment {
+            self.0 = whole.pop().map_or_else(Vec::new, |(_, events)| events);
         }
         whole
     }
@@ -150,12 +150,22 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_put_together_before_transactions_are_told_apart() {
+    fn a_transaction_is_told_once_it_is_whole_and_no_more_than_one_is_kept() {
         let mut collector = Collector::default();
-        assert!(collector.add(vec![event(3), event(4)], true).is_empty());
-        let whole = collector.add(vec![event(4), event(6)], false);
-        assert_eq!(whole.iter().map(|(at, events)| (*at, events.len())).collect::<Vec<_>>(), [(3, 1), (4, 2), (6, 1)]);
-        assert!(collector.add(Vec::new(), false).is_empty());
+        for (events, is_fragment, whole, kept) in [
+            (vec![3, 3, 4], true, vec![(3, 2)], 1),
+            (vec![4], true, vec![], 2),
+            (vec![], true, vec![], 2),
+            (vec![4, 6], false, vec![(4, 3), (6, 1)], 0),
+            (vec![], false, vec![], 0),
+            (vec![7], true, vec![], 1),
+            (vec![], false, vec![(7, 1)], 0),
+        ] {
+            let case = format!("{events:?}, {is_fragment}");
+            let told = collector.add(events.into_iter().map(event).collect(), is_fragment);
+            assert_eq!(told.iter().map(|(at, events)| (*at, events.len())).collect::<Vec<_>>(), whole, "{case}");
+            assert_eq!(collector.0.len(), kept, "{case}");
+        }
     }
 
     #[test]
