@@ -9,13 +9,16 @@ use super::{
     client::Fault,
     commit::{at, delete, is_absent, is_there, look, looked, nested},
     layout::{after, range_of},
-    proto::{self, KeyValue, RangeResponse, RequestOp, TxnRequest, request_op::Request, response_op::Response},
+    proto::{
+        self, KeyValue, RangeResponse, RequestOp, TxnRequest, TxnResponse, request_op::Request, response_op::Response,
+    },
 };
 use crate::{
     Damaged, OnDamage, RangePage, RangeRequest, RangeScope, StoreError, StoredObject,
     blocking::Party,
+    kv::failed,
     passed::Passed,
-    read::{damaged, revision},
+    read::{backend, damaged, revision},
     value::{Damage, Stored},
 };
 
@@ -25,7 +28,7 @@ const FIRST_PAGE: i64 = 64;
 const LARGEST_PAGE: i64 = 2048;
 /// Bytes that a page should have, about.
 const PAGE_BYTES: usize = 2 << 20;
-/// Objects that an index names which are read at once.
+/// Most objects that an index names which are read at once.
 const INDEXED: usize = 100;
 /// Keys that are read at once where some name no object.
 const KEYS: i64 = 1000;
@@ -248,6 +251,7 @@ impl Inner {
             unnoted: 0,
             bytes: 0,
             page: FIRST_PAGE,
+            indexed: INDEXED,
         };
         if let Some(asked) = request.at {
             reader.at = self.state(asked).await?;
@@ -323,6 +327,8 @@ struct Reader<'a> {
     unnoted: usize,
     bytes: usize,
     page: i64,
+    /// Objects that an index names which are read at once: fewer once an answer was too large.
+    indexed: usize,
 }
 
 impl Reader<'_> {
@@ -501,8 +507,12 @@ impl Reader<'_> {
             let page = self.next(from, to.clone(), true).await?;
             let object = |kv: &KeyValue| layout.indexed(&kv.key, &prefix);
             let keys: Option<Vec<_>> = page.kvs.iter().map(object).collect();
-            for keys in keys.ok_or_else(|| damaged(Damage::Key))?.chunks(INDEXED) {
-                for (key, kv) in keys.iter().zip(self.objects_at(keys).await?) {
+            let keys = keys.ok_or_else(|| damaged(Damage::Key))?;
+            let mut left = keys.as_slice();
+            while !left.is_empty() {
+                let found = self.objects_at(left).await?;
+                let (keys, rest) = left.split_at(found.len());
+                for (key, kv) in keys.iter().zip(found) {
                     if self.is_full() {
                         return Ok(End::Full(None));
                     }
@@ -511,6 +521,7 @@ impl Reader<'_> {
                         None => self.pass(key, 0, Damage::Missing)?,
                     }
                 }
+                left = rest;
             }
             match page.kvs.last().filter(|_| page.more) {
                 None => return Ok(End::Reached),
@@ -520,8 +531,21 @@ impl Reader<'_> {
         }
     }
 
-    /// What the keys hold at the state that is read.
-    async fn objects_at(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<KeyValue>>, StoreError> {
+    /// What the first of these keys hold at the state that is read: as many as go into one answer.
+    async fn objects_at(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Option<KeyValue>>, StoreError> {
+        loop {
+            let keys = &keys[..keys.len().min(self.indexed)];
+            match self.ask_for(keys).await.map(looked) {
+                Ok(found) if found.len() == keys.len() => return Ok(found),
+                Ok(_) => return Err(backend(failed("etcd answered with less than it was asked for"))),
+                Err(Fault::LargeAnswer) if keys.len() > 1 => self.indexed = keys.len() / 2,
+                Err(Fault::Compacted) => return Err(self.inner.forgotten(self.at).await?),
+                Err(fault) => return Err(self.inner.read_fault(fault)),
+            }
+        }
+    }
+
+    async fn ask_for(&self, keys: &[Vec<u8>]) -> Result<TxnResponse, Fault> {
         let looks = keys.iter().map(|key| {
             let mut operation = look(key.clone());
             if let Some(Request::RequestRange(range)) = &mut operation.request {
@@ -530,13 +554,9 @@ impl Reader<'_> {
             operation
         });
         let request = TxnRequest { success: nested(0, looks.collect()), ..TxnRequest::default() };
-        let found = match self.inner.client.read(request, READ_PATIENCE).await {
-            Ok(found) => found,
-            Err(Fault::Compacted) => return Err(self.inner.forgotten(self.at).await?),
-            Err(fault) => return Err(self.inner.read_fault(fault)),
-        };
+        let found = self.inner.client.read(request, READ_PATIENCE).await?;
         debug_assert!(at(&found) >= self.at, "etcd answers at the latest state or later");
-        Ok(looked(found))
+        Ok(found)
     }
 }
 

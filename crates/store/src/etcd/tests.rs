@@ -25,6 +25,9 @@ use crate::{
     StoreError, Transaction, WatchScope, committer::QUEUE_BYTES,
 };
 
+/// How long a deletion may take, one that another server goes on with included.
+const SWEPT: Duration = Duration::from_secs(60);
+
 fn key(name: &str) -> ObjectKey {
     let shop: NamespaceName = "shop".parse().unwrap();
     ObjectKey::namespaced(LogicalClusterId::new(1), GroupResource::new("", "configmaps"), shop, name.parse().unwrap())
@@ -62,6 +65,17 @@ impl Intruder {
 
     async fn remove(&self, key: &ObjectKey) {
         self.write(delete(self.layout.object(key))).await;
+    }
+
+    /// Waits until nothing is left to be removed of a logical cluster.
+    async fn until_swept(&self, cluster: LogicalClusterId) {
+        let sweep = Read { key: self.layout.sweep(cluster).into(), ..Read::default() };
+        let swept = async {
+            while !self.client.range(sweep.clone(), READ_PATIENCE).await.unwrap().kvs.is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(SWEPT, swept).await.expect("the logical cluster is swept");
     }
 
     async fn write(&self, operation: RequestOp) {
@@ -209,10 +223,7 @@ async fn a_key_of_somebody_else_is_told_and_stops_nobody() {
     }
     until("only one is left", || [&one, &other].iter().all(|store| store.known_damage().len() == 1)).await;
     one.delete_cluster(cluster).await.unwrap();
-    let sweep = Read { key: intruder.layout.sweep(cluster).into(), ..Read::default() };
-    while !intruder.client.range(sweep.clone(), READ_PATIENCE).await.unwrap().kvs.is_empty() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    intruder.until_swept(cluster).await;
     assert_eq!(one.range(RangeRequest::all(RangeScope::All).past_damage()).await.unwrap().objects, []);
     one.close().await;
     other.close().await;
@@ -232,9 +243,7 @@ async fn what_only_indexes_name_of_a_logical_cluster_that_is_gone_goes_too() {
         let request = Read { key: from.into(), range_end: to.into(), ..Read::default() };
         intruder.client.range(request, READ_PATIENCE).await.unwrap().kvs.len()
     };
-    while left(intruder.layout.sweep(key("b").cluster)).await > 0 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    intruder.until_swept(key("b").cluster).await;
     assert_eq!(left(intruder.layout.owned_in(key("b").cluster)).await, 0);
     until("it is known no more", || other.known_damage().is_empty()).await;
     assert_eq!(placed(&other).await.1, [missing], "who comes across it");
@@ -270,9 +279,7 @@ async fn many_entries_of_logical_clusters_that_are_gone_are_taken_away_by_few_wr
         let request = Read { key: from.into(), range_end: to.into(), ..Read::default() };
         intruder.client.range(request, READ_PATIENCE).await.unwrap()
     };
-    while !left(intruder.layout.sweep(LogicalClusterId::new(7))).await.kvs.is_empty() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    intruder.until_swept(LogicalClusterId::new(7)).await;
     let index = || intruder.layout.placed_on("e-1").unwrap();
     let before = left(index()).await;
     assert_eq!(before.kvs.len(), 3 + 250);
@@ -283,6 +290,22 @@ async fn many_entries_of_logical_clusters_that_are_gone_are_taken_away_by_few_wr
     assert!(revision(&after) - revision(&before) <= 3, "{} writes", revision(&after) - revision(&before));
     assert_eq!(other.known_damage().len(), 125);
     assert_eq!(placed(&other).await.1.len(), 125);
+    one.close().await;
+    other.close().await;
+}
+
+/// They are asked for a hundred at once, and that many have no place in one answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an etcd: cargo xtask e2e --suite etcd"]
+async fn large_objects_that_an_index_names_are_read_in_as_many_answers_as_it_takes() {
+    let (one, other, _) = servers().await;
+    let large = Record::of(&json!({"metadata": {"ownerReferences": [{"uid": "large"}]}, "data": "x".repeat(1 << 20)}));
+    for n in 0..70 {
+        let txn = Transaction::one(key(&format!("large-{n}")), Expect::Absent, Some(large.clone()));
+        one.commit(txn).await.unwrap();
+    }
+    let owned = RangeRequest::all(RangeScope::OwnedBy(key("a").cluster, "large".into()));
+    assert_eq!(other.range(owned).await.unwrap().objects.len(), 70);
     one.close().await;
     other.close().await;
 }
