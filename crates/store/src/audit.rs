@@ -208,7 +208,7 @@ impl Auditor<'_> {
             auditor.lacks(expected, revision);
             expected = revision + 1;
             auditor.audit.writes += 1;
-            match Entry::decode(cursor.value()).map(|entry| entry.what) {
+            match Entry::decode(revision, cursor.value()).map(|entry| entry.what) {
                 Ok(What::Object(change, suffix)) => auditor.write(revision, change, &Suffix::from_bytes(suffix)),
                 Ok(What::ClusterGone(_)) => Ok(()),
                 Err(_) => {

@@ -9,7 +9,7 @@ use portolan_types::{LogicalClusterId, ObjectKey, ResourceVersion, Scope};
 use crate::{
     Change, Event, StoreError, WatchScope,
     keys::{self, Parts, Suffix},
-    kv::View,
+    kv::{View, failed},
     read::{backend, damaged, marks},
     resources::Resources,
     value::{Damage, Version, decode},
@@ -24,10 +24,13 @@ const MAX_ENTRIES: usize = 8192;
 
 /// Set in an entry when the object was placed somewhere before or after the write.
 const PLACED: u8 = 0x80;
+/// Set in an entry that ends with its checksum: all but those that were written before format 3.
+const CHECKED: u8 = 0x40;
 /// The operation of an entry that says that a logical cluster is gone.
 const CLUSTER_GONE: u8 = 4;
 
-/// An entry of the history: `operation u8 | writes that follow in the same transaction u16 | suffix or cluster`.
+/// An entry of the history: `operation u8 | writes that follow in the same transaction u16 | suffix or cluster | CRC-32 u32`. The
+/// checksum is over the revision, as its key has it, and all before it: an entry may say that something was deleted, and nothing else does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) what: What<'a>,
@@ -44,23 +47,31 @@ pub(crate) enum What<'a> {
 }
 
 impl<'a> Entry<'a> {
-    pub(crate) fn encode(&self) -> Bytes {
+    /// The entry of a revision.
+    pub(crate) fn encode(&self, revision: u64) -> Bytes {
         let (operation, rest) = match &self.what {
             What::Object(Change::Created, suffix) => (1, suffix.to_vec()),
             What::Object(Change::Updated, suffix) => (2, suffix.to_vec()),
             What::Object(Change::Deleted, suffix) => (3, suffix.to_vec()),
             What::ClusterGone(cluster) => (CLUSTER_GONE, cluster.get().to_be_bytes().to_vec()),
         };
-        let mut out = Vec::with_capacity(3 + rest.len());
-        out.push(operation | if self.placed { PLACED } else { 0 });
+        let mut out = Vec::with_capacity(7 + rest.len());
+        out.push(operation | CHECKED | if self.placed { PLACED } else { 0 });
         out.extend_from_slice(&self.remaining.to_le_bytes());
         out.extend_from_slice(&rest);
+        out.extend_from_slice(&checksum(revision, &out).to_le_bytes());
         out.into()
     }
 
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, Damage> {
+    /// # Errors
+    /// For bytes that are no entry of this revision.
+    pub(crate) fn decode(revision: u64, bytes: &'a [u8]) -> Result<Self, Damage> {
+        let bytes = match bytes.first().is_some_and(|operation| operation & CHECKED != 0) {
+            true => checked(revision, bytes)?,
+            false => bytes,
+        };
         let (head, rest) = bytes.split_first_chunk::<3>().ok_or(Damage::Key)?;
-        let what = match head[0] & !PLACED {
+        let what = match head[0] & !(PLACED | CHECKED) {
             1 => What::Object(Change::Created, rest),
             2 => What::Object(Change::Updated, rest),
             3 => What::Object(Change::Deleted, rest),
@@ -71,6 +82,43 @@ impl<'a> Entry<'a> {
             _ => return Err(Damage::Key),
         };
         Ok(Self { what, remaining: u16::from_le_bytes([head[1], head[2]]), placed: head[0] & PLACED != 0 })
+    }
+}
+
+fn checksum(revision: u64, entry: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&revision.to_be_bytes());
+    hasher.update(entry);
+    hasher.finalize()
+}
+
+/// An entry without its checksum, which holds.
+fn checked(revision: u64, bytes: &[u8]) -> Result<&[u8], Damage> {
+    let (entry, sum) = bytes.split_last_chunk::<4>().ok_or(Damage::Key)?;
+    if *sum == checksum(revision, entry).to_le_bytes() { Ok(entry) } else { Err(Damage::Checksum) }
+}
+
+/// Looks that no entry is missing between those that are read: a watch would go on without what it told.
+struct Gapless {
+    next: u64,
+    /// How many more writes of its transaction follow on the next entry, where that is known.
+    remaining: Option<u16>,
+}
+
+impl Gapless {
+    fn after(revision: u64) -> Self {
+        Self { next: revision.saturating_add(1), remaining: None }
+    }
+
+    fn take(&mut self, revision: u64, entry: &Entry<'_>) -> Result<(), Damage> {
+        let fits = revision == self.next && self.remaining.is_none_or(|remaining| remaining == entry.remaining);
+        (self.next, self.remaining) = (revision.saturating_add(1), entry.remaining.checked_sub(1));
+        if fits { Ok(()) } else { Err(Damage::Missing) }
+    }
+
+    /// The last one was read.
+    fn end(&self, last: u64) -> Result<(), Damage> {
+        if self.next > last { Ok(()) } else { Err(Damage::Missing) }
     }
 }
 
@@ -92,11 +140,13 @@ pub(crate) fn catch_up(
     marks.check_kept(after)?;
     let filter = Filter::new(view, resources, scope)?;
     let mut caught = CaughtUp { events: Vec::new(), upto: after };
-    let (mut read, mut bytes) = (0, 0);
-    let mut cursor = view.scan(&keys::history(after + 1), &keys::history(marks.last + 1)).map_err(backend)?;
+    let (mut read, mut bytes, mut gapless) = (0, 0, Gapless::after(after));
+    let (from, to) = (keys::history(after.saturating_add(1)), keys::history(marks.last.saturating_add(1)));
+    let mut cursor = view.scan(&from, &to).map_err(backend)?;
     while let Some(key) = cursor.key() {
         let revision = keys::history_revision(key).ok_or(Damage::Key).map_err(damaged)?;
-        let entry = Entry::decode(cursor.value()).map_err(damaged)?;
+        let entry = Entry::decode(revision, cursor.value()).map_err(gap)?;
+        gapless.take(revision, &entry).map_err(gap)?;
         if let Some(event) = filter.event(view, revision, &entry)? {
             bytes += event.record.body().len() + event.previous.as_ref().map_or(0, |p| p.body().len());
             caught.events.push(Arc::new(event));
@@ -110,8 +160,18 @@ pub(crate) fn catch_up(
         }
         cursor.advance().map_err(backend)?;
     }
+    gapless.end(marks.last).map_err(gap)?;
     caught.upto = marks.last.max(after);
     Ok(caught)
+}
+
+/// What is wrong with an entry: nobody can tell whose it was, so that no watch goes on past it.
+fn gap(why: Damage) -> StoreError {
+    let what = match why {
+        Damage::Missing => "an entry of the history is missing",
+        _ => "an entry of the history is not what was written",
+    };
+    backend(failed(format!("the store is damaged: {what}")))
 }
 
 /// Which entries of the history a watch wants.
@@ -237,11 +297,47 @@ mod tests {
         ] {
             for (remaining, placed) in [(0, false), (256, true)] {
                 let entry = Entry { what: what.clone(), remaining, placed };
-                assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
+                assert_eq!(Entry::decode(9, &entry.encode(9)), Ok(entry));
             }
         }
-        for bytes in [&b""[..], b"\x01\0", b"\x09\0\0abc", b"\x04\0\0abc"] {
-            assert_eq!(Entry::decode(bytes), Err(Damage::Key));
+        for bytes in [&b""[..], b"\x01\0", b"\x09\0\0abc", b"\x04\0\0abc", b"\x41\0"] {
+            assert_eq!(Entry::decode(9, bytes), Err(Damage::Key));
         }
+        let before_format_3 = Entry { what: What::Object(Change::Deleted, b"abc"), remaining: 2, placed: true };
+        assert_eq!(Entry::decode(9, b"\x83\x02\0abc"), Ok(before_format_3));
+    }
+
+    #[test]
+    fn any_flipped_bit_of_an_entry_is_found_and_so_is_one_of_another_revision() {
+        let suffix = b"\0\0\0\0\0\0\0\x01\0\0\0\x02default\0web\0";
+        let entry = Entry { what: What::Object(Change::Updated, suffix), remaining: 0, placed: true }.encode(9);
+        assert!(Entry::decode(8, &entry).is_err());
+        for bit in 0..entry.len() * 8 {
+            let mut bytes = entry.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let found = Entry::decode(9, &bytes);
+            // Without its mark it looks like one of before, whose suffix would end with the checksum.
+            let is_object = matches!(&found, Ok(Entry { what: What::Object(_, suffix), .. }) if keys::parts(suffix)
+                .is_some_and(|parts| parts.name.parse::<portolan_types::ObjectName>().is_ok()));
+            assert!(!is_object, "bit {bit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_missing_is_noticed() {
+        let entry = |remaining| Entry { what: What::ClusterGone(LogicalClusterId::new(1)), remaining, placed: false };
+        for (case, entries, fits) in [
+            ("none", vec![], false),
+            ("all", vec![(5, 1), (6, 0), (7, 0)], true),
+            ("not the first", vec![(6, 0), (7, 0)], false),
+            ("not one within", vec![(5, 1), (7, 0)], false),
+            ("not the last", vec![(5, 1), (6, 0)], false),
+            ("another transaction's end", vec![(5, 1), (6, 4), (7, 0)], false),
+        ] {
+            let mut gapless = Gapless::after(4);
+            let taken = entries.into_iter().try_for_each(|(revision, of)| gapless.take(revision, &entry(of)));
+            assert_eq!(taken.and_then(|()| gapless.end(7)).is_ok(), fits, "{case}");
+        }
+        assert!(Gapless::after(7).end(7).is_ok(), "nothing has happened since");
     }
 }

@@ -401,13 +401,15 @@ impl<'a> Plan<'a> {
     pub(super) fn record(&mut self, suffix: &Suffix, place: Place, event: Event, lost: Option<Damage>) {
         let what = What::Object(event.change, suffix.as_bytes());
         let placed = crate::history::placed_on(&event).next().is_some();
-        self.put(keys::history(place.revision), Entry { what, remaining: place.remaining(), placed }.encode());
+        let entry = Entry { what, remaining: place.remaining(), placed };
+        self.put(keys::history(place.revision), entry.encode(place.revision));
         self.events.push(Published { event: Arc::new(event), boundary: place.boundary, lost });
     }
 
     pub(super) fn record_cluster_gone(&mut self, cluster: LogicalClusterId, place: Place) {
         let what = What::ClusterGone(cluster);
-        self.put(keys::history(place.revision), Entry { what, remaining: place.remaining(), placed: false }.encode());
+        let entry = Entry { what, remaining: place.remaining(), placed: false };
+        self.put(keys::history(place.revision), entry.encode(place.revision));
         self.gone.insert(cluster, true);
     }
 

@@ -84,7 +84,7 @@ fn state(view: &dyn View, marks: Marks, request: &RangeRequest) -> Result<u64, S
         return Ok(at);
     }
     let entry = view.get(&keys::history(at)).map_err(backend)?.ok_or(Damage::Key).map_err(damaged)?;
-    Ok(at + u64::from(Entry::decode(&entry).map_err(damaged)?.remaining))
+    Ok(at + u64::from(Entry::decode(at, &entry).map_err(damaged)?.remaining))
 }
 
 /// How a part of a read ended.

@@ -63,12 +63,14 @@ impl Plan<'_> {
         let mut cursor = self.view.scan(&keys::history(from), &keys::history(upto + 1)).map_err(backend)?;
         while let Some(key) = cursor.key() {
             let at = keys::history_revision(key).ok_or(Damage::Key).map_err(damaged)?;
-            let entry = Entry::decode(cursor.value()).map_err(damaged)?;
+            // One that is damaged goes as well, or history would grow for ever. What it superseded stays, and nobody sees it.
+            let entry = Entry::decode(at, cursor.value());
+            let entry = entry.inspect_err(|error| tracing::error!(revision = at, %error, "history is damaged")).ok();
             transaction.push(key.to_vec());
-            if let What::Object(Change::Updated | Change::Deleted, suffix) = entry.what {
+            if let Some(Entry { what: What::Object(Change::Updated | Change::Deleted, suffix), .. }) = &entry {
                 transaction.push(Suffix::from_bytes(suffix).version(at));
             }
-            if entry.remaining == 0 {
+            if entry.is_some_and(|entry| entry.remaining == 0) {
                 floor = at;
                 removals.append(&mut transaction);
                 if removals.len() >= COMPACTION_SLICE {

@@ -266,6 +266,40 @@ async fn a_damaged_object_is_only_deleted_as_such_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn no_watch_goes_on_past_damaged_history_and_compaction_does() {
+    let scopes = [
+        WatchScope::Resource(maps(), None),
+        WatchScope::Resource(GroupResource::new("", "secrets"), Some(LogicalClusterId::new(7))),
+        WatchScope::PlacedOn("e-1".into()),
+    ];
+    for scene in Scene::each().await {
+        let (engine, store) = (scene.engine, &scene.store);
+        for is_there in [true, false] {
+            let before = store.current();
+            let changed = keys::history(scene.put(&key(1, "b")).await.unwrap().get());
+            scene.put(&key(1, "c")).await.unwrap();
+            let mut entry = read(&scene.kv, |view| view.get(&changed).unwrap().unwrap()).unwrap().to_vec();
+            // Of a change it makes a deletion.
+            entry[0] ^= 1;
+            scene.write([(changed, is_there.then(|| entry.into()))]);
+            for scope in &scopes {
+                let told =
+                    store.watch(scope.clone(), Some(before)).await.unwrap().next().await.map(|batch| batch.events);
+                let is_told =
+                    matches!(&told, Err(StoreError::Backend(why)) if why.context.contains("of the history is"));
+                assert!(is_told, "{engine}, {is_there}, {scope:?}: {told:?}");
+            }
+            store.compact(store.current()).await.unwrap();
+            assert_eq!(store.oldest(), store.current(), "{engine}, {is_there}");
+            let mut watch = store.watch(scopes[0].clone(), Some(store.oldest())).await.unwrap();
+            scene.put(&key(2, "a")).await.unwrap();
+            assert_eq!(watch.next().await.unwrap().events.len(), 1, "{engine}, {is_there}");
+        }
+        store.close().await;
+    }
+}
+
+#[tokio::test]
 async fn what_an_index_names_and_is_missing_is_told_and_can_be_deleted() {
     for scene in Scene::each().await {
         let (engine, store, lost) = (scene.engine, &scene.store, key(1, "b"));

@@ -132,8 +132,8 @@ async fn damaged_objects_are_removed_slice_by_slice_with_their_logical_cluster()
     let longest = crate::kv::read(&*disk, |view| {
         let (mut longest, mut writes) = (0, 0);
         let mut cursor = view.scan(b"h", b"i").unwrap();
-        while cursor.key().is_some() {
-            let entry = Entry::decode(cursor.value()).unwrap();
+        while let Some(key) = cursor.key() {
+            let entry = Entry::decode(keys::history_revision(key).unwrap(), cursor.value()).unwrap();
             longest = longest.max(entry.remaining + 1);
             writes += u64::from(matches!(entry.what, What::Object(Change::Deleted, _)));
             cursor.advance().unwrap();
