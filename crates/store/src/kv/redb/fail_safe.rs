@@ -6,8 +6,13 @@
 //!
 //! A disk that ran out of room while writing has lost nothing that was synced: a second database may be opened on it once
 //! there is room, while readers of the first go on.
+//!
+//! redb takes one read that fails for the end of the disk, and fails all that follow it. But a sector that cannot be read is nobody
+//! else's. So once the database is open, what cannot be read is given to redb as bytes that are no page, at which it panics: that is
+//! an error of whoever came there (`crate::kv::guard`), and all else is read on.
 
 use std::{
+    collections::HashSet,
     io,
     ops::Bound,
     sync::{
@@ -19,6 +24,11 @@ use std::{
 use ::redb::{BackendError, StorageBackend};
 use parking_lot::Mutex;
 
+/// What stands in for what cannot be read: no page begins with it, and nothing that it says of lengths and places can be.
+const NO_PAGE: u8 = 0xff;
+/// Places of the file that cannot be read and are told one by one.
+const PLACES: usize = 1000;
+
 /// Tells whether the disk has failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures(Arc<Shared>);
@@ -26,7 +36,11 @@ pub(super) struct Failures(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     frozen: AtomicBool,
+    /// Whether the database is open: until then each read that fails is its failure.
+    opened: AtomicBool,
     state: Mutex<State>,
+    /// Where the file could not be read, as far as that is told.
+    unreadable: Mutex<HashSet<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -55,8 +69,20 @@ impl Failures {
         Some(crate::BackendError { context: format!("{what}: {words}"), source: Some(Box::new(source)) })
     }
 
+    /// The database is open: from now on a read that fails is one of a page, and that page's own failure.
+    pub(super) fn opened(&self) {
+        self.0.opened.store(true, Ordering::Release);
+    }
+
     fn is_frozen(&self) -> bool {
         self.0.frozen.load(Ordering::Acquire)
+    }
+
+    fn tell_unreadable(&self, offset: u64, error: &io::Error) {
+        let mut known = self.0.unreadable.lock();
+        if known.len() < PLACES && known.insert(offset) {
+            tracing::error!(offset, %error, "a part of the store's file cannot be read: restore a snapshot");
+        }
     }
 }
 
@@ -109,9 +135,17 @@ impl<D: StorageBackend + ?Sized> StorageBackend for FailSafe<D> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        match self.failures.is_frozen() {
+        let read = match self.failures.is_frozen() {
             true => read_overlaid(&*self.disk, &self.failures.0.state.lock().overlay, offset, out),
             false => self.disk.read(offset, out),
+        };
+        match read {
+            Err(error) if self.failures.0.opened.load(Ordering::Acquire) => {
+                self.failures.tell_unreadable(offset, &error);
+                out.fill(NO_PAGE);
+                Ok(())
+            }
+            read => read,
         }
     }
 

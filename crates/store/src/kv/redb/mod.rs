@@ -5,6 +5,8 @@ mod crash;
 #[cfg(test)]
 mod crash_many;
 mod fail_safe;
+#[cfg(test)]
+mod unreadable;
 
 use std::{
     path::Path,
@@ -143,10 +145,12 @@ impl Opened {
             let table = open_table(&database)?;
             Ok((database, table))
         });
-        match failures.first() {
-            Some(why) => Err(why),
-            None => opened.map(|(database, table)| (Self { database, failures }, table)),
+        if let Some(why) = failures.first() {
+            return Err(why);
         }
+        let (database, table) = opened?;
+        failures.opened();
+        Ok((Self { database, failures }, table))
     }
 
     fn write(&self, batch: Batch, quick_repair: bool) -> KvResult<Table> {
