@@ -9,7 +9,9 @@ import (
 )
 
 // openAPISamples are the documents that stand for all in the tests of the machinery: small, and together with every shape.
-var openAPISamples = []string{"apis__policy__v1", "apis__coordination.k8s.io__v1", "apis__autoscaling__v2"}
+// Those of what is around the versions are all there.
+var openAPISamples = []string{"apis__policy__v1", "apis__coordination.k8s.io__v1", "apis__autoscaling__v2",
+	"api", "apis", "apis__rbac.authorization.k8s.io", "version", "openid__v1__jwks", ".well-known__openid-configuration"}
 
 // writeOpenAPI writes the schemas and paths of real OpenAPI documents without their texts, a line each.
 func writeOpenAPI(path string) error {

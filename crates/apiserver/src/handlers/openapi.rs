@@ -1,5 +1,5 @@
-//! OpenAPI: v3 as an index and a document per group version, v2 as one document; each made once and shared by all logical
-//! clusters that serve the same.
+//! OpenAPI: v3 as an index and a document per group version and for what is around those, v2 as one document; each made once and
+//! shared by all logical clusters that serve the same.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use http::{
 };
 use portolan_machinery::{
     kinds::{Kind, KindTable, Surface},
-    openapi,
+    openapi::{self, Texts},
 };
 use portolan_types::{GroupVersion, Status};
 use serde_json::Value;
@@ -58,29 +58,40 @@ const JSON: &str = "application/json";
 #[derive(Default)]
 pub(crate) struct ApiDocuments {
     pub(super) discovery: DiscoveryDocuments,
-    by_version: OnceLock<ByVersion>,
+    by_name: OnceLock<ByName>,
     swagger: OnceLock<Document>,
 }
 
-type ByVersion = BTreeMap<GroupVersion, Arc<Document>>;
+/// By their names in the index.
+type ByName = BTreeMap<String, Arc<Document>>;
 
 /// The documents of a surface. `builtin` are those of the built-in kinds, which all others share.
-fn made(surface: &Surface, builtin: Option<&ByVersion>, texts: &dyn TextSource) -> ByVersion {
+fn made(surface: &Surface, builtin: Option<&ByName>, texts: &dyn TextSource) -> ByName {
     let served = |kinds: &mut dyn Iterator<Item = (&Arc<KindTable>, &Arc<Kind>)>| -> BTreeSet<GroupVersion> {
         kinds.filter(|(_, kind)| kind.served).map(|(_, kind)| kind.group_version()).collect()
     };
+    let texts = texts.read();
     let (mut documents, wanted) = match builtin {
-        None => (ByVersion::new(), served(&mut surface.kinds())),
+        None => {
+            let wanted = served(&mut surface.kinds());
+            (around(&wanted, &*texts), wanted)
+        }
         Some(builtin) => (builtin.clone(), served(&mut surface.own_kinds())),
     };
-    let texts = texts.read();
     for version in wanted {
         let kinds = surface.kinds().filter(|(_, kind)| kind.served && kind.group_version() == version);
         let kinds: Vec<(&KindTable, &Kind)> = kinds.map(|(table, kind)| (&**table, &**kind)).collect();
         let document = Document::of(&openapi::document(&version, &kinds, &*texts));
-        documents.insert(version, Arc::new(document));
+        documents.insert(openapi::name(&version), Arc::new(document));
     }
     documents
+}
+
+/// The documents of what is around these versions.
+fn around(versions: &BTreeSet<GroupVersion>, texts: &dyn Texts) -> ByName {
+    let groups: BTreeSet<&str> = versions.iter().map(|version| &*version.group).collect();
+    let documents = openapi::around(groups, texts).into_iter();
+    documents.map(|(name, document)| (name, Arc::new(Document::of(&document)))).collect()
 }
 
 impl Document {
@@ -116,7 +127,7 @@ fn parsed(json: &[u8]) -> Value {
 }
 
 /// The v2 document in both of its forms.
-fn swagger_of(documents: &ByVersion) -> Document {
+fn swagger_of(documents: &ByName) -> Document {
     let all: Vec<Value> = documents.values().map(|document| parsed(&document.json)).collect();
     let swagger = openapi::swagger(&all);
     let protobuf = OnceCell::new_with(Some(openapi::swagger_protobuf(&swagger).into()));
@@ -126,8 +137,7 @@ fn swagger_of(documents: &ByVersion) -> Document {
 impl ApiDocuments {
     /// Bytes that they take, those left out that are shared with others.
     pub(crate) fn bytes(&self) -> usize {
-        let own =
-            self.by_version.get().into_iter().flat_map(BTreeMap::values).filter(|own| Arc::strong_count(own) == 1);
+        let own = self.by_name.get().into_iter().flat_map(BTreeMap::values).filter(|own| Arc::strong_count(own) == 1);
         let swagger = self.swagger.get().map_or(0, Document::bytes);
         own.map(|own| own.bytes()).sum::<usize>() + swagger + self.discovery.bytes()
     }
@@ -140,17 +150,17 @@ impl ApiDocuments {
 }
 
 /// Making the documents takes a moment, which must not hold up other requests.
-async fn prepared(api: &Arc<ApiServer>, call: &Call) -> Result<(Arc<ApiDocuments>, ByVersion), Status> {
+async fn prepared(api: &Arc<ApiServer>, call: &Call) -> Result<(Arc<ApiDocuments>, ByName), Status> {
     let served = api.kinds.served(call.cluster.id).await?;
     let documents = api.kinds.documents(&served);
-    if let Some(known) = documents.by_version.get() {
+    if let Some(known) = documents.by_name.get() {
         return Ok((documents.clone(), known.clone()));
     }
     let (own, builtin, texts) = (documents.clone(), api.kinds.builtin(), api.config.hooks.texts.clone());
     let shared = api.kinds.documents(&builtin);
     let making = tokio::task::spawn_blocking(move || {
-        let all = shared.by_version.get_or_init(|| made(&builtin.surface, None, &*texts));
-        own.by_version.get_or_init(|| made(&served.surface, Some(all), &*texts)).clone()
+        let all = shared.by_name.get_or_init(|| made(&builtin.surface, None, &*texts));
+        own.by_name.get_or_init(|| made(&served.surface, Some(all), &*texts)).clone()
     });
     Ok((documents, making.await.map_err(Status::internal)?))
 }
@@ -158,16 +168,15 @@ async fn prepared(api: &Arc<ApiServer>, call: &Call) -> Result<(Arc<ApiDocuments
 /// `/openapi/v3`.
 pub(super) async fn index(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
     let (_, documents) = prepared(api, call).await?;
-    let value = openapi::index(documents.iter().map(|(version, document)| (version, document.hash.as_str())));
+    let value = openapi::index(documents.iter().map(|(name, document)| (name.as_str(), document.hash.as_str())));
     // The type is kube-apiserver's, wrong as it is.
     Ok(finish(200, "text/plain; charset=utf-8", full(value.to_string())))
 }
 
-/// `/openapi/v3/apis/<group>/<version>`.
+/// `/openapi/v3/<name>`: `apis/<group>/<version>` and so on.
 pub(super) async fn document(api: &Arc<ApiServer>, call: &Call) -> Result<Response<Body>, Status> {
-    let version = GroupVersion::new(call.captures.group.as_str(), call.captures.version.as_str());
     let (_, documents) = prepared(api, call).await?;
-    let Some(document) = documents.get(&version) else { return Ok(bare(404)) };
+    let Some(document) = documents.get(&call.captures.rest) else { return Ok(bare(404)) };
     let Some(form) = encode::preferred(&call.headers, &V3) else { return Ok(varies(bare(406), &["Accept"])) };
     let media = if form == Form::Json { JSON } else { openapi::DOCUMENT_PROTOBUF };
     let asked = call.query.text("hash");

@@ -172,6 +172,35 @@ async fn openapi_documents_have_stable_addresses() {
 }
 
 #[tokio::test]
+async fn what_is_around_versions_has_documents_too_the_same_for_all() {
+    let admin = Plane::new().await.admin();
+    define(&admin, widgets()).await;
+    let index = admin.get("/openapi/v3").await.expect(200).json();
+    for (name, path, id) in [
+        ("api", "/api/", "getCoreAPIVersions"),
+        ("apis", "/apis/", "getAPIVersions"),
+        ("apis/apps", "/apis/apps/", "getAppsAPIGroup"),
+        ("version", "/version/", "getCodeVersion"),
+        ("openid/v1/jwks", "/openid/v1/jwks/", "getServiceAccountIssuerOpenIDKeyset"),
+        (
+            ".well-known/openid-configuration",
+            "/.well-known/openid-configuration/",
+            "getServiceAccountIssuerOpenIDConfiguration",
+        ),
+    ] {
+        let url = index["paths"][name]["serverRelativeURL"].as_str().unwrap();
+        let document = admin.get(url).await.expect(200).json();
+        assert_eq!(document["paths"][path]["get"]["operationId"], id, "{name}");
+        let swagger = admin.get("/openapi/v2").await.expect(200).json();
+        assert_eq!(swagger["paths"][path]["get"]["operationId"], id, "{name}");
+    }
+    assert!(index["paths"]["apis/example.dev"].is_null(), "as upstream, groups of definitions have none");
+    for name in ["nothing", "apis/nothing.example.com", "apis/apps/v1/deployments"] {
+        assert!(admin.get(&format!("/openapi/v3/{name}")).await.expect(404).bytes.is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn openapi_documents_are_kept_by_their_hash() {
     let seams = Seams { clock: Seams::seeded(0, "2026-01-01T00:00:00Z".parse().unwrap()).clock, ..Seams::system() };
     let admin = Plane::with(|config| config.seams = seams).await.admin();

@@ -13,15 +13,18 @@ use crate::kinds::{Kind, KindTable, TypeId};
 pub(super) const TITLE: &str = "Kubernetes";
 pub(super) const CUSTOM_TITLE: &str = "Kubernetes CRD Swagger";
 
-/// The index at `/openapi/v3`: each document's URL carries its [`hash`]. The URLs have no prefix of a logical cluster: clients
-/// put their own before what starts with `/openapi/v3`.
-pub fn index<'a>(documents: impl IntoIterator<Item = (&'a GroupVersion, &'a str)>) -> Value {
-    let entries = documents.into_iter().map(|(version, hash)| {
-        let path = paths::root(version);
-        let path = path.trim_start_matches('/');
-        (path.to_owned(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}))
-    });
+/// The index at `/openapi/v3`, of the names of documents and their hashes: each document's URL carries its [`hash`]. The URLs have no
+/// prefix of a logical cluster: clients put their own before what starts with `/openapi/v3`.
+pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value {
+    let entries = documents
+        .into_iter()
+        .map(|(name, hash)| (name.to_owned(), json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")})));
     json!({"paths": entries.collect::<Map<_, _>>()})
+}
+
+/// What the index calls the document of a version: `api/v1`, `apis/apps/v1`.
+pub fn name(version: &GroupVersion) -> String {
+    paths::root(version).trim_start_matches('/').to_owned()
 }
 
 /// The hash of a document's bytes, for its URL and its ETag.
@@ -55,17 +58,25 @@ pub fn document(version: &GroupVersion, kinds: &[(&KindTable, &Kind)], texts: &d
     if kinds.iter().any(|(_, kind)| kind.has_verb("patch")) {
         schemas.insert(PATCH.to_owned(), json!({"type": "object"}));
     }
-    let mut document = json!({
+    if is_own {
+        return whole(paths, schemas);
+    }
+    json!({
         "openapi": "3.0.0",
         "info": {"title": CUSTOM_TITLE, "version": "v0.1.0"},
         "paths": paths,
         "components": {"schemas": schemas},
-    });
-    if is_own {
-        document["info"] = json!({"title": TITLE, "version": release()});
-        document["components"]["securitySchemes"] = security();
+    })
+}
+
+/// A document of what comes with the server.
+pub(super) fn whole(paths: Map<String, Value>, schemas: BTreeMap<String, Value>) -> Value {
+    let mut components = json!({"securitySchemes": security()});
+    if !schemas.is_empty() {
+        components["schemas"] = json!(schemas);
     }
-    document
+    let info = json!({"title": TITLE, "version": release()});
+    json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components})
 }
 
 /// How clients show who they are.
@@ -100,7 +111,8 @@ fn roots(table: &KindTable, kind: &Kind) -> Vec<TypeId> {
     [kind.schema].into_iter().chain(ids).collect()
 }
 
-fn add_schemas(
+/// Adds the schema of a type, and those of all types that it refers to.
+pub(super) fn add_schemas(
     schemas: &mut BTreeMap<String, Value>,
     table: &KindTable,
     root: TypeId,
@@ -150,20 +162,35 @@ const CLIENT_VERSIONS: [(&str, &str); 22] = [
     ("storagemigration.k8s.io", "v1beta1"),
 ];
 
+/// Those that kube-apiserver knows besides. The document of OpenAPI v2 names all that it knows.
+const SERVER_VERSIONS: [(&str, &str); 4] = [
+    ("admission.k8s.io", "v1 v1beta1"),
+    ("apiextensions.k8s.io", "v1 v1beta1"),
+    ("apiregistration.k8s.io", "v1 v1beta1"),
+    ("imagepolicy.k8s.io", "v1alpha1"),
+];
+
 fn client_versions() -> Vec<GroupVersion> {
-    let of_group = |(group, versions): &(&'static str, &'static str)| {
-        let group = *group;
-        versions.split(' ').map(move |version| GroupVersion::new(group, version)).collect::<Vec<_>>()
-    };
-    CLIENT_VERSIONS.iter().flat_map(of_group).collect()
+    versions(&CLIENT_VERSIONS).collect()
+}
+
+/// All versions that kube-apiserver knows, served or not.
+pub(super) fn server_versions() -> impl Iterator<Item = GroupVersion> {
+    versions(&CLIENT_VERSIONS).chain(versions(&SERVER_VERSIONS))
+}
+
+type Groups = &'static [(&'static str, &'static str)];
+
+fn versions(groups: Groups) -> impl Iterator<Item = GroupVersion> {
+    groups.iter().flat_map(|(group, all)| all.split(' ').map(move |version| GroupVersion::new(*group, version)))
 }
 
 /// Which kinds a type stands for.
-struct GroupKinds(BTreeSet<(TypeId, GroupVersionKind)>);
+pub(super) struct GroupKinds(BTreeSet<(TypeId, GroupVersionKind)>);
 
 impl GroupKinds {
     /// `is_own` says that the version is none that definitions make.
-    fn new(table: &KindTable, version: &GroupVersion, is_own: bool) -> Self {
+    pub(super) fn new(table: &KindTable, version: &GroupVersion, is_own: bool) -> Self {
         let resources = [table, KindTable::builtin()].into_iter().flat_map(|table| table.kinds());
         let resources = resources.map(|kind| (kind.schema, kind.gvk.clone()));
         let objects = [table, KindTable::builtin()].into_iter().flat_map(|table| table.objects());

@@ -1,6 +1,6 @@
 //! OpenAPI documents, made from the kind table.
 //!
-//! There is one v3 document per group version ([`document`]) and an index of them ([`index`]). Schemas carry what clients read:
+//! There is one v3 document per group version ([`document`]), some of what is around those ([`around`]) and an index ([`index`]). Schemas carry what clients read:
 //! list types and merge keys, defaults, `x-kubernetes-group-version-kind` for `kubectl explain`; operations carry their action,
 //! kind and query parameters, by which kubectl learns that the server checks fields itself (`fieldValidation`).
 //!
@@ -10,6 +10,7 @@
 //! Making a document costs milliseconds; the caller makes each when it is first asked for, and keeps the bytes with their
 //! [`hash`]. Logical clusters without kinds of their own share them.
 
+mod around;
 mod document;
 mod gnostic;
 mod operations;
@@ -22,7 +23,8 @@ mod texts;
 #[cfg(test)]
 mod tests;
 
-pub use document::{document, hash, index};
+pub use around::around;
+pub use document::{document, hash, index, name};
 pub use gnostic::{DOCUMENT_PROTOBUF, SWAGGER_PROTOBUF, document_protobuf, swagger_protobuf};
 pub use resolved::resolved;
 pub use swagger::swagger;

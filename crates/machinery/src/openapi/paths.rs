@@ -202,16 +202,21 @@ fn tag(version: &GroupVersion) -> String {
 
 /// `coreV1`, `rbacAuthorizationV1`.
 fn camel(version: &GroupVersion) -> String {
-    let group = match &*version.group {
+    camel_group(&version.group) + &capital(&version.version)
+}
+
+/// `core`, `rbacAuthorization`.
+pub(super) fn camel_group(group: &str) -> String {
+    let group = match group {
         "" => "core",
         group => group.strip_suffix(".k8s.io").unwrap_or(group),
     };
     let mut parts = group.split(['.', '-']);
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.chain([&*version.version]).fold(first, |text, part| text + &capital(part))
+    parts.fold(first, |text, part| text + &capital(part))
 }
 
-fn capital(word: &str) -> String {
+pub(super) fn capital(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map(|first| first.to_uppercase().collect::<String>() + letters.as_str()).unwrap_or_default()
 }

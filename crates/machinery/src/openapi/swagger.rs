@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    document::{CUSTOM_TITLE, TITLE, release, security},
+    document::{CUSTOM_TITLE, TITLE, group_version_kind, release, security, server_versions},
     operations::{ANSWERS, ANYTHING, media_type_rank},
 };
 
@@ -18,6 +18,9 @@ const SELECTABLE: &str = "x-kubernetes-selectable-fields";
 /// What the schema of an embedded object says of every object, and what it requires at its end.
 const METADATA: [&str; 3] = ["apiVersion", "kind", "metadata"];
 const EMBEDDED: [&str; 2] = ["kind", "apiVersion"];
+/// The kinds that belong to every version, and where their types are.
+const OPTIONS: [&str; 2] = ["DeleteOptions", "WatchEvent"];
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
 /// The v2 document, from all v3 documents.
@@ -42,6 +45,7 @@ pub fn swagger<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
     if !paths.contains_key(CUSTOM_RESOURCES) {
         forget_field_validation(&mut paths);
     }
+    OPTIONS.iter().for_each(|kind| name_all_versions(&mut definitions, kind));
     json!({
         "swagger": "2.0",
         "info": {"title": TITLE, "version": release()},
@@ -50,6 +54,18 @@ pub fn swagger<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
         "securityDefinitions": security(),
         "security": [{"BearerToken": []}],
     })
+}
+
+/// A kind of every version is named in all that the server knows, not only in those that are served.
+fn name_all_versions(definitions: &mut Map<String, Value>, kind: &'static str) {
+    let Some(known) = definitions.get_mut(&format!("{META}{kind}")) else { return };
+    let all: Vec<Value> = server_versions().map(|version| group_version_kind(&version.kind(kind))).collect();
+    join_kinds(known, &json!({GVK: all}));
+    if let Some(Value::Array(kinds)) = known.get_mut(GVK) {
+        kinds.sort_by_cached_key(|gvk| {
+            ["group", "version"].map(|part| gvk[part].as_str().unwrap_or_default().to_owned())
+        });
+    }
 }
 
 /// kubectl takes a Namespace with this parameter for a server that also lists custom resource definitions, and fails on every
@@ -119,7 +135,11 @@ fn operation(from: &Value, bodies: &Value) -> Value {
     }
     let produces = ranked(produces.iter().map(String::as_str));
     if from.get("x-kubernetes-action").is_none() {
-        out.insert("consumes".to_owned(), produces.clone()); // of what is no resource
+        // Of what is no resource: objects go in as they come out, and nothing goes where a text comes out.
+        match out.get("responses").is_some_and(|all| all["200"]["schema"]["$ref"].is_string()) {
+            true => drop(out.insert("consumes".to_owned(), produces.clone())),
+            false => drop(out.remove("consumes")),
+        }
     }
     out.insert("produces".to_owned(), produces);
     out.insert("schemes".to_owned(), json!(["https"]));

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_types::GroupVersion;
 use serde_json::{Value, json};
@@ -25,6 +25,14 @@ fn built(version: &str) -> Value {
     document(&version.parse().unwrap(), &builtin(), &NoTexts)
 }
 
+/// All documents by their names in the index.
+fn all() -> BTreeMap<String, Value> {
+    let versions: BTreeSet<GroupVersion> = builtin().iter().map(|(_, kind)| kind.group_version()).collect();
+    let groups: BTreeSet<&str> = versions.iter().map(|version| &*version.group).collect();
+    let of_versions = versions.iter().map(|version| (name(version), document(version, &builtin(), &NoTexts)));
+    of_versions.chain(around(groups, &NoTexts)).collect()
+}
+
 /// Leaves out what a real server has and we do not, and the other way round: each is named in the test that compares.
 fn comparable(schema: &mut Value, theirs: &Value) {
     match schema {
@@ -49,34 +57,32 @@ fn comparable(schema: &mut Value, theirs: &Value) {
 /// The golden documents have no enums: they are published with that feature off.
 #[test]
 fn schemas_and_paths_are_those_of_a_real_server() {
+    let documents = all();
     for line in GOLDEN.lines() {
         let golden: Value = serde_json::from_str(line).unwrap();
-        let name = golden["document"].as_str().unwrap();
-        let version = name.trim_start_matches("apis__").replacen("__", "/", 1);
-        let ours = built(&version);
+        let document = golden["document"].as_str().unwrap().replace("__", "/");
+        let ours = documents.get(&document).unwrap_or_else(|| panic!("there is no {document}"));
         for (name, theirs) in golden["schemas"].as_object().unwrap() {
             let mut ours = ours["components"]["schemas"][name].clone();
             let mut expected = theirs.clone();
             comparable(&mut ours, theirs);
             comparable(&mut expected, theirs);
-            assert_eq!(ours, expected, "{version} {name}");
+            assert_eq!(ours, expected, "{document} {name}");
         }
         let (mut paths, mut wrong) = (ours["paths"].clone(), Vec::new());
         without_texts(&mut paths);
-        differences(&version, &paths, &golden["paths"], &mut wrong);
+        differences(&document, &paths, &golden["paths"], &mut wrong);
         assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
     }
 }
 
 #[test]
 fn every_reference_has_a_schema() {
-    let versions: BTreeSet<GroupVersion> = builtin().iter().map(|(_, kind)| kind.group_version()).collect();
-    for version in versions {
-        let document = document(&version, &builtin(), &NoTexts);
+    for (document, value) in all() {
         let mut named = BTreeSet::new();
-        references(&document, &mut named);
+        references(&value, &mut named);
         for name in named {
-            assert!(document["components"]["schemas"].get(&name).is_some(), "{version} {name}");
+            assert!(value["components"]["schemas"].get(&name).is_some(), "{document} {name}");
             assert!(!name.contains('/'), "{name}");
         }
     }
@@ -213,12 +219,13 @@ fn texts_come_from_outside() {
 
 #[test]
 fn the_index_names_each_document_with_its_hash() {
-    let (core, apps) = (GroupVersion::new("", "v1"), GroupVersion::new("apps", "v1"));
+    let (core, apps) = (name(&GroupVersion::new("", "v1")), name(&GroupVersion::new("apps", "v1")));
     assert_eq!(
-        index([(&core, "A"), (&apps, "B")]),
+        index([(&*core, "A"), (&*apps, "B"), ("version", "C")]),
         json!({"paths": {
             "api/v1": {"serverRelativeURL": "/openapi/v3/api/v1?hash=A"},
             "apis/apps/v1": {"serverRelativeURL": "/openapi/v3/apis/apps/v1?hash=B"},
+            "version": {"serverRelativeURL": "/openapi/v3/version?hash=C"},
         }})
     );
     assert_eq!(hash(b"").len(), 64);
@@ -260,9 +267,7 @@ fn kinds_made_at_run_time_are_published_alike() {
 /// One definition for each schema, no reference that leads nowhere, and no kind named twice: Argo CD takes none of it.
 #[test]
 fn the_v2_document_is_whole() {
-    let versions: BTreeSet<GroupVersion> = builtin().iter().map(|(_, kind)| kind.group_version()).collect();
-    let documents: Vec<Value> = versions.iter().map(|version| document(version, &builtin(), &NoTexts)).collect();
-    let swagger = swagger(&documents);
+    let swagger = swagger(all().values());
     let definitions = swagger["definitions"].as_object().unwrap();
     let text = swagger.to_string();
     for reference in text.split(r##""$ref":"#/"##).skip(1) {
@@ -284,6 +289,38 @@ fn the_v2_document_is_whole() {
     let create = &swagger["paths"]["/api/v1/namespaces/{namespace}/configmaps"]["post"];
     assert_eq!(create["parameters"][0]["in"], "body");
     assert_eq!(create["responses"]["200"]["schema"]["$ref"], "#/definitions/io.k8s.api.core.v1.ConfigMap");
+}
+
+/// As in `api/openapi-spec/swagger.json` of Kubernetes 1.36.3.
+#[test]
+fn the_v2_document_has_what_is_around_the_versions() {
+    let swagger = swagger(all().values());
+    let forms = json!(["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]);
+    let (json, none) = (json!(["application/json"]), Value::Null);
+    for (path, id, consumes, produces) in [
+        ("/api/", "getCoreAPIVersions", &forms, &forms),
+        ("/apis/", "getAPIVersions", &forms, &forms),
+        ("/apis/apps/", "getAppsAPIGroup", &forms, &forms),
+        ("/version/", "getCodeVersion", &json, &json),
+        ("/.well-known/openid-configuration/", "getServiceAccountIssuerOpenIDConfiguration", &none, &json),
+        ("/openid/v1/jwks/", "getServiceAccountIssuerOpenIDKeyset", &none, &json!(["application/jwk-set+json"])),
+    ] {
+        let get = &swagger["paths"][path]["get"];
+        assert_eq!(
+            (&get["operationId"], &get["consumes"], &get["produces"]),
+            (&json!(id), consumes, produces),
+            "{path}"
+        );
+    }
+    for (kind, versions) in [("DeleteOptions", 60), ("WatchEvent", 60), ("APIGroup", 1)] {
+        let schema = &swagger["definitions"][format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")];
+        let named = schema["x-kubernetes-group-version-kind"].as_array().unwrap();
+        let is_theirs = |gvk: &&Value| {
+            let group = gvk["group"].as_str().unwrap();
+            !group.ends_with("portolan.dev") && !group.ends_with("kcp.io")
+        };
+        assert_eq!(named.iter().filter(is_theirs).count(), versions, "{kind}");
+    }
 }
 
 #[test]

@@ -8,6 +8,9 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const OPENAPI_V3: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
+/// Documents of OpenAPI that no version of a group has, and what is none.
+const AROUND: [&str; 6] = ["api", "apis", "version", "openid/v1/jwks", ".well-known/openid-configuration", "nothing"];
+
 /// All of them.
 pub(super) fn scripts(catalog: &Catalog) -> Vec<Script> {
     let script = |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
@@ -22,6 +25,14 @@ fn versions(catalog: &Catalog) -> Vec<String> {
     let mut versions: Vec<String> = catalog.kinds().map(|(version, _)| version.to_owned()).collect();
     versions.dedup();
     versions
+}
+
+/// `apis/apps` for each group.
+fn groups(catalog: &Catalog) -> Vec<String> {
+    let of = |version: &String| version.split_once('/').map(|(group, _)| format!("apis/{group}"));
+    let mut groups: Vec<String> = versions(catalog).iter().filter_map(of).collect();
+    groups.dedup();
+    groups
 }
 
 fn version_path(version: &str) -> String {
@@ -64,6 +75,11 @@ fn openapi(catalog: &Catalog) -> Vec<Step> {
         Step::get("a wrong hash", "/openapi/v3/api/v1?hash=ABC"),
         Step::get("the index in protobuf", "/openapi/v3").accept(OPENAPI_V3),
     ];
+    for name in AROUND.into_iter().map(str::to_owned).chain(groups(catalog)) {
+        let path = format!("/openapi/v3/{name}");
+        steps.push(Step::get(&format!("the document of {name}"), path.clone()));
+        steps.push(Step::get(&format!("the document of {name} in protobuf"), path).accept(OPENAPI_V3));
+    }
     for version in versions(catalog) {
         let path = version_path(&version);
         let path = format!("/openapi/v3{path}");

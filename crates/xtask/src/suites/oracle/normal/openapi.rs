@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::tree::OURS;
+
 /// Leaves out the texts, which come from elsewhere, and writes parameters where they are used: kube-apiserver shares them.
 pub(super) fn settle(document: &mut Value) {
     without_texts(document);
@@ -18,10 +20,17 @@ fn without_texts(value: &mut Value) {
         Value::Object(map) => {
             map.retain(|key, value| !(key == "description" && value.is_string()));
             map.retain(|key, _| !["dev.portolan.", "io.kcp."].iter().any(|own| key.starts_with(own)));
+            let kinds = map.get_mut("x-kubernetes-group-version-kind").and_then(Value::as_array_mut);
+            kinds.into_iter().for_each(|kinds| kinds.retain(|kind| !is_ours(kind)));
             map.values_mut().for_each(without_texts);
         }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// A kind of options is one of every version, ours among them.
+fn is_ours(kind: &Value) -> bool {
+    kind["group"].as_str().is_some_and(|group| OURS.iter().any(|own| group.ends_with(own)))
 }
 
 fn with_parameters(value: &mut Value, shared: &Map<String, Value>) {
@@ -48,12 +57,19 @@ mod tests {
         let mut shared = json!({
             "swagger": "2.0", "parameters": {"limit": {"name": "limit", "description": "How many."}},
             "paths": {"/api": {"get": {"description": "A text.", "parameters": [{"$ref": "#/parameters/limit"}]}}},
-            "definitions": {"io.kcp.Tree": {}, "A": {"$ref": "#/definitions/B"}},
+            "definitions": {
+                "io.kcp.Tree": {},
+                "A": {"$ref": "#/definitions/B"},
+                "C": {"x-kubernetes-group-version-kind": [{"group": "tenancy.kcp.io"}, {"group": "apps"}]},
+            },
         });
         settle(&mut shared);
         let own = json!({
             "swagger": "2.0", "paths": {"/api": {"get": {"parameters": [{"name": "limit"}]}}},
-            "definitions": {"A": {"$ref": "#/definitions/B"}},
+            "definitions": {
+                "A": {"$ref": "#/definitions/B"},
+                "C": {"x-kubernetes-group-version-kind": [{"group": "apps"}]},
+            },
         });
         assert_eq!(shared, own);
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::text;
 
 /// API groups of Portolan's own and of the tree of workspaces, which no kube-apiserver has.
-const OURS: [&str; 2] = ["portolan.dev", "kcp.io"];
+pub(super) const OURS: [&str; 2] = ["portolan.dev", "kcp.io"];
 
 /// Replaces in place.
 pub(super) fn settle(value: &mut Value) {
