@@ -23,7 +23,13 @@ pub(crate) struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Url(String),
-    Service { namespace: String, name: String, path: String, port: u16 },
+    /// The path begins with a slash.
+    Service {
+        namespace: String,
+        name: String,
+        path: String,
+        port: u16,
+    },
 }
 
 impl Endpoint {
@@ -48,8 +54,7 @@ impl Endpoint {
         let way = match &self.place {
             Place::Url(url) => (Cow::Borrowed(url), None),
             Place::Service { namespace, name, path, port } => {
-                let slash = if path.starts_with('/') { "" } else { "/" };
-                let url = format!("https://{name}.{namespace}.svc:{port}{slash}{path}");
+                let url = format!("https://{name}.{namespace}.svc:{port}{path}");
                 let service = service(api, cluster, namespace, name)
                     .ok_or_else(|| format!("Post {:?}: service {name:?} not found", with_timeout(&url, timeout)))?;
                 (Cow::Owned(url), Some(service))
@@ -64,15 +69,35 @@ impl Endpoint {
 impl Place {
     fn of(client_config: &Value) -> Self {
         match client_config.get("service").filter(|service| !service.is_null()) {
-            None => Self::Url(text(client_config, "url").to_owned()),
+            None => Self::Url(with_clean_path(text(client_config, "url"))),
             Some(service) => Self::Service {
                 namespace: text(service, "namespace").to_owned(),
                 name: text(service, "name").to_owned(),
-                path: text(service, "path").to_owned(),
+                path: cleaned(text(service, "path")),
                 port: service.get("port").and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok()).unwrap_or(HTTPS),
             },
         }
     }
+}
+
+/// A URL as kube-apiserver asks for it. It has neither a query nor a fragment.
+fn with_clean_path(url: &str) -> String {
+    let Some(host) = url.find("://").map(|at| at + "://".len()) else { return url.to_owned() };
+    let path = url[host..].find('/').map_or(url.len(), |at| host + at);
+    format!("{}{}", &url[..path], cleaned(&url[path..]))
+}
+
+/// As Go's `path.Join("/", path)`: webhooks that were written for kube-apiserver may be configured with any of what it makes alike.
+fn cleaned(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -84,4 +109,28 @@ fn service(api: &ApiServer, cluster: LogicalClusterId, namespace: &str, name: &s
     let key =
         ObjectKey::namespaced(cluster, GroupResource::new("", "services"), namespace.parse().ok()?, name.parse().ok()?);
     Some(Service::new(api, api.directory.by_id(cluster)?, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_as_go_cleans_them() {
+        for (url, expected) in [
+            ("https://127.0.0.1:9443//failing", "https://127.0.0.1:9443/failing"),
+            ("https://hooks.example.com", "https://hooks.example.com/"),
+            ("https://hooks.example.com/", "https://hooks.example.com/"),
+            ("https://hooks.example.com/a/", "https://hooks.example.com/a"),
+            ("https://[::1]/a/./b/../c//d", "https://[::1]/a/c/d"),
+            ("https://hooks.example.com/../../a", "https://hooks.example.com/a"),
+            ("https://hooks.example.com/a%2Fb", "https://hooks.example.com/a%2Fb"),
+            ("no URL", "no URL"),
+        ] {
+            assert_eq!(with_clean_path(url), expected);
+        }
+        for (path, expected) in [("", "/"), ("a", "/a"), ("//a/", "/a")] {
+            assert_eq!(cleaned(path), expected);
+        }
+    }
 }
