@@ -131,3 +131,88 @@ pub(super) fn builder<E>(executor: E) -> Builder<E> {
         .keep_alive_timeout(PING_ANSWER);
     builder
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::TokioExecutor;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+        time::{Instant, timeout},
+    };
+
+    use super::*;
+
+    const SETTINGS: u8 = 4;
+    const PING_FRAME: u8 = 6;
+    const ACK: u8 = 1;
+
+    /// A frame of the whole connection.
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, 0], payload].concat()
+    }
+
+    /// A client that has nothing to ask.
+    struct Idle {
+        socket: DuplexStream,
+        answers: bool,
+        pings: usize,
+        acks: usize,
+    }
+
+    impl Idle {
+        async fn connect(answers: bool) -> Self {
+            let (mut socket, server) = tokio::io::duplex(64 * 1024);
+            let service =
+                service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(http::Response::new(String::new())));
+            tokio::spawn(async move {
+                let builder = builder(TokioExecutor::new());
+                builder.serve_connection(TokioIo::new(server), service).await.map_err(|error| error.to_string())
+            });
+            socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+            socket.write_all(&frame(SETTINGS, 0, &[])).await.unwrap();
+            Self { socket, answers, pings: 0, acks: 0 }
+        }
+
+        /// Listens until the server ends the connection.
+        async fn listen(&mut self) {
+            let mut head = [0; 9];
+            while self.socket.read_exact(&mut head).await.is_ok() {
+                let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+                self.socket.read_exact(&mut payload).await.unwrap();
+                match (head[3], head[4] & ACK) {
+                    (SETTINGS, 0) => self.socket.write_all(&frame(SETTINGS, ACK, &[])).await.unwrap(),
+                    (PING_FRAME, ACK) => self.acks += 1,
+                    (PING_FRAME, _) => {
+                        self.pings += 1;
+                        if self.answers {
+                            self.socket.write_all(&frame(PING_FRAME, ACK, &payload)).await.unwrap();
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_lasts_as_long_as_its_peer_answers() {
+        let mut client = Idle::connect(true).await;
+        let minutes = Duration::from_secs(90 * 60);
+        assert!(timeout(minutes, client.listen()).await.is_err(), "it is not ended");
+        let expected = (minutes.as_secs() / PING.as_secs()) as usize;
+        assert!((expected - 2..=expected).contains(&client.pings), "{} pings", client.pings);
+        // Go's clients look whether the server is there.
+        client.socket.write_all(&frame(PING_FRAME, 0, b"whatever")).await.unwrap();
+        assert!(timeout(Duration::from_secs(1), client.listen()).await.is_err());
+        assert_eq!(client.acks, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_answer_is_gone() {
+        let mut client = Idle::connect(false).await;
+        let begun = Instant::now();
+        timeout(Duration::from_secs(600), client.listen()).await.expect("it is ended");
+        assert_eq!((client.pings, begun.elapsed().as_secs()), (1, (PING + PING_ANSWER).as_secs()));
+    }
+}
