@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::harness::kubeconfig::{Credential, Kubeconfig};
 
@@ -49,17 +49,10 @@ impl Answer {
 impl Client {
     /// Opens `connections` connections. Must run inside a tokio runtime, which then drives them.
     pub(crate) async fn connect(config: &Kubeconfig, connections: usize) -> Result<Self> {
-        let url = config.server().strip_prefix("https://").context("the server is not https")?;
-        let address = url.split('/').next().unwrap_or(url);
         let base = config.server().trim_end_matches('/').to_owned();
-        let host = address.rsplit_once(':').context("the server URL has no port")?.0;
-        let connector = TlsConnector::from(Arc::new(tls(config)?));
         let mut pool = Vec::with_capacity(connections);
         for _ in 0..connections {
-            let tcp = TcpStream::connect(address).await.with_context(|| format!("cannot reach {address}"))?;
-            tcp.set_nodelay(true)?;
-            let name = ServerName::try_from(host.to_owned())?;
-            let tls = connector.connect(name, tcp).await.context("TLS handshake")?;
+            let tls = dial(config, "h2").await?;
             let (sender, connection) = Builder::new(TokioExecutor::new())
                 .initial_stream_window_size(WINDOW)
                 .initial_connection_window_size(WINDOW)
@@ -151,7 +144,19 @@ pub(crate) fn wait_ready(config: &Kubeconfig, limit: Duration, alive: impl Fn() 
     })
 }
 
-fn tls(config: &Kubeconfig) -> Result<ClientConfig> {
+/// A connection to the server on which this protocol is spoken.
+pub(crate) async fn dial(config: &Kubeconfig, protocol: &str) -> Result<TlsStream<TcpStream>> {
+    let url = config.server().strip_prefix("https://").context("the server is not https")?;
+    let address = url.split('/').next().unwrap_or(url);
+    let host = address.rsplit_once(':').context("the server URL has no port")?.0;
+    let tcp = TcpStream::connect(address).await.with_context(|| format!("cannot reach {address}"))?;
+    tcp.set_nodelay(true)?;
+    let name = ServerName::try_from(host.to_owned())?;
+    let connector = TlsConnector::from(Arc::new(tls(config, protocol)?));
+    connector.connect(name, tcp).await.context("TLS handshake")
+}
+
+fn tls(config: &Kubeconfig, protocol: &str) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(config.ca()) {
         roots.add(certificate?)?;
@@ -170,6 +175,6 @@ fn tls(config: &Kubeconfig) -> Result<ClientConfig> {
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?
         }
     };
-    tls.alpn_protocols = vec![b"h2".to_vec()];
+    tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Ok(tls)
 }

@@ -26,6 +26,9 @@ const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const STALL: Duration = Duration::from_secs(60);
 /// Longest payload of a control frame.
 const MAX_CONTROL: u64 = 125;
+/// Why a WebSocket is closed (RFC 6455, section 7.4.1).
+const NORMAL: u16 = 1000;
+const PROTOCOL_ERROR: u16 = 1002;
 
 /// A WebSocket that has been asked for and not been opened.
 pub(super) struct Handshake {
@@ -160,7 +163,7 @@ async fn run(
     let (reader, mut writer) = tokio::io::split(socket);
     let mut said = std::pin::pin!(client_frames(reader));
     let mut events = std::pin::pin!(events);
-    loop {
+    let why = loop {
         tokio::select! {
             frame = said.next() => match frame {
                 Some(Control::Ping(payload)) => {
@@ -169,17 +172,19 @@ async fn run(
                     out.extend_from_slice(&payload);
                     send(&mut writer, &out).await?;
                 }
-                Some(Control::Close) | None => break,
+                Some(Control::Unmasked) => break PROTOCOL_ERROR,
+                Some(Control::Close) | None => break NORMAL,
             },
             piece = events.next() => match piece {
                 Some(Ok(piece)) => send(&mut writer, &messages(piece, is_text)).await?,
                 Some(Err(never)) => match never {},
-                None => break,
+                None => break NORMAL,
             },
         }
-    }
+    };
     let mut out = BytesMut::new();
-    head(Opcode::Close, 0, &mut out);
+    head(Opcode::Close, size_of_val(&why), &mut out);
+    out.extend_from_slice(&why.to_be_bytes());
     send(&mut writer, &out).await?;
     tokio::time::timeout(STALL, writer.shutdown()).await?
 }
@@ -193,6 +198,8 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> std::io:
 enum Control {
     Ping(Vec<u8>),
     Close,
+    /// A frame that is not masked, as clients have to.
+    Unmasked,
 }
 
 /// The client's control frames; all else is read and forgotten. Ends when the client does, or speaks something else.
@@ -202,7 +209,7 @@ fn client_frames(reader: impl AsyncRead + Send + Unpin) -> impl Stream<Item = Co
         loop {
             match client_frame(&mut reader).await {
                 Ok(None) => {}
-                Ok(Some(Control::Close)) => return Some((Control::Close, None)),
+                Ok(Some(last @ (Control::Close | Control::Unmasked))) => return Some((last, None)),
                 Ok(Some(control)) => return Some((control, Some(reader))),
                 Err(error) => {
                     tracing::debug!(%error, "the client's side of a WebSocket ended");
@@ -216,15 +223,16 @@ fn client_frames(reader: impl AsyncRead + Send + Unpin) -> impl Stream<Item = Co
 async fn client_frame(reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Control>> {
     let mut start = [0; 2];
     reader.read_exact(&mut start).await?;
+    if start[1] & 0x80 == 0 {
+        return Ok(Some(Control::Unmasked));
+    }
     let length = match start[1] & 0x7f {
         126 => u64::from(reader.read_u16().await?),
         127 => reader.read_u64().await?,
         short => u64::from(short),
     };
     let mut mask = [0; 4];
-    if start[1] & 0x80 != 0 {
-        reader.read_exact(&mut mask).await?;
-    }
+    reader.read_exact(&mut mask).await?;
     let opcode = start[0] & 0x0f;
     if opcode < 8 {
         tokio::io::copy(&mut reader.take(length), &mut tokio::io::sink()).await?;
@@ -289,8 +297,27 @@ mod tests {
         .concat();
         let seen: Vec<Control> = client_frames(std::io::Cursor::new(sent)).collect().await;
         assert_eq!(seen, [Control::Ping(b"hi".to_vec()), Control::Close]);
+        let unmasked = std::io::Cursor::new([0x81, 1, b'a', 0x88, 0x80, 0, 0, 0, 0]);
+        assert_eq!(client_frames(unmasked).collect::<Vec<_>>().await, [Control::Unmasked], "it is the last");
         for broken in [&[0x89, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0][..], &[0x81]] {
             assert_eq!(client_frames(std::io::Cursor::new(broken.to_vec())).collect::<Vec<_>>().await, []);
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_said_why_it_is_closed() {
+        for (case, said, why) in [
+            ("the client closes it", &[0x88, 0x80, 0, 0, 0, 0][..], NORMAL),
+            ("the client goes", &[], NORMAL),
+            ("the client does not mask what it says", &[0x81, 1, b'a'], PROTOCOL_ERROR),
+        ] {
+            let (mut client, server) = tokio::io::duplex(64);
+            client.write_all(said).await.unwrap();
+            client.shutdown().await.unwrap();
+            run(server, futures::stream::pending(), true).await.unwrap();
+            let mut heard = Vec::new();
+            client.read_to_end(&mut heard).await.unwrap();
+            assert_eq!(heard, [&[0x88, 2][..], &why.to_be_bytes()].concat(), "{case}");
         }
     }
 

@@ -382,7 +382,7 @@ async fn websockets_carry_protobuf_and_large_events() {
     }
     served.shutdown.cancel();
     let (_, opcode, payload) = message(&mut json).await;
-    assert_eq!((opcode, payload), (0x88, Vec::new()), "a server that stops says goodbye");
+    assert_eq!((opcode, payload), (0x88, vec![0x03, 0xe8]), "a server that stops says goodbye");
     served.task.await.unwrap();
 }
 
@@ -448,7 +448,7 @@ async fn a_watch_is_served_over_a_websocket() {
     socket.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
     let mut rest = Vec::new();
     socket.read_to_end(&mut rest).await.unwrap();
-    assert_eq!(rest, [0x88, 0]);
+    assert_eq!(rest, [0x88, 2, 0x03, 0xe8]);
     served.shutdown.cancel();
     served.task.await.unwrap();
 }

@@ -46,7 +46,7 @@ impl Pairs {
 /// All differences, the status first; when that differs, nothing else is looked at.
 pub(super) fn differences(kube: &Value, portolan: &Value, pairs: &mut Pairs) -> Vec<Difference> {
     let mut found = Vec::new();
-    for key in ["status", "headers", "body", "error", "cut"] {
+    for key in ["status", "headers", "body", "layout", "error", "cut"] {
         compare(&format!("/{key}"), kube.get(key), portolan.get(key), pairs, &mut found);
         if key == "status" && !found.is_empty() {
             return found;

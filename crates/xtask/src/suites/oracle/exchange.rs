@@ -10,13 +10,14 @@ use hyper::body::Incoming;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::websocket;
 use crate::client::Client;
 use crate::harness::kubeconfig::Kubeconfig;
 
 /// No answer of a sound server takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Streams are asked to end after one second; one that does not is cut.
-const STREAM_LIMIT: Duration = Duration::from_secs(15);
+pub(super) const STREAM_LIMIT: Duration = Duration::from_secs(15);
 /// How often a server that is not ready for a request is asked again, and after which time.
 const PATIENCE: usize = 8;
 const AGAIN: Duration = Duration::from_millis(500);
@@ -95,6 +96,9 @@ impl Server {
     }
 
     async fn attempt(&self, request: &Request) -> Result<Raw> {
+        if request.method == websocket::METHOD {
+            return websocket::watch(&self.config, request).await;
+        }
         let method = Method::from_bytes(request.method.as_bytes()).context("method")?;
         let mut headers: Vec<(&str, &str)> =
             request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

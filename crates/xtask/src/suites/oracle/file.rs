@@ -20,6 +20,7 @@ use super::catalog::{Catalog, Resource};
 use super::generated;
 use super::mutation::Mutation;
 use super::step::{Body, METADATA, PROTOBUF, Phase, Script, Step, TABLE};
+use super::websocket;
 
 /// How the requests of a file are made.
 #[derive(Default)]
@@ -240,6 +241,7 @@ impl Reader<'_> {
             "META" => Step::get(name, path).accept(METADATA),
             "PROTO" => Step::get(name, path).accept(PROTOBUF),
             "WATCH" => Step::get(name, format!("{path}{and}watch=true&timeoutSeconds=1")),
+            websocket::METHOD => Step::new(name, method, format!("{path}{and}watch=true&timeoutSeconds=1")),
             "JSON" => patch("application/json-patch+json"),
             "MERGE" => patch("application/merge-patch+json"),
             "STRATEGIC" => patch("application/strategic-merge-patch+json"),

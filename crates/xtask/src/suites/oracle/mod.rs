@@ -20,6 +20,7 @@ mod settled;
 mod step;
 mod tally;
 mod values;
+mod websocket;
 mod wire;
 
 use std::collections::BTreeSet;

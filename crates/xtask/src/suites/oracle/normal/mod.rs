@@ -9,15 +9,30 @@ mod text;
 mod tree;
 
 use http::HeaderMap;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::exchange::Raw;
+use super::websocket;
 pub(super) use protobuf::MAGIC;
 pub(super) use text::{is_uid, without_drawn};
 
 /// The headers that clients act on, beside `etag`, of which only the kind is compared.
-const HEADERS: [&str; 8] =
-    ["content-type", "warning", "retry-after", "cache-control", "location", "allow", "vary", "content-encoding"];
+const HEADERS: [&str; 13] = [
+    "content-type",
+    "warning",
+    "retry-after",
+    "cache-control",
+    "location",
+    "allow",
+    "vary",
+    "content-encoding",
+    "x-content-type-options",
+    "audit-id",
+    "sec-websocket-protocol",
+    websocket::MESSAGES,
+    websocket::CLOSE,
+];
 
 /// Warnings about placement, which kube-apiserver knows nothing of.
 const PLACEMENT: [&str; 2] = ["no place to run", "are written by the server only; the values sent are ignored"];
@@ -29,12 +44,25 @@ pub(super) fn answer(raw: &Raw) -> Value {
         Raw::Answer { status, headers, body, cut } => {
             let media = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
             let mut answer = json!({"status": status, "headers": headers_of(headers), "body": read(media, body)});
+            if let Some(layout) = layout(body) {
+                answer["layout"] = layout.into();
+            }
             if *cut {
                 answer["cut"] = true.into();
             }
             answer
         }
     }
+}
+
+/// How one value of JSON is written: in lines for people or in one, and whether the last is ended. Events are always lines, of which
+/// there may be one.
+fn layout(body: &[u8]) -> Option<String> {
+    let is_one = |text: &&str| text.starts_with('{') && !text.starts_with(r#"{"type":"#);
+    let text = std::str::from_utf8(body).ok().filter(is_one)?;
+    serde_json::from_str::<IgnoredAny>(text).ok()?;
+    let lines = if text.trim_end().contains("\n ") { "in lines" } else { "in one line" };
+    Some(if text.ends_with('\n') { format!("{lines}, ended") } else { lines.to_owned() })
 }
 
 fn headers_of(headers: &HeaderMap) -> Value {
