@@ -4,7 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use portolan_apiserver::{
-    ApiServer, ApiServerConfig, authn::SecretClaims, hooks::ReadyCheck, serve::serve_starting,
+    ApiServer, ApiServerConfig,
+    authn::{SecretClaims, StaticToken},
+    hooks::ReadyCheck,
+    serve::serve_starting,
     webhooks::WebhookAddresses,
 };
 use portolan_controllers::{
@@ -59,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) webhooks: WebhookAddresses,
     /// The share of requests over HTTP/2, from 0 to 1, behind which a client is asked to make a new connection.
     pub(crate) goaway_chance: f64,
+    /// Bearer tokens of users of the whole plane.
+    pub(crate) tokens: Vec<StaticToken>,
     /// How much of changes is kept: what watches resume from and pages go on at.
     pub(crate) history: HistoryBounds,
 }
@@ -103,6 +108,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     api_config.tls_sans = config.tls_sans;
     api_config.webhooks = config.webhooks;
     api_config.goaway_chance = config.goaway_chance;
+    api_config.static_tokens = config.tokens;
     let (engine, failed) = match &config.storage {
         Storage::Embedded(engine) => (*engine, format!("the store in {} cannot be opened", config.data_dir.display())),
         Storage::Etcd(_) => (Engine::Memory, "the store in etcd cannot be opened".to_owned()),

@@ -113,6 +113,7 @@ impl Demo {
             addresses: portolan_syncer::Addresses::default(),
             webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
             goaway_chance: 0.0,
+            tokens: Vec::new(),
             history: HISTORY,
         };
         let opened = control_plane::open(config).await?;

@@ -2,13 +2,16 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use portolan_apiserver::webhooks::WebhookAddresses;
+use portolan_apiserver::{
+    authn::{StaticToken, parse_token_file},
+    webhooks::WebhookAddresses,
+};
 use portolan_store::{Engine, HistoryBounds};
 use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,6 +48,10 @@ pub(crate) struct Server {
     /// lead to another server; what is under way goes on. From 0 (never) to 0.02; 0.001 is a good start with several servers.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = goaway_chance)]
     goaway_chance: f64,
+    /// Bearer tokens and whose they are, a line each: `token,user,uid,"group1,group2"`, as kube-apiserver has it. These users are the same
+    /// in every workspace. The file is read at the start.
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
     /// For how many seconds changes are kept at least, unless they are too many: what watches resume from and pages go on at.
     #[arg(long, value_name = "SECONDS", default_value_t = HISTORY.time.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     history: u64,
@@ -104,6 +111,7 @@ impl Server {
     async fn serve(self) -> anyhow::Result<()> {
         let started = Instant::now();
         let storage = self.storage()?;
+        let tokens = self.token_auth_file.as_deref().map(tokens).transpose()?.unwrap_or_default();
         let config = Config {
             data_dir: self.data_dir,
             bind_address: self.bind_address,
@@ -112,6 +120,7 @@ impl Server {
             addresses: Addresses { allow_loopback: self.allow_loopback_clusters },
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
             goaway_chance: self.goaway_chance,
+            tokens,
             history: HistoryBounds { time: Duration::from_secs(self.history), revisions: self.history_revisions },
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");
@@ -133,6 +142,12 @@ impl Server {
         plane.stop().await;
         Ok(())
     }
+}
+
+/// Whose tokens are in a file.
+fn tokens(file: &Path) -> anyhow::Result<Vec<StaticToken>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    parse_token_file(&text).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))
 }
 
 /// As kube-apiserver has it: more would cost more connections than it spreads.
@@ -167,6 +182,22 @@ pub(super) fn init_logging(default: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_come_from_a_file_and_what_is_wrong_with_it_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens.csv");
+        assert!(tokens(&file).err().unwrap().to_string().ends_with("tokens.csv cannot be read"));
+        std::fs::write(&file, "s3cret,ann,7,\"dev,ops\"\n").unwrap();
+        let found = tokens(&file).unwrap();
+        assert_eq!((found.len(), found[0].user.name.as_str(), found[0].user.groups.len()), (1, "ann", 2));
+        std::fs::write(&file, "s3cret,ann,7\ns3cret\n").unwrap();
+        let why = tokens(&file).err().unwrap().to_string();
+        assert!(
+            why.ends_with("tokens.csv: line 2 is no token,user,uid[,\"groups\"]") && !why.contains("s3cret"),
+            "{why}"
+        );
+    }
 
     #[test]
     fn clients_are_sent_away_behind_one_of_fifty_requests_at_most() {

@@ -42,6 +42,7 @@ async fn start_in(folder: &Path, engine: Engine) -> ControlPlane {
         addresses: portolan_syncer::Addresses { allow_loopback: true },
         webhooks: portolan_apiserver::webhooks::WebhookAddresses::default(),
         goaway_chance: 0.0,
+        tokens: Vec::new(),
         history: control_plane::HISTORY,
     };
     control_plane::open(config).await.unwrap().start().await.unwrap()
