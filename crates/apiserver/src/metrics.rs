@@ -1,10 +1,14 @@
 //! Numbers for `/metrics`, under the names, labels and buckets of kube-apiserver, so that its dashboards work. No label names a
 //! logical cluster.
 
+mod access;
 mod admission;
 mod caches;
 mod connections;
+mod flow;
 mod health;
+mod names;
+mod policies;
 mod storage;
 mod summary;
 
@@ -16,15 +20,19 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, core::Collector,
 };
+use tokio::time::Instant;
 
 pub(crate) use self::{
+    access::AccessMetrics,
     admission::{AdmissionMetrics, Called, Step},
     caches::CacheMetrics,
     connections::ConnectionMetrics,
+    flow::{Executing, FlowMetrics},
     health::HealthMetrics,
+    policies::{Asked, ExpressionMetrics, PolicyMetrics},
     storage::StorageMetrics,
 };
-use crate::{attributes::Attributes, pipeline::Counted, process::Process, version::Version};
+use crate::{attributes::Attributes, process::Process, version::Version};
 
 /// Buckets of the duration of requests, in seconds.
 const DURATIONS: [f64; 23] = [
@@ -34,8 +42,6 @@ const DURATIONS: [f64; 23] = [
 /// Buckets of the duration of first states of watches, in seconds.
 const WATCH_LISTS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
-/// The one way in which requests are sorted: by logical cluster and user.
-const FLOW_SCHEMA: &str = "logical-clusters";
 const COMPONENT: &str = "apiserver";
 const COUNTED: [&str; 9] =
     ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"];
@@ -52,6 +58,7 @@ pub(crate) struct Metrics {
     /// The part of the durations that the service level is about: no watches, no streams.
     service_durations: HistogramVec,
     sizes: HistogramVec,
+    bodies: HistogramVec,
     terminations: IntCounterVec,
     deprecated: IntGaugeVec,
     inflight: IntGaugeVec,
@@ -59,8 +66,8 @@ pub(crate) struct Metrics {
     watch_events: IntCounterVec,
     watch_event_sizes: HistogramVec,
     watch_lists: HistogramVec,
-    authentications: IntCounterVec,
-    authorizations: IntCounterVec,
+    /// Who asks, and whether they may.
+    pub(crate) access: AccessMetrics,
     /// What admission took.
     pub(crate) admission: AdmissionMetrics,
     /// What becomes of connections.
@@ -69,8 +76,10 @@ pub(crate) struct Metrics {
     pub(crate) health: HealthMetrics,
     /// What is asked of the store.
     pub(crate) storage: StorageMetrics,
-    waiting: IntGaugeVec,
-    rejected: IntCounterVec,
+    /// What policies said.
+    pub(crate) policies: PolicyMetrics,
+    expressions: ExpressionMetrics,
+    flows: flow::Flows,
     /// What caches take.
     pub(crate) caches: CacheMetrics,
     compiled: IntCounter,
@@ -78,26 +87,8 @@ pub(crate) struct Metrics {
     given_up: IntCounter,
 }
 
-/// What is counted of requests of one sort that have to wait for their turn.
-pub(crate) struct FlowMetrics {
-    waiting: IntGauge,
-    rejected: IntCounterVec,
-    sort: &'static str,
-}
-
-impl FlowMetrics {
-    /// One more that is not under way yet, for as long as the answer is kept.
-    pub(crate) fn waiting(&self) -> Counted {
-        Counted::new(self.waiting.clone())
-    }
-
-    /// One that is told to come back, and why.
-    pub(crate) fn rejected(&self, reason: &str) {
-        self.rejected.with_label_values(&[FLOW_SCHEMA, self.sort, reason]).inc();
-    }
-}
-
-/// What a request was. Empty parts for paths that are no resources: clients must not be able to make new label values.
+/// What a request was. Empty parts for paths that are no resources: clients must not be able to make new label values. Where health is asked
+/// for, its path stands for a subresource.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) verb: &'static str,
@@ -111,7 +102,8 @@ impl Labels {
     fn values(&self) -> [&str; 7] {
         let [group, version, resource] = self.resource();
         let subresource = self.subresource.as_deref().unwrap_or_default();
-        [self.verb, group, version, resource, subresource, self.scope, COMPONENT]
+        let component = if self.kind.is_none() && !subresource.is_empty() { "" } else { COMPONENT };
+        [self.verb, group, version, resource, subresource, self.scope, component]
     }
 
     /// Group, version and resource.
@@ -128,6 +120,19 @@ pub(crate) struct WatchMetrics {
     pub(crate) sizes: Histogram,
     /// Time until the first state was sent.
     pub(crate) first_state: Histogram,
+    /// All bytes sent.
+    pub(crate) sent: usize,
+    since: Instant,
+    /// Of watches that have ended: how long they took, and how much they sent.
+    durations: Histogram,
+    lengths: Histogram,
+}
+
+impl Drop for WatchMetrics {
+    fn drop(&mut self) {
+        self.durations.observe(self.since.elapsed().as_secs_f64());
+        self.lengths.observe(self.sent as f64);
+    }
 }
 
 /// Makes and registers collectors. Names and labels are constants, so nothing here can fail.
@@ -195,6 +200,12 @@ impl Metrics {
             durations,
             service_durations,
             sizes,
+            bodies: make.histogram(
+                "apiserver_request_body_size_bytes",
+                "Bytes of bodies of requests.",
+                &["group", "resource", "verb"],
+                &(0..31).map(|n| 50_000.0 + 100_000.0 * f64::from(n)).collect::<Vec<_>>(),
+            ),
             terminations: make.counter(
                 "apiserver_request_terminations_total",
                 "Requests that were ended in self-defence.",
@@ -220,22 +231,14 @@ impl Metrics {
                 &["group", "version", "resource", "scope"],
                 &WATCH_LISTS,
             ),
-            authentications: make.counter("authentication_attempts", "Looked at credentials.", &["result"]),
-            authorizations: make.counter("authorization_attempts_total", "Decided requests.", &["result"]),
+            access: AccessMetrics::new(&make),
             admission: AdmissionMetrics::new(&make),
             connections: ConnectionMetrics::new(&make),
             health: HealthMetrics::new(),
             storage: StorageMetrics::new(&make),
-            waiting: make.gauge(
-                "apiserver_flowcontrol_current_inqueue_requests",
-                "Requests that wait for their turn.",
-                &["flow_schema", "priority_level"],
-            ),
-            rejected: make.counter(
-                "apiserver_flowcontrol_rejected_requests_total",
-                "Requests that were told to come back.",
-                &["flow_schema", "priority_level", "reason"],
-            ),
+            policies: PolicyMetrics::new(&make),
+            expressions: ExpressionMetrics::new(&make),
+            flows: flow::Flows::new(&make),
             caches: CacheMetrics::new(&make),
             frames: make.count(
                 "portolan_watch_frames_encoded_total",
@@ -286,10 +289,14 @@ impl Metrics {
         &self.given_up
     }
 
-    /// What is counted of requests of one sort that have to wait for their turn.
-    pub(crate) fn flow(&self, sort: &'static str) -> FlowMetrics {
-        let waiting = self.waiting.with_label_values(&[FLOW_SCHEMA, sort]);
-        FlowMetrics { waiting, rejected: self.rejected.clone(), sort }
+    /// What is counted of requests of one sort, of which so many may be under way.
+    pub(crate) fn flow(&self, sort: &'static str, seats: usize) -> FlowMetrics {
+        self.flows.of(sort, seats)
+    }
+
+    /// Time that expressions take.
+    pub(crate) fn expressions(&self) -> ExpressionMetrics {
+        self.expressions.clone()
     }
 
     /// A request has been answered.
@@ -298,8 +305,11 @@ impl Metrics {
         let text = code.to_string();
         let all = [verb, labels.dry_run, group, version, resource, subresource, scope, component, &text];
         self.requests.with_label_values(&all).inc();
-        self.durations.with_label_values(&all[..8]).observe(seconds);
-        if !matches!(verb, "WATCH" | "CONNECT") {
+        // That of a watch which has begun is told when it ends.
+        if verb != "WATCH" || code >= 400 {
+            self.durations.with_label_values(&all[..8]).observe(seconds);
+        }
+        if !matches!(verb, "WATCH" | "CONNECT") && labels.dry_run.is_empty() {
             self.service_durations.with_label_values(&labels.values()).observe(seconds);
         }
         if matches!(code, 429 | 504) {
@@ -308,9 +318,20 @@ impl Metrics {
         }
     }
 
-    /// Where the size of an answer is counted.
-    pub(crate) fn size(&self, labels: &Labels) -> Histogram {
-        self.sizes.with_label_values(&labels.values())
+    /// The body of a write of a resource has been read.
+    pub(crate) fn body(&self, labels: &Labels, verb: &str, bytes: usize) {
+        let verb = match verb {
+            "create" | "update" | "patch" | "delete" => verb,
+            "deletecollection" => "delete_collection",
+            _ => return,
+        };
+        let [group, _, resource] = labels.resource();
+        self.bodies.with_label_values(&[group, resource, verb]).observe(bytes as f64);
+    }
+
+    /// Where the size of an answer is counted: of reads, as upstream.
+    pub(crate) fn size(&self, labels: &Labels) -> Option<Histogram> {
+        matches!(labels.verb, "GET" | "LIST").then(|| self.sizes.with_label_values(&labels.values()))
     }
 
     /// Somebody asked for an API that is deprecated and not to be removed yet.
@@ -332,21 +353,17 @@ impl Metrics {
     pub(crate) fn watch(&self, labels: &Labels) -> WatchMetrics {
         let watched = labels.resource();
         let [group, version, resource] = watched;
+        let [verb, _, _, _, subresource, scope, component] = labels.values();
+        let all = [verb, labels.dry_run, group, version, resource, subresource, scope, component];
         WatchMetrics {
+            sent: 0,
+            since: Instant::now(),
+            durations: self.durations.with_label_values(&all),
+            lengths: self.sizes.with_label_values(&labels.values()),
             events: self.watch_events.with_label_values(&watched),
             sizes: self.watch_event_sizes.with_label_values(&watched),
             first_state: self.watch_lists.with_label_values(&[group, version, resource, labels.scope]),
         }
-    }
-
-    /// Credentials have been looked at.
-    pub(crate) fn authenticated(&self, good: bool) {
-        self.authentications.with_label_values(&[if good { "success" } else { "failure" }]).inc();
-    }
-
-    /// It has been decided whether a request may go on.
-    pub(crate) fn authorized(&self, allowed: bool) {
-        self.authorizations.with_label_values(&[if allowed { "allowed" } else { "denied" }]).inc();
     }
 
     /// Where others may add theirs.

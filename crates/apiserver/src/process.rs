@@ -1,7 +1,7 @@
 //! The process itself as numbers, under the names that every Prometheus client library uses. Empty where there is no `/proc`.
 
 use prometheus::{
-    Counter, IntGauge,
+    Counter, Gauge, IntGauge,
     core::{Collector, Desc},
     proto::MetricFamily,
 };
@@ -31,18 +31,34 @@ pub(crate) struct Process {
     resident: IntGauge,
     virtual_size: IntGauge,
     files: IntGauge,
+    most_files: Gauge,
+    most_virtual: Gauge,
+    received: Counter,
+    sent: Counter,
+    started: Gauge,
 }
 
 impl Process {
     pub(crate) fn new() -> Self {
         let float = |name: &str, help: &str| Counter::new(name, help).expect("the name is a constant");
+        let bound = |name: &str, help: &str| Gauge::new(name, help).expect("the name is a constant");
         let whole = |name: &str, help: &str| IntGauge::new(name, help).expect("the name is a constant");
         Self {
             cpu: float("process_cpu_seconds_total", "Time on processors, in seconds."),
             resident: whole("process_resident_memory_bytes", "Resident memory, in bytes."),
             virtual_size: whole("process_virtual_memory_bytes", "Virtual memory, in bytes."),
             files: whole("process_open_fds", "Open file descriptors."),
+            most_files: bound("process_max_fds", "File descriptors that may be open."),
+            most_virtual: bound("process_virtual_memory_max_bytes", "Virtual memory that there may be, in bytes."),
+            received: float("process_network_receive_bytes_total", "Bytes that came in."),
+            sent: float("process_network_transmit_bytes_total", "Bytes that went out."),
+            started: bound("process_start_time_seconds", "When the process began, in seconds since 1970."),
         }
+    }
+
+    fn all(&self) -> [&dyn Collector; 9] {
+        let Self { cpu, resident, virtual_size, files, most_files, most_virtual, received, sent, started } = self;
+        [cpu, resident, virtual_size, files, most_files, most_virtual, received, sent, started]
     }
 
     fn read(&self) -> Option<()> {
@@ -54,22 +70,59 @@ impl Process {
         self.resident.set(number(21)? * PAGE);
         let files = std::fs::read_dir("/proc/self/fd").ok()?.count();
         self.files.set(i64::try_from(files).unwrap_or(i64::MAX));
+        self.started.set(started()?);
+        let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+        self.most_files.set(limit(&limits, "Max open files")?);
+        self.most_virtual.set(limit(&limits, "Max address space")?);
+        let counts = std::fs::read_to_string("/proc/self/net/netstat").ok()?;
+        for (counter, column) in [(&self.received, "InOctets"), (&self.sent, "OutOctets")] {
+            counter.inc_by((octets(&counts, column)? - counter.get()).max(0.0));
+        }
         Some(())
     }
 }
 
+/// A bound that holds at present; the largest number where there is none, as Go's library has it.
+fn limit(limits: &str, name: &str) -> Option<f64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX as f64),
+        number => number.parse().ok(),
+    }
+}
+
+/// A number of `/proc/self/net/netstat`, where a line of names is followed by one of numbers.
+fn octets(counts: &str, column: &str) -> Option<f64> {
+    let mut lines = counts.lines().filter(|line| line.starts_with("IpExt:")).map(str::split_whitespace);
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    names.zip(numbers).find(|(name, _)| *name == column)?.1.parse().ok()
+}
+
 impl Collector for Process {
     fn desc(&self) -> Vec<&Desc> {
-        [self.cpu.desc(), self.resident.desc(), self.virtual_size.desc(), self.files.desc()].concat()
+        self.all().into_iter().flat_map(|one| one.desc()).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         match self.read() {
-            Some(()) => {
-                let whole = [&self.resident, &self.virtual_size, &self.files];
-                self.cpu.collect().into_iter().chain(whole.into_iter().flat_map(IntGauge::collect)).collect()
-            }
+            Some(()) => self.all().into_iter().flat_map(|one| one.collect()).collect(),
             None => Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_and_counts_are_read_by_their_names() {
+        let limits = "Limit Soft\nMax open files            20000   20000   files\nMax address space   unlimited   unlimited   bytes\n";
+        assert_eq!(limit(limits, "Max open files"), Some(20000.0));
+        assert_eq!(limit(limits, "Max address space"), Some(1.844_674_407_370_955_2e19));
+        assert_eq!(limit(limits, "Max nothing"), None);
+        let counts = "TcpExt: InOctets\nTcpExt: 9\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 7 8\n";
+        assert_eq!((octets(counts, "InOctets"), octets(counts, "OutOctets")), (Some(7.0), Some(8.0)));
+        assert_eq!(octets("IpExt: InOctets\n", "InOctets"), None);
     }
 }

@@ -120,7 +120,7 @@ impl ApiServer {
             rbac,
             admission: Chain::new(&config.hooks.admission),
             configured,
-            expressions: Expressions::new(),
+            expressions: Expressions::new(metrics.expressions()),
             charging: Lines::default(),
             furnishing: Lines::default(),
             racing: Lines::default(),

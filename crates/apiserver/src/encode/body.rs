@@ -42,13 +42,13 @@ where
     StreamBody::new(pieces.map(|piece| piece.map(Frame::data).map_err(Into::into))).boxed_unsync()
 }
 
-/// Keeps `guard` while a body is being sent that is not there as a whole, and tells its size at the end. At `deadline` both are
+/// Keeps `guard` while a body is being sent that is not there as a whole, and tells its size at the end to whom it matters. At `deadline` both are
 /// given up, also when the client does not read: it holds no place for ever.
 pub(crate) fn held(
     body: Body,
     guard: impl Send + 'static,
     deadline: Option<Instant>,
-    size: impl FnOnce() -> Histogram,
+    size: impl FnOnce() -> Option<Histogram>,
 ) -> Body {
     if body.size_hint().exact().is_some() {
         return body;
@@ -104,14 +104,14 @@ struct Held {
     kept: Kept,
     _timer: Option<AbortOnDropHandle<()>>,
     sent: usize,
-    size: Histogram,
+    size: Option<Histogram>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // Not when the timer's task gets to run.
         self.kept.lock().take();
-        self.size.observe(self.sent as f64);
+        self.size.iter().for_each(|size| size.observe(self.sent as f64));
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let pieces = || futures::stream::iter((0..3).map(|n| Ok::<_, BodyError>(Bytes::from(vec![n; 10]))));
         let deadline = Some(Instant::now() + Duration::from_secs(60));
         let sizes = Histogram::with_opts(prometheus::HistogramOpts::new("sizes", "Bytes.")).unwrap();
-        let held = |deadline| held(stream(pieces()), place.clone(), deadline, || sizes.clone());
+        let held = |deadline| held(stream(pieces()), place.clone(), deadline, || Some(sizes.clone()));
         let whole = held(deadline).collect().await.unwrap().to_bytes();
         assert_eq!((sizes.get_sample_count(), sizes.get_sample_sum()), (1, 30.0));
         assert_eq!((whole.len(), Arc::strong_count(&place)), (30, 1), "read to the end");

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
 
-use http::Response;
+use http::{HeaderValue, Response, header::X_CONTENT_TYPE_OPTIONS};
 use parking_lot::Mutex;
 use portolan_machinery::rbac::MASTERS;
 use portolan_types::Status;
@@ -106,11 +106,16 @@ pub(super) fn answer(api: &ApiServer, call: &Call) -> Result<Response<Body>, Sta
         let names = unknown.join(", ");
         let _ = writeln!(report, "warn: some health checks cannot be excluded: no matches for {names}");
     }
-    Ok(match (failed, call.query.get("verbose").is_some()) {
+    let mut response = match (failed, call.query.get("verbose").is_some()) {
         (true, _) => encode::text(500, format!("{report}{what} check failed\n")),
         (false, true) => encode::text(200, format!("{report}{what} check passed\n")),
         (false, false) => encode::text(200, "ok"),
-    })
+    };
+    // As upstream: not where a single check is well.
+    if one.is_empty() || failed {
+        response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    Ok(response)
 }
 
 /// `/version`.

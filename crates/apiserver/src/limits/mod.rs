@@ -13,18 +13,19 @@ use std::{
 
 use portolan_types::{LogicalClusterId, Status};
 
+use tokio::time::Instant;
+
 use crate::{
     User,
     config::Limits,
-    metrics::{FlowMetrics, Metrics},
+    metrics::{Executing, FlowMetrics, Metrics},
 };
 
-use fair::{Bounds, Fair, Flow, NoSeat};
+use fair::{Bounds, Fair, Flow, NoSeat, Seat};
 use places::Places;
 use processor::Processor;
 
 pub(crate) use charge::{Charge, SMALL};
-pub(crate) use fair::Seat;
 pub(crate) use places::Place;
 pub(crate) use processor::{TaskFlow, in_own_slices, leave_slice};
 
@@ -72,18 +73,18 @@ struct Requests {
 
 impl Admittance {
     pub(crate) fn new(limits: &Limits, metrics: &Metrics) -> Self {
-        let requests = |seats, metrics| {
+        let requests = |sort, seats| {
             let bounds = Bounds { seats, waiting: limits.waiting, patience: limits.patience };
-            Requests { seats: Fair::new(bounds), metrics }
+            Requests { seats: Fair::new(bounds), metrics: metrics.flow(sort, seats) }
         };
         let places = |total, each_cluster| {
             // Half: what one user does leaves room for the others of the logical cluster.
             Places::new(places::Bounds { total, each_cluster, each_user: (each_cluster / 2).max(1) })
         };
         Self {
-            reads: requests(limits.reads, metrics.flow("reads")),
-            writes: requests(limits.writes, metrics.flow("writes")),
-            bodies: requests(limits.writes, metrics.flow("bodies")),
+            reads: requests("reads", limits.reads),
+            writes: requests("writes", limits.writes),
+            bodies: requests("bodies", limits.writes),
             watches: places(limits.watches, limits.watches_per_cluster),
             streams: places(limits.streams, limits.streams_per_cluster),
             webhooks: places(limits.webhooks, limits.webhooks_per_tenant),
@@ -97,7 +98,7 @@ impl Admittance {
     ///
     /// # Errors
     /// 429 when too many wait, or it waited for `patience`.
-    pub(crate) async fn enter(&self, whose: &Whose<'_>, is_write: bool, patience: Duration) -> Result<Seat, Status> {
+    pub(crate) async fn enter(&self, whose: &Whose<'_>, is_write: bool, patience: Duration) -> Result<Running, Status> {
         let requests = if is_write { &self.writes } else { &self.reads };
         requests.enter(whose, patience).await
     }
@@ -106,7 +107,7 @@ impl Admittance {
     ///
     /// # Errors
     /// As [`Self::enter`].
-    pub(crate) async fn send(&self, whose: &Whose<'_>, patience: Duration) -> Result<Seat, Status> {
+    pub(crate) async fn send(&self, whose: &Whose<'_>, patience: Duration) -> Result<Running, Status> {
         self.bodies.enter(whose, patience).await
     }
 
@@ -153,17 +154,24 @@ impl Admittance {
 }
 
 impl Requests {
-    async fn enter(&self, whose: &Whose<'_>, patience: Duration) -> Result<Seat, Status> {
-        let _waiting = self.metrics.waiting();
+    async fn enter(&self, whose: &Whose<'_>, patience: Duration) -> Result<Running, Status> {
+        let (_waiting, since) = (self.metrics.waiting(), Instant::now());
         let entered = self.seats.enter(whose.flow(), patience).await;
-        entered.map_err(|why| {
-            self.metrics.rejected(match why {
-                NoSeat::Full => "queue-full",
-                NoSeat::TimeOut => "time-out",
-            });
-            too_many()
-        })
+        let waited = since.elapsed().as_secs_f64();
+        let why = match entered {
+            Ok(seat) => return Ok(Running { _executing: self.metrics.executing(waited), _seat: seat }),
+            Err(NoSeat::Full) => "queue-full",
+            Err(NoSeat::TimeOut) => "time-out",
+        };
+        self.metrics.rejected(why, waited);
+        Err(too_many())
     }
+}
+
+/// A request that has its seat until it is dropped.
+pub(crate) struct Running {
+    _executing: Executing,
+    _seat: Seat,
 }
 
 /// Who asks for a seat, or for a place to wait for webhooks. They are shared out between tenants: somebody who makes many workspaces has no more of them for that.

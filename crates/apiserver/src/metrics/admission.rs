@@ -1,13 +1,12 @@
 //! What admission took and whom it refused.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use portolan_types::Status;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
 
-use super::{Maker, summary::SummaryVec};
+use super::{Maker, names::Names, summary::SummaryVec};
 
 /// Buckets of the duration of steps of admission, in seconds.
 const STEPS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
@@ -15,13 +14,12 @@ const STEPS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const AGE: Duration = Duration::from_secs(5 * 3600);
 /// Of calls of webhooks.
 const CALLS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-/// Names of webhooks that are told apart. Tenants give them; the names of all others are [`OTHER`].
-const MAX_NAMES: usize = 100;
-const OTHER: &str = "other";
 /// Codes that are told apart: webhooks choose theirs, and each of a hundred may choose them all.
 const CODES: [u16; 15] = [400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504];
 /// What others are counted as; upstream's for those above it.
 const OTHER_CODE: u16 = 600;
+/// Upstream's code for what it cannot call.
+const UNREACHED: u16 = 503;
 
 /// What is counted of admission.
 pub(crate) struct AdmissionMetrics {
@@ -29,8 +27,10 @@ pub(crate) struct AdmissionMetrics {
     step_summary: SummaryVec<3>,
     controllers: HistogramVec,
     webhooks: HistogramVec,
+    requests: IntCounterVec,
     rejections: IntCounterVec,
-    names: Mutex<BTreeSet<String>>,
+    passed_over: IntCounterVec,
+    names: Names<1>,
 }
 
 /// Who looks at a request: its name, whether it may change the object (`admit`) or not, and the operation it is asked about.
@@ -89,7 +89,17 @@ impl AdmissionMetrics {
                 "Requests that webhooks refused, or that were refused because calling them failed.",
                 &["name", "type", "operation", "error_type", "rejection_code"],
             ),
-            names: Mutex::default(),
+            requests: make.counter(
+                "apiserver_admission_webhook_request_total",
+                "Calls of webhooks, by what was answered.",
+                &["name", "type", "operation", "code", "rejected"],
+            ),
+            passed_over: make.counter(
+                "apiserver_admission_webhook_fail_open_count",
+                "Calls of webhooks that failed and may.",
+                &["name", "type"],
+            ),
+            names: Names::default(),
         }
     }
 
@@ -115,25 +125,29 @@ impl AdmissionMetrics {
 
     /// A webhook has been called.
     pub(crate) fn webhook(&self, step: Step<'_>, called: Called, took: Duration) {
-        let name = if self.tells(step.name) { step.name } else { OTHER };
+        let [name] = self.names.told([step.name]);
         let refused = match called {
             Called::Allowed | Called::Failed { ignored: true } => None,
-            // Upstream's for what it cannot call.
-            Called::Failed { ignored: false } => Some(("calling_webhook_error", 503)),
+            Called::Failed { ignored: false } => Some(("calling_webhook_error", UNREACHED)),
             Called::Denied(code) => Some(("no_error", if CODES.contains(&code) { code } else { OTHER_CODE })),
             Called::Broken => Some(("apiserver_internal_error", 0)),
         };
+        let code = match (refused, called) {
+            (Some((_, code)), _) => code,
+            (None, Called::Failed { .. }) => UNREACHED,
+            (None, _) => 200,
+        };
         let labels = [name, step.kind, step.operation, text(refused.is_some())];
         self.webhooks.with_label_values(&labels).observe(took.as_secs_f64());
+        let labels = [name, step.kind, step.operation, &code.to_string(), text(refused.is_some())];
+        self.requests.with_label_values(&labels).inc();
         if let Some((error, code)) = refused {
             let labels = [name, step.kind, step.operation, error, &code.to_string()];
             self.rejections.with_label_values(&labels).inc();
         }
-    }
-
-    fn tells(&self, name: &str) -> bool {
-        let mut names = self.names.lock();
-        names.contains(name) || (names.len() < MAX_NAMES && names.insert(name.to_owned()))
+        if let Called::Failed { ignored: true } = called {
+            self.passed_over.with_label_values(&[name, step.kind]).inc();
+        }
     }
 }
 
@@ -145,7 +159,7 @@ fn text(rejected: bool) -> &'static str {
 mod tests {
     use prometheus::{Registry, TextEncoder};
 
-    use super::*;
+    use super::{super::names::MAX_NAMES, *};
 
     #[test]
     fn names_that_tenants_give_make_a_bounded_number_of_series() {
@@ -183,6 +197,12 @@ mod tests {
             r#"apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="w",operation="UPDATE",rejection_code="503",type="admit"} 1"#,
             r#"apiserver_admission_webhook_rejection_count{error_type="no_error",name="w",operation="UPDATE",rejection_code="600",type="admit"} 1"#,
             r#"apiserver_admission_webhook_rejection_count{error_type="apiserver_internal_error",name="w",operation="UPDATE",rejection_code="0",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_request_total{code="200",name="w",operation="UPDATE",rejected="false",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_request_total{code="503",name="w",operation="UPDATE",rejected="false",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_request_total{code="503",name="w",operation="UPDATE",rejected="true",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_request_total{code="600",name="w",operation="UPDATE",rejected="true",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_request_total{code="0",name="w",operation="UPDATE",rejected="true",type="admit"} 1"#,
+            r#"apiserver_admission_webhook_fail_open_count{name="w",type="admit"} 1"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -126,8 +126,9 @@ fn verb(method: &Method, endpoint: Endpoint, query: &Query) -> &'static str {
 
 /// Who asks.
 pub(super) async fn authenticate(api: &ApiServer, peer: &Peer, headers: &mut HeaderMap) -> Result<Identity, Status> {
+    let started = Instant::now();
     let found = api.authenticator.authenticate(peer, headers).await;
-    api.metrics.authenticated(found.is_ok());
+    api.metrics.access.authenticated(&found, started.elapsed());
     found
 }
 
@@ -163,12 +164,13 @@ pub(super) async fn admit(
         }
         None => identity,
     };
+    let started = Instant::now();
     let deciding = if server_wide { LogicalClusterId::ROOT } else { cluster.id };
     let verdict = match is_always_allowed(&entry) {
         true => Verdict::Allowed(String::new()),
         false => api.rbac.authorize(deciding, &identity.user, &entry.attributes).await?,
     };
-    api.metrics.authorized(verdict.is_allowed());
+    api.metrics.access.authorized(verdict.is_allowed(), started.elapsed());
     if let Verdict::Denied(why) = verdict
         && !(identity.impersonated && is_about_oneself(&entry.attributes))
     {
@@ -230,6 +232,10 @@ impl Entry {
 }
 
 impl Admitted {
+    pub(super) fn verb(&self) -> &str {
+        &self.entry.attributes.verb
+    }
+
     pub(super) fn is_watch(&self) -> bool {
         self.entry.attributes.verb == "watch"
     }

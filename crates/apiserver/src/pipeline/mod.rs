@@ -23,7 +23,7 @@ use crate::{
     authn::{Peer, strip_proxy_headers},
     call::Call,
     encode, handlers,
-    limits::{Admittance, Charge, Place, Seat, Whose},
+    limits::{Admittance, Charge, Place, Running, Whose},
 };
 
 pub(crate) use door::is_long_running;
@@ -86,6 +86,7 @@ where
     Admittance::belongs_to(&whose);
     let (charge, writes) = (api.admittance.charge(&whose), admitted.is_write());
     let body = sent(api, &parts, body, (&whose, &charge), limit).await?;
+    api.metrics.body(outcome.labels(), admitted.verb(), body.len());
     let Room { place, short } = room(api, &admitted, &whose, limit / WAITING_PART).await?;
     // A backup takes as long as it takes; all else that is sent must be read in time.
     let read_by = (!admitted.is_backup()).then_some(deadline);
@@ -134,7 +135,7 @@ struct Room {
     /// A place among what may last.
     place: Option<Place>,
     /// A place among what is answered at once. Health has neither: it is asked for when all else is full.
-    short: Option<(Seat, Counted)>,
+    short: Option<(Running, Counted)>,
 }
 
 async fn room(api: &ApiServer, admitted: &Admitted, whose: &Whose<'_>, patience: Duration) -> Result<Room, Status> {

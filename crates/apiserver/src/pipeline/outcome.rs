@@ -24,6 +24,8 @@ use crate::{
 use super::door::{Admitted, Entry, is_long_running};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// Paths that are counted by themselves.
+const HEALTH: [&str; 3] = ["/livez", "/readyz", "/healthz"];
 /// Longest audit id that is taken over from a client.
 const MAX_AUDIT_ID: usize = 256;
 
@@ -122,8 +124,8 @@ impl Outcome {
         let code = response.status().as_u16();
         let seconds = started.elapsed().as_secs_f64();
         api.metrics.answered(&self.labels, code, seconds);
-        if let Some(bytes) = response.body().size_hint().exact().filter(|_| !is_long_running(&self.attributes)) {
-            api.metrics.size(&self.labels).observe(bytes as f64);
+        if let Some((bytes, sizes)) = response.body().size_hint().exact().zip(api.metrics.size(&self.labels)) {
+            sizes.observe(bytes as f64);
         }
         tracing::debug!(
             audit_id = ?self.audit_id, cluster = %self.cluster, user = ?self.user, verb = %self.attributes.verb,
@@ -150,8 +152,11 @@ fn labels(of: &Attributes, method: &Method, is_apply: bool, dry_run: bool) -> La
     let known = KindTable::builtin().resource(&of.group, &of.version, &of.resource);
     let verb = verb(of, method, is_apply);
     let dry_run = if dry_run { "All" } else { "" };
-    let Some(kind) = known else { return Labels { verb, dry_run, ..Labels::default() } };
-    let scope = match (of.name.is_empty(), of.namespace.is_empty()) {
+    let Some(kind) = known else {
+        let health = HEALTH.contains(&of.path.as_str()).then(|| of.path.as_str().into());
+        return Labels { verb, dry_run, subresource: health, ..Labels::default() };
+    };
+    let scope = match (of.name.is_empty() && of.verb != "create", of.namespace.is_empty()) {
         (false, _) => "resource",
         (true, false) => "namespace",
         (true, true) => "cluster",
@@ -165,7 +170,6 @@ fn verb(of: &Attributes, method: &Method, is_apply: bool) -> &'static str {
     match of.verb.as_str() {
         "list" => "LIST",
         "watch" => "WATCH",
-        "deletecollection" => "DELETECOLLECTION",
         _ if is_long_running(of) => "CONNECT",
         "patch" if is_apply => "APPLY",
         _ => match method.as_str() {
@@ -201,11 +205,22 @@ mod tests {
             (of("patch", ""), Method::PATCH, false, "PATCH"),
             (of("patch", ""), Method::PATCH, true, "APPLY"),
             (of("delete", ""), Method::DELETE, false, "DELETE"),
+            (of("deletecollection", ""), Method::DELETE, false, "DELETE"),
             (of("create", "exec"), Method::POST, false, "CONNECT"),
             (of("", ""), Method::OPTIONS, false, "OTHER"),
         ] {
             assert_eq!(labels(&attributes, &method, is_apply, false).verb, expected);
         }
+        let scope = |attributes: &Attributes| labels(attributes, &Method::GET, false, false).scope;
+        let inside = |verb: &str, name: &str| Attributes { namespace: "a".into(), name: name.into(), ..of(verb, "") };
+        assert_eq!(
+            [inside("get", "p"), inside("create", ""), inside("list", "")].map(|of| scope(&of)),
+            ["resource", "resource", "namespace"]
+        );
+        assert_eq!(
+            [of("list", ""), of("create", ""), Attributes::of_path("get", "/livez")].map(|of| scope(&of)),
+            ["cluster", "resource", ""]
+        );
         let forged = Attributes { resource: "forged".into(), ..of("get", "") };
         assert_eq!(labels(&forged, &Method::GET, false, false).resource(), [""; 3]);
     }

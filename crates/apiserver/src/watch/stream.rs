@@ -152,10 +152,9 @@ impl Watch {
             Phase::Live => self.live().await,
             Phase::Over => return (None, Phase::Over),
         };
-        match moved {
-            Ok((piece, next)) => (piece, next),
-            Err(failure) => (Some(self.encoder.error(&failure)), Phase::Over),
-        }
+        let (piece, next) = moved.unwrap_or_else(|failure| (Some(self.encoder.error(&failure)), Phase::Over));
+        self.metrics.sent += piece.as_ref().map_or(0, Bytes::len);
+        (piece, next)
     }
 
     async fn initial(&mut self, mut initial: Box<Initial>) -> Result<(Option<Bytes>, Phase), Status> {

@@ -21,6 +21,10 @@ async fn health_version_and_numbers() {
     }
     assert!(admin.get("/readyz?verbose").await.expect(200).text().ends_with("readyz check passed\n"));
     admin.get("/readyz/nope").await.expect(404);
+    for (path, is_nosniff) in [("/livez", true), ("/readyz?verbose", true), ("/readyz/ping", false)] {
+        let answer = admin.get(path).await.expect(200);
+        assert_eq!(answer.headers.contains_key("x-content-type-options"), is_nosniff, "{path}");
+    }
     let version = admin.get("/version").await.expect(200).json();
     assert_eq!(
         (&version["major"], &version["minor"], &version["gitVersion"]),
@@ -58,7 +62,20 @@ async fn health_version_and_numbers() {
         "apiserver_response_sizes_bucket{",
         "authorization_attempts_total{result=\"allowed\"}",
         "authentication_attempts{result=\"success\"}",
+        "authenticated_user_requests{username=\"other\"}",
+        "authorization_duration_seconds_bucket{result=\"allowed\",le=\"0.001\"}",
+        "apiserver_request_total{code=\"200\",component=\"\",dry_run=\"\",group=\"\",resource=\"\",scope=\"\",subresource=\"/readyz\",\
+         verb=\"GET\",version=\"\"} 3",
+        "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"writes\"} ",
+        "apiserver_flowcontrol_current_executing_seats{flow_schema=\"logical-clusters\",priority_level=\"reads\"} 1",
+        "apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"logical-clusters\",priority_level=\"writes\"} 4",
+        "apiserver_flowcontrol_request_wait_duration_seconds_count{execute=\"true\",flow_schema=\"logical-clusters\",\
+         priority_level=\"writes\"} 4",
+        "apiserver_flowcontrol_request_execution_seconds_count{flow_schema=\"logical-clusters\",priority_level=\"writes\",\
+         type=\"regular\"} 4",
         "process_resident_memory_bytes ",
+        "process_max_fds ",
+        "process_start_time_seconds ",
         "kubernetes_build_info{build_date=\"\",compiler=\"rustc\",git_commit=\"\",git_tree_state=\"\",git_version=\"v1.36.3+portolan\",\
          go_version=\"\",major=\"1\",minor=\"36\",platform=\"",
     ] {

@@ -219,3 +219,24 @@ async fn a_policy_that_cannot_compile_is_refused() {
         assert!(refused.message().contains(says), "{}", refused.message());
     }
 }
+
+#[tokio::test]
+async fn mutations_are_counted_with_what_was_wrong() {
+    let admin = Plane::new().await.admin();
+    let good = "Object{metadata: Object.metadata{labels: {'l': 'm'}}}";
+    bind(
+        &admin,
+        "p",
+        &[good, "Object{metadata: Object.metadata{labels: {'l': object.data.none}}}"],
+        json!({}),
+        json!({}),
+    )
+    .await;
+    admin.post(MAPS, config_map("m", json!({}))).await.expect(403);
+    let text = admin.get("/metrics").await.expect(200).text();
+    for error in ["no_error", "invalid_error"] {
+        let labels = format!(r#"{{error_type="{error}",policy="p",policy_binding="p"}} 1"#);
+        let line = format!("apiserver_mutating_admission_policy_check_total{labels}");
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}

@@ -195,6 +195,20 @@ async fn a_policy_warns_where_its_binding_wants_no_more() {
     let warning =
         r#"299 - "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': failed expression: false""#;
     assert_eq!(made.headers["warning"], warning);
+    // Upstream takes what does not hold for an error, too.
+    let text = admin.get("/metrics").await.expect(200).text();
+    for action in ["audit", "warn"] {
+        let labels =
+            format!(r#"{{enforcement_action="{action}",error_type="invalid_error",policy="p",policy_binding="b"}} 1"#);
+        for name in ["check_total", "check_duration_seconds_count"] {
+            let line = format!("apiserver_validating_admission_policy_{name}{labels}");
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+    for name in ["compilation", "evaluation"] {
+        let line = format!("apiserver_cel_{name}_duration_seconds_count 1");
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
 }
 
 #[tokio::test]

@@ -6,8 +6,10 @@ use parking_lot::Mutex;
 use portolan_cel::policy::{MatchConditions, MutatingPolicy, ValidatingPolicy};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::holding;
+use crate::metrics::ExpressionMetrics;
 
 /// About so many bytes of one sort are kept.
 const MAX_BYTES: usize = 32 << 20;
@@ -54,7 +56,10 @@ impl Weighs for MutatingPolicy {
 }
 
 /// What was compiled and used last.
-pub(super) struct Cache<T>(Mutex<Entries<T>>);
+pub(super) struct Cache<T> {
+    entries: Mutex<Entries<T>>,
+    metrics: ExpressionMetrics,
+}
 
 struct Entries<T> {
     all: HashMap<[u8; 32], Entry<T>>,
@@ -70,26 +75,28 @@ struct Entry<T> {
 }
 
 impl<T: Weighs> Cache<T> {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Entries { all: HashMap::new(), bytes: 0, now: 0 }))
+    pub(super) fn new(metrics: ExpressionMetrics) -> Self {
+        Self { entries: Mutex::new(Entries { all: HashMap::new(), bytes: 0, now: 0 }), metrics }
     }
 
     /// Bytes that are kept, about.
     pub(super) fn bytes(&self) -> usize {
-        self.0.lock().bytes
+        self.entries.lock().bytes
     }
 
     /// What was compiled from this content, or is now.
     pub(super) fn get(&self, source: &Source, compile: impl FnOnce(&Value) -> T) -> Arc<T> {
-        if let Some(known) = self.0.lock().known(&source.digest) {
+        if let Some(known) = self.entries.lock().known(&source.digest) {
             return known;
         }
+        let started = Instant::now();
         let compiled = match source.length > LONG {
             true => holding(|| compile(&source.spec)),
             false => compile(&source.spec),
         };
+        self.metrics.compiled(started.elapsed());
         let (compiled, weight) = (Arc::new(compiled), source.length);
-        self.0.lock().keep(source.digest, &compiled, weight);
+        self.entries.lock().keep(source.digest, &compiled, weight);
         compiled
     }
 }
@@ -149,7 +156,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_what_is_used_stays() {
-        let cache = Cache::new();
+        let metrics = crate::metrics::Metrics::new(prometheus::Registry::new());
+        let cache = Cache::new(metrics.expressions());
         let source = |n: usize| Source::new(json!({"n": n}));
         let mut compiled = 0;
         let mut get = |n: usize| {
@@ -163,8 +171,8 @@ mod tests {
             get(0);
         }
         assert_eq!(compiled, 200, "the one that is used all the time is compiled once");
-        assert!(cache.0.lock().bytes <= MAX_BYTES);
+        assert!(cache.entries.lock().bytes <= MAX_BYTES);
         cache.get(&source(1000), |_| Block(MAX_BYTES));
-        assert!(cache.0.lock().known(&source(1000).digest).is_none(), "one does not drive all others out");
+        assert!(cache.entries.lock().known(&source(1000).digest).is_none(), "one does not drive all others out");
     }
 }

@@ -17,7 +17,10 @@ use tokio::{
     time::Instant,
 };
 
-use crate::limits::{FairSeats, Whose, leave_slice};
+use crate::{
+    limits::{FairSeats, Whose, leave_slice},
+    metrics::ExpressionMetrics,
+};
 
 pub(crate) use brief::Brief;
 use cache::Cache;
@@ -32,16 +35,18 @@ pub(crate) struct Expressions {
     mutating: Cache<MutatingPolicy>,
     /// Evaluations that take longer wait for each other: they leave most of the machine to others. Tenants take turns.
     long: FairSeats,
+    metrics: ExpressionMetrics,
 }
 
 impl Expressions {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(metrics: ExpressionMetrics) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            conditions: Cache::new(),
-            validating: Cache::new(),
-            mutating: Cache::new(),
+            conditions: Cache::new(metrics.clone()),
+            validating: Cache::new(metrics.clone()),
+            mutating: Cache::new(metrics.clone()),
             long: FairSeats::new((cores / 2).max(1)),
+            metrics,
         }
     }
 
@@ -107,17 +112,21 @@ impl Expressions {
         if brief.is_left() {
             let started = Instant::now();
             let found = run(Effort::Brief);
-            if brief.spend(started.elapsed()) {
+            let took = started.elapsed();
+            if brief.spend(took) {
                 // Of many evaluations in one request others have a part between, and so has its deadline.
                 tokio::task::yield_now().await;
             }
             if let Ok(found) = found {
+                self.metrics.evaluated(took);
                 return Ok(found);
             }
         }
         let _seat = self.long.wait(&whose()).await?;
         leave_slice();
+        let started = Instant::now();
         let found = holding(|| run(Effort::Full));
+        self.metrics.evaluated(started.elapsed());
         tokio::task::yield_now().await;
         found.map_err(|TooLong| Status::internal("an evaluation gave up"))
     }
@@ -142,6 +151,10 @@ mod tests {
 
     use super::*;
 
+    fn expressions() -> Expressions {
+        Expressions::new(crate::metrics::Metrics::new(prometheus::Registry::new()).expressions())
+    }
+
     fn of(tenant: u64, user: &User) -> Whose<'_> {
         let tenant = LogicalClusterId::new(tenant);
         Whose { tenant, cluster: tenant, user }
@@ -149,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn others_have_their_turn_between_short_evaluations() {
-        let (expressions, brief, user) = (Expressions::new(), Brief::default(), User::default());
+        let (expressions, brief, user) = (expressions(), Brief::default(), User::default());
         let turns = Arc::new(AtomicUsize::new(0));
         let counted = turns.clone();
         tokio::spawn(async move {
@@ -172,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_after_much_else_waits_for_its_turn() {
-        let (expressions, brief, user) = (Expressions::new(), Brief::default(), User::default());
+        let (expressions, brief, user) = (expressions(), Brief::default(), User::default());
         let efforts = Mutex::new(Vec::new());
         let run = |effort| {
             efforts.lock().push(effort);
@@ -186,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_take_turns_with_long_evaluations() {
-        let expressions = Expressions { long: FairSeats::new(1), ..Expressions::new() };
+        let expressions = Expressions { long: FairSeats::new(1), ..expressions() };
         let (brief, user, order) = (Brief::default(), User::default(), Mutex::new(Vec::new()));
         brief.spend(Duration::from_secs(1));
         let evaluate = |tenant: u64| {

@@ -8,9 +8,9 @@ use portolan_machinery::{
 };
 use portolan_types::{GroupResource, Status, StatusCause, object};
 use serde_json::Value;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
-use crate::ApiServer;
+use crate::{ApiServer, metrics};
 
 use super::{
     super::{
@@ -235,15 +235,22 @@ impl Mutation<'_> {
         if !rounds.includes(&bound.key) {
             return Ok(());
         }
+        let asked = metrics::Asked { policy: &policy.name, binding: &binding.name };
         let mut changed = false;
         for at in 0..compiled.mutations() {
-            let seen = self.seen(bound, object, versions).await?;
+            let (started, seen) = (Instant::now(), self.seen(bound, object, versions).await?);
             let made = match expressions.change(&compiled, at, &seen, params.as_ref()).await? {
                 Ok(Some(change)) => self.changed(bound, object, &change).await,
                 Ok(None) => continue,
                 Err(why) => Err(Failed::Policy(why)),
             };
             drop(seen);
+            let told = match &made {
+                Ok(_) => Ok(()),
+                Err(Failed::Policy(why)) => Err(why.as_str()),
+                Err(Failed::Request(status)) => Err(status.message()),
+            };
+            self.api.metrics.policies.mutated(asked, told, started.elapsed());
             match made {
                 Ok(made) if made == *object => {}
                 Ok(made) => {

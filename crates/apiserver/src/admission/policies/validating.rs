@@ -1,13 +1,13 @@
 //! ValidatingAdmissionPolicies: what they refuse, warn of, and write for auditors.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use portolan_cel::policy::{AuditAnnotation, PolicyDecision, PolicyVerdict};
 use portolan_types::{Status, StatusCause};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
-use crate::ApiServer;
+use crate::{ApiServer, metrics};
 
 use super::{
     super::{
@@ -25,6 +25,10 @@ use super::{
 
 /// The longest value of an annotation, in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
+/// What a binding may want to be done about a validation that does not hold.
+const DENY: &str = "Deny";
+const WARN: &str = "Warn";
+const AUDIT: &str = "Audit";
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 /// Asks the policies of the logical cluster whether the object may be stored; `None` for deletions.
@@ -147,18 +151,42 @@ impl Review<'_> {
         let mut verdicts = Vec::with_capacity(params.len());
         let seen = self.asked.seen(invocation, states).await?;
         for params in params {
-            verdicts.push(api.expressions.validates(&policy.source, &seen, params.as_ref()).await?);
+            let started = Instant::now();
+            let verdict = api.expressions.validates(&policy.source, &seen, params.as_ref()).await?;
+            verdicts.push((verdict, started.elapsed()));
         }
         drop(seen);
-        for PolicyVerdict { decisions, annotations: found } in verdicts {
+        for (PolicyVerdict { decisions, annotations: found }, took) in verdicts {
+            // All expressions are evaluated at once: each has taken its part.
+            let took = took / u32::try_from(decisions.len() + found.len()).unwrap_or(u32::MAX).max(1);
             for (at, decision) in decisions.into_iter().enumerate() {
                 if let PolicyDecision::Deny { message, reason, .. } = decision {
+                    self.count(policy, binding, &message, &binding.actions, took);
                     self.act(policy, binding, at, (message, reason));
                 }
             }
-            found.into_iter().for_each(|found| self.collect(policy, binding, found, annotations));
+            for found in found {
+                if let Err(why) = &found.value {
+                    self.count(policy, binding, why, &[DENY.to_owned()], took);
+                }
+                self.collect(policy, binding, found, annotations);
+            }
         }
         Ok(())
+    }
+
+    /// Counts a validation that does not hold, for each thing that the binding wants to be done.
+    fn count(&self, policy: &Policy, binding: &Binding, why: &str, actions: &[String], took: Duration) {
+        let asked = metrics::Asked { policy: &policy.name, binding: &binding.name };
+        for action in actions {
+            let action = match action.as_str() {
+                DENY => "deny",
+                WARN => "warn",
+                AUDIT => "audit",
+                _ => continue,
+            };
+            self.asked.matching.api.metrics.policies.refused(asked, why, action, took);
+        }
     }
 
     /// Does what the binding wants to be done about a validation that does not hold.
@@ -166,12 +194,12 @@ impl Review<'_> {
         let request = self.asked.matching.request;
         for action in &binding.actions {
             match action.as_str() {
-                "Deny" => self.deny(policy, Some(binding), &message, &reason),
-                "Warn" => request.warn(format!(
+                DENY => self.deny(policy, Some(binding), &message, &reason),
+                WARN => request.warn(format!(
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                     policy.name, binding.name
                 )),
-                "Audit" => {
+                AUDIT => {
                     let failure = json!([{
                         "message": message, "policy": policy.name, "binding": binding.name, "expressionIndex": at,
                         "validationActions": binding.actions,
