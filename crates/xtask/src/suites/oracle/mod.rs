@@ -11,6 +11,7 @@ mod generated;
 mod hooks;
 mod listed;
 mod metadata;
+mod metrics;
 mod mutation;
 mod normal;
 pub(crate) mod record;
@@ -151,7 +152,12 @@ fn compare(options: &Options, tools: &Tools, program: &Path, folder: &Path) -> R
         let catalog = Catalog::read(&*servers.kube.client().await).await?;
         let names: Vec<String> = options.only.iter().map(|only| split(only).0.to_owned()).collect();
         let scripts = corpus::read(&repository().join("e2e/corpus"), &catalog, &names)?;
-        replay::all(Arc::new(servers), scripts).await
+        let servers = Arc::new(servers);
+        let mut outcomes = replay::all(servers.clone(), scripts).await?;
+        if names.is_empty() || names.iter().any(|name| metrics::SCRIPT.starts_with(name.as_str())) {
+            outcomes.extend(metrics::outcomes(&servers).await?);
+        }
+        anyhow::Ok(outcomes)
     })?;
     kube.check_alive()?;
     portolan.check_alive()?;
