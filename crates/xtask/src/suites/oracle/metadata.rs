@@ -46,7 +46,7 @@ fn first(message: &[u8], number: u64) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::tests::nested as text;
+    use super::super::wire::nested as text;
     use super::*;
 
     fn envelope(kind: &[u8], raw: &[u8]) -> Vec<u8> {

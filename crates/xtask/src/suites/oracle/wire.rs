@@ -1,4 +1,6 @@
-//! The wire form of protobuf: all that the oracle reads of it stands on this, and on no code under test.
+//! The wire form of protobuf: all that the oracle reads and writes of it stands on this, and on no code under test.
+
+use super::normal::MAGIC;
 
 /// A field of a message.
 #[derive(Debug, PartialEq)]
@@ -66,30 +68,35 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// What tests write.
+/// A field that has a length, written.
+pub(super) fn nested(number: u64, content: &[u8]) -> Vec<u8> {
+    [number_of(number << 3 | 2), number_of(content.len() as u64), content.to_vec()].concat()
+}
+
+/// A field that is a number, written.
+pub(super) fn counted(number: u64, value: u64) -> Vec<u8> {
+    [number_of(number << 3), number_of(value)].concat()
+}
+
+fn number_of(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value.to_le_bytes()[0]);
+    bytes
+}
+
+/// An object in its envelope: what it is, and the fields of its message.
+pub(super) fn object(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let kind = [nested(1, api_version.as_bytes()), nested(2, kind.as_bytes())].concat();
+    [MAGIC, &nested(1, &kind), &nested(2, message)].concat()
+}
+
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    /// A field that has a length.
-    pub(in crate::suites::oracle) fn nested(number: u32, content: &[u8]) -> Vec<u8> {
-        [number_of(number << 3 | 2), number_of(u32::try_from(content.len()).unwrap()), content.to_vec()].concat()
-    }
-
-    /// A field that is a number.
-    pub(in crate::suites::oracle) fn counted(number: u32, value: u32) -> Vec<u8> {
-        [number_of(number << 3), number_of(value)].concat()
-    }
-
-    fn number_of(mut value: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        while value >= 0x80 {
-            bytes.push(value.to_le_bytes()[0] | 0x80);
-            value >>= 7;
-        }
-        bytes.push(value.to_le_bytes()[0]);
-        bytes
-    }
 
     #[test]
     fn fields_are_read_in_their_order() {

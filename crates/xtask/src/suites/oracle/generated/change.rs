@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::Subject;
+use super::{Subject, forms};
 use crate::suites::oracle::mutation::Mutation;
 use crate::suites::oracle::step::{Body, Step, TABLE};
 
-const JSON_PATCH: &str = "application/json-patch+json";
-const MERGE: &str = "application/merge-patch+json";
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const JSON_PATCH: &str = "application/json-patch+json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
+pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 pub(super) fn steps(subject: &Subject<'_>) -> Vec<Step> {
     let mut steps = updates(subject);
@@ -17,12 +17,6 @@ pub(super) fn steps(subject: &Subject<'_>) -> Vec<Step> {
     steps.extend(patches(subject));
     steps.extend(refused_patches(subject));
     steps.extend(applies(subject));
-    if subject.resource.has("status") {
-        steps.extend(statuses(subject));
-    }
-    if subject.resource.has("scale") {
-        steps.extend(scales(subject));
-    }
     steps
 }
 
@@ -35,7 +29,7 @@ fn updates(subject: &Subject<'_>) -> Vec<Step> {
         |name: &str, query: &str, mutation| Step::put(&format!("update: {name}"), subject.object(query), mutation);
     let yaml = put("nothing changes, in strict mode", "?fieldValidation=Strict", Mutation::default());
     let unconditional = Mutation::default().without("metadata.resourceVersion");
-    vec![
+    let mut steps = vec![
         put("nothing changes", "", Mutation::default()),
         yaml,
         put("a label", "", Mutation::set("metadata.labels.changed", "put")),
@@ -46,7 +40,11 @@ fn updates(subject: &Subject<'_>) -> Vec<Step> {
         put("under another manager", "?dryRun=All&fieldManager=other", Mutation::set("metadata.labels.changed", "o")),
         Step::new("update: the base as YAML", "PUT", subject.object("?dryRun=All")).yaml(subject.base.clone()),
         Step::new("update: the base as protobuf", "PUT", subject.object("?dryRun=All")).protobuf(subject.base.clone()),
-    ]
+        Step::new("update: a body of an unknown type", "PUT", subject.object("")).text("application/xml", "<a/>"),
+    ];
+    let dry = || put("a dry run", "?dryRun=All", Mutation::set("metadata.labels.changed", "dry"));
+    steps.extend(forms::answers("update", dry));
+    steps
 }
 
 fn refused_updates(subject: &Subject<'_>) -> Vec<Step> {
@@ -75,7 +73,8 @@ fn patches(subject: &Subject<'_>) -> Vec<Step> {
     let patch = |name: &str, media: &str, body| Step::patch(&format!("patch: {name}"), subject.object(""), media, body);
     let add = json!([{"op": "add", "path": "/metadata/labels/changed", "value": "json"}]);
     let test = json!([{"op": "test", "path": "/metadata/name", "value": "other"}]);
-    vec![
+    let dry = || Step::patch("patch: merge", subject.object("?dryRun=All"), MERGE, label("dry"));
+    let mut steps = vec![
         patch("JSON", JSON_PATCH, add.clone()),
         patch("JSON that changes nothing", JSON_PATCH, add),
         patch("JSON with a test that fails", JSON_PATCH, test),
@@ -94,7 +93,9 @@ fn patches(subject: &Subject<'_>) -> Vec<Step> {
             json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/a"]}}),
         ),
         patch("strategic with a directive of no sense", STRATEGIC, json!({"metadata": {"$patch": "burn"}})),
-    ]
+    ];
+    steps.extend(forms::answers("patch", dry));
+    steps
 }
 
 fn refused_patches(subject: &Subject<'_>) -> Vec<Step> {
@@ -133,7 +134,8 @@ fn applies(subject: &Subject<'_>) -> Vec<Step> {
     let shared = named(&Mutation::set("metadata.labels.changed", "strategic"));
     let other = subject.with("metadata.name", format!("{}-new", subject.name));
     let new = subject.object("-new?fieldManager=a&dryRun=All");
-    vec![
+    let dry = || apply("the base", "fieldManager=a&dryRun=All", subject.base.clone());
+    let mut steps = vec![
         apply("the base", "fieldManager=a&dryRun=All", subject.base.clone()),
         Step::patch("apply: what is not there yet", new, APPLY, other),
         apply("no manager", "dryRun=All", labelled.clone()),
@@ -151,50 +153,13 @@ fn applies(subject: &Subject<'_>) -> Vec<Step> {
         apply("unknown fields strictly", "fieldManager=a&fieldValidation=Strict", named(&Mutation::set("unknownA", 1))),
         apply("another version", "fieldManager=a", named(&Mutation::set("apiVersion", "example.com/v9"))),
         apply("no kind", "fieldManager=a", json!({"metadata": {"name": subject.name}})),
-    ]
-}
-
-fn statuses(subject: &Subject<'_>) -> Vec<Step> {
-    let path = |query: &str| subject.object(&format!("/status{query}"));
-    let mixed = json!({"metadata": {"labels": {"by-status": "yes"}}, "status": {}});
-    vec![
-        Step::put("status: nothing changes", path(""), Mutation::default()),
-        Step::put("status: a label", path("?dryRun=All"), Mutation::set("metadata.labels.by-status", "yes")),
-        Step::put("status: a stale revision", path(""), Mutation::set("metadata.resourceVersion", "1")),
-        Step::put("status: removed", path("?dryRun=All"), Mutation::default().without("status")),
-        Step::patch("status: merge", path("?dryRun=All"), MERGE, mixed.clone()),
-        Step::patch("status: strategic", path("?dryRun=All"), STRATEGIC, mixed),
-        Step::new("status: is not created", "POST", path("")).json(subject.base.clone()),
-        Step::new("status: is not deleted", "DELETE", path("")),
-    ]
-}
-
-fn scales(subject: &Subject<'_>) -> Vec<Step> {
-    let path = |query: &str| subject.object(&format!("/scale{query}"));
-    let scale = |replicas: i64| {
-        json!({
-            "apiVersion": "autoscaling/v1",
-            "kind": "Scale",
-            "metadata": {"name": subject.name, "namespace": "${ns}"},
-            "spec": {"replicas": replicas},
-        })
-    };
-    let stale = Mutation::set("metadata.resourceVersion", "1").apply(&scale(1)).unwrap_or_default();
-    vec![
-        Step::new("scale: put", "PUT", path("")).json(scale(3)),
-        Step::new("scale: nothing changes", "PUT", path("")).json(scale(3)),
-        Step::new("scale: below zero", "PUT", path("")).json(scale(-1)),
-        Step::new("scale: a stale revision", "PUT", path("")).json(stale),
-        Step::new("scale: in protobuf", "PUT", path("?dryRun=All")).accept(TABLE).json(scale(4)),
-        Step::patch("scale: merge", path(""), MERGE, json!({"spec": {"replicas": 2}})),
-        Step::patch("scale: strategic", path("?dryRun=All"), STRATEGIC, json!({"spec": {"replicas": 5}})),
-        Step::patch(
-            "scale: JSON",
-            path(""),
-            JSON_PATCH,
-            json!([{"op": "replace", "path": "/spec/replicas", "value": 0}]),
-        ),
-        Step::patch("scale: apply", path("?fieldManager=scaler&force=true"), APPLY, scale(1)),
-        Step::get("scale: the object afterwards", subject.object("")),
-    ]
+        Step {
+            body: Body::Yaml(subject.base.clone()),
+            ..apply("the base as YAML", "fieldManager=a&dryRun=All", json!({}))
+        },
+        Step::new("apply: as CBOR", "PATCH", subject.object("?fieldManager=a"))
+            .text("application/apply-patch+cbor", "x"),
+    ];
+    steps.extend(forms::answers("apply", dry));
+    steps
 }

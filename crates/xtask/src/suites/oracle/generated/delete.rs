@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::Subject;
+use super::{Subject, forms};
 use crate::suites::oracle::mutation::Mutation;
 use crate::suites::oracle::step::{PROTOBUF, Step};
 
@@ -15,6 +15,9 @@ pub(super) fn steps(subject: &Subject<'_>) -> Vec<Step> {
         Step::new(&format!("delete: {name}"), "DELETE", subject.object("")).json(options(mutation, json!({})))
     };
     let mut steps = refused(subject);
+    steps.extend(in_all_forms("delete", &subject.object("")));
+    let dried = || Step::new("delete: all", "DELETE", subject.object("?dryRun=All"));
+    steps.extend(forms::answers("delete", dried));
     steps.extend([
         dry(subject, "a dry run", &Mutation::default()),
         unprotected(subject, "delete: what protects it is taken off"),
@@ -74,15 +77,41 @@ fn refused(subject: &Subject<'_>) -> Vec<Step> {
 
 fn collections(subject: &Subject<'_>) -> Vec<Step> {
     let delete = |name: &str, path: String| Step::new(&format!("delete many: {name}"), "DELETE", path);
-    vec![
+    let dry = json!({"dryRun": ["All"]});
+    let another = Mutation::set("preconditions.uid", "01234567-89ab-cdef-0123-456789abcdef");
+    let stale = Mutation::set("preconditions.resourceVersion", "1");
+    let twice = Mutation::set("propagationPolicy", "Orphan").and("orphanDependents", true);
+    let mut steps = vec![
         Step::post("delete many: it is made again", subject.collection(""), subject.base.clone()),
         delete("none fits", subject.collection("?labelSelector=oracle%3Dnone")),
         delete("a dry run", subject.own("&dryRun=All")),
         delete("a selector of no sense", subject.collection("?labelSelector=a%3D%3D%3Db")),
         delete("an unknown field", subject.collection("?fieldSelector=spec.nothing%3Da")),
         delete("an unknown dry run", subject.own("&dryRun=Some")),
+        delete("an unknown propagation", subject.own("&propagationPolicy=Sideways")),
+        delete("another uid", subject.own("")).json(options(&another, dry.clone())),
+        delete("another revision", subject.own("")).json(options(&stale, dry.clone())),
+        delete("two ways to say one thing", subject.own("")).json(options(&twice, dry)),
+        delete("a body cut off", subject.own("")).text("application/json", "{"),
+    ];
+    steps.extend(in_all_forms("delete many", &subject.own("")));
+    steps.extend(forms::plain_answers("delete many", || delete("all", subject.own("&dryRun=All"))));
+    steps.extend([
         delete("what fits", subject.own("&propagationPolicy=Background")),
         unprotected(subject, "delete many: what protects it is taken off"),
         Step::get("delete many: it is gone", subject.own("")),
+    ]);
+    steps
+}
+
+/// A dry run of the deletion with its options in every form.
+fn in_all_forms(section: &str, path: &str) -> Vec<Step> {
+    let delete = |name: &str| Step::new(&format!("{section}: {name}"), "DELETE", path);
+    let own = || options(&Mutation::set("propagationPolicy", "Background"), json!({"dryRun": ["All"]}));
+    vec![
+        delete("options as YAML").yaml(own()),
+        forms::in_protobuf(delete("options as protobuf"), forms::delete_options(0, "Background")),
+        forms::in_protobuf(delete("wrong options as protobuf"), forms::delete_options(0, "Sideways")),
+        delete("options of an unknown type").text("application/xml", "<a/>"),
     ]
 }

@@ -4,7 +4,9 @@
 mod change;
 mod create;
 mod delete;
+mod forms;
 mod read;
+mod subresources;
 
 use serde_json::Value;
 
@@ -29,6 +31,9 @@ pub(super) fn steps(resource: &Resource, base: &Value) -> Vec<Step> {
     }
     if resource.can("update") {
         steps.extend(change::steps(&subject));
+    }
+    if resource.can("get") {
+        steps.extend(subresources::steps(&subject));
     }
     if resource.can("delete") {
         steps.extend(delete::steps(&subject));

@@ -17,8 +17,9 @@ use super::websocket;
 pub(super) use protobuf::MAGIC;
 pub(super) use text::{is_uid, without_drawn};
 
-/// The headers that clients act on, beside `etag`, of which only the kind is compared.
-const HEADERS: [&str; 13] = [
+/// The headers that clients act on, beside `etag` and `audit-id`, of which only the kind is compared, and `expires`, of which
+/// the distance is.
+const HEADERS: [&str; 12] = [
     "content-type",
     "warning",
     "retry-after",
@@ -28,7 +29,6 @@ const HEADERS: [&str; 13] = [
     "vary",
     "content-encoding",
     "x-content-type-options",
-    "audit-id",
     "sec-websocket-protocol",
     websocket::MESSAGES,
     websocket::CLOSE,
@@ -81,6 +81,13 @@ fn headers_of(headers: &HeaderMap) -> Value {
     if let Some(etag) = headers.get("etag") {
         let weak = etag.as_bytes().starts_with(b"W/");
         kept.insert("etag".to_owned(), if weak { "weak" } else { "strong" }.into());
+    }
+    if let Some(id) = headers.get("audit-id") {
+        let known = id.to_str().is_ok_and(is_uid);
+        kept.insert("audit-id".to_owned(), if known { "<uid>" } else { "<other>" }.into());
+    }
+    if let Some(expires) = headers.get("expires").and_then(|value| value.to_str().ok()) {
+        kept.insert("expires".to_owned(), text::days_ahead(expires).into());
     }
     Value::Object(kept)
 }

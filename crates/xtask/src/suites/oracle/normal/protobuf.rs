@@ -138,7 +138,7 @@ fn settle_generated_name(metadata: &mut Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::wire::tests::nested;
+    use super::super::super::wire::nested;
     use super::*;
 
     #[test]

@@ -121,6 +121,14 @@ pub(in crate::suites::oracle) fn without_drawn(text: &str) -> String {
     clean + rest
 }
 
+/// How far a date of HTTP is ahead, in days; the text itself where it is none.
+pub(super) fn days_ahead(text: &str) -> String {
+    // Go names the zone of its machine.
+    let date = jiff::fmt::rfc2822::parse(&text.replace("UTC", "GMT"))
+        .map(|date| date.timestamp().duration_since(Timestamp::now()));
+    date.map_or_else(|_| text.to_owned(), |ahead| format!("in {:.0} days", ahead.as_secs_f64() / 86_400.0))
+}
+
 /// `3s`, `2m10s`: an age that a table shows.
 pub(super) fn is_age(text: &str) -> bool {
     !text.is_empty()
@@ -166,6 +174,14 @@ mod tests {
         ] {
             assert_eq!(without_drawn(text), expected);
         }
+    }
+
+    #[test]
+    fn a_date_is_some_days_ahead() {
+        let later = Timestamp::now() + SignedDuration::from_hours(365 * 24);
+        let date = later.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        assert_eq!(days_ahead(&date), "in 365 days");
+        assert_eq!(days_ahead("never"), "never");
     }
 
     #[test]

@@ -170,7 +170,7 @@ fn yaml(text: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::wire::tests::{counted, nested};
+    use super::super::super::wire::{counted, nested};
     use super::*;
 
     fn pair(name: &str, value: &[u8]) -> Vec<u8> {
