@@ -192,7 +192,7 @@ impl Inner {
         in_passing: bool,
     ) -> Result<(), SchedulerError> {
         let key = &stored.key;
-        let Some(builtin) = kinds::PLACEABLE.iter().find(|p| p.resource() == key.resource) else { return Ok(()) };
+        let Some(builtin) = kinds::placeable(&key.resource) else { return Ok(()) };
         let unplaced = stored.record.header.placed_on.is_empty();
         let reach = self.reach(key.cluster);
         let selected = self.facts().is_kind_selected(&reach, builtin.group, builtin.kind);

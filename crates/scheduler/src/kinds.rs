@@ -83,9 +83,14 @@ pub(crate) fn is_cause(resource: &GroupResource) -> bool {
     CAUSES.iter().any(|cause| cause.group == &*resource.group && cause.resource == &*resource.resource)
 }
 
+/// What is placed without a policy of a resource.
+pub(crate) fn placeable(resource: &GroupResource) -> Option<&'static Placeable> {
+    PLACEABLE.iter().find(|p| p.resource == &*resource.resource && p.group == &*resource.group)
+}
+
 /// Whether objects of a resource go where others go.
 pub(crate) fn is_follower(resource: &GroupResource) -> bool {
-    PLACEABLE.iter().any(|p| p.follows && p.group == &*resource.group && p.resource == &*resource.resource)
+    placeable(resource).is_some_and(|placeable| placeable.follows)
 }
 
 /// The built-in resources that follow.

@@ -74,7 +74,10 @@ impl Inner {
     /// Takes in an event: facts first, then what is to be looked at because of it.
     pub(crate) fn observe(&self, event: &Event) {
         let resource = &event.key.resource;
-        if *resource == kinds::physical_clusters() {
+        // First, as most of what is written is one.
+        if kinds::is_follower(resource) {
+            self.observe_follower(event);
+        } else if *resource == kinds::physical_clusters() {
             self.observe_physical(event);
         } else if kinds::policies().contains(resource) {
             self.observe_policy(event);
@@ -84,11 +87,6 @@ impl Inner {
             self.observe_placement(event);
         } else if kinds::is_cause(resource) {
             self.observe_cause(event);
-        } else if kinds::is_follower(resource) {
-            if event.key.resource == kinds::accounts() {
-                self.observe_cause(event);
-            }
-            self.observe_follower(event);
         } else {
             self.observe_object(event);
         }
@@ -181,6 +179,9 @@ impl Inner {
     }
 
     fn observe_follower(&self, event: &Event) {
+        if event.key.resource == kinds::accounts() {
+            self.observe_cause(event);
+        }
         let Some(namespace) = event.key.namespace() else { return };
         let add = |key| self.queue.add_followers(event.key.cluster, namespace, key);
         match (event.change, event.previous.as_deref()) {
@@ -188,6 +189,7 @@ impl Inner {
                 self.count(&event.key, previous.or(Some(&event.record)), None);
                 self.queue.tasks.add(Task::Object(event.key.clone()));
             }
+            (_, None) if self.stays(event) => {}
             (_, None) => add(Some(event.key.clone())),
             (_, Some(previous)) => {
                 let (before, after) = (&previous.header, &event.record.header);
@@ -208,6 +210,16 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Whether there is nowhere to go for a new follower. Once there is, everything in reach of it is looked at again.
+    fn stays(&self, event: &Event) -> bool {
+        let ObjectKey { cluster, resource, .. } = &event.key;
+        let Some(kind) = kinds::placeable(resource) else { return false };
+        let (reach, facts) = (self.reach(*cluster), self.facts());
+        event.record.header.placed_on.is_empty()
+            && !facts.may_be_placed(&reach)
+            && !facts.is_kind_selected(&reach, kind.group, kind.kind)
     }
 
     fn observe_object(&self, event: &Event) {
@@ -267,6 +279,7 @@ impl Inner {
         let (took, takes) = (taken(&before, previous), taken(&after, record));
         let policy = |peek: &Option<Peek>| peek.as_ref().and_then(|p| p.record.policy.clone());
         let mut facts = self.facts();
+        after.iter().flat_map(|peek| &peek.record.clusters).for_each(|copy| facts.note_place(&copy.uid));
         facts.usage.replace(&key.resource, &took, &takes);
         facts.usage.release(key);
         if facts.usage.rematch(&key.resource, policy(&before).as_ref(), policy(&after).as_ref()) {

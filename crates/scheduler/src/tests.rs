@@ -284,6 +284,19 @@ async fn a_workload_and_what_it_names_go_to_one_physical_cluster_and_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_had_nowhere_to_go_follows_once_there_is() {
+    let world = World::new(&[]).await;
+    let settings = shop("configmaps/shop/settings");
+    world.create(settings.clone(), "v1", "ConfigMap", json!({})).await;
+    let container = json!({"envFrom": [{"configMapRef": {"name": "settings"}}]});
+    world.deployment("web", json!({"containers": [container]})).await;
+    world.settle().await;
+    assert_eq!(words(world.get(&settings).await.as_ref()), "");
+    world.physical("east", json!({}), true).await;
+    world.placed(&settings, "east").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_of_a_namespace_goes_where_the_first_went() {
     let world = World::new(&["east", "west"]).await;
     world.deployment("first", json!({"containers": [{"name": "c"}]})).await;

@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     unreadable: BTreeSet<ObjectKey>,
     /// Custom resources that are watched.
     pub(crate) fed: BTreeSet<GroupResource>,
+    /// Whether objects may name physical clusters that are not there any more.
+    has_strays: bool,
 }
 
 /// A logical cluster and its ancestors, itself first.
@@ -94,6 +96,7 @@ impl Facts {
     /// Forgets a physical cluster that has been deleted.
     pub(crate) fn remove_physical(&mut self, key: &ObjectKey, uid: &Uid) {
         self.physical.remove(uid);
+        self.has_strays = true;
         if let Some(home) = self.homes.get_mut(&key.cluster) {
             home.remove(uid);
             if home.is_empty() {
@@ -130,6 +133,7 @@ impl Facts {
 
     /// Forgets all physical clusters, before they are listed.
     pub(crate) fn clear_physicals(&mut self) {
+        self.has_strays |= !self.physical.is_empty();
         self.physical.clear();
         self.homes.clear();
         self.unreadable.retain(|key| key.resource != kinds::physical_clusters());
@@ -144,6 +148,18 @@ impl Facts {
     /// A physical cluster, wherever it is registered.
     pub(crate) fn physical(&self, uid: &Uid) -> Option<&Physical> {
         self.physical.get(uid)
+    }
+
+    /// Takes in that an object is placed there.
+    pub(crate) fn note_place(&mut self, uid: &Uid) {
+        self.has_strays |= !self.physical.contains_key(uid);
+    }
+
+    /// Whether anything of a logical cluster may be placed, or may have been: where no physical cluster is registered, nothing is.
+    pub(crate) fn may_be_placed(&self, reach: &Reach) -> bool {
+        self.has_strays
+            || self.homes.keys().any(|home| reach.may_contain(*home))
+            || self.unreadable_physical(reach).is_some()
     }
 
     /// Takes in a policy as it is now. Returns whether what it says changed; its status is not part of that.
@@ -226,4 +242,42 @@ fn labels(object: &Value) -> BTreeMap<String, String> {
     let labels = object::metadata(object).get("labels").and_then(Value::as_object);
     let pairs = labels.into_iter().flatten();
     pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn where_no_physical_cluster_is_in_reach_nothing_is_placed() {
+        let shop = LogicalClusterId::new(7);
+        let physical = |home: LogicalClusterId, name: &str| {
+            let key = ObjectKey::cluster_scoped(home, kinds::physical_clusters(), name.parse().unwrap());
+            (key, json!({"metadata": {"name": name, "uid": name}}))
+        };
+        let reach = Reach {
+            lineage: vec![(shop, "root:shop".parse().unwrap()), (LogicalClusterId::ROOT, LogicalClusterPath::root())],
+        };
+        let mut facts = Facts::default();
+        assert!(!facts.may_be_placed(&reach), "there is none at all");
+        let (far, object) = physical(LogicalClusterId::new(8), "far");
+        facts.put_physical(&far, &object, 0);
+        facts.note_place(&"far".parse().unwrap());
+        assert!(!facts.may_be_placed(&reach), "it is registered elsewhere");
+        assert!(facts.may_be_placed(&Reach { lineage: Vec::new() }), "of a logical cluster that ends nobody knows");
+        let (near, object) = physical(LogicalClusterId::ROOT, "near");
+        facts.put_unreadable(&near);
+        assert!(facts.may_be_placed(&reach), "it is there and cannot be read");
+        facts.clear_physicals();
+        facts.has_strays = false;
+        facts.put_physical(&near, &object, 0);
+        assert!(facts.may_be_placed(&reach), "it is registered above");
+        facts.remove_physical(&near, &"near".parse().unwrap());
+        assert!(facts.may_be_placed(&reach), "what was on it may be left");
+        let mut facts = Facts::default();
+        facts.note_place(&"unknown".parse().unwrap());
+        assert!(facts.may_be_placed(&reach), "something is on one that nobody knows");
+    }
 }
