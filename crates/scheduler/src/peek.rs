@@ -56,6 +56,5 @@ impl Peek {
 
 /// Whether a record's bytes mention a pin at all.
 pub(crate) fn may_have_pin(record: &Record) -> bool {
-    const PIN: &[u8] = b"portolan.dev/pin";
-    record.body().windows(PIN.len()).any(|w| w == PIN)
+    std::str::from_utf8(record.body()).is_ok_and(|body| body.contains("portolan.dev/pin"))
 }
