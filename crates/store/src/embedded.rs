@@ -21,6 +21,9 @@ use crate::{
 
 /// What a range may look at in place, before it moves to a thread for blocking.
 const INLINE: Budget = Budget { objects: 256, bytes: SLICE_BYTES };
+/// The same where a selector decides: what it takes may lie far apart, and what was looked at would be looked at again. A read of so few
+/// costs less than the way to another thread and back.
+const SELECTED: Budget = Budget { objects: 32, bytes: SLICE_BYTES };
 /// Objects and bytes that are read in place for one unit of what a task may do before others have their turn. Of units it has
 /// 128, which are a millisecond or two of reading then.
 const UNIT: (usize, usize) = (16, 16 << 10);
@@ -84,14 +87,12 @@ impl EmbeddedStore {
         let read = |core: &Core, request: &RangeRequest, budget| {
             core.view(|view| range(view, &core.resources, request, budget)).map_err(backend)?
         };
-        let budget = match self.core.kv.is_in_memory() {
-            true => Some(Budget::UNLIMITED),
-            // What a selector takes may lie far apart, and what it leaves would be read again.
-            false => request.labels.is_everything().then_some(INLINE),
+        let budget = match (self.core.kv.is_in_memory(), request.labels.is_everything()) {
+            (true, _) => Budget::UNLIMITED,
+            (false, true) => INLINE,
+            (false, false) => SELECTED,
         };
-        if let Some(budget) = budget
-            && let Some(page) = read(&self.core, &request, budget)?
-        {
+        if let Some(page) = read(&self.core, &request, budget)? {
             let_others_run(&page).await;
             return Ok(page);
         }

@@ -23,7 +23,7 @@ const MAX_COUNTED: usize = 20_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     pub(crate) objects: usize,
-    /// Bytes of objects that are taken, give or take one.
+    /// Bytes of these, give or take one.
     pub(crate) bytes: usize,
 }
 
@@ -50,6 +50,7 @@ pub(crate) fn range(
         objects: Vec::new(),
         passed: Passed::default(),
         bytes: 0,
+        left_out: 0,
         bodies: Bodies::default(),
         last: None,
     };
@@ -65,8 +66,9 @@ pub(crate) fn range(
     let (more, remaining) = match end {
         End::Reached => (false, None),
         End::Limit { remaining } => (true, remaining),
-        // A slice may be shorter than asked for, as long as there is a key to go on from.
-        End::Budget if request.bytes.is_some() && reader.last_read().is_some() && !reader.is_at_limit() => (true, None),
+        // A slice may be shorter than asked for, as long as there is a key to go on from. Behind what was selected last, all would be
+        // looked at again.
+        End::Budget if reader.may_be_short() => (true, None),
         End::Budget => return Ok(None),
     };
     let last = reader.last_read().cloned();
@@ -105,6 +107,8 @@ struct Reader<'a> {
     passed: Passed,
     /// Bytes of both.
     bytes: usize,
+    /// Bytes of what the selector does not take.
+    left_out: usize,
     bodies: Bodies,
     /// Resource and namespace of the last object: neighbours share them.
     last: Option<(u32, GroupResource, Scope)>,
@@ -120,8 +124,15 @@ impl Reader<'_> {
             || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && self.last_read().is_some())
     }
 
+    fn may_be_short(&self) -> bool {
+        self.request.bytes.is_some()
+            && self.request.labels.is_everything()
+            && self.last_read().is_some()
+            && !self.is_at_limit()
+    }
+
     fn is_over_budget(&self) -> bool {
-        self.budget.objects == 0 || self.bytes >= self.budget.bytes
+        self.budget.objects == 0 || self.bytes + self.left_out >= self.budget.bytes
     }
 
     fn is_at_limit(&self) -> bool {
@@ -187,7 +198,10 @@ impl Reader<'_> {
     fn take(&mut self, found: &Found<'_>) -> Result<(), StoreError> {
         let version = match self.version(found) {
             Ok(Some(version)) => version,
-            Ok(None) => return Ok(()),
+            Ok(None) => {
+                self.left_out += found.value().len();
+                return Ok(());
+            }
             Err(why) => return self.pass(found.suffix(), found.value().len(), why),
         };
         let key = match keys::parts(found.suffix()).map(|parts| self.key(parts)) {
