@@ -138,6 +138,8 @@ pub struct RangeRequest {
     pub labels: LabelSelector,
     /// What becomes of damaged objects among them.
     pub on_damage: OnDamage,
+    /// Bytes of one object, about, where something is known of them: how many to ask a storage service for at once.
+    pub each: Option<usize>,
 }
 
 /// What a read of many objects does about one that cannot be read.
@@ -164,6 +166,7 @@ impl RangeRequest {
             bytes: None,
             labels: LabelSelector::everything(),
             on_damage: OnDamage::Fail,
+            each: None,
         }
     }
 
@@ -182,7 +185,8 @@ impl RangeRequest {
     /// read at the latest state only.
     pub fn next(&self, page: &RangePage) -> Option<Self> {
         let last = page.last.as_ref().filter(|_| page.more)?;
-        Some(Self { at: Some(page.revision), after: Some(last.clone()), ..self.clone() })
+        let each = page.each().or(self.each);
+        Some(Self { at: Some(page.revision), after: Some(last.clone()), each, ..self.clone() })
     }
 }
 
@@ -204,6 +208,14 @@ pub struct RangePage {
     pub more: bool,
     /// How many more there are, when `limit` cut it, no selector was given and the engine can count them cheaply.
     pub remaining: Option<u64>,
+}
+
+impl RangePage {
+    /// Bytes of one of its objects, about.
+    fn each(&self) -> Option<usize> {
+        let bytes: usize = self.objects.iter().map(|object| object.record.body().len()).sum();
+        bytes.checked_div(self.objects.len())
+    }
 }
 
 /// Whose events a watch gets.

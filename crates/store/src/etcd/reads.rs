@@ -22,8 +22,8 @@ use crate::{
     value::{Damage, Stored},
 };
 
-/// Objects of the first page that is asked of etcd.
-const FIRST_PAGE: i64 = 64;
+/// Objects of the first page that is asked of etcd, where nothing is known of their sizes.
+const FIRST_PAGE: usize = 64;
 /// Most objects of a page.
 const LARGEST_PAGE: i64 = 2048;
 /// Bytes that a page should have, about.
@@ -250,7 +250,7 @@ impl Inner {
             malformed: Vec::new(),
             unnoted: 0,
             bytes: 0,
-            page: FIRST_PAGE,
+            page: page_of(request, Amount::default(), request.each.map(|bytes| Amount { objects: 1, bytes })),
             indexed: INDEXED,
         };
         if let Some(asked) = request.at {
@@ -333,12 +333,19 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn is_at_limit(&self) -> bool {
-        self.request.limit.is_some_and(|limit| self.objects.len() + self.passed.objects() >= limit)
+        self.request.limit.is_some_and(|limit| self.read() >= limit)
     }
 
     fn is_full(&self) -> bool {
         self.is_at_limit()
             || (self.request.bytes.is_some_and(|bytes| self.bytes >= bytes) && self.last_read().is_some())
+    }
+
+    /// Whether a further page would add little to a slice, which may be shorter than asked for.
+    fn is_enough(&self) -> bool {
+        self.request.bytes.is_some_and(|bytes| self.bytes >= bytes / 8 * 7)
+            && self.request.labels.is_everything()
+            && self.last_read().is_some()
     }
 
     /// Where to go on from.
@@ -384,11 +391,18 @@ impl Reader<'_> {
             }
             match page.kvs.last().filter(|_| page.more) {
                 None => return Ok(End::Reached),
-                Some(_) if self.is_full() => return Ok(End::Full(self.remaining(&page, count))),
+                Some(_) if self.is_full() || self.is_enough() => return Ok(End::Full(self.remaining(&page, count))),
                 Some(last) => from = after(last.key.to_vec()),
             }
-            self.page = next_page(size, count);
+            let taken = Amount { objects: self.read(), bytes: self.bytes };
+            let like = if self.request.labels.is_everything() { taken } else { Amount { objects: count, bytes: size } };
+            self.page = page_of(self.request, taken, Some(like));
         }
+    }
+
+    /// Objects that were read, damaged ones among them.
+    fn read(&self) -> usize {
+        self.objects.len() + self.passed.objects()
     }
 
     /// How many follow after so many of a page were taken, where that is cheap to know.
@@ -560,20 +574,60 @@ impl Reader<'_> {
     }
 }
 
-/// How many objects to ask for next, when so many had so many bytes.
-fn next_page(bytes: usize, count: usize) -> i64 {
-    let each = (bytes / count.max(1)).max(1);
-    i64::try_from(PAGE_BYTES / each).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
+/// Objects, and the bytes of them all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Amount {
+    objects: usize,
+    bytes: usize,
+}
+
+/// How many objects to ask for when so much was taken, of sizes like these: as many as are still wanted, since the rest would be read for
+/// nothing, but no more than a page should have.
+fn page_of(request: &RangeRequest, taken: Amount, like: Option<Amount>) -> i64 {
+    // Who selects wants few of those that are read.
+    let is_plain = request.labels.is_everything();
+    let wanted = request.bytes.filter(|_| is_plain).map(|most| most.saturating_sub(taken.bytes));
+    let left = request.limit.filter(|_| is_plain).map(|limit| limit.saturating_sub(taken.objects));
+    let room = wanted.map_or(PAGE_BYTES, |wanted| wanted.min(PAGE_BYTES));
+    let fits = like.map_or(FIRST_PAGE, |like| room.div_ceil((like.bytes / like.objects.max(1)).max(1)));
+    let page = left.map_or(fits, |left| left.min(fits));
+    i64::try_from(page).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
 }
 
 #[cfg(test)]
 mod tests {
+    use portolan_types::LabelSelector;
+
     use super::*;
 
     #[test]
-    fn pages_grow_while_objects_are_small() {
-        for (bytes, count, expected) in [(0, 0, 2048), (64 << 10, 64, 2048), (64 << 20, 64, 2), (128 << 20, 64, 1)] {
-            assert_eq!(next_page(bytes, count), expected, "{bytes} bytes of {count}");
+    fn pages_have_what_is_wanted_and_are_no_larger_than_they_should_be() {
+        const KIB: usize = 1 << 10;
+        let all = RangeRequest::all(RangeScope::All);
+        let slices = RangeRequest { bytes: Some(256 * KIB), ..all.clone() };
+        let limited = RangeRequest { limit: Some(100), ..all.clone() };
+        let selected = LabelSelector::parse("app=web").unwrap();
+        let amount = |objects, bytes| Amount { objects, bytes };
+        for (case, request, taken, like, expected) in [
+            ("nothing is known", &all, amount(0, 0), None, 64),
+            ("they are small", &all, amount(64, 64 * KIB), Some(amount(64, 64 * KIB)), 2048),
+            ("they are empty", &all, amount(64, 0), Some(amount(64, 0)), 2048),
+            ("they are large", &all, amount(64, 64 << 20), Some(amount(64, 64 << 20)), 2),
+            ("they are larger than a page", &all, amount(64, 1 << 30), Some(amount(64, 1 << 30)), 1),
+            ("a slice has room for so many", &slices, amount(64, 64 * KIB), Some(amount(64, 64 * KIB)), 192),
+            ("a slice that begins like the one before", &slices, amount(0, 0), Some(amount(1, 2 * KIB)), 128),
+            ("a slice that is nearly full", &slices, amount(64, 255 * KIB), Some(amount(64, 255 * KIB)), 1),
+            ("so many are left", &limited, amount(64, 64 * KIB), Some(amount(64, 64 * KIB)), 36),
+            ("fewer are left than at first", &RangeRequest { limit: Some(10), ..all.clone() }, amount(0, 0), None, 10),
+            (
+                "of those that are selected nobody knows how many",
+                &RangeRequest { labels: selected, limit: Some(1), ..slices.clone() },
+                amount(0, 0),
+                Some(amount(64, 64 * KIB)),
+                2048,
+            ),
+        ] {
+            assert_eq!(page_of(request, taken, like), expected, "{case}");
         }
     }
 }
