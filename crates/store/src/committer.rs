@@ -12,6 +12,7 @@
 //! Batches are as long as the disk makes them: a write that has no answer after [`crate::StoreConfig::commit_timeout`] is unknown.
 
 mod backlog;
+mod line;
 #[cfg(test)]
 mod tests;
 
@@ -23,12 +24,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError};
+use crossbeam_channel::{RecvTimeoutError, TryRecvError, TrySendError};
 use parking_lot::Mutex;
 use portolan_types::{LogicalClusterId, ResourceVersion};
 use tokio::sync::oneshot;
 
-use self::backlog::{Backlog, Waiting};
+use self::{
+    backlog::{Backlog, Waiting},
+    line::{Line, Requests},
+};
 use crate::{
     StoreError,
     chores::{Chores, delete_cluster},
@@ -71,7 +75,7 @@ pub(crate) enum Request {
 
 /// The way to the thread. Dropping it finishes what was accepted and ends the thread.
 pub(crate) struct Committer {
-    queue: Option<Sender<Request>>,
+    queue: Option<Line>,
     backlog: Arc<Backlog>,
     thread: Mutex<Option<JoinHandle<()>>>,
     core: Arc<Core>,
@@ -84,10 +88,11 @@ impl Committer {
     /// When no thread can be started.
     pub(crate) fn start(core: Arc<Core>, sweeps: Vec<LogicalClusterId>, held: Option<Held>) -> std::io::Result<Self> {
         let (queue, requests) = crossbeam_channel::bounded(QUEUE_TRANSACTIONS);
-        let chores = Chores::resume(sweeps);
+        let (chores, requests) = (Chores::resume(sweeps), Requests::new(requests));
         let worker = Worker { core: core.clone(), requests, chores, next: VecDeque::new(), untidy: true, held };
         let thread = std::thread::Builder::new().name("store-committer".into()).spawn(move || worker.run())?;
-        Ok(Self { queue: Some(queue), backlog: Backlog::of(&core.metrics), thread: Mutex::new(Some(thread)), core })
+        let queue = Some(Line::new(queue, thread.thread()));
+        Ok(Self { queue, backlog: Backlog::of(&core.metrics), thread: Mutex::new(Some(thread)), core })
     }
 
     /// Hands a transaction over.
@@ -148,7 +153,7 @@ impl Drop for Committer {
 
 struct Worker {
     core: Arc<Core>,
-    requests: Receiver<Request>,
+    requests: Requests,
     chores: Chores,
     /// Requests that were taken from the queue but did not fit into the batch.
     next: VecDeque<Request>,
