@@ -222,11 +222,11 @@ impl Reader<'_> {
             return Ok(None);
         }
         let bodies = &mut self.bodies;
-        let keep = |at| match found.shared() {
+        let body = |at| match found.shared() {
             Some(value) => value.slice(at..),
             None => bodies.keep(&found.value()[at..]),
         };
-        stored.decode(keep).map(Some)
+        stored.decode(body).map(Some)
     }
 
     /// Goes past an object that cannot be read, where that is asked for.
@@ -370,7 +370,7 @@ impl Reader<'_> {
     }
 }
 
-/// Labels and bodies of objects that are read together, in blocks that they share: one allocation for many. Whoever keeps a single object
+/// Bodies of objects that are read together, in blocks that they share: one allocation for many. Whoever keeps a single object
 /// keeps its block.
 #[derive(Default)]
 struct Bodies {

@@ -8,10 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use portolan_types::{
-    LabelSelector, Record, ResourceVersion,
-    record::{Labels, Pairs, RecordHeader},
-};
+use portolan_types::{LabelSelector, Record, ResourceVersion, record::RecordHeader};
 
 use crate::keys::Suffix;
 
@@ -77,7 +74,11 @@ impl Prepared {
         push_number(&mut value, 0);
         value.push(u8::from(header.has_finalizers) * FINALIZERS + u8::from(header.is_deleting) * DELETING);
         push_text(&mut value, &header.uid);
-        value.extend_from_slice(header.labels.encoded());
+        push_number(&mut value, header.labels.len());
+        for (key, text) in &header.labels {
+            push_text(&mut value, key);
+            push_text(&mut value, text);
+        }
         for list in [&header.owners, &header.placed_on] {
             push_number(&mut value, list.len());
             list.iter().for_each(|text| push_text(&mut value, text));
@@ -149,20 +150,19 @@ impl<'a> Stored<'a> {
         }
         let mut reader = Reader { bytes: self.0, at: REST + 9 };
         reader.text()?;
-        let labels = Pairs::of(&self.0[reader.at..]).ok_or(Damage::CutOff)?;
-        Ok(selector.matches(|key| { labels }.find(|(k, _)| *k == key).map(|(_, value)| value)))
+        let pairs = (0..reader.number()?).map(|_| Ok((reader.text()?, reader.text()?)));
+        let labels = pairs.collect::<Result<Vec<_>, Damage>>()?;
+        Ok(selector.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)))
     }
 
-    /// Takes it apart. `keep` keeps the bytes from its argument on.
-    pub(crate) fn decode(self, keep: impl FnOnce(usize) -> Bytes) -> Result<Version, Damage> {
+    /// Takes it apart. `body` keeps the bytes from its argument on.
+    pub(crate) fn decode(self, body: impl FnOnce(usize) -> Bytes) -> Result<Version, Damage> {
         let mut reader = Reader { bytes: self.0, at: REST };
         let (splice_at, body_at) = (reader.number()?, reader.number()?);
         let flags = reader.byte()?;
         let uid = reader.text()?.to_owned();
-        let kept_from = reader.at;
-        let kept = keep(kept_from);
-        let labels = Labels::read(&kept).ok_or(Damage::CutOff)?;
-        reader.at += labels.encoded().len();
+        let labels = (0..reader.number()?).map(|_| Ok((reader.text()?.to_owned(), reader.text()?.to_owned())));
+        let labels = labels.collect::<Result<_, Damage>>()?;
         let header = RecordHeader {
             uid,
             labels,
@@ -174,8 +174,7 @@ impl<'a> Stored<'a> {
         if body_at > self.0.len() || reader.at != body_at {
             return Err(Damage::CutOff);
         }
-        let body = kept.slice(body_at - kept_from..);
-        let record = Record::from_parts(header, body, as_u32(splice_at)).ok_or(Damage::CutOff)?;
+        let record = Record::from_parts(header, body(body_at), as_u32(splice_at)).ok_or(Damage::CutOff)?;
         Ok(Version { revision: self.revision()?, created: revision_at(self.0, 13)?, record: Arc::new(record) })
     }
 }

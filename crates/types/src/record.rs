@@ -1,12 +1,9 @@
 //! What a store keeps of an object: the body as final bytes and, beside it, what selectors, garbage collection and the
 //! syncer's index need, so that they never parse bodies.
 
-mod labels;
-
 use bytes::Bytes;
 use serde_json::Value;
 
-pub use self::labels::{Labels, Pairs};
 use crate::{
     annotations,
     names::Uid,
@@ -31,7 +28,7 @@ pub struct RecordHeader {
     /// `metadata.uid`; empty only for Portolan's own bookkeeping.
     pub uid: String,
     /// `metadata.labels`, sorted by key.
-    pub labels: Labels,
+    pub labels: Vec<(String, String)>,
     /// Uids of `metadata.ownerReferences`.
     pub owners: Vec<String>,
     /// Uids of the physical clusters of the placement record, leaving ones included: the syncer's index.
@@ -43,14 +40,13 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    fn of<'a>(object: &'a Value) -> Self {
+    fn of(object: &Value) -> Self {
         let labels = object::metadata(object).get("labels").and_then(Value::as_object);
-        let label = |(key, value): (&'a String, &'a Value)| (&**key, value.as_str().unwrap_or_default());
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let placed = object::annotation(object, annotations::PLACEMENT).and_then(PlacementRecord::parse);
         Self {
             uid: object::meta_text(object, "uid").to_owned(),
-            labels: labels.map(|labels| Labels::of(labels.iter().map(label))).unwrap_or_default(),
+            labels: labels.into_iter().flatten().map(|(k, v)| (k.clone(), text(v))).collect(),
             owners: object::owner_references(object).iter().filter_map(|o| o.get("uid")).map(text).collect(),
             placed_on: placed.into_iter().flat_map(|p| p.clusters).map(|c| c.uid.to_string()).collect(),
             has_finalizers: object::finalizers(object).next().is_some(),
@@ -60,7 +56,8 @@ impl RecordHeader {
 
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key)
+        let at = self.labels.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
+        Some(&self.labels[at].1)
     }
 
     /// The uid, when the object has one.
