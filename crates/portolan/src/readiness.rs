@@ -18,8 +18,8 @@ impl ReadyCheck for StoreOpening {
 
     fn check(&self) -> Result<(), String> {
         Err(match self.0.percent() {
-            Some(percent) => format!("it was not closed cleanly and is being checked, {percent} % done"),
-            None => "it is being opened".into(),
+            Some(percent) => format!("the store was not closed cleanly and is being checked, {percent} % done"),
+            None => "the store is being opened".into(),
         })
     }
 }
@@ -60,7 +60,7 @@ impl ReadyCheck for EtcdOpening {
     }
 
     fn check(&self) -> Result<(), String> {
-        Err("the store in it is being opened".into())
+        Err("the store in etcd is being opened".into())
     }
 
     fn is_vital(&self) -> bool {
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_is_ready_while_it_takes_writes() {
-        assert_eq!(StoreOpening(Opening::default()).check(), Err("it is being opened".into()));
+        assert_eq!(StoreOpening(Opening::default()).check(), Err("the store is being opened".into()));
         let ready = StoreReady(portolan_store::memory());
         assert_eq!((ready.name(), ready.check()), ("store", Ok(())));
         ready.0.close().await;
