@@ -64,7 +64,8 @@ pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn Or
 /// Makes a store in a data directory that has none, with what `fill` writes.
 ///
 /// # Errors
-/// `Occupied` when there is one; those of `fill`, and of using the directory. No store is left then.
+/// `Occupied` when there is one; those of `fill`, and of using the directory. No store is left then, and none is begun there until
+/// this has been done again, or what is left was removed.
 pub(crate) fn make<T>(
     config: &StoreConfig,
     fill: impl FnOnce(&dyn OrderedKv) -> Result<T, SnapshotError>,
@@ -243,7 +244,10 @@ impl Opener {
         kv.close();
         wait_until_released(&self.data_in(&new)).map_err(io_error("closing", &new))?;
         if filled.is_err() {
-            remove_if_there(&new).map_err(io_error("removing", &new))?;
+            // What was to become of a snapshot stays: a server would begin with an empty store in its place.
+            if ending != RESTORING {
+                remove_if_there(&new).map_err(io_error("removing", &new))?;
+            }
             return filled;
         }
         portolan_types::failpoint!("store/new-store-closed");

@@ -49,7 +49,8 @@ pub fn begun(input: impl Read) -> Option<Begun> {
 /// before begins with a new list.
 ///
 /// # Errors
-/// As for [`inspect`]; `Occupied`; what the engine says. No store is left then.
+/// As for [`inspect`]; `Occupied`; what the engine says. No store is left then, and none is begun there until a snapshot was restored, or
+/// what is left was removed.
 pub fn restore(
     config: &StoreConfig,
     seams: &Seams,

@@ -283,8 +283,13 @@ async fn what_cannot_be_restored_leaves_no_store() {
         ] {
             let refused = restore(&config(&dir, engine), &Seams::system(), bytes, None).unwrap_err().to_string();
             assert!(refused.contains(words), "{case}: {refused}");
-            let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-            assert_eq!(left, ["store.lock"], "{case}");
+            let left = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut left: Vec<_> = left.map(|name| name.into_string().unwrap()).collect();
+            left.sort();
+            assert_eq!(left, ["store.lock".to_owned(), format!("store.{engine}.restoring")], "{case}");
+            let started =
+                open(config(&dir, engine), Seams::system()).err().expect("it was to be a full one").to_string();
+            assert!(started.contains("a snapshot was being restored here"), "{case}: {started}");
         }
     }
     restore(&config(&dir, Engine::Redb), &Seams::system(), &*whole, None).unwrap();
