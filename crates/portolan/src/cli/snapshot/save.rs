@@ -2,7 +2,7 @@
 //! revision, as long as the store keeps that.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufReader, Read as _, Write},
     path::{Path, PathBuf},
 };
@@ -58,7 +58,7 @@ impl Save {
         refuse_other_than_file(&self.file)?;
         // A name that is there is that of a whole snapshot.
         let part = self.file.with_added_extension("part");
-        let begun = File::open(&part).ok().and_then(|left| portolan_store::begun(BufReader::new(left)));
+        let begun = left_in(&part)?;
         let mut out = part_file(&part, begun.as_ref())?;
         // What was left out is named in the snapshot, and looked at before it has its name.
         let taken = runtime.block_on(async {
@@ -249,25 +249,45 @@ fn no_answer(server: &Uri, error: &kube::Error) -> anyhow::Error {
     )
 }
 
+/// What an earlier one left to go on with.
+///
+/// # Errors
+/// When it is not left: whoever writes it has it locked.
+fn left_in(part: &Path) -> anyhow::Result<Option<Begun>> {
+    let Ok(left) = File::open(part) else { return Ok(None) };
+    match left.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => bail!("{} is being written by another snapshot save", part.display()),
+        // Where files cannot be locked, nobody is kept out.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(portolan_store::begun(BufReader::new(left))),
+    }
+}
+
 /// A snapshot holds every Secret: what an earlier one left, or somebody else laid there, is not written into. What there is of
-/// it is copied.
+/// it is copied, and stays where it is until that is done.
 fn part_file(path: &Path, begun: Option<&Begun>) -> anyhow::Result<File> {
-    let before = File::open(path);
-    let mut made = private_file(path).with_context(|| format!("{} cannot be written", path.display()))?;
-    if let (Some(Begun { bytes, .. }), Ok(before)) = (begun, before) {
-        io::copy(&mut before.take(*bytes), &mut made)
-            .with_context(|| format!("{} cannot be copied", path.display()))?;
+    let (Some(Begun { bytes, .. }), Ok(before)) = (begun, File::open(path)) else {
+        return private_file(path).with_context(|| format!("{} cannot be written", path.display()));
+    };
+    let copy = path.with_added_extension("new");
+    let mut made = private_file(&copy).with_context(|| format!("{} cannot be written", copy.display()))?;
+    let copied = io::copy(&mut before.take(*bytes), &mut made).and_then(|_| fs::rename(&copy, path));
+    if let Err(error) = copied {
+        let _ = fs::remove_file(&copy);
+        return Err(error).with_context(|| format!("{} cannot be copied", path.display()));
     }
     Ok(made)
 }
 
+/// A new file that its owner alone can read, locked as far as that can be.
 fn private_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let _ = made.try_lock();
+    Ok(made)
 }
 
 /// So that the name is there also after a loss of power.
@@ -323,6 +343,43 @@ mod tests {
         let anew = portolan_store::inspect(&*fs::read(&file).unwrap()).unwrap();
         assert_eq!((anew.objects, anew.revision), (first.objects + 1, first.revision + 1));
         assert!(!dir.path().join("backup.part").exists());
+    }
+
+    #[test]
+    fn one_at_a_time_writes_a_part_and_what_it_had_is_kept_until_it_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data_dir, file, part) =
+            (dir.path().join("data"), dir.path().join("backup"), dir.path().join("backup.part"));
+        let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));
+        let store = portolan_store::open(config, Seams::system()).unwrap();
+        crate::cli::runtime().unwrap().block_on(async {
+            put(&store, "a").await;
+            store.close().await;
+        });
+        drop(store);
+        let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
+        save().unwrap();
+        let whole = fs::read(&file).unwrap();
+        fs::write(&part, &whole[..whole.len() / 2]).unwrap();
+
+        let other = File::open(&part).unwrap();
+        other.try_lock().unwrap();
+        let refused = save().unwrap_err().to_string();
+        assert!(refused.contains("backup.part is being written by another snapshot save"), "{refused}");
+        drop(other);
+
+        // A copy that cannot be made takes nothing away.
+        let begun = left_in(&part).unwrap().unwrap();
+        fs::create_dir(dir.path().join("backup.part.new")).unwrap();
+        assert!(part_file(&part, Some(&begun)).is_err());
+        assert_eq!(fs::read(&part).unwrap(), whole[..whole.len() / 2]);
+        fs::remove_dir(dir.path().join("backup.part.new")).unwrap();
+        let made = part_file(&part, Some(&begun)).unwrap();
+        assert_eq!(made.metadata().unwrap().len(), begun.bytes);
+        assert!(left_in(&part).is_err(), "who writes it has it locked");
+        drop(made);
+        save().unwrap();
+        assert_eq!(fs::read(&file).unwrap(), whole);
     }
 
     #[test]
@@ -387,7 +444,7 @@ mod tests {
         };
         let (served, waiting) = tokio::join!(serving, asking);
         served.unwrap();
-        for words in [&address.to_string(), "503", "the store in it is being opened", "/readyz?verbose"] {
+        for words in [&address.to_string(), "503", "the store in etcd is being opened", "/readyz?verbose"] {
             assert!(waiting.contains(words), "{words}: {waiting}");
         }
 
