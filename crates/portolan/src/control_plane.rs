@@ -1,8 +1,13 @@
 //! All parts of a control plane, put together.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use portolan_apiserver::{
     ApiServer, ApiServerConfig,
     authn::{SecretClaims, StaticToken},
@@ -116,28 +121,48 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let mut store_config = StoreConfig::new(engine, Some(config.data_dir.join("store")));
     store_config.registry = Some(api_config.registry.clone());
     let is_shared = matches!(config.storage, Storage::Etcd(_));
-    if is_shared {
-        shared_keys::check_unused(&config.data_dir)?;
+    match &config.storage {
+        Storage::Etcd(_) => shared_keys::check_unused(&config.data_dir)?,
+        Storage::Embedded(engine) => {
+            shared_keys::refuse_marked(&config.data_dir)?;
+            refuse_to_forget(*engine, &config.data_dir)?;
+        }
     }
     let check: Arc<dyn ReadyCheck> = match is_shared {
         true => Arc::new(EtcdOpening),
         false => Arc::new(StoreOpening(store_config.opening.clone())),
     };
     let opening = tokio::spawn(open_store(config.storage, store_config, seams));
-    // Who answers needs keys: where servers share them, those of an earlier start, or they come out of the store.
-    let opened = match is_shared && !shared_keys::are_there(&config.data_dir) {
+    // Who answers needs keys: those of an earlier start, or they may come out of the store.
+    let opened = match !shared_keys::are_there(&config.data_dir) {
         true => opening.await,
         false => answer_while(opening, &listener, &api_config, check).await,
     };
     let (store, roles) = opened.context("opening the store panicked")?.context(failed)?;
-    if is_shared {
-        shared_keys::share(&store, &api_config).await.context("the keys that all servers on one etcd share")?;
+    match is_shared {
+        true => {
+            shared_keys::share(&store, &api_config).await.context("the keys that all servers on one etcd share")?;
+            shared_keys::mark(&config.data_dir)?;
+        }
+        false => shared_keys::settle(&store, &api_config).await.context("the keys that came with the store")?,
     }
     api_config.hooks.ready.push(Arc::new(StoreReady(store.clone())));
     if is_shared {
         api_config.hooks.ready.push(Arc::new(EtcdAnswers(store.clone())));
     }
     Ok(Opened { store, roles, listener, api_config, addresses: config.addresses, history: config.history })
+}
+
+/// Refuses memory where a store lies: its objects would not be there. What keeps nothing is told.
+fn refuse_to_forget(engine: Engine, data_dir: &Path) -> anyhow::Result<()> {
+    if engine != Engine::Memory {
+        return Ok(());
+    }
+    if let Some(found) = portolan_store::found_in(&data_dir.join("store")) {
+        bail!("{} holds a store of the {found} engine: --store {found}", data_dir.display());
+    }
+    tracing::warn!("--store memory: nothing survives a stop");
+    Ok(())
 }
 
 async fn open_store(storage: Storage, config: StoreConfig, seams: Seams) -> Result<(DynStore, Arc<Roles>), OpenError> {
@@ -295,5 +320,21 @@ impl workspaces::Directory for ApiDirectory {
 
     fn remove(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.0.directory().remove(cluster))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_refused_where_a_store_lies() {
+        let folder = tempfile::tempdir().unwrap();
+        refuse_to_forget(Engine::Memory, folder.path()).unwrap();
+        let config = StoreConfig::new(Engine::Sled, Some(folder.path().join("store")));
+        drop(portolan_store::open(config, Seams::system()).unwrap());
+        let refused = refuse_to_forget(Engine::Memory, folder.path()).unwrap_err().to_string();
+        assert!(refused.ends_with("holds a store of the sled engine: --store sled"), "{refused}");
+        refuse_to_forget(Engine::Sled, folder.path()).unwrap();
     }
 }

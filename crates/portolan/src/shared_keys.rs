@@ -1,7 +1,8 @@
 //! The keys that all servers on one etcd share: what one of them has signed, the others accept.
 //!
 //! They lie in the store, in the system's own logical cluster, which no request reaches. The first server on an empty store makes them;
-//! into one that was restored it brings them. The others take them into their data directories.
+//! into one that was restored it brings them. The others take them into their data directories. A server that has a store of its own which
+//! was restored from such a one takes them out of it.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::DirBuilderExt as _, path::Path};
 
@@ -20,6 +21,9 @@ const SHARED: [&str; 4] = ["pki/ca.crt", "pki/ca.key", "pki/service-accounts.key
 /// What was signed by an authority that is replaced.
 const SIGNED: [&str; 4] = ["pki/server.crt", "pki/server.key", "pki/admin.crt", "pki/admin.key"];
 
+/// Tells that a data directory is of a server whose objects are in etcd.
+const MARK: &str = "etcd.mark";
+
 type Files = BTreeMap<String, Vec<u8>>;
 
 fn key() -> ObjectKey {
@@ -32,6 +36,45 @@ pub(crate) fn check_unused(data_dir: &Path) -> anyhow::Result<()> {
     let store = data_dir.join("store");
     if store.exists() {
         bail!("{} holds a store of its own; name another --data-dir, or move it by snapshot", data_dir.display());
+    }
+    Ok(())
+}
+
+/// Says in a data directory that what belongs to it is in etcd.
+pub(crate) fn mark(data_dir: &Path) -> anyhow::Result<()> {
+    let mark = data_dir.join(MARK);
+    let text = "The objects of this server are in etcd (--store etcd).\n";
+    fs::write(&mark, text).with_context(|| format!("{} cannot be written", mark.display()))
+}
+
+/// Refuses a data directory whose objects are in etcd: a store of its own would be an empty one.
+pub(crate) fn refuse_marked(data_dir: &Path) -> anyhow::Result<()> {
+    let mark = data_dir.join(MARK);
+    if mark.exists() {
+        bail!(
+            "the objects of {} are in etcd: --store etcd; to have others here in a store of its own, remove {}",
+            data_dir.display(),
+            mark.display()
+        );
+    }
+    Ok(())
+}
+
+/// Takes the keys that servers on one etcd shared out of a store that this server has for itself, into a data directory that has none:
+/// what they have signed stays good. From then on they are where any such server has them.
+pub(crate) async fn settle(store: &DynStore, config: &ApiServerConfig) -> anyhow::Result<()> {
+    let Some(dir) = config.data_dir.as_deref() else { return Ok(()) };
+    let has_own = are_there(dir);
+    match stored(store).await {
+        Ok(None) => return Ok(()),
+        Ok(Some(_)) if has_own => {}
+        Ok(Some(shared)) => take(dir, &read(dir)?, &shared)?,
+        Err(error) if has_own => tracing::warn!(%error, "keys that are in the store, and not needed, cannot be read"),
+        Err(error) => return Err(error),
+    }
+    let removed = store.commit(Transaction::one(key(), Expect::Anything, None)).await;
+    if let Err(error) = removed {
+        tracing::warn!(%error, "keys that are in the data directory now stay in the store, until the next start");
     }
     Ok(())
 }
@@ -182,10 +225,35 @@ mod tests {
         assert_eq!((taken.ca, taken.service_accounts), (before.ca, before.service_accounts));
     }
 
+    #[tokio::test]
+    async fn a_server_with_a_store_of_its_own_goes_on_with_the_keys_that_are_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = |name: &str| ApiServerConfig::in_directory(folder.path().join(name), Seams::system());
+        let [before, restored, own] = ["before", "restored", "own"].map(config);
+        let authority = |config: &ApiServerConfig| Pki::open(config).map(|pki| (pki.ca, pki.service_accounts)).unwrap();
+        let store = portolan_store::memory();
+        settle(&store, &restored).await.unwrap();
+        assert!(!are_there(&folder.path().join("restored")), "there is nothing in it");
+        share(&store, &before).await.unwrap();
+        settle(&store, &restored).await.unwrap();
+        assert!(authority(&restored) == authority(&before));
+        assert!(stored(&store).await.unwrap().is_none(), "they are in the data directory alone");
+
+        share(&store, &before).await.unwrap();
+        let of_own = authority(&own);
+        settle(&store, &own).await.unwrap();
+        assert!(authority(&own) == of_own, "who has some keeps them");
+        assert!(stored(&store).await.unwrap().is_none());
+    }
+
     #[test]
     fn a_directory_with_a_store_of_its_own_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         check_unused(folder.path()).unwrap();
+        refuse_marked(folder.path()).unwrap();
+        mark(folder.path()).unwrap();
+        let refused = refuse_marked(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("--store etcd") && refused.contains("etcd.mark"), "{refused}");
         fs::create_dir(folder.path().join("store")).unwrap();
         assert!(check_unused(folder.path()).is_err());
     }

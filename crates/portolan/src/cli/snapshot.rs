@@ -20,7 +20,7 @@ pub(super) use self::save::told;
 use super::{etcd::EtcdFlags, output, server::ServerStore};
 
 /// What most snapshots do not hold.
-const KEYS: &str = "keys are in the data directory's folder pki; only a snapshot of a store in etcd has them";
+const KEYS: &str = "keys are in the data directory's folder pki, and in the snapshot where it is of a store in etcd";
 
 /// Back up the store of a server, restore it, or look at a backup.
 #[derive(Args)]
@@ -78,7 +78,7 @@ impl Restore {
             let restored = portolan_store::restore_etcd(&etcd, &seams, input, Some(&ids));
             let summary = super::runtime()?.block_on(restored)?;
             eprintln!("{} in etcd: {}", etcd.prefix, describe(&summary));
-            eprintln!("  hint: {KEYS}: copy pki into the first server's data directory before its first start");
+            eprintln!("  hint: {KEYS}; else copy pki into the first server's data directory before its first start");
             return Ok(());
         };
         self.etcd.refuse_for(self.store)?;
@@ -87,7 +87,7 @@ impl Restore {
         let config = StoreConfig::new(engine, Some(data_dir.join("store")));
         let summary = portolan_store::restore(&config, &seams, input, Some(&ids))?;
         eprintln!("{}: {}", data_dir.display(), describe(&summary));
-        eprintln!("  hint: {KEYS}");
+        eprintln!("  hint: {KEYS}; else copy pki into {} before the first start", data_dir.display());
         Ok(())
     }
 }
