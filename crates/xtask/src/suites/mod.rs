@@ -92,8 +92,6 @@ enum Suite {
     ClientGo,
     /// controller-runtime: an operator over built-in kinds, and one over its own kind with webhooks.
     ControllerRuntime,
-    /// controller-runtime's own integration tests, as they are published.
-    Envtest,
     /// Helm, the program and the library.
     Helm,
     /// The Python client, and operators written with kopf.
@@ -131,7 +129,6 @@ impl Suite {
         match self {
             Self::ClientGo => Some(Published::ClientGo),
             Self::ControllerRuntime => Some(Published::ControllerRuntime),
-            Self::Envtest => Some(Published::Envtest),
             Self::Helm => Some(Published::Helm),
             Self::Python => Some(Published::Python),
             Self::Javascript => Some(Published::Javascript),

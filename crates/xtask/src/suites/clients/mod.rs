@@ -2,7 +2,6 @@
 //! kube-apiserver has to work. The same programs pass against a real one (`--against kube`).
 
 mod cert_manager;
-mod envtest;
 mod ginkgo;
 mod harbour;
 mod helm;
@@ -32,7 +31,6 @@ use crate::report::Report;
 pub(super) enum Published {
     ClientGo,
     ControllerRuntime,
-    Envtest,
     Helm,
     Python,
     Javascript,
@@ -96,10 +94,6 @@ fn run_at(report: &mut Report, chosen: &[Published], server: Portolan, tools: &T
     }
     for client in chosen {
         let name = client.name();
-        if let Published::Envtest = client {
-            envtest::run(report, &workspaces, dir);
-            continue;
-        }
         let made = workspaces.make(name);
         if report.check(&format!("{name}: a workspace is made and Ready"), || made.as_ref().map(drop).map_err(copy)) {
             made.iter().for_each(|kubectl| run(report, *client, &Stage { clients: &clients, kubectl, dir }));
@@ -123,8 +117,7 @@ pub(super) fn run_against_kube(
     // An API server that has just started remembers nothing of what was before.
     cluster.interrupt(Duration::ZERO)?;
     let stage = Stage { clients: &clients, kubectl: cluster.kubectl(), dir };
-    let chosen = chosen.iter().filter(|client| !matches!(client, Published::Envtest));
-    chosen.for_each(|client| run(report, *client, &stage));
+    chosen.iter().for_each(|client| run(report, *client, &stage));
     Ok(())
 }
 
@@ -134,7 +127,6 @@ impl Published {
         match self {
             Self::ClientGo => "client-go",
             Self::ControllerRuntime => "controller-runtime",
-            Self::Envtest => "envtest",
             Self::Helm => "helm",
             Self::Python => "python",
             Self::Javascript => "javascript",
@@ -154,8 +146,6 @@ fn run(report: &mut Report, client: Published, stage: &Stage<'_>) {
             programs::run(report, "controller-runtime", stage.clients.go("manager"), stage);
             programs::run(report, "controller-runtime, own kind", stage.clients.go("fleet"), stage);
         }
-        // It makes workspaces of its own.
-        Published::Envtest => {}
         Published::Helm => {
             helm::run(report, stage);
             helm_kinds::run(report, stage);
