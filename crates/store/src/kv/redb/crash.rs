@@ -16,6 +16,14 @@ use crate::{
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
+/// The parts of `data`, written at `at`, that a disk writes whole or not at all.
+pub(super) fn sectors(at: usize, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let (head, rest) = data.split_at((SECTOR - at % SECTOR).min(data.len()));
+    let next = at + head.len();
+    let rest = rest.chunks(SECTOR).enumerate().map(move |(number, part)| (next + number * SECTOR, part));
+    [(at, head)].into_iter().chain(rest)
+}
+
 /// A disk that loses what was not synced.
 #[derive(Clone, Debug, Default)]
 struct Disk(Arc<Mutex<DiskState>>);
@@ -61,8 +69,7 @@ impl Disk {
                 Pending::Resize(len) if survives() => bytes.resize(*len, 0),
                 Pending::Resize(_) => {}
                 Pending::Write(at, data) => {
-                    for (number, sector) in data.chunks(SECTOR).enumerate() {
-                        let from = at + number * SECTOR;
+                    for (from, sector) in sectors(*at, data) {
                         if survives() && from + sector.len() <= bytes.len() {
                             bytes[from..from + sector.len()].copy_from_slice(sector);
                         }

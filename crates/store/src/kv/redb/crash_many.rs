@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record};
 use serde_json::json;
 
-use super::RedbKv;
+use super::{RedbKv, crash::sectors};
 use crate::{
     Expect, Findings, Transaction,
     audit::audit,
@@ -30,8 +30,6 @@ use crate::{
 
 /// Operations of the workload.
 const OPERATIONS: usize = 500;
-/// Bytes that a disk writes whole or not at all.
-const SECTOR: usize = 512;
 /// Steps between those that a test run takes.
 const STRIDE: usize = 97;
 
@@ -50,8 +48,7 @@ impl Step {
             Self::Resize(len) if survives() => bytes.resize(*len, 0),
             Self::Resize(_) | Self::Sync => {}
             Self::Write(at, data) => {
-                for (number, sector) in data.chunks(SECTOR).enumerate() {
-                    let from = at + number * SECTOR;
+                for (from, sector) in sectors(*at, data) {
                     if survives() && from + sector.len() <= bytes.len() {
                         bytes[from..from + sector.len()].copy_from_slice(sector);
                     }
