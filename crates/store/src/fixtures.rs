@@ -27,9 +27,10 @@ use crate::{
 };
 
 /// Every layout that this version opens, the newest last.
-const LAYOUTS: [u32; 3] = [1, 2, 3];
+const LAYOUTS: [u32; 4] = [1, 2, 3, 4];
 /// Every data directory that this version opens: engine, layout and the engine's version.
-const DIRECTORIES: [&str; 4] = ["redb-2-4.4", "sled-2-0.34.7", "redb-3-4.4", "sled-3-0.34.7"];
+const DIRECTORIES: [&str; 6] =
+    ["redb-2-4.4", "sled-2-0.34.7", "redb-3-4.4", "sled-3-0.34.7", "redb-4-4.4", "sled-4-0.34.7"];
 /// Every snapshot that this version restores, the newest last.
 const SNAPSHOTS: [u32; 2] = [1, 2];
 
@@ -337,4 +338,30 @@ async fn a_data_directory_of_a_newer_format_is_refused_and_nothing_in_it_changed
         }
         assert_eq!(dump(&*raw(engine, dir.path())), before, "{engine:?}");
     }
+}
+
+/// The places of pages in redb's file are said by the file itself.
+#[tokio::test]
+async fn a_file_of_a_newer_format_is_refused_and_not_changed() {
+    let newest = LAYOUTS[LAYOUTS.len() - 1];
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { disk_reserve: 0, ..StoreConfig::new(Engine::Redb, Some(dir.path().to_owned())) };
+    open(config.clone(), seams()).unwrap().close().await;
+    let path = dir.path().join("store.redb");
+    let mut bytes = fs::read(&path).unwrap();
+    let version = bytes.windows(4).position(|part| part == newest.to_le_bytes()).unwrap();
+    assert_eq!(&bytes[..version], b"portolan pages\n");
+    bytes[version] += 1;
+    let mut sum = crc32fast::Hasher::new_with_initial(u32::MAX);
+    sum.update(&bytes[..508]);
+    bytes[508..512].copy_from_slice(&sum.finalize().to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let expected = format!(
+        "the store has format {}, this version knows formats up to {newest}; use the version that wrote it",
+        newest + 1
+    );
+    for refused in [open(config.clone(), seams()).err(), verify(config.clone(), seams()).err()] {
+        assert_eq!(refused.expect("it is newer").to_string(), expected);
+    }
+    assert!(fs::read(&path).unwrap() == bytes);
 }

@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// For bytes that are no entry of this revision.
     pub(crate) fn decode(revision: u64, bytes: &'a [u8]) -> Result<Self, Damage> {
-        let bytes = match bytes.first().is_some_and(|operation| operation & CHECKED != 0) {
+        let bytes = match is_checked(bytes) {
             true => checked(revision, bytes)?,
             false => bytes,
         };
@@ -83,6 +83,11 @@ impl<'a> Entry<'a> {
         };
         Ok(Self { what, remaining: u16::from_le_bytes([head[1], head[2]]), placed: head[0] & PLACED != 0 })
     }
+}
+
+/// Whether an entry ends with its checksum.
+pub(crate) fn is_checked(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|operation| operation & CHECKED != 0)
 }
 
 fn checksum(revision: u64, entry: &[u8]) -> u32 {

@@ -101,6 +101,17 @@ pub(crate) fn version_parts(key: &[u8]) -> Option<(&[u8], u64)> {
     Some((suffix, u64::from_be_bytes(*until)))
 }
 
+/// Whether a key is one of an object, the latest or a superseded one.
+pub(crate) fn is_of_object(key: &[u8]) -> bool {
+    // The letter, two numbers, and at least one byte of name with the ends of both names.
+    matches!(key, [b'o' | b'v', rest @ ..] if rest.len() > 14)
+}
+
+/// Whether a key is one of a write in the history.
+pub(crate) fn is_of_history(key: &[u8]) -> bool {
+    key.first() == Some(&b'h') && history_revision(key).is_some()
+}
+
 /// Key of a write in the history.
 pub(crate) fn history(revision: u64) -> Vec<u8> {
     joined(b'h', &[&revision.to_be_bytes()])

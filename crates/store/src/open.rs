@@ -11,7 +11,7 @@ use portolan_types::{ObjectKey, Record, Seams};
 use self::directory::prepare;
 pub use self::directory::{found_in, is_in_use};
 pub(crate) use self::{
-    directory::{Home, make},
+    directory::{Home, as_folder, make, sync_folder},
     witness::Held,
 };
 use crate::{

@@ -33,6 +33,8 @@ use crate::{
 
 /// Bytes of a page of redb's: a larger value has a run of them that is a power of two.
 const PAGE: u64 = 4096;
+/// Bytes of redb's file for one byte of checksums beside them.
+const CHECKED: u64 = 1024;
 
 /// How long after a look into the engine's files the next one begins, at least; and how many times longer than it took.
 const PAUSE: (Duration, u32) = match cfg!(test) {
@@ -74,7 +76,7 @@ impl Disk for Files {
 }
 
 /// Bytes of the disk that a file takes, or all files of a folder. Holes take none.
-fn blocks(path: &Path) -> io::Result<u64> {
+pub(crate) fn blocks(path: &Path) -> io::Result<u64> {
     let found = match fs::symlink_metadata(path) {
         // Engines remove files of theirs at any time.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
@@ -143,7 +145,7 @@ impl Room {
 
     /// How much the transactions of a batch may write, in bytes as [`written`] counts them: a quarter of what is free beyond what is
     /// kept for what makes room, which may have a quarter of that. An engine takes up to twice as much (runs of pages that are a power
-    /// of two, and the inner pages above each), and a slice of each chore comes on top. No bound where the system cannot tell.
+    /// of two, the inner pages above each, and their checksums), and a slice of each chore comes on top. No bound where the system cannot tell.
     ///
     /// # Errors
     /// When less than the reserve is left, or than the part of it that the purpose leaves.
@@ -230,10 +232,10 @@ impl Room {
         *self.looking.lock() = Looking::NotBefore(Instant::now() + PAUSE.0.max(look.took * PAUSE.1));
     }
 
-    /// Bytes of the engine's files beyond those that it needs; none where that is not worth while.
+    /// Bytes of the engine's files beyond those that it needs, with their checksums; none where that is not worth while.
     fn unneeded(&self, needed: u64) -> u64 {
         let taken = self.disk.taken().unwrap_or(0);
-        let unneeded = taken.saturating_sub(needed);
+        let unneeded = taken.saturating_sub(needed + needed / CHECKED);
         if unneeded < self.reserve / 8 { 0 } else { unneeded }
     }
 }

@@ -9,7 +9,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-pub(crate) use self::{memory::MemoryKv, redb::RedbKv, sled::SledKv};
+pub(crate) use self::{
+    memory::MemoryKv,
+    redb::{NewerLayout, RedbKv},
+    sled::SledKv,
+};
 use crate::BackendError;
 
 pub(crate) type KvResult<T> = Result<T, BackendError>;

@@ -13,7 +13,8 @@ use portolan_types::Seams;
 use super::{Engine, OpenError, StoreConfig, initialize, witness::Witness};
 use crate::{
     BackendError, Opening, SnapshotError,
-    kv::{KvResult, OrderedKv, RedbKv, SledKv, failed},
+    kv::{KvResult, NewerLayout, OrderedKv, RedbKv, SledKv, failed},
+    load::FORMAT,
 };
 
 /// Held locked as long as a process has the store open.
@@ -132,12 +133,12 @@ fn make_private(dir: &Path) -> io::Result<()> {
 }
 
 /// A folder as the system wants it named: the parent of a relative name may be nothing.
-fn as_folder(path: &Path) -> &Path {
+pub(crate) fn as_folder(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
 /// Makes the names in a folder durable.
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
@@ -263,11 +264,16 @@ impl Opener {
     }
 }
 
-/// What the system refuses is no damage.
+/// What the system refuses is no damage, nor is what a newer version wrote.
 fn refused(dir: &Path, error: BackendError) -> OpenError {
-    match error.source.map(|source| source.downcast::<io::Error>()) {
-        Some(Ok(source)) => OpenError::Io { what: format!("using the store in {}", dir.display()), source: *source },
-        Some(Err(_)) | None => OpenError::Damaged { dir: dir.to_owned(), what: error.context },
+    let damaged = OpenError::Damaged { dir: dir.to_owned(), what: error.context };
+    let Some(source) = error.source else { return damaged };
+    match source.downcast::<io::Error>() {
+        Ok(source) => OpenError::Io { what: format!("using the store in {}", dir.display()), source: *source },
+        Err(other) => match other.downcast_ref() {
+            Some(NewerLayout(found)) => OpenError::NewerFormat { found: (*found).into(), known: FORMAT.into() },
+            None => damaged,
+        },
     }
 }
 

@@ -1,5 +1,6 @@
 //! Damaged, cut-off and exchanged files: a store opens at its last commit, or is refused in clear words, or says of what it
-//! cannot read that it cannot. It never panics, and never goes back behind its mark; what it does not notice, `verify` does.
+//! cannot read that it cannot. It never panics, and never goes back behind its mark; what it does not notice, which on redb is
+//! nothing, `verify` does.
 
 use std::{
     fs,
@@ -77,7 +78,7 @@ impl Sample {
         fs::write(&path, bytes).unwrap();
         let config = StoreConfig::new(self.engine, Some(dir.path().to_owned()));
         let found = self.look(&config).await;
-        if found != Found::Silent {
+        if found != Found::Silent || self.engine == Engine::Redb {
             return found;
         }
         match verify(config, Seams::system()) {
@@ -108,7 +109,7 @@ impl Sample {
         }
         store.close().await;
         let wrong = shown.iter().filter(|found| !self.objects.contains(found)).count();
-        // A bit in sled's log, or in a page of redb's that leads to others, can lead to what was there before.
+        // A bit in sled's log can lead to what was there before.
         let keys = self.keys();
         assert!(shown.iter().all(|found| keys.contains(&found.key)), "nothing is made up");
         match (silent + wrong, errors) {
@@ -128,7 +129,7 @@ enum Found {
     Partly,
     /// It was not opened, in these words, or `verify` refused it.
     Refused(String),
-    /// An object is missing or as it was before, and nothing says so.
+    /// An object is missing or as it was before, and nothing says so, on sled not even `verify`.
     Silent,
 }
 

@@ -69,6 +69,19 @@ impl Disk {
         Inode { number: self.made, is_folder }
     }
 
+    /// Makes a folder.
+    pub(crate) fn add_folder(&mut self, path: &str) {
+        let (place, inode) = (self.place(path), self.make(true));
+        self.names.insert(place, inode);
+    }
+
+    /// Makes a file.
+    pub(crate) fn add_file(&mut self, path: &str, bytes: Vec<u8>) {
+        let (place, inode) = (self.place(path), self.make(false));
+        self.files.insert(inode, bytes);
+        self.names.insert(place, inode);
+    }
+
     /// The folder and the name of a path.
     pub(crate) fn place(&self, path: &str) -> Place {
         match path.rsplit_once('/') {

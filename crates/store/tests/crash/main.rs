@@ -20,6 +20,7 @@ mod disk;
 mod faults;
 mod many;
 mod numbers;
+mod old;
 mod run;
 mod shim;
 mod verdict;
@@ -31,10 +32,10 @@ use portolan_store::found_in;
 use tempfile::TempDir;
 
 use crate::{
-    disk::{Left, Standing},
+    disk::{Disk, Left, Standing},
     many::crash_many,
     run::Run,
-    shim::{DIR, ENGINE},
+    shim::{DIR, ENGINE, record},
     verdict::Tally,
 };
 
@@ -172,6 +173,29 @@ fn a_crash_while_a_large_transaction_is_recovered_loses_nothing() {
         runtime().block_on(run.crash_recovery(at, first, 1, &tally));
     }
     assert!(tally.conclude() > 30);
+}
+
+/// The file is copied, with checksums, and moved in place: before that, and after, all is there.
+#[test]
+fn a_crash_while_a_file_of_an_older_format_gets_checksums_loses_nothing() {
+    let dir = folder();
+    let (root, mut before) = (dir.path().join("root"), Disk::default());
+    std::fs::create_dir(&root).unwrap();
+    old::unpack(&mut before);
+    before.write(&root);
+    let recorded = record("child_that_recovers", "Redb", &root, before, None);
+    assert!(recorded.output.status.success(), "{}", String::from_utf8_lossy(&recorded.output.stderr));
+    let (mut images, mut converted) = (0, 0);
+    for (at, left, image) in Standing::of(recorded.start.clone()).crashes(&recorded.steps, |_| true, 1) {
+        let dir = folder();
+        image.write(dir.path());
+        let case = format!("after step {at} of {}, {left:?} left", recorded.steps.len());
+        images += 1;
+        converted += usize::from(old::has_checksums(dir.path()));
+        runtime().block_on(old::check(dir.path())).unwrap_or_else(|what| panic!("{case}: {what}"));
+    }
+    println!("{images} crashes, {converted} of them after it was moved in place");
+    assert!(images > 100 && converted > 0 && converted < images, "{images}, {converted}");
 }
 
 #[test]

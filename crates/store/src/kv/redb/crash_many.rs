@@ -60,7 +60,7 @@ impl Step {
 
 /// A disk that writes down what is done to it.
 #[derive(Clone, Debug, Default)]
-struct Recorder(Arc<Mutex<Recording>>);
+pub(super) struct Recorder(Arc<Mutex<Recording>>);
 
 #[derive(Debug, Default)]
 struct Recording {
@@ -69,8 +69,18 @@ struct Recording {
 }
 
 impl Recorder {
-    fn of(bytes: Vec<u8>) -> Self {
+    pub(super) fn of(bytes: Vec<u8>) -> Self {
         Self(Arc::new(Mutex::new(Recording { bytes, steps: Vec::new() })))
+    }
+
+    /// Flips a bit of what is on it.
+    pub(super) fn flip(&self, bit: usize) {
+        self.0.lock().bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+
+    /// What is on it now.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.0.lock().bytes.clone()
     }
 
     fn step(&self, step: Step) {
@@ -273,8 +283,8 @@ impl Run {
     fn new(seed: u64) -> Self {
         let made = Recorder::default();
         core_on(made.clone()).kv.close();
-        let disk = Recorder::of(made.0.lock().bytes.clone());
-        let start = disk.0.lock().bytes.clone();
+        let disk = Recorder::of(made.bytes());
+        let start = disk.bytes();
         let (core, mut numbers) = (core_on(disk.clone()), Numbers(seed));
         let mut run = Self { start, steps: Vec::new(), acknowledged: vec![(0, 1)], states: HashMap::new() };
         run.states.insert(1, core.view(digest).unwrap());

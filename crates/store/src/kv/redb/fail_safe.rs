@@ -7,8 +7,8 @@
 //! A disk that ran out of room while writing has lost nothing that was synced: a second database may be opened on it once
 //! there is room, while readers of the first go on.
 //!
-//! redb takes one read that fails for the end of the disk, and fails all that follow it. But a sector that cannot be read is nobody
-//! else's. So once the database is open, what cannot be read is given to redb as bytes that are no page, at which it panics: that is
+//! redb takes one read that fails for the end of the disk, and fails all that follow it. But a sector that cannot be read, or is not as
+//! it was written, is nobody else's. So once the database is open, what cannot be read is given to redb as bytes that are no page, at which it panics: that is
 //! an error of whoever came there (`crate::kv::guard`), and all else is read on.
 
 use std::{
@@ -23,6 +23,8 @@ use std::{
 
 use ::redb::{BackendError, StorageBackend};
 use parking_lot::Mutex;
+
+use super::checked::Checked;
 
 /// What stands in for what cannot be read: no page begins with it, and nothing that it says of lengths and places can be.
 const NO_PAGE: u8 = 0xff;
@@ -95,13 +97,13 @@ struct Overlay {
 
 /// A disk that stops at its first failure.
 #[derive(Debug)]
-pub(super) struct FailSafe<D: ?Sized> {
-    disk: Arc<D>,
+pub(super) struct FailSafe {
+    disk: Arc<Checked>,
     failures: Failures,
 }
 
-impl<D: StorageBackend + ?Sized> FailSafe<D> {
-    pub(super) fn new(disk: Arc<D>) -> (Self, Failures) {
+impl FailSafe {
+    pub(super) fn new(disk: Arc<Checked>) -> (Self, Failures) {
         let failures = Failures::default();
         (Self { disk, failures: failures.clone() }, failures)
     }
@@ -110,7 +112,7 @@ impl<D: StorageBackend + ?Sized> FailSafe<D> {
     fn change(
         &self,
         what: &'static str,
-        real: impl FnOnce(&D) -> io::Result<()>,
+        real: impl FnOnce(&Checked) -> io::Result<()>,
         instead: impl FnOnce(&mut Overlay),
     ) -> io::Result<()> {
         let mut state = self.failures.0.state.lock();
@@ -126,7 +128,7 @@ impl<D: StorageBackend + ?Sized> FailSafe<D> {
     }
 }
 
-impl<D: StorageBackend + ?Sized> StorageBackend for FailSafe<D> {
+impl StorageBackend for FailSafe {
     fn len(&self) -> io::Result<u64> {
         match self.failures.is_frozen() {
             true => Ok(self.failures.0.state.lock().overlay.len),
@@ -136,7 +138,7 @@ impl<D: StorageBackend + ?Sized> StorageBackend for FailSafe<D> {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let read = match self.failures.is_frozen() {
-            true => read_overlaid(&*self.disk, &self.failures.0.state.lock().overlay, offset, out),
+            true => read_overlaid(&self.disk, &self.failures.0.state.lock().overlay, offset, out),
             false => self.disk.read(offset, out),
         };
         match read {
@@ -154,8 +156,10 @@ impl<D: StorageBackend + ?Sized> StorageBackend for FailSafe<D> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        // Without room for them nothing is lost yet.
+        self.change("writing the file", Checked::settle, |_| {})?;
         // Whatever the reason, what a failed sync should have kept may be lost.
-        let sync = |disk: &D| disk.sync_data().map_err(|error| io::Error::other(error.to_string()));
+        let sync = |disk: &Checked| disk.sync_data().map_err(|error| io::Error::other(error.to_string()));
         self.change("syncing the file", sync, |_| {})
     }
 
@@ -176,20 +180,20 @@ impl<D: StorageBackend + ?Sized> StorageBackend for FailSafe<D> {
     }
 }
 
-fn read_overlaid<D: StorageBackend + ?Sized>(
-    disk: &D,
-    overlay: &Overlay,
-    offset: u64,
-    out: &mut [u8],
-) -> io::Result<()> {
-    let available = disk.len()?.saturating_sub(offset).min(out.len() as u64);
-    let (on_disk, beyond) = out.split_at_mut(usize::try_from(available).unwrap_or(usize::MAX).min(out.len()));
-    if !on_disk.is_empty() {
-        disk.read(offset, on_disk)?;
-    }
-    beyond.fill(0);
+fn read_overlaid(disk: &Checked, overlay: &Overlay, offset: u64, out: &mut [u8]) -> io::Result<()> {
     let end = offset + out.len() as u64;
-    for (at, data) in &overlay.writes {
+    let covers = |(at, data): &(u64, Vec<u8>)| *at <= offset && at + data.len() as u64 >= end;
+    // Where all of it was written anew, the disk may have half of that.
+    let newest = overlay.writes.iter().rposition(covers);
+    if newest.is_none() {
+        let available = disk.len()?.saturating_sub(offset).min(out.len() as u64);
+        let (on_disk, beyond) = out.split_at_mut(usize::try_from(available).unwrap_or(usize::MAX).min(out.len()));
+        if !on_disk.is_empty() {
+            disk.read(offset, on_disk)?;
+        }
+        beyond.fill(0);
+    }
+    for (at, data) in overlay.writes.iter().skip(newest.unwrap_or(0)) {
         let (from, to) = ((*at).max(offset), (at + data.len() as u64).min(end));
         if from < to {
             let (source, target) =
@@ -205,6 +209,7 @@ mod tests {
     use ::redb::backends::InMemoryBackend;
 
     use super::*;
+    use crate::kv::redb::layout::BLOCK;
 
     #[test]
     fn after_a_failure_the_disk_stays_as_it_was_and_reads_see_the_rest() {
@@ -227,21 +232,66 @@ mod tests {
                 self.0.write(offset, data)
             }
         }
-        let (disk, failures) = FailSafe::new(Arc::new(FailsToSync(InMemoryBackend::new())));
-        disk.set_len(8).unwrap();
-        disk.write(0, b"abcdefgh").unwrap();
+        let below = Arc::new(Checked::on(Arc::new(FailsToSync(InMemoryBackend::new()))).unwrap());
+        let (disk, failures) = FailSafe::new(below.clone());
+        let page = |letter: u8| vec![letter; BLOCK];
+        let at = |page: u64| page * BLOCK as u64;
+        below.opened(false).unwrap();
+        let read = |disk: &dyn StorageBackend, page| {
+            let mut out = vec![9; BLOCK];
+            disk.read(at(page), &mut out).map(|()| out[0])
+        };
+        disk.set_len(at(3)).unwrap();
+        disk.write(at(1), &page(b'a')).unwrap();
+        disk.write(at(2), &page(b'b')).unwrap();
         assert!(failures.first().is_none());
         disk.sync_data().unwrap();
         let failure = failures.first().unwrap();
         assert!(failure.to_string().contains("no room") && !failure.is_full(), "a failed sync is never trusted again");
-        disk.write(2, b"XY").unwrap();
-        disk.set_len(12).unwrap();
-        disk.write(7, b"12").unwrap();
-        let mut out = [9; 12];
-        disk.read(0, &mut out).unwrap();
-        assert_eq!(&out, b"abXYefg12\0\0\0");
-        let mut below = [0; 8];
-        disk.disk.read(0, &mut below).unwrap();
-        assert_eq!((&below, disk.disk.len().unwrap(), disk.len().unwrap()), (b"abcdefgh", 8, 12));
+        disk.write(at(2), &page(b'c')).unwrap();
+        disk.set_len(at(5)).unwrap();
+        disk.write(at(3), &page(b'd')).unwrap();
+        let seen = [1, 2, 3, 4].map(|page| read(&disk, page).unwrap());
+        assert_eq!(seen, [b'a', b'c', b'd', 0]);
+        assert_eq!([1, 2].map(|page| read(&*below, page).unwrap()), *b"ab");
+        assert_eq!((below.len().unwrap(), disk.len().unwrap()), (at(3), at(5)));
+    }
+
+    #[test]
+    fn of_a_page_that_was_written_half_readers_see_all() {
+        /// Writes half of what is written last.
+        #[derive(Debug)]
+        struct Half(InMemoryBackend);
+        impl StorageBackend for Half {
+            fn len(&self) -> io::Result<u64> {
+                self.0.len()
+            }
+            fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+                self.0.read(offset, out)
+            }
+            fn set_len(&self, len: u64) -> io::Result<()> {
+                self.0.set_len(len)
+            }
+            fn sync_data(&self) -> io::Result<()> {
+                self.0.sync_data()
+            }
+            fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+                match data.first() {
+                    Some(b'b') => self.0.write(offset, &data[..data.len() / 2]).and(Err(io::Error::other("EIO"))),
+                    _ => self.0.write(offset, data),
+                }
+            }
+        }
+        let below = Arc::new(Checked::on(Arc::new(Half(InMemoryBackend::new()))).unwrap());
+        let (disk, failures) = FailSafe::new(below.clone());
+        let (page, mut out) = (BLOCK as u64, vec![0; BLOCK]);
+        disk.set_len(2 * page).unwrap();
+        disk.write(page, &[b'a'; BLOCK]).unwrap();
+        below.opened(false).unwrap();
+        failures.opened();
+        disk.write(page, &[b'b'; BLOCK]).unwrap();
+        disk.read(page, &mut out).unwrap();
+        assert_eq!(out, [b'b'; BLOCK]);
+        assert_eq!(below.read(page, &mut out).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -1,14 +1,22 @@
 //! The default engine: one file, a copy-on-write tree, one fdatasync per batch.
 
+mod checked;
+mod convert;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod crash_many;
+#[cfg(test)]
+mod damaged;
 mod fail_safe;
+mod layout;
+mod page;
+mod sums;
 #[cfg(test)]
 mod unreadable;
 
 use std::{
+    io,
     path::Path,
     sync::{
         Arc,
@@ -24,9 +32,13 @@ use ::redb::{
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use self::fail_safe::{FailSafe, Failures};
+pub(crate) use self::convert::NewerLayout;
+use self::{
+    checked::Checked,
+    fail_safe::{FailSafe, Failures},
+};
 use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure, guard};
-use crate::{keys::meta, opening::Opening};
+use crate::{BackendError, keys::meta, opening::Opening};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
@@ -59,20 +71,17 @@ struct Opened {
 }
 
 impl RedbKv {
-    /// Opens or makes the database in `path`.
+    /// Opens or makes the database in `path`. A file of an older format gets the newest one first.
     ///
     /// # Errors
-    /// When the file is in use, damaged, or of a format that this redb does not know.
+    /// When the file is in use, damaged, or of a format that this redb does not know; [`NewerLayout`] when it is of one that this
+    /// version does not know.
     pub(crate) fn open(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Self> {
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path).map_err(failure("opening the store's file"))?;
-        Self::on(FileBackend::new(file).map_err(failure("opening the store's file"))?, cache_bytes, opening)
+        convert::if_older(path, opening)?;
+        Self::on(file(path)?, cache_bytes, opening)
     }
 
-    /// Opens or makes the database on `disk`.
+    /// Opens or makes the database on `disk`, which is empty or has checksums.
     pub(crate) fn on(disk: impl StorageBackend, cache_bytes: usize, opening: &Opening) -> KvResult<Self> {
         let disk: Arc<dyn StorageBackend> = Arc::new(disk);
         let (opened, shown) = Opened::on(disk.clone(), cache_bytes, opening)?;
@@ -131,12 +140,10 @@ impl RedbKv {
 
 impl Opened {
     fn on(disk: Arc<dyn StorageBackend>, cache_bytes: usize, opening: &Opening) -> KvResult<(Self, Table)> {
-        let (disk, failures) = FailSafe::new(disk);
-        let opening = opening.clone();
+        let checked = Arc::new(Checked::on(disk).map_err(refused)?);
+        let (disk, failures) = FailSafe::new(checked.clone());
         let opened = guarded("opening the store", || {
-            let mut builder = Builder::new();
-            builder.set_cache_size(cache_bytes).set_repair_callback(move |session| opening.checked(session.progress()));
-            let database = builder.create_with_backend(disk).map_err(failure("opening the store"))?;
+            let database = create(disk, &checked, cache_bytes, opening)?;
             if open_table(&database).is_err() {
                 let write = database.begin_write().map_err(failure("preparing the store"))?;
                 write.open_table(TABLE).map_err(failure("preparing the store"))?;
@@ -148,7 +155,10 @@ impl Opened {
         if let Some(why) = failures.first() {
             return Err(why);
         }
-        let (database, table) = opened?;
+        let (database, table) = opened.map_err(|error| match checked.damage() {
+            Some(damage) if !error.context.contains(&damage) => failed(format!("{} ({damage})", error.context)),
+            Some(_) | None => error,
+        })?;
         failures.opened();
         Ok((Self { database, failures }, table))
     }
@@ -242,6 +252,40 @@ impl OrderedKv for RedbKv {
         {
             self.broken.store(true, Ordering::Release);
         }
+    }
+}
+
+fn file(path: &Path) -> KvResult<FileBackend> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path).map_err(failure("opening the store's file"))?;
+    FileBackend::new(file).map_err(failure("opening the store's file"))
+}
+
+/// Opens the database. What redb has read without repairing anything must be as it was written; where it repaired, it has looked
+/// itself at all that it goes on with.
+fn create(disk: FailSafe, checked: &Checked, cache_bytes: usize, opening: &Opening) -> KvResult<Database> {
+    let repaired = Arc::new(AtomicBool::new(false));
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes).set_repair_callback({
+        let (opening, repaired) = (opening.clone(), repaired.clone());
+        move |session| {
+            repaired.store(true, Ordering::Release);
+            opening.checked(session.progress());
+        }
+    });
+    let database = builder.create_with_backend(disk).map_err(failure("opening the store"))?;
+    checked.opened(repaired.load(Ordering::Acquire)).map_err(refused)?;
+    Ok(database)
+}
+
+/// Damage is no failure of the disk.
+fn refused(error: io::Error) -> BackendError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => failed(format!("opening the store: {error}")),
+        _ => failure("opening the store's file")(error),
     }
 }
 

@@ -1,0 +1,247 @@
+//! Files of formats before 4, which are redb's alone: they get checksums when they are opened.
+//!
+//! The file is copied block by block, with checksums, into one beside it; redb looks through all of that, since its own checksums were
+//! the only ones until then; then it is moved in place. Until it is, nothing is changed, and afterwards all is there: what is left of a
+//! copy that was broken off is written over by the next one.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, ErrorKind, Read as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use ::redb::StorageBackend as _;
+
+use super::{
+    RedbKv,
+    checked::{Checked, invalid},
+    file,
+    layout::{BLOCK, SEALED, SECTOR, Start, VERSION},
+    refused,
+};
+use crate::{
+    BackendError,
+    kv::{KvResult, OrderedKv as _, failed, failure},
+    open::{as_folder, sync_folder},
+    opening::Opening,
+    room::{blocks, free_room},
+};
+
+const OPENING: &str = "opening the store's file";
+const CONVERTING: &str = "giving the store's file checksums";
+/// Bytes that redb keeps in memory of a file that it looks through.
+const CACHE: usize = 16 << 20;
+/// Bytes that are read at once.
+const READ: usize = 1 << 20;
+/// Bytes that redb may write while it looks through a copy.
+const SPARE: u64 = 1 << 20;
+
+/// What a newer version wrote.
+#[derive(Debug, thiserror::Error)]
+#[error("the store's file has format {0}, this version knows formats up to {VERSION}")]
+pub(crate) struct NewerLayout(pub(crate) u32);
+
+/// Gives a file of an older format checksums. Does nothing to any other, nor where there is none.
+///
+/// # Errors
+/// When there is not enough room, or the file is damaged; it is as before then. [`NewerLayout`] for a newer one.
+pub(super) fn if_older(path: &Path, opening: &Opening) -> KvResult<()> {
+    match start_of(path).map_err(failure(OPENING))? {
+        Some(Start::Redb) => convert(path, opening, free_room),
+        Some(Start::Version(newer)) if newer > VERSION => {
+            let newer = NewerLayout(newer);
+            Err(BackendError { context: newer.to_string(), source: Some(Box::new(newer)) })
+        }
+        Some(Start::Version(_) | Start::Unknown) | None => Ok(()),
+    }
+}
+
+fn start_of(path: &Path) -> io::Result<Option<Start>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let (mut start, mut sector) = (Vec::new(), [0; SECTOR]);
+    file.take(SECTOR as u64).read_to_end(&mut start)?;
+    sector[..start.len()].copy_from_slice(&start);
+    Ok(Some(Start::of(&sector)))
+}
+
+fn convert(path: &Path, opening: &Opening, free: impl Fn(&Path) -> io::Result<u64>) -> KvResult<()> {
+    let (new, folder) = (beside(path), as_folder(path.parent().unwrap_or(path)));
+    remove_if_there(&new).map_err(failure(CONVERTING))?;
+    refuse_without_room(path, || free(folder))?;
+    tracing::info!(file = %path.display(), "the store's file gets checksums of its pages, which takes a while");
+    let made = copy(path, &new).map_err(refused).and_then(|()| look_through(&new, opening));
+    if made.is_err() {
+        remove_if_there(&new).map_err(failure(CONVERTING))?;
+        return made;
+    }
+    let moved = File::open(&new).and_then(|file| file.sync_all()).and_then(|()| fs::rename(&new, path));
+    moved.and_then(|()| sync_folder(folder)).map_err(failure(CONVERTING))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn refuse_without_room(path: &Path, free: impl Fn() -> io::Result<u64>) -> KvResult<()> {
+    let taken = blocks(path).map_err(failure(CONVERTING))?;
+    let wanted = taken + taken / (BLOCK as u64 / 4) + SPARE;
+    match free() {
+        Ok(free) if free < wanted => {
+            let what = format!(
+                "its file is of an older format and has to be copied, for which {wanted} bytes are wanted and {free} are free; nothing was \
+                 changed"
+            );
+            Err(failure(CONVERTING)(io::Error::new(ErrorKind::StorageFull, what)))
+        }
+        // Where the system cannot tell, the copy does.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Blocks that were never written stay so.
+fn copy(path: &Path, new: &Path) -> io::Result<()> {
+    let old = File::open(path)?;
+    let len = old.metadata()?.len();
+    if !len.is_multiple_of(BLOCK as u64) {
+        return Err(invalid("the store's file is cut off"));
+    }
+    let to = Checked::on(Arc::new(file(new).map_err(io::Error::other)?))?;
+    to.set_len(len)?;
+    let (mut from, mut block) = (BufReader::with_capacity(READ, old), vec![0; BLOCK]);
+    for number in 0..len / BLOCK as u64 {
+        from.read_exact(&mut block)?;
+        match number {
+            0 => to.write(0, &block[..SEALED])?,
+            _ if block.iter().all(|byte| *byte == 0) => {}
+            _ => to.write_block(number, &block)?,
+        }
+    }
+    to.sync_data()
+}
+
+/// What was damaged before would look as it was written from now on.
+fn look_through(new: &Path, opening: &Opening) -> KvResult<()> {
+    let copy = RedbKv::on(file(new)?, CACHE, opening)?;
+    let looked = copy.verify();
+    copy.close();
+    looked.map_err(|error| failed(format!("{CONVERTING}: {}", error.context)))
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redb::Database;
+    use bytes::Bytes;
+
+    use super::{
+        super::{TABLE, layout::GROUP},
+        *,
+    };
+    use crate::kv::read;
+
+    /// More than a group of blocks.
+    const PAIRS: usize = 1500;
+    const PLENTY: fn(&Path) -> io::Result<u64> = |_| Ok(u64::MAX);
+
+    fn key(n: usize) -> Vec<u8> {
+        format!("key-{n:05}").into_bytes()
+    }
+
+    fn value(n: usize) -> Bytes {
+        format!("value-{n:05}-").repeat([20, 300, 1000][n % 3]).into()
+    }
+
+    /// As a version before this one left it, closed or killed.
+    fn old(path: &Path, is_closed: bool) {
+        let database = Database::create(path).unwrap();
+        for part in 0..3 {
+            let write = database.begin_write().unwrap();
+            let mut table = write.open_table(TABLE).unwrap();
+            for n in (part..PAIRS).step_by(3) {
+                table.insert(&*key(n), &*value(n)).unwrap();
+            }
+            drop(table);
+            write.commit().unwrap();
+        }
+        if !is_closed {
+            let killed = fs::read(path).unwrap();
+            drop(database);
+            fs::write(path, killed).unwrap();
+        }
+    }
+
+    fn opened(path: &Path) -> KvResult<RedbKv> {
+        RedbKv::open(path, 1 << 20, &Opening::default())
+    }
+
+    fn is_whole(kv: &RedbKv) -> bool {
+        read(kv, |view| (0..PAIRS).all(|n| view.get(&key(n)).unwrap() == Some(value(n)))).unwrap()
+    }
+
+    #[test]
+    fn a_file_without_checksums_gets_them_when_it_is_opened() {
+        for is_closed in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("store.redb");
+            old(&path, is_closed);
+            assert!(fs::metadata(&path).unwrap().len() > GROUP * BLOCK as u64);
+            // What is left of one that was broken off.
+            fs::write(beside(&path), "half").unwrap();
+            let kv = opened(&path).unwrap();
+            assert!(is_whole(&kv), "closed: {is_closed}");
+            kv.close();
+            assert_eq!(start_of(&path).unwrap(), Some(Start::Version(VERSION)));
+            assert!(!beside(&path).exists());
+            let kv = opened(&path).unwrap();
+            assert!(is_whole(&kv) && kv.verify().is_ok());
+            kv.close();
+        }
+    }
+
+    #[test]
+    fn without_room_or_of_a_damaged_file_nothing_is_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.redb");
+        old(&path, true);
+        let before = fs::read(&path).unwrap();
+        let taken = blocks(&path).unwrap();
+        let refused = convert(&path, &Opening::default(), |_| Ok(taken)).unwrap_err();
+        assert!(refused.is_full() && refused.to_string().contains(&format!("and {taken} are free")), "{refused}");
+        assert!(fs::read(&path).unwrap() == before && !beside(&path).exists());
+
+        let mut damaged = before.clone();
+        let places = (0..before.len()).filter(|at| before[*at..].starts_with(b"value-00007"));
+        places.for_each(|at| damaged[at] ^= 1);
+        fs::write(&path, &damaged).unwrap();
+        let refused = convert(&path, &Opening::default(), PLENTY).unwrap_err();
+        assert!(!refused.is_full() && refused.source.is_none(), "it is damage: {refused}");
+        assert!(fs::read(&path).unwrap() == damaged && !beside(&path).exists());
+
+        fs::write(&path, &before[..before.len() - 100]).unwrap();
+        let refused = convert(&path, &Opening::default(), PLENTY).unwrap_err();
+        assert!(refused.to_string().contains("cut off"), "{refused}");
+    }
+
+    #[test]
+    fn what_a_newer_version_wrote_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.redb");
+        let bytes = [&Start::sector(VERSION + 1)[..], &[7; 100_000]].concat();
+        fs::write(&path, &bytes).unwrap();
+        let refused = opened(&path).map(drop).unwrap_err();
+        let newer = refused.source.unwrap().downcast::<NewerLayout>().unwrap();
+        assert_eq!((newer.0, fs::read(&path).unwrap()), (VERSION + 1, bytes));
+    }
+}
