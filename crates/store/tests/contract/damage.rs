@@ -14,6 +14,8 @@ use portolan_types::{ObjectKey, Seams};
 use crate::scene::{Scene, cluster, pod, pods};
 
 const ON_DISK: [Engine; 2] = [Engine::Redb, Engine::Sled];
+/// How long is waited for the store to mark how far it has come, which it does when nothing is written.
+const MARKED: Duration = Duration::from_secs(30);
 
 /// A copy of a store's directory, and what was in it.
 struct Sample {
@@ -135,9 +137,12 @@ enum Found {
 
 async fn until_marked(dir: &Path, last: u64) {
     let marked = || fs::read_to_string(dir.join("store.mark")).is_ok_and(|mark| mark.contains(&format!("\n{last}\n")));
-    while !marked() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let told = async {
+        while !marked() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(MARKED, told).await.expect("the store marks how far it has come");
 }
 
 fn walk(dir: &Path, visit: &mut impl FnMut(&Path)) {
