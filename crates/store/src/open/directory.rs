@@ -282,7 +282,12 @@ fn open_redb(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Box
 }
 
 fn open_sled(path: &Path, cache_bytes: usize, _: &Opening) -> KvResult<Box<dyn OrderedKv>> {
-    Ok(Box::new(SledKv::open(path, cache_bytes)?))
+    // A store that is there and has no mark is one of which an operator wants what is left.
+    let is_wanted_whole = !path.exists() || path.parent().is_some_and(Witness::is_in);
+    match is_wanted_whole {
+        true => Ok(Box::new(SledKv::open(path, cache_bytes)?)),
+        false => Ok(Box::new(SledKv::salvage(path, cache_bytes)?)),
+    }
 }
 
 /// Waits until an engine's own threads have let go of a file that it had locked.

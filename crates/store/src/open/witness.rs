@@ -60,6 +60,11 @@ pub(super) struct Witness {
 }
 
 impl Witness {
+    /// Whether there is a mark in `dir`.
+    pub(super) fn is_in(dir: &Path) -> bool {
+        dir.join(NAME).exists()
+    }
+
     /// # Errors
     /// In words for the operator, when a mark says that there was a store, which is about to be made anew.
     pub(super) fn refuse_if_told(dir: &Path, missing: &Path) -> Result<(), String> {

@@ -70,15 +70,9 @@ impl Sample {
         files
     }
 
-    /// Opens a copy with one of its files changed.
+    /// Opens a copy with one of its files changed, and verifies it if that shows nothing.
     async fn damaged(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> Found {
-        let dir = tempfile::tempdir().unwrap();
-        copy(self.dir.path(), dir.path());
-        let path = dir.path().join(file);
-        let mut bytes = fs::read(&path).unwrap();
-        damage(&mut bytes);
-        fs::write(&path, bytes).unwrap();
-        let config = StoreConfig::new(self.engine, Some(dir.path().to_owned()));
+        let (_dir, config) = self.changed(file, damage);
         let found = self.look(&config).await;
         if found != Found::Silent || self.engine == Engine::Redb {
             return found;
@@ -87,6 +81,24 @@ impl Sample {
             Err(refusal) => Found::Refused(refusal.to_string()),
             Ok(_) => Found::Silent,
         }
+    }
+
+    /// Opens a copy with one of its files changed.
+    async fn opened(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> Found {
+        let (_dir, config) = self.changed(file, damage);
+        self.look(&config).await
+    }
+
+    /// A copy with one of its files changed.
+    fn changed(&self, file: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> (tempfile::TempDir, StoreConfig) {
+        let dir = tempfile::tempdir().unwrap();
+        copy(self.dir.path(), dir.path());
+        let path = dir.path().join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        damage(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+        let config = StoreConfig::new(self.engine, Some(dir.path().to_owned()));
+        (dir, config)
     }
 
     async fn look(&self, config: &StoreConfig) -> Found {
@@ -206,6 +218,28 @@ async fn a_flipped_bit_is_never_served_and_never_hides_an_object_from_verificati
             }
         }
         assert!(refused > 0, "{engine:?} {end:?}: some of the bits matter");
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_of_sled_hides_nothing_from_anybody() {
+    for end in [End::Closed, End::Killed] {
+        let sample = Sample::new(Engine::Sled, end).await;
+        let (mut refused, mut partly) = (0, 0);
+        for (file, _) in sample.files() {
+            let bytes = fs::read(sample.dir.path().join(&file)).unwrap();
+            let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
+            for at in numbers(13).take(150).map(|n| used[n % used.len()]) {
+                let case = format!("{end:?}: a bit of byte {at} of {}", file.display());
+                match sample.opened(&file, |bytes| bytes[at] ^= 1 << (at % 8)).await {
+                    Found::Silent => panic!("{case}"),
+                    Found::Refused(_) => refused += 1,
+                    Found::Partly => partly += 1,
+                    Found::Whole => {}
+                }
+            }
+        }
+        assert!(refused > partly, "{end:?}: {refused} refused, {partly} told when they were read");
     }
 }
 

@@ -14,8 +14,8 @@ use super::fault;
 use crate::kv::KvResult;
 
 /// How often, and after which pause, opening is tried again while sled's own lock is held.
-const TRIES: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(20);
+const TRIES: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Opens the database. sled's threads may still be letting go of one that this process has just closed; another process
 /// cannot have it, because the data directory is locked.
@@ -51,6 +51,22 @@ pub(super) fn remove_unfinished_snapshots(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits until sled's own threads have let go of its files.
+///
+/// # Errors
+/// When they do not.
+pub(super) fn wait_until_released(path: &Path) -> io::Result<()> {
+    let file = File::open(path.join("db"))?;
+    for _ in 0..TRIES {
+        match file.try_lock_shared() {
+            Ok(()) => return file.unlock(),
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::other("sled keeps its lock"))
 }
 
 /// Syncs the files that sled makes, and their names.

@@ -8,15 +8,19 @@
 //! - sled has no snapshots. Views see through the batches that were applied since their state was shown by what these replaced
 //!   (`past`). So no view waits for a batch, and no batch for a view, unless 64 MiB were replaced since the view began.
 //! - A snapshot file that a killed process was still writing is removed before opening: sled would refuse to start.
+//! - What sled replays when it opens is checked before: it passes over what is damaged there (`replay`).
 //! - After a failed write sled answers nothing any more, not even reads. The folder is opened again then: views go on, without
 //!   what failed, and after a full disk so do batches.
 //! - sled tells alike of a write and of a sync for which there was no room (NFS, thin volumes). Of the latter Linux tells each
 //!   descriptor once (errseq, fsync(2)): ours decides. After a failed sync no batch is taken, whatever it failed for.
 
 mod chunks;
+mod ended;
 mod files;
 mod flush;
 mod past;
+mod replay;
+mod segment;
 
 use std::{
     io,
@@ -30,6 +34,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use self::{
+    ended::Ended,
     files::Log,
     flush::Flusher,
     past::{Past, Replaced, Shown},
@@ -44,21 +49,42 @@ struct Open {
     db: Db,
 }
 
-impl Open {
-    fn at(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+/// sled's folder, and how it is opened.
+struct Folder {
+    path: PathBuf,
+    cache_bytes: usize,
+    /// Whether damage is refused that sled would pass over.
+    is_checked: bool,
+}
+
+impl Folder {
+    fn open(&self) -> KvResult<Open> {
+        let path = &self.path;
         files::remove_unfinished_snapshots(path).map_err(failure("removing unfinished snapshots"))?;
-        Ok(Self { db: guarded("opening the store", || files::open(path, cache_bytes))? })
+        if self.is_checked {
+            replay::check(path)?;
+        }
+        Ended::remove(path).map_err(failure("opening the store"))?;
+        Ok(Open { db: guarded("opening the store", || files::open(path, self.cache_bytes))? })
     }
 
     /// What sled makes anew when it opens is synced before anything is written.
-    fn synced(path: &Path, cache_bytes: usize) -> KvResult<Self> {
-        let open = Self::at(path, cache_bytes)?;
-        match files::sync(path) {
+    fn open_synced(&self) -> KvResult<Open> {
+        let open = self.open()?;
+        match files::sync(&self.path) {
             Ok(()) => Ok(open),
             Err(error) => {
                 close(open);
                 Err(unsynced("syncing the store's files")(error))
             }
+        }
+    }
+
+    /// Once sled has let go of the folder.
+    fn note_end(&self) {
+        let noted = files::wait_until_released(&self.path).map_err(failure("closing the store"));
+        if let Err(error) = noted.and_then(|()| replay::note_end(&self.path)) {
+            tracing::warn!(%error, "the end of the store's log is not noted: the next start takes it for a crash");
         }
     }
 }
@@ -73,8 +99,7 @@ fn close(open: Open) {
 
 /// A sled database.
 pub(crate) struct SledKv {
-    path: PathBuf,
-    cache_bytes: usize,
+    folder: Folder,
     open: RwLock<Option<Open>>,
     flusher: Flusher,
     log: Log,
@@ -92,7 +117,19 @@ impl SledKv {
     /// # Errors
     /// When the folder is damaged or cannot be used.
     pub(crate) fn open(path: &Path, cache_bytes: usize) -> KvResult<Self> {
-        let open = Open::synced(path, cache_bytes)?;
+        Self::open_in(Folder { path: path.to_owned(), cache_bytes, is_checked: true })
+    }
+
+    /// As [`Self::open`], and goes on with what sled makes of a log that is damaged.
+    ///
+    /// # Errors
+    /// When sled can make nothing of it, or the folder cannot be used.
+    pub(crate) fn salvage(path: &Path, cache_bytes: usize) -> KvResult<Self> {
+        Self::open_in(Folder { path: path.to_owned(), cache_bytes, is_checked: false })
+    }
+
+    fn open_in(folder: Folder) -> KvResult<Self> {
+        let (open, path) = (folder.open_synced()?, &folder.path);
         let log = match Log::open(path).and_then(|log| log.check().map(|()| log)) {
             Ok(log) => log,
             Err(error) => {
@@ -101,8 +138,7 @@ impl SledKv {
             }
         };
         Ok(Self {
-            path: path.to_owned(),
-            cache_bytes,
+            folder,
             log,
             open: RwLock::new(Some(open)),
             flusher: Flusher::new().map_err(failure("starting a thread"))?,
@@ -115,11 +151,11 @@ impl SledKv {
 
     /// Opens the folder again. What views see does not change by it: a batch that failed stays hidden. Where nothing will be
     /// written, nothing is synced: a disk that fails to sync can still be read.
-    fn reopen(&self, open_at: fn(&Path, usize) -> KvResult<Open>) -> KvResult<()> {
+    fn reopen(&self, open_again: fn(&Folder) -> KvResult<Open>) -> KvResult<()> {
         let mut open = self.open.write();
         let failed = open.take();
         failed.into_iter().for_each(close);
-        *open = Some(open_at(&self.path, self.cache_bytes)?);
+        *open = Some(open_again(&self.folder)?);
         Ok(())
     }
 
@@ -184,7 +220,7 @@ impl OrderedKv for SledKv {
         if let Err(why) = &written {
             self.was_full.store(why.is_full(), Ordering::Release);
             self.broken.store(true, Ordering::Release);
-            if !is_readable && let Err(error) = self.reopen(Open::at) {
+            if !is_readable && let Err(error) = self.reopen(Folder::open) {
                 tracing::error!(%error, "the store cannot be read after a failed write");
             }
         }
@@ -209,7 +245,7 @@ impl OrderedKv for SledKv {
         if !self.was_full.load(Ordering::Acquire) {
             return Err(failed("the store takes no write after a failure"));
         }
-        self.reopen(Open::synced).map_err(|why| self.judged(why))?;
+        self.reopen(Folder::open_synced).map_err(|why| self.judged(why))?;
         self.log.check().map_err(unsynced("syncing"))?;
         {
             let open = self.open.read();
@@ -222,14 +258,15 @@ impl OrderedKv for SledKv {
     }
 
     fn close(&self) {
-        let open = self.open.write().take();
-        if guarded("closing the store", move || {
+        let Some(open) = self.open.write().take() else { return };
+        let closed = guarded("closing the store", move || {
             drop(open);
             Ok(())
-        })
-        .is_err()
-        {
-            self.broken.store(true, Ordering::Release);
+        });
+        match closed {
+            Ok(()) if !self.broken.load(Ordering::Acquire) => self.folder.note_end(),
+            Ok(()) => {}
+            Err(_) => self.broken.store(true, Ordering::Release),
         }
     }
 }
