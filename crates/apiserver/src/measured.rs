@@ -64,6 +64,10 @@ impl Store for Measured {
         self.inner.known_damage()
     }
 
+    fn known_faults(&self) -> Vec<String> {
+        self.inner.known_faults()
+    }
+
     fn health(&self) -> Result<(), StoreError> {
         self.inner.health()
     }

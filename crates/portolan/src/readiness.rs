@@ -37,17 +37,27 @@ impl ReadyCheck for StoreReady {
     }
 
     fn note(&self) -> Option<String> {
-        told_of(self.0.known_damage().len())
+        told_of(self.0.known_damage().len(), self.0.known_faults().len())
     }
 }
 
-/// What is told of so many damaged objects.
-fn told_of(damaged: usize) -> Option<String> {
-    match damaged {
+/// What is told of so many damaged objects, and of so much else that is damaged or cannot be read. It is no reason to send clients elsewhere:
+/// to most of them it does not matter, and there is no other server that has the same store whole.
+fn told_of(damaged: usize, faults: usize) -> Option<String> {
+    let objects = match damaged {
         0 => None,
-        1 => Some("1 stored object is damaged, the log names it".into()),
+        1 => Some("1 stored object is damaged, the log names it".to_owned()),
         count if count < MOST_KNOWN => Some(format!("{count} stored objects are damaged, the log names them")),
         count => Some(format!("{count} stored objects or more are damaged, the log names {count}")),
+    };
+    let others = match faults {
+        0 => None,
+        1 => Some("a part of the store is damaged or cannot be read, the log tells which".to_owned()),
+        count => Some(format!("{count} parts of the store are damaged or cannot be read, the log tells which")),
+    };
+    match (objects, others) {
+        (Some(objects), Some(others)) => Some(format!("{objects}; {others}")),
+        (objects, others) => objects.or(others),
     }
 }
 
@@ -104,13 +114,19 @@ mod tests {
 
     #[test]
     fn what_is_damaged_is_counted() {
-        assert_eq!(told_of(0), None);
-        for (count, told) in [
-            (1, "1 stored object is damaged, the log names it"),
-            (2, "2 stored objects are damaged, the log names them"),
-            (10_000, "10000 stored objects or more are damaged, the log names 10000"),
+        assert_eq!(told_of(0, 0), None);
+        for (objects, faults, told) in [
+            (1, 0, "1 stored object is damaged, the log names it"),
+            (2, 0, "2 stored objects are damaged, the log names them"),
+            (10_000, 0, "10000 stored objects or more are damaged, the log names 10000"),
+            (0, 1, "a part of the store is damaged or cannot be read, the log tells which"),
+            (
+                1,
+                2,
+                "1 stored object is damaged, the log names it; 2 parts of the store are damaged or cannot be read, the log tells which",
+            ),
         ] {
-            assert_eq!(told_of(count).as_deref(), Some(told));
+            assert_eq!(told_of(objects, faults).as_deref(), Some(told));
         }
     }
 

@@ -453,6 +453,11 @@ pub trait Store: Send + Sync {
     /// The damaged objects that reads have come across since the start and that are still there, up to a bound.
     fn known_damage(&self) -> Vec<Damaged>;
 
+    /// What of the store beside its objects is damaged or cannot be read, in words, as far as reads have come across it, up to a bound.
+    fn known_faults(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The logical clusters that were ever deleted.
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>>;
 

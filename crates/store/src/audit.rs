@@ -1,17 +1,18 @@
 //! Looking at everything that a store holds, to find what is damaged or missing.
 
-use std::{collections::HashSet, fmt::Display};
+use std::{collections::HashSet, fmt::Display, mem};
 
-use portolan_types::{ObjectKey, Record, record::RecordHeader};
+use portolan_types::{LogicalClusterId, ObjectKey, Record, record::RecordHeader};
 
 use crate::{
-    BackendError, Change, Damaged, Findings,
+    BackendError, Change, Damaged, Findings, MOST_KNOWN, RangeScope,
     damage::{NAMED, named},
     history::{Entry, What, object_key},
     keys::{self, PartsOf, Suffix},
     kv::{Cursor, KvResult, View},
-    load::{Found, LoadError, load},
-    read::Marks,
+    load::{LoadError, load},
+    read::{Marks, marks},
+    resources::Resources,
     value::{Damage, Stored, decode},
 };
 
@@ -40,61 +41,152 @@ pub(crate) type Each<'a> = &'a mut dyn FnMut(&ObjectKey, &Record);
 /// # Errors
 /// When the bookkeeping cannot be read; all else that is wrong is noted in `findings`, also when an engine panics over it.
 pub(crate) fn audit(view: &dyn View, findings: &mut Findings, each: Each<'_>) -> Result<Audit, LoadError> {
-    let found = load(view)?;
-    let mut auditor = Auditor {
-        view,
-        found: &found,
-        audit: Audit { last: found.marks.last, oldest: found.marks.floor, ..Audit::default() },
-        unread: HashSet::new(),
-        noted: 0,
-        findings,
-        each,
-    };
-    auditor.look();
-    Ok(auditor.audit)
+    let (found, mut seen) = (load(view)?, Seen::default());
+    let (resources, marks) = (&found.resources, found.marks);
+    let mut auditor = Auditor { view, resources, marks, seen: &mut seen, slice: Slice::WHOLE, findings, each };
+    PASSES.iter().for_each(|pass| auditor.pass(*pass));
+    Ok(Audit { last: found.marks.last, oldest: found.marks.floor, ..seen.audit })
+}
+
+/// A look as [`audit`]'s, but a slice at a time, each at the state that there is by then: nothing waits for it, and nothing is kept for it.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    pass: usize,
+    /// Where the pass goes on; `None` at its beginning.
+    from: Option<Vec<u8>>,
+    seen: Seen,
+    pub(crate) findings: Findings,
+}
+
+impl Rounds {
+    /// Looks at about so many bytes, and tells at how many; `None` when all has been looked at.
+    ///
+    /// # Errors
+    /// When the bookkeeping cannot be read.
+    pub(crate) fn slice(&mut self, view: &dyn View, resources: &Resources, bytes: usize) -> KvResult<Option<usize>> {
+        let Some(pass) = PASSES.get(self.pass) else { return Ok(None) };
+        let marks = marks(view).map_err(LoadError::from)?;
+        let slice = Slice { from: self.from.take(), left: bytes, next: None };
+        let (seen, findings, each) = (&mut self.seen, &mut self.findings, &mut |_: &ObjectKey, _: &Record| {});
+        let mut auditor = Auditor { view, resources, marks, seen, slice, findings, each };
+        auditor.pass(*pass);
+        let Slice { left, next, .. } = auditor.slice;
+        match next {
+            None => self.pass += 1,
+            next => self.from = next,
+        }
+        Ok(Some(bytes - left))
+    }
+
+    /// Goes on behind what the engine ended a slice over.
+    pub(crate) fn pass_over(&mut self, error: BackendError) {
+        (self.pass, self.from) = (self.pass + 1, None);
+        if !self.findings.other.contains(&error.context) {
+            self.findings.other.push(error.context);
+        }
+    }
+
+    /// The damaged objects that were met since it was asked last, and what led to them.
+    pub(crate) fn met(&mut self) -> Vec<(Damaged, Option<RangeScope>)> {
+        mem::take(&mut self.seen.damaged)
+    }
+
+    /// Objects and writes that have been looked at.
+    pub(crate) fn entries(&self) -> u64 {
+        let Audit { objects, superseded, writes, .. } = self.seen.audit;
+        objects + superseded + writes
+    }
+}
+
+/// What a look has come across.
+#[derive(Default)]
+struct Seen {
+    audit: Audit,
+    /// The latest objects that cannot be read, and have been noted: what indexes say of them is believed.
+    unread: HashSet<Suffix>,
+    /// The first of them, and the index that led there.
+    damaged: Vec<(Damaged, Option<RangeScope>)>,
+    /// The revision up to which a slice of the history has been looked at, this one not included.
+    upto: u64,
+    /// What this pass has noted that is no object.
+    noted: usize,
+}
+
+/// A part of a pass.
+struct Slice {
+    /// The key to begin with; `None` for the first one.
+    from: Option<Vec<u8>>,
+    /// Bytes to look at before it ends.
+    left: usize,
+    /// The key at which it ended.
+    next: Option<Vec<u8>>,
+}
+
+impl Slice {
+    const WHOLE: Self = Self { from: None, left: usize::MAX, next: None };
+    /// What looking at an entry costs beside reading its bytes, in bytes.
+    const ENTRY: usize = 64;
+
+    /// Whether an entry is part of it.
+    fn has(&mut self, key: &[u8], value: &[u8]) -> bool {
+        if self.left == 0 {
+            self.next = Some(key.to_vec());
+            return false;
+        }
+        self.left = self.left.saturating_sub(key.len() + value.len() + Self::ENTRY);
+        true
+    }
 }
 
 struct Auditor<'a> {
     view: &'a dyn View,
-    found: &'a Found,
-    audit: Audit,
-    /// The latest objects that cannot be read, and have been noted: what indexes say of them is believed.
-    unread: HashSet<Suffix>,
-    /// What this pass has noted that is no object.
-    noted: usize,
+    resources: &'a Resources,
+    marks: Marks,
+    seen: &'a mut Seen,
+    slice: Slice,
     findings: &'a mut Findings,
     each: Each<'a>,
 }
 
-/// An index: its letter, how its keys are taken apart, and what it is made of.
-type Index = (u8, PartsOf, fn(&RecordHeader) -> &Vec<String>);
+/// An index: its letter, how its keys are taken apart, what it is made of, and how it is read.
+type Index = (u8, PartsOf, fn(&RecordHeader) -> &Vec<String>, fn(LogicalClusterId, &str) -> RangeScope);
 
-const INDEXES: [Index; 2] =
-    [(b'x', keys::owner_parts, |header| &header.owners), (b'p', keys::placed_parts, |header| &header.placed_on)];
+const OWNERS: Index =
+    (b'x', keys::owner_parts, |header| &header.owners, |cluster, uid| RangeScope::OwnedBy(cluster, uid.to_owned()));
+const PLACED: Index =
+    (b'p', keys::placed_parts, |header| &header.placed_on, |_, uid| RangeScope::PlacedOn(uid.to_owned()));
+
+/// Looks at all keys of a letter.
+type Pass = fn(&mut Auditor<'_>) -> KvResult<()>;
+
+const PASSES: [Pass; 5] = [
+    |auditor| auditor.objects(),
+    |auditor| auditor.superseded(),
+    |auditor| auditor.history(),
+    |auditor| auditor.index(&OWNERS),
+    |auditor| auditor.index(&PLACED),
+];
 
 impl Auditor<'_> {
-    fn look(&mut self) {
-        self.pass(Self::objects);
-        self.pass(Self::superseded);
-        self.pass(Self::history);
-        INDEXES.iter().for_each(|index| self.pass(|auditor| auditor.index(index)));
-    }
-
     /// One that the engine ends early says so, and keeps no other from looking.
-    fn pass(&mut self, look: impl FnOnce(&mut Self) -> KvResult<()>) {
-        self.noted = 0;
+    fn pass(&mut self, look: Pass) {
+        if self.slice.from.is_none() {
+            self.seen.noted = 0;
+        }
         if let Err(error) = look(self) {
             self.engine_failed(error);
         }
-        if let Some(more @ 1..) = self.noted.checked_sub(NAMED) {
+        if let Some(more @ 1..) = self.seen.noted.checked_sub(NAMED)
+            && self.slice.next.is_none()
+        {
             self.findings.other.push(format!("and {more} more of these"));
         }
     }
 
     /// Notes what is wrong, of each pass so many.
     fn note(&mut self, what: impl Display) {
-        self.noted += 1;
-        if self.noted <= NAMED {
+        self.seen.noted += 1;
+        if self.seen.noted <= NAMED {
             self.findings.other.push(what.to_string());
         }
     }
@@ -112,9 +204,9 @@ impl Auditor<'_> {
         letter: u8,
         mut look: impl FnMut(&mut Self, &dyn Cursor, &[u8]) -> KvResult<()>,
     ) -> KvResult<()> {
-        let view = self.view;
-        let mut cursor = view.scan(&[letter], &[letter + 1])?;
-        while let Some(key) = cursor.key() {
+        let (view, from) = (self.view, self.slice.from.take().unwrap_or_else(|| vec![letter]));
+        let mut cursor = view.scan(&from, &[letter + 1])?;
+        while let Some(key) = cursor.key().filter(|key| self.slice.has(key, cursor.value())) {
             if let Err(error) = look(self, &*cursor, key) {
                 self.engine_failed(error);
             }
@@ -128,11 +220,11 @@ impl Auditor<'_> {
             let Some(address) = auditor.address(&key[1..]) else { return Ok(()) };
             let suffix = Suffix::from_bytes(&key[1..]);
             match decode(suffix.as_bytes(), &cursor.value_bytes()) {
-                Err(why) => auditor.is_unread(suffix, Damaged { key: address, why }),
+                Err(why) => auditor.is_unread(suffix, Damaged { key: address, why }, None),
                 Ok(version) => {
-                    auditor.audit.objects += 1;
+                    auditor.seen.audit.objects += 1;
                     (auditor.each)(&address, &version.record);
-                    if version.revision.get() > auditor.found.marks.last {
+                    if version.revision.get() > auditor.marks.last {
                         auditor.note(format_args!("{} is younger than the store", named(&address)));
                     }
                     auditor.indexed(&address, &suffix, &version.record.header)?;
@@ -154,18 +246,21 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// Notes a latest object that cannot be read.
-    fn is_unread(&mut self, suffix: Suffix, found: Damaged) {
-        if self.unread.insert(suffix) {
-            self.findings.objects.add(found);
+    /// Notes a latest object that cannot be read, to which an index may have led.
+    fn is_unread(&mut self, suffix: Suffix, found: Damaged, index: Option<RangeScope>) {
+        if self.seen.unread.insert(suffix) {
+            self.findings.objects.add(&found);
+            if self.seen.damaged.len() < MOST_KNOWN {
+                self.seen.damaged.push((found, index));
+            }
         }
     }
 
     /// The address in a key; one that is none is noted.
     fn address(&mut self, suffix: &[u8]) -> Option<ObjectKey> {
-        let address = keys::parts(suffix).and_then(|parts| object_key(&self.found.resources, parts).ok());
+        let address = keys::parts(suffix).and_then(|parts| object_key(self.resources, parts).ok());
         if address.is_none() {
-            self.note(Damaged::at(&self.found.resources, suffix, Damage::Key));
+            self.note(Damaged::at(self.resources, suffix, Damage::Key));
         }
         address
     }
@@ -184,18 +279,19 @@ impl Auditor<'_> {
                     0
                 }
             };
-            if begun >= until || until <= auditor.found.marks.floor {
+            if begun >= until || until <= auditor.marks.floor {
                 auditor.note(format_args!("an earlier state of {} has an impossible span", named(&address)));
             }
-            auditor.audit.superseded += 1;
+            auditor.seen.audit.superseded += 1;
             Ok(())
         })
     }
 
     /// Every revision after the floor has its entry, and every entry its object as the write left or found it.
     fn history(&mut self) -> KvResult<()> {
-        let Marks { floor, last } = self.found.marks;
-        let mut expected = floor + 1;
+        let Marks { floor, last } = self.marks;
+        let begun = if self.slice.from.is_some() { self.seen.upto } else { 0 };
+        let mut expected = begun.max(floor + 1);
         self.each(b'h', |auditor, cursor, key| {
             let Some(revision) = keys::history_revision(key) else {
                 auditor.note("a key of the history is malformed");
@@ -207,7 +303,7 @@ impl Auditor<'_> {
             }
             auditor.lacks(expected, revision);
             expected = revision + 1;
-            auditor.audit.writes += 1;
+            auditor.seen.audit.writes += 1;
             match Entry::decode(revision, cursor.value()).map(|entry| entry.what) {
                 Ok(What::Object(change, suffix)) => auditor.write(revision, change, &Suffix::from_bytes(suffix)),
                 Ok(What::ClusterGone(_)) => Ok(()),
@@ -217,7 +313,10 @@ impl Auditor<'_> {
                 }
             }
         })?;
-        self.lacks(expected, last + 1);
+        self.seen.upto = expected;
+        if self.slice.next.is_none() {
+            self.lacks(expected, last + 1);
+        }
         Ok(())
     }
 
@@ -258,14 +357,14 @@ impl Auditor<'_> {
     }
 
     /// Every entry of an index is one of an object that is there, and says so itself.
-    fn index(&mut self, (letter, parts, of): &Index) -> KvResult<()> {
+    fn index(&mut self, (letter, parts, of, scope): &Index) -> KvResult<()> {
         self.each(*letter, |auditor, _, key| {
             let Some((uid, suffix)) = parts(key) else {
                 auditor.note("an entry of an index is malformed");
                 return Ok(());
             };
             let Some(address) = auditor.address(suffix.as_bytes()) else { return Ok(()) };
-            if auditor.unread.contains(&suffix) {
+            if auditor.seen.unread.contains(&suffix) {
                 return Ok(());
             }
             let version = match auditor.view.get(&suffix.object())? {
@@ -275,7 +374,10 @@ impl Auditor<'_> {
             match version {
                 Ok(version) if of(&version.record.header).contains(&uid) => {}
                 Ok(_) => auditor.note(format_args!("an index names what is not in it: {}", named(&address))),
-                Err(why) => auditor.is_unread(suffix, Damaged { key: address, why }),
+                Err(why) => {
+                    let index = scope(address.cluster, &uid);
+                    auditor.is_unread(suffix, Damaged { key: address, why }, Some(index));
+                }
             }
             Ok(())
         })

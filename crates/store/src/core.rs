@@ -9,6 +9,7 @@ use crate::{
     BackendError, Committed, Durable, RangeScope, StoreError,
     blocking::Readers,
     damage::{Damaged, Ledger},
+    faults::Faults,
     gate::{Gate, Purpose},
     holds::Holds,
     hub::Hub,
@@ -33,6 +34,7 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     pub(crate) readers: Readers,
     pub(crate) damage: Ledger,
+    pub(crate) faults: Faults,
 }
 
 /// The answer to one transaction.
@@ -52,6 +54,7 @@ impl Core {
             resources: found.resources,
             readers: Readers::new(metrics.waiting_reads.clone()),
             damage: Ledger::new(metrics.damaged.clone()),
+            faults: Faults::new(metrics.faults.clone()),
             metrics,
             gate: Gate::open(),
             holds: Holds::default(),
@@ -63,6 +66,13 @@ impl Core {
     /// Reads one state. Views of one thread must not be nested.
     pub(crate) fn view<T>(&self, reader: impl FnOnce(&dyn View) -> T) -> KvResult<T> {
         read(&*self.kv, reader)
+    }
+
+    /// Notes what kept a read from its end: damage that is met is told, whoever meets it. Not once the store is closed.
+    pub(crate) fn note_failed<T>(&self, read: &Result<T, StoreError>) {
+        if read.is_err() && !self.hub.is_closed() {
+            self.faults.note_failed(read);
+        }
     }
 
     /// Notes an object that a read of `scope` found damaged, unless only an older state of it is. Not within a view.

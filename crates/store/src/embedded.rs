@@ -14,6 +14,7 @@ use crate::{
     gate::Purpose,
     hub::Cursor,
     inline::Inline,
+    inspection::Inspection,
     plan::PreparedTransaction,
     range::{Budget, range},
     read::{as_revision, backend, get, gone_clusters},
@@ -30,6 +31,8 @@ const UNIT: (usize, usize) = (16, 16 << 10);
 
 /// A store on an embedded engine.
 pub(crate) struct EmbeddedStore {
+    /// First, so that it has ended before the engine is closed.
+    pub(crate) inspection: Option<Inspection>,
     pub(crate) core: Arc<Core>,
     pub(crate) writer: Writer,
     pub(crate) commit_timeout: Duration,
@@ -102,6 +105,7 @@ impl EmbeddedStore {
 
     /// Notes what kept a read from its end.
     fn note_error<T>(&self, outcome: &Result<T, StoreError>, scope: Option<&RangeScope>) {
+        self.core.note_failed(outcome);
         if let Err(StoreError::Damaged { key, why }) = outcome {
             self.core.note(&Damaged { key: key.clone(), why: *why }, scope);
         }
@@ -198,11 +202,16 @@ impl Store for EmbeddedStore {
         self.core.damage.all()
     }
 
+    fn known_faults(&self) -> Vec<String> {
+        self.core.faults.all()
+    }
+
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
         Box::pin(run(&self.core, Party::Everybody, Weight::Heavy, |core| core.view(gone_clusters).map_err(backend)?))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        self.inspection.iter().for_each(Inspection::end);
         match &self.writer {
             Writer::Thread(committer) => Box::pin(committer.close()),
             Writer::Inline(inline) => {

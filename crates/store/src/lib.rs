@@ -9,8 +9,8 @@
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
 //! - `keep` tells when history is forgotten.
 //! - `snapshot` writes all of a store as one stream, and makes a store of it.
-//! - `damage` tells of objects that cannot be read, `lost` deletes them.
-//! - `audit` reads all of a store and tells what is wrong with it.
+//! - `damage` tells of objects that cannot be read, `lost` deletes them; `faults` is what else cannot be read.
+//! - `audit` reads all of a store and tells what is wrong with it, `inspection` does so from time to time while it is in use.
 //! - `read`, `range`, `merge` and `history` read one state, the latest or an older one; `passed` is what of it is damaged.
 //! - `holds` keep a state readable; `hub` tells watchers.
 //! - `keys`, `value` and `resources` are the layout on disk; `kv` is what it needs of an engine.
@@ -25,6 +25,7 @@ mod core;
 mod damage;
 mod embedded;
 mod etcd;
+mod faults;
 #[cfg(test)]
 mod fixtures;
 mod gate;
@@ -32,6 +33,7 @@ mod history;
 mod holds;
 mod hub;
 mod inline;
+mod inspection;
 mod keep;
 mod keys;
 mod kv;

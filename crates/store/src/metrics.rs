@@ -79,6 +79,8 @@ pub(crate) struct Metrics {
     pub(crate) rings: IntGauge,
     /// Damaged objects that are known.
     pub(crate) damaged: IntGauge,
+    /// What else is known to be damaged.
+    pub(crate) faults: IntGauge,
     writes: IntCounter,
     sync_seconds: Histogram,
 }
@@ -100,6 +102,10 @@ impl Metrics {
                 "portolan_store_damaged_objects",
                 "Stored objects that cannot be read, as far as reads have come across them.",
             )?,
+            faults: IntGauge::new(
+                "portolan_store_faults",
+                "What of the store beside its objects is damaged or cannot be read, as far as that is known.",
+            )?,
             writes: IntCounter::new("portolan_store_object_writes_total", "Objects written.")?,
             sync_seconds: Histogram::with_opts(sync.buckets(buckets))?,
         };
@@ -110,7 +116,7 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) {
-        let collectors: [Box<dyn Collector>; 10] = [
+        let collectors: [Box<dyn Collector>; 11] = [
             Box::new(self.queued.clone()),
             Box::new(self.queued_bytes.clone()),
             Box::new(self.overloaded.clone()),
@@ -119,6 +125,7 @@ impl Metrics {
             Box::new(self.spread.clone()),
             Box::new(self.rings.clone()),
             Box::new(self.damaged.clone()),
+            Box::new(self.faults.clone()),
             Box::new(self.writes.clone()),
             Box::new(self.sync_seconds.clone()),
         ];

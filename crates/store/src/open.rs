@@ -22,10 +22,12 @@ use crate::{
     core::Core,
     damage::Ledger,
     embedded::{EmbeddedStore, Writer},
+    faults::Faults,
     gate::Gate,
     holds::Holds,
     hub::{Hub, RingBudget},
     inline::Inline,
+    inspection::Inspection,
     keys::meta,
     kv::{Batch, KvResult, MemoryKv, OrderedKv, read},
     load::{FORMAT, Found, LoadError, check_end, load},
@@ -71,6 +73,8 @@ pub struct StoreConfig {
     pub commit_timeout: Duration,
     /// Room on the disk, in bytes, that is left to others: with less, no write is taken until there is more.
     pub disk_reserve: u64,
+    /// How long after a look at all that is stored the next one begins; the first comes soon.
+    pub look_every: Duration,
     /// Where metrics are registered.
     pub registry: Option<prometheus::Registry>,
     /// Tells how far opening has come.
@@ -80,7 +84,7 @@ pub struct StoreConfig {
 impl StoreConfig {
     /// An engine with the default bounds: 16 MiB of cache, on redb 48 MiB (a list of 10,000 objects of 1 KiB goes through 40 MiB of
     /// pages, and comes from memory only if all of them fit), 2 MiB for a ring, 32 MiB for all, 30 seconds for a write, 64 MiB of
-    /// room kept back.
+    /// room kept back, a look at all that is stored each day.
     pub fn new(engine: Engine, dir: Option<PathBuf>) -> Self {
         Self {
             engine,
@@ -90,6 +94,7 @@ impl StoreConfig {
             all_rings_bytes: 32 << 20,
             commit_timeout: Duration::from_secs(30),
             disk_reserve: 64 << 20,
+            look_every: Duration::from_secs(24 * 3600),
             registry: None,
             opening: Opening::default(),
         }
@@ -177,7 +182,12 @@ pub fn open(config: StoreConfig, seams: Seams) -> Result<DynStore, OpenError> {
         }
     };
     let dir = base.home.as_ref().map(|home| home.dir().to_owned()).unwrap_or_default();
-    start(base, &config).map_err(|refusal| refusal.in_directory(dir))
+    let mut store = assemble(base, &config).map_err(|refusal| refusal.in_directory(dir))?;
+    if !store.core.kv.is_in_memory() {
+        let (core, registry) = (store.core.clone(), config.registry.as_ref());
+        store.inspection = Some(Inspection::start(core, config.look_every, seams.clock, registry)?);
+    }
+    Ok(Arc::new(store))
 }
 
 /// Opens a store that is there and not in use, reads all that is in it, and closes it again. Finds also what opening does not
@@ -290,7 +300,13 @@ impl From<BackendError> for Refusal {
 }
 
 /// Starts a store on an engine that has been opened.
+#[cfg(test)]
 pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusal> {
+    Ok(Arc::new(assemble(base, config)?))
+}
+
+/// A store on an engine that has been opened.
+fn assemble(base: Base, config: &StoreConfig) -> Result<EmbeddedStore, Refusal> {
     let Base { kv, home, room } = base;
     let kv: Arc<dyn OrderedKv> = kv.into();
     let found = read(&*kv, load)??;
@@ -315,6 +331,7 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
         resources: found.resources,
         readers: Readers::new(metrics.waiting_reads.clone()),
         damage: Ledger::new(metrics.damaged.clone()),
+        faults: Faults::new(metrics.faults.clone()),
         metrics,
         gate: Gate::open(),
         holds: Holds::default(),
@@ -325,7 +342,7 @@ pub(crate) fn start(base: Base, config: &StoreConfig) -> Result<DynStore, Refusa
         true => Writer::Inline(Inline::default()),
         false => Writer::Thread(Committer::start(core.clone(), found.sweeps, held).map_err(Refusal::Thread)?),
     };
-    Ok(Arc::new(EmbeddedStore { core, writer, commit_timeout: config.commit_timeout }))
+    Ok(EmbeddedStore { inspection: None, core, writer, commit_timeout: config.commit_timeout })
 }
 
 fn format_mark() -> (Vec<u8>, Option<Bytes>) {

@@ -35,9 +35,14 @@ impl Past for Arc<Core> {
         let weight = if behind > INLINE_REVISIONS { Weight::Heavy } else { Weight::Light };
         let party = Party::of_watch(scope);
         let scope = scope.clone();
-        Box::pin(run(self, party, weight, move |core| {
-            core.view(|view| catch_up(view, &core.resources, &scope, after)).map_err(backend)?
-        }))
+        Box::pin(async move {
+            let caught = run(self, party, weight, move |core| {
+                core.view(|view| catch_up(view, &core.resources, &scope, after)).map_err(backend)?
+            });
+            let caught = caught.await;
+            self.note_failed(&caught);
+            caught
+        })
     }
 }
 

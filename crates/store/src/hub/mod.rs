@@ -162,6 +162,10 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Ends all watches.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();

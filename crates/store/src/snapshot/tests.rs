@@ -176,7 +176,15 @@ async fn a_counter_that_cannot_be_raised_leaves_no_store() {
 fn with_core() -> (DynStore, Arc<Core>) {
     let core = Arc::new(Core::on(MemoryKv::default()));
     let writer = Writer::Inline(Inline::default());
-    (Arc::new(EmbeddedStore { core: core.clone(), writer, commit_timeout: Duration::from_secs(30) }), core)
+    (
+        Arc::new(EmbeddedStore {
+            inspection: None,
+            core: core.clone(),
+            writer,
+            commit_timeout: Duration::from_secs(30),
+        }),
+        core,
+    )
 }
 
 #[tokio::test]

@@ -187,6 +187,10 @@ impl Store for Faulty {
         self.inner.known_damage()
     }
 
+    fn known_faults(&self) -> Vec<String> {
+        self.inner.known_faults()
+    }
+
     fn gone_clusters(&self) -> BoxFuture<'_, Result<Vec<LogicalClusterId>, StoreError>> {
         self.inner.gone_clusters()
     }

@@ -1,0 +1,50 @@
+//! What is known to be wrong with a store beside its damaged objects.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use prometheus::IntGauge;
+
+use crate::{StoreError, damage::NAMED};
+
+/// What reads have come across since the start, or since all of the store was looked at. Each is logged once, up to a bound.
+pub(crate) struct Faults {
+    known: Mutex<BTreeSet<String>>,
+    count: IntGauge,
+}
+
+impl Faults {
+    /// Tells in `count` how many there are.
+    pub(crate) fn new(count: IntGauge) -> Self {
+        Self { known: Mutex::default(), count }
+    }
+
+    /// Notes what kept a read from its end, if that was the engine.
+    pub(crate) fn note_failed<T>(&self, read: &Result<T, StoreError>) {
+        if let Err(StoreError::Backend(why)) = read {
+            let mut known = self.known.lock();
+            if known.len() < NAMED && !known.contains(&why.context) {
+                tell(&why.context);
+                known.insert(why.context.clone());
+                self.count.set(known.len() as i64);
+            }
+        }
+    }
+
+    /// All of the store has been looked at, and this is what is wrong with it.
+    pub(crate) fn replace(&self, found: impl IntoIterator<Item = String>) {
+        let found: BTreeSet<String> = found.into_iter().take(NAMED).collect();
+        let mut known = self.known.lock();
+        found.difference(&known).for_each(|what| tell(what));
+        self.count.set(found.len() as i64);
+        *known = found;
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.known.lock().iter().cloned().collect()
+    }
+}
+
+fn tell(what: &str) {
+    tracing::error!(error = what, "a part of the store is damaged or cannot be read");
+}

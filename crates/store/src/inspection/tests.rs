@@ -1,0 +1,219 @@
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
+use serde_json::json;
+
+use super::*;
+use crate::{
+    Damage, Damaged, DynStore, Engine, Expect, StoreConfig, Transaction,
+    audit::audit,
+    fixtures::Shared,
+    keys::{self, Suffix},
+    kv::{Batch, OrderedKv as _, read},
+    load::load,
+    open,
+    open::{Base, initialize, start},
+};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "things"), name.parse().unwrap())
+}
+
+async fn put(store: &DynStore, name: &str, text: &str) -> ResourceVersion {
+    let record = Record::of(&json!({"metadata": {"ownerReferences": [{"uid": "o-1"}]}, "data": text}));
+    let txn = Transaction::one(key(name), Expect::Anything, Some(record));
+    store.commit(txn).await.unwrap().into_inner().last
+}
+
+/// A store in memory of a few objects, each written twice, and what it stands on.
+async fn filled() -> (DynStore, Shared) {
+    let kv = Shared::default();
+    initialize(&kv, &Seams::system()).unwrap();
+    let based = Base::in_memory(Box::new(kv.clone()));
+    let store = start(based, &StoreConfig::new(Engine::Memory, None)).unwrap_or_else(|_| panic!("it starts"));
+    for text in ["one", "two"] {
+        for name in ["a", "b", "c", "d"] {
+            put(&store, name, text).await;
+        }
+    }
+    (store, kv)
+}
+
+fn suffix(kv: &Shared, name: &str) -> Suffix {
+    let key = key(name);
+    let id = read(kv, |view| load(view).unwrap().resources.id(&key.resource).unwrap()).unwrap();
+    Suffix::new(key.cluster, id, &key.scope, &key.name)
+}
+
+/// Flips a bit of what is stored under a key, past the store.
+fn flip(kv: &Shared, key: Vec<u8>) {
+    let mut value = read(kv, |view| view.get(&key).unwrap().unwrap()).unwrap().to_vec();
+    *value.last_mut().unwrap() ^= 4;
+    write(kv, key, Some(value.into()));
+}
+
+fn write(kv: &Shared, key: Vec<u8>, value: Option<Bytes>) {
+    kv.commit(Batch::from([(key, value)])).unwrap();
+    kv.publish();
+}
+
+/// Damages an object, an earlier state of one, and an entry of the history, and takes away an object and an entry.
+fn damage(kv: &Shared) {
+    flip(kv, suffix(kv, "a").object());
+    write(kv, suffix(kv, "b").object(), None);
+    flip(kv, suffix(kv, "c").version(8));
+    flip(kv, keys::history(5));
+    write(kv, keys::history(7), None);
+}
+
+#[tokio::test]
+async fn a_look_in_slices_finds_what_an_audit_finds() {
+    let (_store, kv) = filled().await;
+    for is_damaged in [false, true] {
+        if is_damaged {
+            damage(&kv);
+        }
+        let mut whole = Findings::default();
+        let audited = read(&kv, |view| audit(view, &mut whole, &mut |_, _| {})).unwrap().unwrap();
+        assert_eq!(whole.is_empty(), !is_damaged, "{whole}");
+        for bytes in [1, 200, 1000, usize::MAX] {
+            let (core, mut rounds, mut met) = (Core::on(kv.clone()), Rounds::default(), Vec::new());
+            while read(&kv, |view| rounds.slice(view, &core.resources, bytes)).unwrap().unwrap().is_some() {
+                met.extend(rounds.met().into_iter().map(|(found, _)| found));
+            }
+            assert_eq!(rounds.findings, whole, "slices of {bytes}");
+            assert_eq!(rounds.entries(), audited.objects + audited.superseded + audited.writes, "slices of {bytes}");
+            assert_eq!(met.len() as u64, whole.objects.count, "slices of {bytes}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_look_finds_is_known_until_one_finds_it_no_more() {
+    let (_store, kv) = filled().await;
+    let core = Core::on(kv.clone());
+    let looked = || {
+        let rounds = look(&core, &Over::default()).unwrap();
+        core.faults.replace(others(rounds.findings));
+        (core.damage.all(), core.faults.all())
+    };
+    assert_eq!(looked(), (vec![], vec![]));
+    let before = read(&kv, |view| view.get(&keys::history(7)).unwrap()).unwrap();
+    damage(&kv);
+    let (objects, others) = looked();
+    let broken = Damaged { key: key("a"), why: Damage::Checksum };
+    assert_eq!(objects, [broken, Damaged { key: key("b"), why: Damage::Missing }]);
+    for words in ["an earlier state of things \"c\"", "the history lacks revision 7", "revision 5 of the history is"] {
+        assert!(others.iter().any(|told| told.starts_with(words)), "{words:?} in {others:?}");
+    }
+    write(&kv, keys::history(7), before);
+    let again = looked().1;
+    assert!(!again.contains(&"the history lacks revision 7".to_owned()), "{again:?}");
+    assert!(again.iter().any(|told| told.starts_with("revision 5 of the history is")), "{again:?}");
+}
+
+/// A value at `/metrics`.
+fn told(registry: &Registry, name: &str) -> f64 {
+    let families = registry.gather();
+    let family = families.iter().find(|family| family.name() == name).unwrap_or_else(|| panic!("{name}"));
+    family.get_metric()[0].get_gauge().get_value()
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect(what);
+}
+
+fn in_use(engine: Engine, dir: &Path) -> (DynStore, Registry) {
+    let registry = Registry::new();
+    let config = StoreConfig {
+        look_every: Duration::from_millis(1),
+        cache_bytes: 1 << 20,
+        registry: Some(registry.clone()),
+        ..StoreConfig::new(engine, Some(dir.to_owned()))
+    };
+    (open(config, Seams::system()).unwrap(), registry)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_and_forgotten_meanwhile_is_no_damage() {
+    for engine in [Engine::Redb, Engine::Sled] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, registry) = in_use(engine, dir.path());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let writing = tokio::spawn({
+            let (store, is_over) = (store.clone(), is_over.clone());
+            async move {
+                let mut round = 0;
+                while !is_over.load(Ordering::Acquire) {
+                    round += 1;
+                    let cluster = LogicalClusterId::new(100 + round);
+                    for n in 0..30 {
+                        put(&store, &format!("a{}", (n * 7 + round) % 40), &"x".repeat(n as usize * 200)).await;
+                        let (mut other, name) = (key("x"), format!("b{n}"));
+                        (other.cluster, other.name) = (cluster, name.parse().unwrap());
+                        let record = Some(Record::of(&json!({"metadata": {}})));
+                        store.commit(Transaction::one(other, Expect::Absent, record)).await.unwrap();
+                    }
+                    let gone = Transaction::one(key(&format!("a{}", round % 40)), Expect::Anything, None);
+                    let _ = store.commit(gone).await;
+                    store.delete_cluster(cluster).await.unwrap();
+                    if round % 3 == 0 {
+                        store.compact(store.back(100)).await.unwrap();
+                    }
+                }
+            }
+        });
+        for _ in 0..3 {
+            let before = told(&registry, "portolan_store_inspected_entries");
+            until("another look", || told(&registry, "portolan_store_inspected_entries") != before).await;
+        }
+        is_over.store(true, Ordering::Release);
+        writing.await.unwrap();
+        assert_eq!((store.known_damage(), store.known_faults()), (vec![], Vec::<String>::new()), "{engine:?}");
+        assert!(told(&registry, "portolan_store_inspected_timestamp_seconds") > 1e9, "{engine:?}");
+        store.close().await;
+    }
+}
+
+/// Flips a bit of each place where `text` stands in files of a store.
+fn flip_on_disk(path: &Path, text: &str) {
+    let (file, bytes) = (fs::OpenOptions::new().write(true).open(path).unwrap(), fs::read(path).unwrap());
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text.as_bytes())).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap());
+}
+
+#[tokio::test]
+async fn a_store_in_use_finds_by_itself_what_nobody_reads() {
+    for (engine, file) in [(Engine::Redb, "store.redb"), (Engine::Sled, "store.sled/db")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, registry) = in_use(engine, dir.path());
+        put(&store, "b", "as it was written").await;
+        for n in 0..40 {
+            put(&store, &format!("a{n}"), &"x".repeat(100_000)).await;
+        }
+        let is_looked_at = || told(&registry, "portolan_store_inspected_entries") >= 41.0;
+        until("all is looked at", is_looked_at).await;
+        assert_eq!(told(&registry, "portolan_store_damaged_objects"), 0.0, "{engine:?}");
+        store.close().await;
+        // From here on sled has it in a snapshot, and needs not look at it when it opens.
+        in_use(engine, dir.path()).0.close().await;
+        flip_on_disk(&dir.path().join(file), "as it was written");
+        let (store, registry) = in_use(engine, dir.path());
+        let is_found = || told(&registry, "portolan_store_damaged_objects") + told(&registry, "portolan_store_faults");
+        until("it is found", || is_found() > 0.0).await;
+        assert!(store.known_damage().len() + store.known_faults().len() > 0, "{engine:?}");
+        store.close().await;
+    }
+}
