@@ -67,7 +67,10 @@ pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
 pub use metrics::{cache_bytes, cache_entries};
 pub use objects::{Modified, Objects, Step, commit_noting, retried};
-pub use open::{Engine, OpenError, StoreConfig, found_in, is_in_use, memory, memory_with, open, verify, verify_each};
+pub use open::{
+    Engine, OpenError, StoreConfig, find, found_in, is_in_use, memory, memory_with, open, open_to_read, verify,
+    verify_each,
+};
 pub use opening::Opening;
 pub use room::free_room;
 pub use snapshot::{Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, restore, save};

@@ -1,6 +1,7 @@
 //! Opening a store: the data directory's lock, the engine's files, the format's version.
 
 mod directory;
+mod unwritten;
 mod witness;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use portolan_types::{ObjectKey, Record, Seams};
 
 use self::directory::prepare;
-pub use self::directory::{found_in, is_in_use};
+pub use self::directory::{find, found_in, is_in_use};
 pub(crate) use self::{
     directory::{Home, as_folder, make, sync_folder},
     witness::Held,
@@ -110,9 +111,26 @@ pub enum OpenError {
     /// Another process has it open.
     #[error("the data directory {0} is in use by another process")]
     InUse(PathBuf),
-    /// There is no store of the engine.
+    /// The directory is not there.
+    #[error("there is no directory {0}")]
+    NoFolder(PathBuf),
+    /// The directory has no store.
     #[error("there is no store in {0}")]
     NoStore(PathBuf),
+    /// The directory had a store, of which only the mark is there.
+    #[error("{0}")]
+    Lost(String),
+    /// Nothing can be written, and the engine must.
+    #[error(
+        "the store in {dir} cannot be written, and {engine} writes to a store as soon as it is opened: copy the whole directory to where \
+         it can be written, and name the copy"
+    )]
+    ReadOnly {
+        /// The store's directory.
+        dir: PathBuf,
+        /// Whose store it is.
+        engine: Engine,
+    },
     /// The directory holds the store of another engine.
     #[error("the data directory {dir} holds a store of the {found} engine: --store {found}")]
     OtherEngine {
@@ -190,11 +208,26 @@ pub fn open(config: StoreConfig, seams: Seams) -> Result<DynStore, OpenError> {
     Ok(Arc::new(store))
 }
 
+/// Opens a store that is there and not in use, for who only reads: also where nothing can be written, on redb. Writes are not to be made.
+///
+/// # Errors
+/// Those of [`find`] and [`open`]; `ReadOnly`.
+pub fn open_to_read(config: StoreConfig, seams: &Seams) -> Result<DynStore, OpenError> {
+    let (kv, home) = directory::prepare_to_read(&config, seams)?;
+    let room = match home.is_read_only() {
+        true => Room::unlimited(),
+        false => Room::on(Files(home.files()), config.disk_reserve),
+    };
+    let dir = home.dir().to_owned();
+    let store = assemble(Base { kv, home: Some(home), room }, &config).map_err(|refusal| refusal.in_directory(dir))?;
+    Ok(Arc::new(store))
+}
+
 /// Opens a store that is there and not in use, reads all that is in it, and closes it again. Finds also what opening does not
 /// look at, such as a flipped bit in a page that nobody has read since.
 ///
 /// # Errors
-/// Those of [`open`]; `Unsound` when anything is not as it was written, or missing: all that is found.
+/// Those of [`open_to_read`]; `Unsound` when anything is not as it was written, or missing: all that is found.
 pub fn verify(config: StoreConfig, seams: Seams) -> Result<Audit, OpenError> {
     verify_each(config, seams, &mut |_, _| {})
 }
@@ -208,8 +241,7 @@ pub fn verify_each(
     seams: Seams,
     each: &mut dyn FnMut(&ObjectKey, &Record),
 ) -> Result<Audit, OpenError> {
-    directory::refuse_missing(&config)?;
-    let (kv, home) = prepare(&config, &seams)?;
+    let (kv, home) = directory::prepare_to_read(&config, &seams)?;
     let looked = look(&*kv, &home, each);
     kv.close();
     let dir = home.dir().to_owned();

@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod data_dir;
 mod demo;
 mod etcd;
 mod kubeconfig;
@@ -13,6 +14,7 @@ mod snapshot;
 mod tests;
 mod verify;
 mod version;
+mod workspaces;
 
 use std::process::ExitCode;
 
@@ -46,10 +48,17 @@ enum Command {
 
 /// Exit code of a failure; 2 is clap's, for usage.
 const FAILED: u8 = 1;
+/// Exit code of who was to look at something, and could not.
+const COULD_NOT_LOOK: u8 = 2;
 
 /// Runs the command that the arguments name.
 pub(crate) fn run() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let code: fn(&anyhow::Error) -> u8 = match &command {
+        Command::Verify(_) => verify::code,
+        _ => |_| FAILED,
+    };
+    let result = match command {
         Command::Demo(command) => command.run(),
         Command::Server(command) => command.run(),
         Command::Check(command) => command.run(),
@@ -63,7 +72,7 @@ pub(crate) fn run() -> ExitCode {
         Err(error) if error.is::<output::ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", explain(&error));
-            ExitCode::from(FAILED)
+            ExitCode::from(code(&error))
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use portolan_types::Seams;
 
-use super::{Engine, OpenError, StoreConfig, initialize, witness::Witness};
+use super::{Engine, OpenError, StoreConfig, initialize, unwritten::Unwritten, witness::Witness};
 use crate::{
     BackendError, Opening, SnapshotError,
     kv::{KvResult, NewerLayout, OrderedKv, RedbKv, SledKv, failed},
@@ -25,6 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const REDB: &str = "store.redb";
 /// sled's folder.
 const SLED: &str = "store.sled";
+const ENGINES: [(&str, Engine); 2] = [(REDB, Engine::Redb), (SLED, Engine::Sled)];
 /// Follows the name while an empty store is made, which the next start may do again.
 const NEW: &str = ".new";
 /// Follows the name while a store is made of a snapshot: what is left there is of a restore that was broken off, and an empty store
@@ -35,7 +36,9 @@ const RESTORING: &str = ".restoring";
 pub(crate) struct Home {
     dir: PathBuf,
     files: PathBuf,
-    _lock: File,
+    /// Nothing can be written there, and nothing is.
+    is_read_only: bool,
+    _lock: Option<File>,
 }
 
 impl Home {
@@ -46,6 +49,10 @@ impl Home {
     /// The engine's file or folder.
     pub(super) fn files(&self) -> PathBuf {
         self.files.clone()
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 }
 
@@ -59,7 +66,57 @@ pub(super) fn prepare(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn Or
     let opener = opener(config.engine)?;
     let kv = opener.open(&dir, config, seams)?;
     portolan_types::failpoint!("store/engine-opened");
-    Ok((kv, Home { files: dir.join(opener.name), dir, _lock: lock }))
+    Ok((kv, Home { files: dir.join(opener.name), dir, is_read_only: false, _lock: Some(lock) }))
+}
+
+/// As [`prepare`], for who only reads: a store that is there, also where nothing can be written.
+///
+/// # Errors
+/// Those of [`find`] and [`prepare`]; `ReadOnly` for an engine that writes as soon as it is opened.
+pub(super) fn prepare_to_read(config: &StoreConfig, seams: &Seams) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
+    let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
+    find(&dir)?;
+    refuse_other_engine(&dir, config.engine)?;
+    match prepare(config, seams) {
+        Err(OpenError::Io { source, .. }) if forbids_writing(source.kind()) => peek(dir, config),
+        prepared => prepared,
+    }
+}
+
+fn forbids_writing(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Opens a store for a look, which changes nothing: what redb writes to recover goes to memory.
+///
+/// # Errors
+/// `InUse`; `ReadOnly` for an engine that must write; those of the engine.
+pub(super) fn peek(dir: PathBuf, config: &StoreConfig) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
+    let lock = shared_lock(&dir)?;
+    let files = dir.join(opener(config.engine)?.name);
+    if config.engine != Engine::Redb {
+        return Err(OpenError::ReadOnly { dir, engine: config.engine });
+    }
+    let disk = Unwritten::open(&files).map_err(io_error("opening", &files))?;
+    let kv = RedbKv::on(disk, config.cache_bytes, &config.opening).map_err(|error| refused(&dir, error))?;
+    Ok((Box::new(kv), Home { dir, files, is_read_only: true, _lock: lock }))
+}
+
+/// Keeps servers out for as long as it is held, by the lock that they take; `None` where there is none.
+///
+/// # Errors
+/// `InUse`; `Io` when the lock cannot be read.
+fn shared_lock(dir: &Path) -> Result<Option<File>, OpenError> {
+    let path = dir.join(LOCK);
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(io_error("opening the lock", &path))?,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(io_error("locking", &path)(error)),
+    }
 }
 
 /// Makes a store in a data directory that has none, with what `fill` writes.
@@ -96,14 +153,26 @@ fn refuse_half_restored(dir: &Path) -> Result<(), OpenError> {
     }
 }
 
+/// Whose store lies in a directory.
+///
 /// # Errors
-/// When the data directory has no store of the engine.
-pub(super) fn refuse_missing(config: &StoreConfig) -> Result<(), OpenError> {
-    let dir = config.dir.clone().ok_or(OpenError::NoDirectory(config.engine))?;
-    match dir.join(opener(config.engine)?.name).exists() {
-        true => Ok(()),
-        false => Err(OpenError::NoStore(dir)),
+/// Why there is none: `NoFolder`, `HalfRestored`, `Lost`, `NoStore`; `Io` when it cannot be looked for.
+pub fn find(dir: &Path) -> Result<Engine, OpenError> {
+    let is_there = |name: &str| {
+        let path = dir.join(name);
+        path.try_exists().map_err(io_error("looking for", &path))
+    };
+    if !dir.try_exists().map_err(io_error("looking for", dir))? {
+        return Err(OpenError::NoFolder(dir.to_owned()));
     }
+    for (name, engine) in ENGINES {
+        if is_there(name)? {
+            return Ok(engine);
+        }
+    }
+    refuse_half_restored(dir)?;
+    Witness::refuse_if_told(dir, &dir.join(REDB)).map_err(OpenError::Lost)?;
+    Err(OpenError::NoStore(dir.to_owned()))
 }
 
 fn opener(engine: Engine) -> Result<Opener, OpenError> {
@@ -185,8 +254,7 @@ pub fn is_in_use(dir: &Path) -> bool {
 
 /// Whose store a directory holds, if any.
 pub fn found_in(dir: &Path) -> Option<Engine> {
-    let engines = [(REDB, Engine::Redb), (SLED, Engine::Sled)];
-    engines.into_iter().find(|(name, _)| dir.join(name).exists()).map(|(_, engine)| engine)
+    ENGINES.into_iter().find(|(name, _)| dir.join(name).exists()).map(|(_, engine)| engine)
 }
 
 fn refuse_other_engine(dir: &Path, engine: Engine) -> Result<(), OpenError> {

@@ -21,7 +21,7 @@ const MAGIC: &str = "portolan-mark 1";
 /// The data directory, and the mark in it.
 pub(crate) struct Held {
     witness: Witness,
-    _home: Home,
+    home: Home,
 }
 
 impl Held {
@@ -29,7 +29,7 @@ impl Held {
     /// In words for the operator, when the mark and the store do not fit together.
     pub(super) fn new(home: Home, found: &Found) -> Result<Self, String> {
         let witness = Witness::compare(home.dir(), &found.identity, found.marks.last)?;
-        let mut held = Self { witness, _home: home };
+        let mut held = Self { witness, home };
         held.tell(found.marks.last);
         Ok(held)
     }
@@ -44,6 +44,9 @@ impl Held {
 
     /// Marks that the store has durably reached `last`. A mark that cannot be written leaves the one before, which is as true.
     pub(crate) fn tell(&mut self, last: u64) {
+        if self.home.is_read_only() {
+            return;
+        }
         if let Err(error) = self.witness.tell(last) {
             tracing::warn!(%error, "the store's mark could not be written");
         }
@@ -130,7 +133,12 @@ fn private_file(path: &Path) -> io::Result<File> {
 }
 
 fn refusal(path: &Path, what: &str) -> String {
-    format!("{}: {what}; to go on with what is left all the same, delete this file", path.display())
+    format!(
+        "{}: {what}. Restore a snapshot into a new data directory, or put back the file that is meant. Whoever deletes {NAME} instead goes on \
+         with what is there: what was acknowledged and is not in it is lost without a word, and resourceVersions are given a second time, so \
+         that clients must be started anew",
+        path.display()
+    )
 }
 
 fn encode(identity: &str, last: u64) -> String {

@@ -15,6 +15,7 @@ use portolan_store::{Begun, OnDamage, OpenError, Snapshot, SnapshotError, StoreC
 use portolan_types::Seams;
 
 use super::{describe, is_standard, passing::Passing};
+use crate::cli::data_dir::{engine_in, explained, store_in};
 
 #[derive(Args)]
 pub(in crate::cli) struct Save {
@@ -145,20 +146,23 @@ async fn take(
     begun: Option<&Begun>,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<Result<(), CannotGoOn>> {
-    let dir = data_dir.join("store");
-    let Some(engine) = portolan_store::found_in(&dir) else {
+    let Some(engine) = engine_in(data_dir)? else {
         // The objects of a server on etcd are not here, but the way to it is.
         return match data_dir.join("admin.kubeconfig").exists() {
             true => download(data_dir, begun, out).await,
             false => {
-                bail!("there is no store in {}, and no server has been started with this data directory", dir.display())
+                bail!(
+                    "there is no store in {}, and no server has been started with this data directory",
+                    data_dir.display()
+                )
             }
         };
     };
-    let store = match portolan_store::open(StoreConfig::new(engine, Some(dir)), Seams::system()) {
+    let config = StoreConfig::new(engine, Some(store_in(data_dir)));
+    let store = match portolan_store::open_to_read(config, &Seams::system()) {
         Ok(store) => store,
         Err(OpenError::InUse(_)) => return download(data_dir, begun, out).await,
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(explained(error)),
     };
     let saved = match begun {
         Some(begun) => portolan_store::go_on(&*store, begun, OnDamage::Skip, out).await,

@@ -1,0 +1,118 @@
+//! Commands of operators on stores that are not theirs, or can only be read.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _},
+        process::CommandExt as _,
+    },
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use portolan_store::{Engine, Expect, StoreConfig, Transaction, inspect, open};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Seams};
+use serde_json::json;
+
+/// A user who is not the one of the store, where the tests run as root.
+const NOBODY: u32 = 65_534;
+
+async fn make_store(data: &Path, engine: Engine) {
+    let store = open(StoreConfig::new(engine, Some(data.join("store"))), Seams::system()).unwrap();
+    for name in ["a", "b"] {
+        let key =
+            ObjectKey::cluster_scoped(LogicalClusterId::ROOT, GroupResource::new("", "maps"), name.parse().unwrap());
+        let record = Record::of(&json!({"metadata": {"name": name}}));
+        store.commit(Transaction::one(key, Expect::Absent, Some(record))).await.unwrap();
+    }
+    store.close().await;
+}
+
+fn portolan(args: &[&str], dirs: &[&Path]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+    command.args(args).args(dirs).stdin(Stdio::null());
+    command
+}
+
+/// As somebody whose rights count: root may write whatever the mode says.
+fn as_another(mut command: Command, folder: &Path) -> Command {
+    if fs::metadata(folder).unwrap().uid() == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Sets the modes of all files and folders below a folder, and its own.
+fn set_modes(folder: &Path, folders: u32, files: u32) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => set_modes(&path, folders, files),
+            false => fs::set_permissions(&path, fs::Permissions::from_mode(files)).unwrap(),
+        }
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(folders)).unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_can_only_be_read_is_read_as_it_lies_there() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for engine in [Engine::Redb, Engine::Sled] {
+        let data = dir.path().join(engine.to_string());
+        make_store(&data, engine).await;
+        set_modes(&data, 0o555, 0o444);
+        let verified = as_another(portolan(&["verify", "--data-dir"], &[&data]), dir.path()).output().unwrap();
+        let saved = as_another(portolan(&["snapshot", "save", "--data-dir"], &[&data, Path::new("-")]), dir.path())
+            .output()
+            .unwrap();
+        let told = said(&verified);
+        if engine == Engine::Redb {
+            assert!(verified.status.success() && told.contains("objects            2\n"), "{told}");
+            let snapshot = inspect(&*saved.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(&saved)));
+            assert_eq!(snapshot.objects, 2);
+        } else {
+            assert_eq!(verified.status.code(), Some(2), "{told}");
+            assert_eq!(saved.status.code(), Some(1));
+            for told in [told, said(&saved)] {
+                assert!(told.contains("copy the whole directory to where it can be written"), "{told}");
+            }
+        }
+        set_modes(&data, 0o755, 0o644);
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_somebody_else_is_told_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let data = dir.path().join("data");
+    make_store(&data, Engine::Redb).await;
+    fs::set_permissions(data.join("store"), fs::Permissions::from_mode(0o000)).unwrap();
+    for (args, code) in [(&["verify", "--data-dir"][..], 2), (&["snapshot", "save", "--data-dir"], 1)] {
+        let file = if code == 1 { vec![data.as_path(), Path::new("-")] } else { vec![data.as_path()] };
+        let refused = as_another(portolan(args, &file), dir.path()).output().unwrap();
+        let told = said(&refused);
+        assert_eq!(refused.status.code(), Some(code), "{told}");
+        assert!(told.contains("run this as the user of the server") && told.contains("Permission denied"), "{told}");
+    }
+    fs::set_permissions(data.join("store"), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[tokio::test]
+async fn verification_ends_with_0_1_or_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let code = || portolan(&["verify", "--data-dir"], &[&data]).output().unwrap().status.code();
+    assert_eq!(code(), Some(2), "there is nothing to look at");
+    make_store(&data, Engine::Redb).await;
+    assert_eq!(code(), Some(0));
+    fs::write(data.join("store/store.mark"), "no mark").unwrap();
+    assert_eq!(code(), Some(1));
+}
