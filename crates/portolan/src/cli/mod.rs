@@ -1,5 +1,6 @@
 //! The command line: a file per command.
 
+mod admin;
 mod apply;
 mod check;
 mod data_dir;

@@ -93,7 +93,8 @@ pub enum SnapshotError {
     Damaged(String),
     /// Objects cannot be read, and would be missing in it.
     #[error(
-        "{0}\nthere is no snapshot of them: delete them, as docs/operating.md tells, or leave them out with --skip-damaged"
+        "{0}\nthere is no snapshot of them. Delete them unread, as docs/operating.md tells, leave them out with --skip-damaged, or restore a \
+         snapshot of before"
     )]
     DamagedObjects(DamageList),
     /// What was begun cannot be completed.

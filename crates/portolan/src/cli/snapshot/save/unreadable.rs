@@ -1,0 +1,44 @@
+//! A store that cannot be read to its end.
+
+use std::path::Path;
+
+use portolan_store::{OpenError, SnapshotError, StoreError};
+
+/// There is no snapshot of a store, and will be none however often it is tried.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unreadable(String);
+
+const RESTORE: &str = "restore the last snapshot into a new data directory, and keep this one until that is well";
+
+impl Unreadable {
+    /// Of a store in a data directory that is open, or can be opened.
+    pub(super) fn in_part(data_dir: &Path, why: &str) -> Self {
+        let shown = data_dir.display();
+        Self(format!(
+            "the store of {shown} cannot be read to its end, and a snapshot would come to the same place again: {why}\n\
+             what can be done, in this order:\n  \
+             portolan verify --data-dir {shown}    names all that is damaged, once the server is stopped\n  \
+             delete unread what is named, if it is objects, as docs/operating.md tells, and save again\n  \
+             otherwise {RESTORE}"
+        ))
+    }
+
+    /// Of one that no server opens either.
+    fn as_a_whole(why: &str) -> Self {
+        Self(format!("there is no snapshot of a store that cannot be opened: {why}\n{RESTORE}"))
+    }
+}
+
+/// The same error; that of a damaged store with what can be done.
+pub(super) fn unreadable(data_dir: &Path, error: anyhow::Error) -> anyhow::Error {
+    use SnapshotError::{Backend, Store};
+    let told = format!("{error:#}");
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(Backend(_) | Store(StoreError::Backend(_) | StoreError::Damaged { .. })), _) => {
+            Unreadable::in_part(data_dir, &told).into()
+        }
+        (_, Some(OpenError::Damaged { .. })) => Unreadable::as_a_whole(&told).into(),
+        _ => error,
+    }
+}
