@@ -27,6 +27,7 @@ use portolan_store::{
 };
 use portolan_syncer::Addresses;
 use portolan_types::{BoxFuture, LogicalClusterId, Seams, Status};
+use prometheus::{IntGauge, Opts};
 use tokio::{
     net::TcpListener,
     task::{JoinError, JoinHandle, JoinSet},
@@ -121,6 +122,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     let mut store_config = StoreConfig::new(engine, Some(config.data_dir.join("store")));
     store_config.registry = Some(api_config.registry.clone());
     let is_shared = matches!(config.storage, Storage::Etcd(_));
+    tell_engine(&config.storage, &api_config.registry).context("the metric of the engine")?;
     match &config.storage {
         Storage::Etcd(_) => shared_keys::check_unused(&config.data_dir)?,
         Storage::Embedded(engine) => {
@@ -151,6 +153,19 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
         api_config.hooks.ready.push(Arc::new(EtcdAnswers(store.clone())));
     }
     Ok(Opened { store, roles, listener, api_config, addresses: config.addresses, history: config.history })
+}
+
+/// Tells in `/metrics` where objects are.
+fn tell_engine(storage: &Storage, registry: &prometheus::Registry) -> prometheus::Result<()> {
+    let engine = match storage {
+        Storage::Embedded(engine) => engine.to_string(),
+        Storage::Etcd(_) => "etcd".to_owned(),
+    };
+    let info = Opts::new("portolan_store_info", "Is 1; its label names the engine of the store.")
+        .const_label("engine", engine);
+    let info = IntGauge::with_opts(info)?;
+    info.set(1);
+    registry.register(Box::new(info))
 }
 
 /// Refuses memory where a store lies: its objects would not be there. What keeps nothing is told.

@@ -11,6 +11,7 @@ mod output;
 mod progress;
 mod server;
 mod snapshot;
+mod status;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -37,6 +38,8 @@ enum Command {
     Server(server::Server),
     /// Look whether this machine can run a server, before starting one.
     Check(check::Check),
+    /// Ask a running server whether it is ready, and what it holds.
+    Status(status::Status),
     /// Back up the store of a server, restore it, or look at a backup.
     Snapshot(snapshot::Snapshot),
     /// Read all of a stopped server's store, and say whether it is as it was written.
@@ -63,6 +66,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Demo(command) => command.run(),
         Command::Server(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Status(command) => command.run(),
         Command::Snapshot(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Kubeconfig(command) => command.run(),

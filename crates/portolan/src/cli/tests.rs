@@ -292,6 +292,37 @@ async fn a_kubeconfig_is_made_for_a_workspace_that_the_server_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_running_server_tells_what_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let plane = start_in(folder.path(), Engine::Redb).await;
+    let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
+    make_workspaces(&root, 0..2).await;
+    root.apply(MEMBER).await.unwrap();
+    let kubeconfig = folder.path().join("data/admin.kubeconfig");
+    let counted = async {
+        loop {
+            let told = super::status::ask(&kubeconfig).await.unwrap();
+            if (told.logical_clusters, told.physical_clusters) == (Some(3), Some(1)) {
+                return told;
+            }
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, counted).await.unwrap();
+    assert!(told.ready && told.notes.is_empty() && told.version.starts_with("v1.36"), "{told:?}");
+    assert_eq!((told.store.as_deref(), told.damaged_objects), (Some("redb"), Some(0)), "{told:?}");
+    assert_eq!(told.server, format!("https://{}", plane.address));
+    assert!(
+        told.store_bytes.is_some_and(|bytes| bytes > 0) && told.free_bytes.is_some() && told.objects > Some(3),
+        "{told:?}"
+    );
+    assert!(told.revision.is_some_and(|revision| revision.parse::<u64>().is_ok()));
+    let address = plane.address.to_string();
+    plane.stop().await;
+    let silent = super::status::ask(&kubeconfig).await.unwrap_err().to_string();
+    assert!(silent.contains(&address) && silent.contains("does not answer"), "{silent}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_whose_connection_is_cut_goes_on_at_its_revision() {
     let (plane, folder) = start().await;
     let root = Workspace::new(&plane.api, &LogicalClusterPath::root());
