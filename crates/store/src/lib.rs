@@ -3,7 +3,7 @@
 //! This crate knows keys, records and revisions. It does not know paths of logical clusters, kinds, schemas or HTTP.
 //!
 //! - `api` is the [`Store`] trait: what every engine promises.
-//! - `open` opens an embedded engine, `load` reads its bookkeeping, `opening` tells how far it has come; `embedded` is the
+//! - `open` opens an embedded engine, or looks at its store, `load` reads its bookkeeping, `opening` tells how far it has come; `embedded` is the
 //!   trait on it, `gate` says whether it takes writes, `room` how much there is for them.
 //! - `etcd` is the trait on etcd, whose MVCC is the history; it shares `hub`, `value` and `plan`'s rules with the others.
 //! - `committer` (or `inline`), `plan`, `upkeep` and `chores` write: one thread, batches, slices of compaction and deletion.
@@ -62,14 +62,14 @@ mod worklist;
 pub use api::*;
 pub use audit::Audit;
 pub use damage::{DamageList, Damaged, Findings, MOST_KNOWN};
-pub use etcd::{EtcdConfig, Hidden, Roles, Term, open_etcd, restore_etcd};
+pub use etcd::{EtcdConfig, EtcdMember, EtcdMemberState, Hidden, Roles, Term, open_etcd, probe_etcd, restore_etcd};
 pub use holds::Hold;
 pub use keep::{Compaction, HistoryBounds, HistoryMetrics, keep_history};
 pub use metrics::{cache_bytes, cache_entries};
 pub use objects::{Modified, Objects, Step, commit_noting, retried};
 pub use open::{
-    Engine, OpenError, StoreConfig, find, found_in, is_in_use, memory, memory_with, open, open_to_read, verify,
-    verify_each,
+    Engine, OpenError, StoreConfig, Survey, find, found_in, is_in_use, memory, memory_with, open, open_to_read, survey,
+    verify, verify_each,
 };
 pub use opening::Opening;
 pub use room::free_room;

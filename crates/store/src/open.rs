@@ -1,6 +1,7 @@
 //! Opening a store: the data directory's lock, the engine's files, the format's version.
 
 mod directory;
+mod survey;
 mod unwritten;
 mod witness;
 
@@ -10,10 +11,13 @@ use bytes::Bytes;
 use portolan_types::{ObjectKey, Record, Seams};
 
 use self::directory::prepare;
-pub use self::directory::{find, found_in, is_in_use};
 pub(crate) use self::{
     directory::{Home, as_folder, make, sync_folder},
     witness::Held,
+};
+pub use self::{
+    directory::{find, found_in, is_in_use},
+    survey::{Survey, survey},
 };
 use crate::{
     BackendError, DynStore, Findings, Opening,

@@ -1,4 +1,7 @@
-//! `portolan check`: what could keep a server from running here, found before it is started.
+//! `portolan check`: what could keep a server from running here, found before it is started, or beside one that runs. Nothing is changed.
+
+mod etcd;
+mod store;
 
 use std::{
     fs::File,
@@ -12,7 +15,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use portolan_store::{Engine, StoreConfig};
 
-use super::{output, progress::human};
+use super::{etcd::EtcdFlags, output, progress::human, server::ServerStore};
 
 /// An fsync slower than this makes every write slow.
 const SLOW_SYNC: Duration = Duration::from_millis(20);
@@ -21,7 +24,8 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::ne
 /// Open files that a server with many watches needs.
 const FILES_WANTED: u64 = 4096;
 
-/// Look whether this machine can run a server, before starting one.
+/// Look whether this machine can run a server, and what is in its store, beside it or before it is started. Nothing is changed. A store on
+/// redb that was not closed cleanly takes its time, and no server can start on it meanwhile.
 #[derive(Args)]
 pub(crate) struct Check {
     /// Data directory that the server would use.
@@ -29,8 +33,14 @@ pub(crate) struct Check {
     data_dir: PathBuf,
     /// Address that the server would use; unless it is given, the one of which admin.kubeconfig in the data directory tells, else
     /// 127.0.0.1:6443.
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     bind_address: Option<SocketAddr>,
+    /// Storage engine that the server would use; unless it is given, whatever is there. With etcd, what --etcd-endpoints lead to is looked
+    /// at as well.
+    #[arg(long, value_enum)]
+    store: Option<ServerStore>,
+    #[command(flatten)]
+    etcd: EtcdFlags,
 }
 
 /// The outcome of one check.
@@ -42,7 +52,7 @@ enum Finding {
 
 impl Check {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let findings = [
+        let mut findings = vec![
             ("data directory", data_directory(&self.data_dir)),
             ("room on disk", room(&self.data_dir, portolan_store::free_room(existing(&self.data_dir)))),
             ("sync to disk", sync_to_disk(&self.data_dir)),
@@ -55,6 +65,13 @@ impl Check {
             ),
             ("open files", open_files()),
         ];
+        match self.store {
+            Some(ServerStore::Etcd) => findings.extend(etcd::look(&self.etcd.read()?)?),
+            chosen => {
+                self.etcd.refuse_for(chosen.unwrap_or(ServerStore::Redb))?;
+                findings.push(("store", store::look(&self.data_dir, chosen)));
+            }
+        }
         let (mut bad, all) = (0, findings.len());
         for (name, finding) in findings {
             let (mark, text) = match finding {

@@ -36,7 +36,7 @@ enum Command {
     Demo(demo::Demo),
     /// Run the control plane.
     Server(server::Server),
-    /// Look whether this machine can run a server, before starting one.
+    /// Look whether this machine can run a server, and what is in its store, beside it or before it is started.
     Check(check::Check),
     /// Ask a running server whether it is ready, and what it holds.
     Status(status::Status),

@@ -22,7 +22,8 @@ use super::{
     proto::{
         AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, LeaseGrantRequest,
         LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse,
-        RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+        RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest,
+        WatchResponse,
     },
 };
 
@@ -91,8 +92,62 @@ impl Fault {
             }
             // A status itself shows what is behind it as it stands in memory.
             _ if never_sent => Self::Unreachable(status.source().map_or_else(|| message.into(), causes)),
-            _ => Self::Unknown(format!("{:?}: {message}", status.code())),
+            code => Self::Unknown(format!("{code:?}: {}", status.source().map_or_else(|| message.into(), causes))),
         }
+    }
+}
+
+impl Fault {
+    /// The same, and which member it was.
+    fn at(self, url: &str) -> Self {
+        match self {
+            Self::Unreachable(why) => Self::Unreachable(format!("{url}: {why}")),
+            Self::Unknown(why) => Self::Unknown(format!("{url}: {why}")),
+            Self::Refused(why) => Self::Refused(format!("{url}: {why}")),
+            other => other,
+        }
+    }
+
+    /// In words for who started the command: what happened, and where to look.
+    pub(super) fn told(&self) -> String {
+        format!("{self}; {}", self.hint())
+    }
+
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreachable(why) | Self::Unknown(why) => connection_hint(why),
+            Self::Refused(why) if why.contains("permission denied") => {
+                "look at the rights of --etcd-user in etcd: it must read and write all keys under --etcd-prefix"
+            }
+            Self::Refused(why) if why.contains("auth") || why.contains("user name") => CREDENTIALS,
+            Self::Token => CREDENTIALS,
+            Self::Full => {
+                "make room in it (compact and defragment, or a higher --quota-backend-bytes of etcd's), then etcdctl alarm disarm"
+            }
+            Self::Busy | Self::TooLarge(_) | Self::LargeAnswer | Self::Compacted | Self::Future | Self::Refused(_) => {
+                "etcd's own log tells more"
+            }
+        }
+    }
+}
+
+const CREDENTIALS: &str = "look at --etcd-user and --etcd-password-file";
+
+/// Where to look when there is no connection, by the words of who failed to make it.
+fn connection_hint(why: &str) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    let is_closed =
+        says(&["frame with invalid size", "connection closed", "broken pipe", "http2 error", "h2 protocol error"]);
+    if says(&["invalid peer certificate"]) {
+        "look at --etcd-cafile, which must hold the authority of etcd's certificate, and at --etcd-endpoints, whose names must be in it"
+    } else if says(&["received fatal alert"]) || is_closed && why.starts_with("https://") {
+        "look at --etcd-certfile and --etcd-keyfile: etcd wants the certificate of a client, of an authority that it trusts"
+    } else if says(&["InvalidContentType", "corrupt message", "handshake eof"]) {
+        "look at --etcd-endpoints: what answers there speaks no TLS, so that the URL should begin with http://"
+    } else if is_closed {
+        "look at --etcd-endpoints: perhaps what answers there speaks TLS, so that the URL should begin with https://"
+    } else {
+        "look at --etcd-endpoints, and whether etcd runs there"
     }
 }
 
@@ -120,6 +175,7 @@ enum Repeat {
 /// The way to etcd.
 pub(crate) struct Client {
     channels: Vec<Channel>,
+    urls: Vec<String>,
     current: AtomicUsize,
     user: Option<(String, Hidden)>,
     token: RwLock<Option<MetadataValue<Ascii>>>,
@@ -132,7 +188,13 @@ impl Client {
     /// As [`EtcdConfig::channels`].
     pub(crate) fn new(config: &EtcdConfig) -> Result<Self, String> {
         let channels = config.channels()?.into_iter().map(|endpoint| endpoint.connect_lazy()).collect();
-        Ok(Self { channels, current: AtomicUsize::new(0), user: config.user.clone(), token: RwLock::default() })
+        Ok(Self {
+            channels,
+            urls: config.endpoints.clone(),
+            current: AtomicUsize::new(0),
+            user: config.user.clone(),
+            token: RwLock::default(),
+        })
     }
 
     /// Waits up to `patience` for an answer.
@@ -221,6 +283,14 @@ impl Client {
         granted.await.map(|granted| granted.id)
     }
 
+    /// What a member says of itself.
+    pub(crate) async fn status(&self, patience: Duration) -> Result<StatusResponse, Fault> {
+        self.ask(patience, Repeat::Freely, |channel, token| {
+            unary(channel, "/etcdserverpb.Maintenance/Status", with_token(StatusRequest {}, token))
+        })
+        .await
+    }
+
     /// Ends a lease.
     pub(crate) async fn revoke(&self, id: i64, patience: Duration) -> Result<(), Fault> {
         let request = LeaseRevokeRequest { id };
@@ -234,7 +304,7 @@ impl Client {
     pub(crate) fn failed(&self, member: Member, status: &Status) -> Fault {
         let fault = Fault::of(status);
         self.note(member, &fault);
-        fault
+        fault.at(&self.urls[member.0])
     }
 
     /// Asks another member from now on.
@@ -281,11 +351,11 @@ impl Client {
             // What was not let in has done nothing.
             Fault::Unknown(why) => {
                 self.leave(member);
-                Fault::Unreachable(why)
+                Fault::Unreachable(why).at(&self.urls[member.0])
             }
             other => {
                 self.note(member, &other);
-                other
+                other.at(&self.urls[member.0])
             }
         })?;
         let token = MetadataValue::try_from(answer.into_inner().token);
@@ -411,6 +481,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_started_it_is_told_where_to_look() {
+        let url = "https://10.0.0.1:2379";
+        let unreachable = |why: &str| Fault::Unreachable(why.into()).at(url);
+        let refused = |why: &str| Fault::Refused(why.into()).at(url);
+        for (fault, words) in [
+            (unreachable("tcp connect error: Connection refused"), "look at --etcd-endpoints, and whether"),
+            (unreachable("invalid peer certificate: UnknownIssuer"), "look at --etcd-cafile"),
+            (unreachable("received fatal alert: CertificateRequired"), "look at --etcd-certfile and --etcd-keyfile"),
+            (
+                Fault::Unknown("Cancelled: connection closed".into()).at(url),
+                "look at --etcd-certfile and --etcd-keyfile",
+            ),
+            (Fault::Unknown("broken pipe".into()).at("http://10.0.0.1:2379"), "should begin with https://"),
+            (unreachable("received corrupt message of type InvalidContentType"), "should begin with http://"),
+            (refused("etcdserver: authentication failed, invalid user ID or password"), CREDENTIALS),
+            (refused("etcdserver: user name is empty"), CREDENTIALS),
+            (refused("etcdserver: permission denied"), "the rights of --etcd-user"),
+        ] {
+            let told = fault.told();
+            assert!(told.contains(words) && told.contains("://10.0.0.1:2379: "), "{told}");
+        }
+        assert!(Fault::Full.told().contains("alarm disarm"));
+    }
+
     #[tokio::test]
     async fn where_nobody_listens_nothing_was_done_and_the_next_member_is_asked() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -423,7 +518,8 @@ mod tests {
         let sent = unary::<_, TxnResponse>(channel, "/etcdserverpb.KV/Txn", Request::new(TxnRequest::default())).await;
         let fault = client.failed(member, &sent.unwrap_err());
         let Fault::Unreachable(why) = fault else { panic!("{fault:?}") };
-        assert!(why.starts_with("transport error: tcp connect error: Connection refused"), "{why}");
+        let expected = format!("{}: transport error: tcp connect error: Connection refused", client.urls[0]);
+        assert!(why.starts_with(&expected), "{why}");
         client.current.store(0, Ordering::Release);
         tokio::select! {
             written = client.write(TxnRequest::default(), Duration::from_secs(60)) => panic!("{written:?}"),

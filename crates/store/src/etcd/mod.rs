@@ -1,7 +1,7 @@
 //! The distributed engine: any number of servers on one etcd, whose MVCC is the history.
 //!
 //! - `config` and `client` reach etcd; `layout` says what lies where, and how its revisions become ours.
-//! - `opening` finds or founds the store; `commit` writes, `clusters` deletes whole logical clusters, `reads` reads, and of many objects
+//! - `opening` finds or founds the store, `probe` only looks; `commit` writes, `clusters` deletes whole logical clusters, `reads` reads, and of many objects
 //!   few at once, in turn (`line`).
 //! - `queue` bounds the writes that are under way.
 //! - `feed` follows all writes, those of other servers and our own, and is the only one that fills the watch hub; `past` reads
@@ -23,6 +23,7 @@ mod line;
 mod lost;
 mod opening;
 mod past;
+mod probe;
 mod proto;
 mod queue;
 mod reads;
@@ -52,6 +53,7 @@ use self::{
 pub use self::{
     config::{EtcdConfig, Hidden},
     opening::open_etcd,
+    probe::{Member as EtcdMember, MemberState as EtcdMemberState, probe as probe_etcd},
     restore::restore_etcd,
     roles::{Roles, Term},
 };

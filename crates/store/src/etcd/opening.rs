@@ -87,7 +87,7 @@ pub async fn open_etcd(
 
 /// The revision of the store's record and its base.
 async fn found(client: &Client, layout: &Layout, seams: &Seams) -> Result<(i64, u64), OpenError> {
-    let failed = |fault: Fault| OpenError::Etcd(fault.to_string());
+    let failed = |fault: Fault| OpenError::Etcd(fault.told());
     let key = layout.meta();
     let record = json!({"format": FORMAT, "identity": seams.uid().to_string(), "base": "0"}).to_string();
     let founding = TxnRequest {
@@ -120,7 +120,7 @@ async fn found(client: &Client, layout: &Layout, seams: &Seams) -> Result<(i64, 
 ///
 /// # Errors
 /// When it is not one that this version may use.
-fn base_in(record: &[u8]) -> Result<u64, OpenError> {
+pub(super) fn base_in(record: &[u8]) -> Result<u64, OpenError> {
     let damaged = || OpenError::Etcd("the store's record is damaged".into());
     let record: Value = serde_json::from_slice(record).map_err(|_| damaged())?;
     if record[RESTORING] == true {

@@ -213,5 +213,5 @@ impl Loader<'_> {
 }
 
 fn failed(fault: Fault) -> SnapshotError {
-    SnapshotError::Open(OpenError::Etcd(fault.to_string()))
+    SnapshotError::Open(OpenError::Etcd(fault.told()))
 }

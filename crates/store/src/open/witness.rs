@@ -102,6 +102,19 @@ impl Witness {
         Ok(Self { dir: dir.to_owned(), identity: identity.to_owned(), told })
     }
 
+    /// The revision that the mark in `dir` tells, if there is one.
+    ///
+    /// # Errors
+    /// In words for the operator, when it cannot be read, or is damaged.
+    pub(super) fn told_in(dir: &Path) -> Result<Option<u64>, String> {
+        let path = dir.join(NAME);
+        match fs::read(&path) {
+            Ok(bytes) => decode(&bytes).map(|(_, told)| Some(told)).ok_or_else(|| refusal(&path, "it is damaged")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+
     /// Says that the store has durably reached `last`.
     ///
     /// # Errors

@@ -1,0 +1,149 @@
+//! Looking at a store without changing anything, also beside a server that has it open.
+
+use std::path::Path;
+
+use super::{
+    Engine, OpenError, StoreConfig,
+    directory::{find, peek},
+    witness::{Held, Witness},
+};
+use crate::{
+    kv::read,
+    load::{Found, LoadError, check_end, load},
+};
+
+/// What a store in a directory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Whose store it is.
+    pub engine: Engine,
+    /// Another process has it open: nothing was looked at but the mark.
+    pub is_in_use: bool,
+    /// The format that it was last opened with, and the revision that it stands at; `None` where the engine cannot tell without
+    /// writing, or the store is in use.
+    pub state: Option<(u32, u64)>,
+    /// The revision that the mark beside it tells.
+    pub mark: Option<u64>,
+}
+
+/// Looks at the store in a directory. Nothing is written. A store on redb is opened, which takes its time where it was not closed
+/// cleanly, and no server can start there meanwhile.
+///
+/// # Errors
+/// Those of [`find`]; `NewerFormat`; `Damaged` when the store could not be opened, or its mark does not fit; `Io`.
+pub fn survey(dir: &Path) -> Result<Survey, OpenError> {
+    let engine = find(dir)?;
+    let damaged = |what| OpenError::Damaged { dir: dir.to_owned(), what };
+    let mark = Witness::told_in(dir).map_err(damaged)?;
+    let config = StoreConfig::new(engine, Some(dir.to_owned()));
+    let (kv, home) = match peek(dir.to_owned(), &config) {
+        Ok(opened) => opened,
+        Err(OpenError::InUse(_)) => return Ok(Survey { engine, is_in_use: true, state: None, mark }),
+        Err(OpenError::ReadOnly { .. }) => return Ok(Survey { engine, is_in_use: false, state: None, mark }),
+        Err(other) => return Err(other),
+    };
+    let looked = read(&*kv, |view| {
+        let found = load(view)?;
+        check_end(view, found.marks)?;
+        Ok(found)
+    });
+    kv.close();
+    let refused = |error: LoadError| super::Refusal::Load(error).in_directory(dir.to_owned());
+    let Found { format, identity, marks, .. } = looked.map_err(|error| refused(error.into()))?.map_err(refused)?;
+    Held::compare(&home, &identity, marks.last).map_err(damaged)?;
+    Ok(Survey { engine, is_in_use: false, state: Some((format, marks.last)), mark })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use portolan_types::{LogicalClusterId, ObjectKey, Record, Seams};
+
+    use super::*;
+    use crate::{Expect, Objects, Transaction, load::FORMAT, open, open_to_read, verify};
+
+    /// All files below a directory, with what they hold.
+    fn files(dir: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
+        let mut all = BTreeMap::new();
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => all.extend(files(&path)),
+                false => drop(all.insert(path.clone(), fs::read(&path).unwrap())),
+            }
+        }
+        all
+    }
+
+    async fn write(objects: &Objects, name: &str) {
+        let resource = portolan_types::GroupResource::new("", "configmaps");
+        let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name.parse().unwrap());
+        let record = Some(Record::of(&serde_json::json!({"data": name})));
+        objects.store().commit(Transaction::one(key, Expect::Anything, record)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_store_is_looked_at_without_a_byte_being_written() {
+        for engine in [Engine::Redb, Engine::Sled] {
+            let dir = tempfile::tempdir().unwrap();
+            let config = || StoreConfig::new(engine, Some(dir.path().to_owned()));
+            let objects = Objects::new(open(config(), Seams::system()).unwrap());
+            write(&objects, "a").await;
+            let running = survey(dir.path()).unwrap();
+            assert_eq!((running.engine, running.is_in_use, running.state), (engine, true, None));
+            let last = objects.store().current().get();
+            objects.store().close().await;
+            drop(objects);
+            let before = files(dir.path());
+            let state = (engine == Engine::Redb).then_some((FORMAT, last));
+            let expected = Survey { engine, is_in_use: false, state, mark: Some(last) };
+            assert_eq!(survey(dir.path()).unwrap(), expected);
+            assert_eq!(files(dir.path()), before, "{engine}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_was_not_closed_is_recovered_in_memory() {
+        let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let config = |dir: &Path| StoreConfig::new(Engine::Redb, Some(dir.to_owned()));
+        let objects = Objects::new(open(config(dir.path()), Seams::system()).unwrap());
+        for number in 0..50 {
+            write(&objects, &format!("n{number}")).await;
+        }
+        // As a process leaves it that is killed.
+        for (path, bytes) in files(dir.path()) {
+            fs::write(copy.path().join(path.file_name().unwrap()), bytes).unwrap();
+        }
+        let last = objects.store().current().get();
+        objects.store().close().await;
+        let before = files(copy.path());
+        assert_eq!(survey(copy.path()).unwrap().state, Some((FORMAT, last)));
+        assert_eq!(files(copy.path()), before);
+    }
+
+    #[test]
+    fn why_there_is_no_store_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = |dir: &Path| survey(dir).unwrap_err();
+        assert!(matches!(told(&dir.path().join("nowhere")), OpenError::NoFolder(_)));
+        assert!(matches!(told(dir.path()), OpenError::NoStore(_)));
+        fs::write(dir.path().join("store.mark"), "of one that was here").unwrap();
+        assert!(matches!(told(dir.path()), OpenError::Lost(_)));
+        fs::write(dir.path().join("store.redb.restoring"), "half").unwrap();
+        let half = told(dir.path());
+        assert!(matches!(half, OpenError::HalfRestored(_)), "{half}");
+        fs::write(dir.path().join("store.redb"), "no store at all").unwrap();
+        assert!(matches!(told(dir.path()), OpenError::Damaged { .. }));
+        let around = dir.path().join("around");
+        std::os::unix::fs::symlink("around", &around).unwrap();
+        let unseen = told(&around);
+        assert!(matches!(unseen, OpenError::Io { .. }) && unseen.to_string().contains("looking for"), "{unseen}");
+        for refused in [
+            verify(StoreConfig::new(Engine::Redb, Some(around.clone())), Seams::system()).err(),
+            open_to_read(StoreConfig::new(Engine::Redb, Some(around)), &Seams::system()).err(),
+        ] {
+            assert!(matches!(refused, Some(OpenError::Io { .. })), "{refused:?}");
+        }
+    }
+}
