@@ -1,15 +1,19 @@
-//! Commands of operators on stores that are not theirs, or can only be read.
+//! Commands of operators on stores that are not theirs, can only be read, or are damaged, and what Ctrl-C leaves.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{
     fs,
+    io::Read as _,
+    net::TcpListener,
     os::unix::{
         fs::{MetadataExt as _, PermissionsExt as _},
         process::CommandExt as _,
     },
     path::Path,
     process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use portolan_store::{Engine, Expect, StoreConfig, Transaction, inspect, open};
@@ -18,6 +22,8 @@ use serde_json::json;
 
 /// A user who is not the one of the store, where the tests run as root.
 const NOBODY: u32 = 65_534;
+/// How long a command may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn make_store(data: &Path, engine: Engine) {
     let store = open(StoreConfig::new(engine, Some(data.join("store"))), Seams::system()).unwrap();
@@ -115,4 +121,46 @@ async fn verification_ends_with_0_1_or_2() {
     assert_eq!(code(), Some(0));
     fs::write(data.join("store/store.mark"), "no mark").unwrap();
     assert_eq!(code(), Some(1));
+}
+
+#[tokio::test]
+async fn whoever_interrupts_a_snapshot_is_told_what_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("backup"));
+    make_store(&data, Engine::Redb).await;
+    assert!(portolan(&["snapshot", "save", "--data-dir"], &[&data, &file]).status().unwrap().success());
+    let whole = fs::read(&file).unwrap();
+    // A server that takes connections and answers nothing: a snapshot of it stands still.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: 'http://{}'}}}}]\n\
+         users: [{{name: a, user: {{}}}}]\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n",
+        silent.local_addr().unwrap()
+    );
+    let elsewhere = dir.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("admin.kubeconfig"), config).unwrap();
+    for (kept, words) in [(whole.len() - 1, "bytes are kept in"), (0, "nothing is left of the snapshot")] {
+        fs::write(dir.path().join("other.part"), &whole[..kept]).unwrap();
+        let other = dir.path().join("other");
+        let mut save = portolan(&["snapshot", "save", "--data-dir"], &[&elsewhere, &other]);
+        let mut save = save.stderr(Stdio::piped()).spawn().unwrap();
+        // It has asked once somebody has come.
+        let _asking = silent.accept().unwrap();
+        let interrupt = || Command::new("kill").args(["-INT", &save.id().to_string()]).status().unwrap();
+        assert!(interrupt().success());
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = save.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "it goes on");
+            thread::sleep(Duration::from_millis(20));
+        };
+        let mut told = String::new();
+        save.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        assert_eq!(status.code(), Some(130), "{told}");
+        assert!(told.contains("interrupted") && told.contains(words), "{told}");
+        assert_eq!(dir.path().join("other.part").exists(), kept > 0, "{told}");
+    }
 }

@@ -73,6 +73,8 @@ pub use open::{
 };
 pub use opening::Opening;
 pub use room::free_room;
-pub use snapshot::{Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, restore, save};
+pub use snapshot::{
+    Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, inspect_each, is_snapshot, restore, save,
+};
 pub use value::Damage;
 pub use worklist::{QueueMetrics, WorkMetrics, Worklist};

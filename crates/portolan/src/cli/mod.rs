@@ -6,6 +6,7 @@ mod check;
 mod data_dir;
 mod demo;
 mod etcd;
+mod interrupt;
 mod kubeconfig;
 mod output;
 mod progress;

@@ -5,7 +5,7 @@ mod save;
 
 use std::{
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, BufReader, IsTerminal as _, Read},
     path::{Path, PathBuf},
 };
 
@@ -17,7 +17,7 @@ use portolan_types::Seams;
 pub(super) use self::save::Save;
 #[cfg(test)]
 pub(super) use self::save::told;
-use super::{etcd::EtcdFlags, output, server::ServerStore};
+use super::{etcd::EtcdFlags, interrupt::on_interrupt, output, server::ServerStore, workspaces::inspect_named};
 
 /// What most snapshots do not hold.
 const KEYS: &str = "keys are in the data directory's folder pki, and in the snapshot where it is of a store in etcd";
@@ -75,8 +75,14 @@ impl Restore {
         let Some(engine) = self.store.embedded() else {
             ensure!(self.data_dir.is_none(), "--data-dir is not for --store etcd");
             let etcd = self.etcd.read()?;
+            let prefix = etcd.prefix.clone();
+            on_interrupt(move || {
+                format!(
+                    "half of it may be under {prefix} in etcd, and no server starts on that: delete it, then restore again"
+                )
+            })?;
             let restored = portolan_store::restore_etcd(&etcd, &seams, input, Some(&ids));
-            let summary = super::runtime()?.block_on(restored)?;
+            let summary = super::runtime()?.block_on(restored).with_context(|| unused(&self.file))?;
             eprintln!("{} in etcd: {}", etcd.prefix, describe(&summary));
             eprintln!("  hint: {KEYS}; else copy pki into the first server's data directory before its first start");
             return Ok(());
@@ -85,7 +91,10 @@ impl Restore {
         ensure!(engine != Engine::Memory, "--store memory keeps nothing: restore into redb, sled or etcd");
         let data_dir = self.data_dir.with_context(|| format!("--store {engine} needs --data-dir"))?;
         let config = StoreConfig::new(engine, Some(data_dir.join("store")));
-        let summary = portolan_store::restore(&config, &seams, input, Some(&ids))?;
+        let place = data_dir.display().to_string();
+        on_interrupt(move || format!("no server starts in {place} until the same command has been run to its end"))?;
+        let summary =
+            portolan_store::restore(&config, &seams, input, Some(&ids)).with_context(|| unused(&self.file))?;
         eprintln!("{}: {}", data_dir.display(), describe(&summary));
         eprintln!("  hint: {KEYS}; else copy pki into {} before the first start", data_dir.display());
         Ok(())
@@ -94,7 +103,8 @@ impl Restore {
 
 impl Inspect {
     fn run(self) -> anyhow::Result<()> {
-        let summary = portolan_store::inspect(input(&self.file)?)?;
+        let summary =
+            inspect_named(input(&self.file)?).with_context(|| format!("{} cannot be inspected", shown(&self.file)))?;
         let Summary { revision, taken, objects, gone_clusters, bytes, damaged } = summary;
         let left_out = match damaged.is_empty() {
             true => String::new(),
@@ -111,8 +121,21 @@ fn is_standard(file: &Path) -> bool {
     file == Path::new("-")
 }
 
+/// A file as it is told of.
+fn shown(file: &Path) -> String {
+    if is_standard(file) { "standard input".into() } else { file.display().to_string() }
+}
+
+fn unused(file: &Path) -> String {
+    format!("{} is not restored", shown(file))
+}
+
 fn input(file: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
     if is_standard(file) {
+        ensure!(
+            !io::stdin().is_terminal(),
+            "standard input is a terminal: name the file, or redirect it, as in < FILE"
+        );
         return Ok(Box::new(BufReader::new(io::stdin())));
     }
     let opened = File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
@@ -157,7 +180,7 @@ mod tests {
             restore(&new).run(),
             Save { data_dir: dir.path().join("none"), skip_damaged: false, file: dir.path().join("x") }.run(),
         ] {
-            assert!(refused.unwrap_err().to_string().contains("there is"), "one is there, the other is not");
+            assert!(format!("{:#}", refused.unwrap_err()).contains("there is"), "one is there, the other is not");
         }
         for (data_dir, store, why) in [
             (Some(new.clone()), ServerStore::Etcd, "--data-dir is not for --store etcd"),
@@ -167,9 +190,12 @@ mod tests {
             (Some(new), ServerStore::Redb, "holds a store of the sled engine: --store sled"),
         ] {
             let wrong = Restore { data_dir, store, etcd: EtcdFlags::default(), file: file.clone() };
-            let refused = wrong.run().unwrap_err().to_string();
+            let refused = format!("{:#}", wrong.run().unwrap_err());
             assert!(refused.contains(why), "{refused}");
         }
+        let none = Inspect { file: dir.path().join("old/store/store.redb") }.run();
+        let none = format!("{:#}", none.unwrap_err());
+        assert!(none.contains("store.redb cannot be inspected: this is no snapshot"), "{none}");
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 3, "nothing half is left: {left:?}");
     }

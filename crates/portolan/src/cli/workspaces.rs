@@ -1,7 +1,8 @@
 //! Logical clusters in texts for operators: by their paths, as far as those are known.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, io::Read};
 
+use portolan_store::{Snapshot, SnapshotError, inspect_each};
 use portolan_types::{LogicalClusterId, ObjectKey, Record, ResourceVersion};
 
 /// What stands before the number of a logical cluster.
@@ -47,6 +48,19 @@ impl Workspaces {
         }
         named
     }
+}
+
+/// Looks at a snapshot as [`portolan_store::inspect`] does; what is missing in it is told with the paths of workspaces.
+///
+/// # Errors
+/// Those of `inspect`.
+pub(super) fn inspect_named(input: impl Read) -> Result<Snapshot, SnapshotError> {
+    let mut workspaces = Workspaces::default();
+    let mut snapshot = inspect_each(input, &mut |key, record| workspaces.note(key, record))?;
+    for damaged in &mut snapshot.damaged.first {
+        *damaged = workspaces.name_in(damaged);
+    }
+    Ok(snapshot)
 }
 
 #[cfg(test)]

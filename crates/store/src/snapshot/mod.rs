@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub(crate) use self::restore::{Item, read};
 pub use self::{
-    restore::{begun, inspect, restore},
+    restore::{begun, inspect, inspect_each, is_snapshot, restore},
     save::{Out, go_on, save},
 };
 use crate::{DamageList, OpenError, StoreError};

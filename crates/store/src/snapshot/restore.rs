@@ -3,7 +3,7 @@
 use std::{collections::HashSet, io::Read};
 
 use bytes::Bytes;
-use portolan_types::{GroupResource, LogicalClusterId, ResourceVersion, Seams};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Seams};
 use serde_json::Value;
 
 use super::{
@@ -13,10 +13,11 @@ use super::{
 };
 use crate::{
     DamageList, StoreConfig,
+    history::object_key,
     keys::{self, Suffix, meta},
     kv::{Batch, OrderedKv},
     open::{first_marks, make},
-    resources,
+    resources::{self, Resources},
     value::{Prepared, Version, decode},
 };
 
@@ -29,6 +30,30 @@ const BATCH: usize = 4 << 20;
 /// When it is no snapshot, of a newer format, damaged or cut off.
 pub fn inspect(input: impl Read) -> Result<Snapshot, SnapshotError> {
     read(input, &mut |_| Ok(()))
+}
+
+/// As [`inspect`], and tells of each object.
+///
+/// # Errors
+/// Those of [`inspect`].
+pub fn inspect_each(input: impl Read, each: &mut dyn FnMut(&ObjectKey, &Record)) -> Result<Snapshot, SnapshotError> {
+    let known = Resources::default();
+    read(input, &mut |item| {
+        match item {
+            Item::Resource(id, resource) => known.add(id, resource),
+            Item::Object(suffix, _, version) => {
+                let parts = keys::parts(suffix.as_bytes()).ok_or_else(|| damaged("an object has no address"))?;
+                each(&object_key(&known, parts)?, &version.record);
+            }
+            Item::Gone(..) => {}
+        }
+        Ok(())
+    })
+}
+
+/// Whether it begins as a snapshot of any format does.
+pub fn is_snapshot(input: impl Read) -> bool {
+    matches!(Reader::new(input), Ok(_) | Err(SnapshotError::NewerFormat { .. }))
 }
 
 /// What of a snapshot that was broken off is whole; `None` when not even its header is.

@@ -8,6 +8,8 @@ use std::{
 use anyhow::Context as _;
 use portolan_store::{Snapshot, SnapshotError};
 
+use crate::cli::workspaces::inspect_named;
+
 /// Looks at what passes, and keeps its last byte until all of it is found to be as it should: without that nothing restores it.
 pub(super) struct Passing<'a, W> {
     out: &'a mut W,
@@ -19,7 +21,7 @@ pub(super) struct Passing<'a, W> {
 impl<'a, W: Write> Passing<'a, W> {
     pub(super) fn new(out: &'a mut W) -> io::Result<Self> {
         let (seen, shown) = io::pipe()?;
-        let looking = std::thread::spawn(|| portolan_store::inspect(BufReader::new(seen)));
+        let looking = std::thread::spawn(|| inspect_named(BufReader::new(seen)));
         Ok(Self { out, last: None, shown, looking })
     }
 

@@ -1,5 +1,5 @@
 //! `portolan snapshot save`. What is broken off stays beside the file, as FILE.part, and goes on when it is run again: at the same
-//! revision, as long as the store keeps that.
+//! revision, as long as the store keeps that. An earlier snapshot under the name of the file is replaced once the new one is whole.
 
 mod part;
 mod remote;
@@ -8,12 +8,12 @@ mod tests;
 mod unreadable;
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs::{self, File},
+    io::{self, BufReader, IsTerminal as _, Write},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use portolan_store::{Begun, OnDamage, OpenError, Snapshot, SnapshotError, StoreConfig, StoreError};
 use portolan_types::Seams;
@@ -27,6 +27,7 @@ use super::{describe, is_standard, passing::Passing};
 use crate::cli::{
     admin::KUBECONFIG,
     data_dir::{engine_in, explained, store_in},
+    interrupt::on_interrupt,
 };
 
 #[derive(Args)]
@@ -37,7 +38,8 @@ pub(in crate::cli) struct Save {
     /// Leave out objects that are damaged, and name them, instead of refusing.
     #[arg(long)]
     pub(in crate::cli) skip_damaged: bool,
-    /// File to write, readable by its owner only; `-` for standard output.
+    /// File to write, readable by its owner only; `-` for standard output. An earlier snapshot of that name is replaced, once the new
+    /// one is whole and synced; anything else is not.
     pub(in crate::cli) file: PathBuf,
 }
 
@@ -48,7 +50,11 @@ struct CannotGoOn(String);
 impl Save {
     pub(in crate::cli) fn run(self) -> anyhow::Result<()> {
         let (place, summary) = match is_standard(&self.file) {
-            true => ("standard output".to_owned(), self.to_stream(&mut io::stdout())?),
+            true => {
+                refuse_terminal(io::stdout().is_terminal())?;
+                on_interrupt(|| "what went to standard output is no snapshot, and nothing restores it".into())?;
+                ("standard output".to_owned(), self.to_stream(&mut io::stdout())?)
+            }
             false => (self.file.display().to_string(), self.to_file()?),
         };
         eprintln!("{}", told(&place, &summary));
@@ -69,11 +75,15 @@ impl Save {
 
     fn to_file(&self) -> anyhow::Result<Snapshot> {
         let runtime = crate::cli::runtime()?;
-        refuse_other_than_file(&self.file)?;
+        refuse_to_replace(&self.file)?;
         // A name that is there is that of a whole snapshot.
         let part = self.file.with_added_extension("part");
         let begun = left_in(&part)?;
         let mut out = part_file(&part, begun.as_ref())?;
+        on_interrupt({
+            let part = part.clone();
+            move || keep_or_remove(&part).unwrap_or_else(|| "nothing is left of the snapshot".into())
+        })?;
         // What was left out is named in the snapshot, and looked at before it has its name.
         let taken = runtime.block_on(async {
             let cannot = match take(&self.data_dir, begun.as_ref(), &mut out).await? {
@@ -116,12 +126,28 @@ fn accepted(summary: Snapshot, skip_damaged: bool) -> anyhow::Result<Snapshot> {
     }
 }
 
-/// What is moved to the name of a device, a pipe or a link takes its place, and what was meant gets nothing.
-fn refuse_other_than_file(file: &Path) -> anyhow::Result<()> {
+fn refuse_terminal(is_terminal: bool) -> anyhow::Result<()> {
+    ensure!(
+        !is_terminal,
+        "a snapshot is binary, and standard output is a terminal: name a file, or redirect it, as in > FILE"
+    );
+    Ok(())
+}
+
+/// Refuses what is no snapshot. What is moved to the name of a device, a pipe or a link takes its place, and what was meant gets nothing.
+fn refuse_to_replace(file: &Path) -> anyhow::Result<()> {
     let Ok(found) = fs::symlink_metadata(file) else { return Ok(()) };
     let shown = file.display();
     match found.file_type() {
-        kind if kind.is_file() => Ok(()),
+        kind if kind.is_file() => {
+            let is_free = found.len() == 0
+                || File::open(file).is_ok_and(|file| portolan_store::is_snapshot(BufReader::new(file)));
+            ensure!(
+                is_free,
+                "{shown} is no snapshot of Portolan, and is not replaced: name another file, or remove it"
+            );
+            Ok(())
+        }
         kind if kind.is_symlink() => {
             bail!("{shown} is a symbolic link, which the snapshot would replace: name the file itself")
         }

@@ -1,6 +1,7 @@
 //! A server two of whose objects are damaged, in one of two logical clusters.
 
 use super::*;
+use crate::cli::workspaces::inspect_named;
 
 /// What damaged objects hold, each before it is damaged.
 const MARK: &str = "nobody will read this";
@@ -177,9 +178,11 @@ async fn backups_without_damaged_objects_say_so() {
         })
     };
     let check = |refused: &str| {
-        for part in
-            ["2 objects in the store are damaged", "configmaps \"shop/broken\"", "deployments.apps \"default/lame\""]
-        {
+        for part in [
+            "2 objects in the store are damaged",
+            "configmaps \"shop/broken\" of workspace root:team-0 (",
+            "deployments.apps \"default/lame\" of workspace root:team-0 (",
+        ] {
             assert!(refused.contains(part), "{refused}");
         }
     };
@@ -198,16 +201,16 @@ async fn backups_without_damaged_objects_say_so() {
         let saved = saved.unwrap();
         check(&saved);
         assert!(saved.starts_with("standard output: ") && saved.contains("the snapshot is partial: "), "{saved}");
-        check(&portolan_store::inspect(&*out).unwrap().damaged.to_string());
+        check(&inspect_named(&*out).unwrap().damaged.to_string());
     };
     streamed().await;
-    let running = portolan_store::inspect(std::fs::File::open(&file).unwrap()).unwrap();
+    let running = inspect_named(std::fs::File::open(&file).unwrap()).unwrap();
     check(&running.damaged.to_string());
     plane.stop().await;
     check(&save(false).await.unwrap().unwrap_err());
     save(true).await.unwrap().unwrap();
     streamed().await;
-    let stopped = portolan_store::inspect(std::fs::File::open(&file).unwrap()).unwrap();
+    let stopped = inspect_named(std::fs::File::open(&file).unwrap()).unwrap();
     assert_eq!(stopped.damaged, running.damaged);
     let verify = super::super::verify::Verify { data_dir };
     let told = tokio::task::spawn_blocking(move || verify.run().map_err(|error| format!("{error:#}"))).await.unwrap();

@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use portolan_store::{Begun, Snapshot};
 
 use super::accepted;
+use crate::cli::workspaces::inspect_named;
 
 /// What of it can be gone on with.
 pub(super) fn begun_in(part: &Path) -> Option<Begun> {
@@ -49,7 +50,7 @@ pub(super) fn part_file(path: &Path, begun: Option<&Begun>) -> anyhow::Result<Fi
 pub(super) fn finish(out: &File, part: &Path, file: &Path, skip_damaged: bool) -> anyhow::Result<Snapshot> {
     out.sync_all().with_context(|| format!("{} cannot be synced", part.display()))?;
     let written = File::open(part).with_context(|| format!("{} cannot be read", part.display()))?;
-    let summary = accepted(portolan_store::inspect(BufReader::new(written))?, skip_damaged)?;
+    let summary = accepted(inspect_named(BufReader::new(written))?, skip_damaged)?;
     fs::rename(part, file).with_context(|| format!("{} cannot be moved there", part.display()))?;
     sync_dir_of(file).context("its name cannot be synced")?;
     Ok(summary)

@@ -1,6 +1,6 @@
 //! Snapshots of stores that are not in use, and of servers that do not give one.
 
-use std::{fs::File, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use portolan_apiserver::{ApiServerConfig, pki::Pki, serve::serve_starting};
 use portolan_store::{DynStore, Expect, Transaction};
@@ -109,9 +109,15 @@ fn only_a_regular_file_is_replaced() {
         assert_eq!(kind(file), before, "{refused}");
         assert!(!file.with_added_extension("part").exists(), "{refused}");
     }
+    let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: target.clone() }.run();
+    let refused = save().unwrap_err().to_string();
+    assert!(refused.contains("target is no snapshot of Portolan, and is not replaced"), "{refused}");
     assert_eq!(fs::read(&target).unwrap(), b"somebody's");
-    Save { data_dir, skip_damaged: false, file: target.clone() }.run().unwrap();
-    assert!(portolan_store::inspect(File::open(&target).unwrap()).is_ok(), "a file that is there is replaced");
+    fs::write(&target, []).unwrap();
+    for case in ["a file that was made for it", "an earlier snapshot"] {
+        save().unwrap_or_else(|error| panic!("{case}: {error:#}"));
+        assert!(portolan_store::inspect(File::open(&target).unwrap()).is_ok(), "{case} is replaced");
+    }
 }
 
 /// The data directory of a server whose store is elsewhere, as its start left it.
@@ -159,6 +165,12 @@ async fn why_no_server_gives_a_snapshot_is_told_with_what_to_do() {
     }
     assert!(!stopped.contains("ServiceError"), "{stopped}");
     assert!(!dir.path().join("backup.part").exists());
+}
+
+#[test]
+fn a_snapshot_is_not_written_to_a_terminal() {
+    refuse_terminal(false).unwrap();
+    assert!(refuse_terminal(true).unwrap_err().to_string().contains("> FILE"));
 }
 
 #[test]
