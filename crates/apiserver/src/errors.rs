@@ -23,11 +23,15 @@ pub(crate) fn status_for(error: &StoreError) -> Status {
             Reason::Timeout,
             "the server did not learn in time whether the write happened: read before trying again",
         ),
-        // Without Retry-After: clients would wait and try again where somebody must make room first.
-        StoreError::Full => Status::new(Reason::ServiceUnavailable, error.to_string()),
+        StoreError::Full(shortage) => {
+            let full = Status::new(Reason::ServiceUnavailable, error.to_string());
+            // Where somebody must make room first, clients would wait and try again for nothing.
+            if shortage.is_over() { full.retry_after(1) } else { full }
+        }
         // Whoever keeps the store tells the log why, once.
         StoreError::Unreachable { why } => {
             tracing::debug!(%why, "the storage cannot be reached");
+            // Without Retry-After: the store has waited for it already, and clients would wait ten times as long.
             Status::new(Reason::ServiceUnavailable, "the storage cannot be reached at present")
         }
         StoreError::Damaged { key, why } => corrupt(key, *why),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Damage, Damaged, Hold};
+use crate::{Damage, Damaged, Hold, Shortage};
 use portolan_types::{
     BoxFuture, GroupResource, LabelSelector, LogicalClusterId, NamespaceName, ObjectKey, Record, ResourceVersion,
 };
@@ -340,9 +340,9 @@ pub enum StoreError {
         /// The last failure.
         why: String,
     },
-    /// The disk has no room left; nothing was written. Reads go on, and writes once there is room again.
-    #[error("the disk is full: only deletions may succeed until there is room again")]
-    Full,
+    /// There is no room left; nothing was written. Reads go on, and writes once there is room again.
+    #[error("{0}")]
+    Full(Shortage),
     /// The object is there and cannot be read.
     #[error("{key} is damaged: {why}")]
     Damaged {

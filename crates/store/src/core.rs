@@ -10,7 +10,7 @@ use crate::{
     blocking::Readers,
     damage::{Damaged, Ledger},
     faults::Faults,
-    gate::{Gate, Purpose},
+    gate::{Gate, Purpose, Shut},
     holds::Holds,
     hub::Hub,
     kv::{KvResult, OrderedKv, View, failed, read},
@@ -99,7 +99,10 @@ impl Core {
     /// # Errors
     /// When no write of such a purpose is taken.
     pub(crate) fn check_open(&self, purpose: Purpose) -> Result<(), StoreError> {
-        self.gate.check(purpose)
+        self.gate.check(purpose).map_err(|shut| match shut {
+            Shut::Full => StoreError::Full(self.room.shortage(purpose)),
+            Shut::Stopped(why) => StoreError::Backend(why),
+        })
     }
 
     /// Looks whether there is room for a batch.
@@ -113,7 +116,7 @@ impl Core {
             (Err(full), Purpose::Any | Purpose::Leave) => self.gate.narrow_for(&full),
             (Err(full), Purpose::MakeRoom) => self.gate.close_for(full),
         }
-        Err(StoreError::Full)
+        Err(StoreError::Full(self.room.shortage(purpose)))
     }
 
     /// Takes no write any more, or none until there is room.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::{BackendError, StoreError};
+use crate::BackendError;
 
 /// What a write does to the room on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,15 @@ pub(crate) enum Purpose {
 impl Purpose {
     /// The one that needs most room first.
     pub(crate) const EACH: [Self; 3] = [Self::Any, Self::Leave, Self::MakeRoom];
+}
+
+/// Why a write is not let in.
+#[derive(Clone, Debug)]
+pub(crate) enum Shut {
+    /// There is no room, for now.
+    Full,
+    /// For good.
+    Stopped(Arc<BackendError>),
 }
 
 /// Lets writes in, or says why not.
@@ -45,11 +54,11 @@ impl Gate {
 
     /// # Errors
     /// When no write is taken.
-    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), StoreError> {
+    pub(crate) fn check(&self, purpose: Purpose) -> Result<(), Shut> {
         match (&*self.0.read(), purpose) {
             (Standing::Open, _) | (Standing::Tight, Purpose::Leave | Purpose::MakeRoom) => Ok(()),
-            (Standing::Tight, Purpose::Any) | (Standing::Full, _) => Err(StoreError::Full),
-            (Standing::Stopped(why), _) => Err(StoreError::Backend(why.clone())),
+            (Standing::Tight, Purpose::Any) | (Standing::Full, _) => Err(Shut::Full),
+            (Standing::Stopped(why), _) => Err(Shut::Stopped(why.clone())),
         }
     }
 
@@ -118,23 +127,22 @@ mod tests {
     fn a_full_disk_may_have_room_again_and_a_failed_one_is_never_trusted_again() {
         for (case, failures, reopened, refused_after) in [
             ("nothing failed", vec![], false, None),
-            (
-                "a full disk",
-                vec![full()],
-                false,
-                Some("the disk is full: only deletions may succeed until there is room again"),
-            ),
+            ("a full disk", vec![full()], false, Some("no room")),
             ("a full disk that has room again", vec![full()], true, None),
-            ("a failed disk", vec![failed("EIO")], true, Some("the storage backend failed: EIO")),
-            ("a full disk that failed", vec![full(), failed("EIO")], true, Some("the storage backend failed: EIO")),
-            ("a failed disk that is full", vec![failed("EIO"), full()], true, Some("the storage backend failed: EIO")),
+            ("a failed disk", vec![failed("EIO")], true, Some("EIO")),
+            ("a full disk that failed", vec![full(), failed("EIO")], true, Some("EIO")),
+            ("a failed disk that is full", vec![failed("EIO"), full()], true, Some("EIO")),
         ] {
             let gate = Gate::open();
             failures.into_iter().for_each(|why| gate.close_for(why));
             if reopened {
                 gate.reopen(Purpose::Any);
             }
-            assert_eq!(gate.check(Purpose::Any).err().map(|why| why.to_string()).as_deref(), refused_after, "{case}");
+            let why = gate.check(Purpose::Any).err().map(|shut| match shut {
+                Shut::Full => "no room".to_owned(),
+                Shut::Stopped(why) => why.context.clone(),
+            });
+            assert_eq!(why.as_deref(), refused_after, "{case}");
         }
     }
 

@@ -72,7 +72,7 @@ pub use open::{
     verify, verify_each,
 };
 pub use opening::Opening;
-pub use room::free_room;
+pub use room::{Shortage, free_room};
 pub use snapshot::{
     Begun, Counter, Out, Snapshot, SnapshotError, begun, go_on, inspect, inspect_each, is_snapshot, restore, save,
 };

@@ -7,7 +7,7 @@
 mod tests;
 
 use std::{
-    fs,
+    fmt, fs,
     io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::{
@@ -51,6 +51,65 @@ pub(crate) trait Disk: Send + Sync {
 
     /// Bytes that the engine's files take.
     fn taken(&self) -> io::Result<u64>;
+}
+
+/// What there is too little room for. All numbers are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Of the disk.
+    Disk {
+        /// What is free, where the system tells.
+        free: Option<u64>,
+        /// What must be free for what was refused.
+        wanted: u64,
+        /// What must be free for changes of what is being deleted.
+        leave: u64,
+        /// What must be free for deletions.
+        deletions: u64,
+    },
+    /// Of etcd's database.
+    Etcd,
+}
+
+impl Shortage {
+    /// Whether there is room again, so that the same write is taken in a moment.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Disk { free: Some(free), wanted, .. } if free >= wanted)
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes >> 20;
+        match *self {
+            Self::Etcd => f.write_str(
+                "the disk is full: etcd's database has reached its quota, and no write is taken until there is room in it again",
+            ),
+            Self::Disk { free: None, .. } => f.write_str("the disk is full, and no write is taken until there is room again"),
+            Self::Disk { free: Some(free), .. } if self.is_over() => {
+                write!(f, "the disk was full, and has {} MiB free again: writes are taken in a moment", mib(free))
+            }
+            Self::Disk { free: Some(free), wanted, leave, deletions } => {
+                let (free, wanted) = (mib(free), mib(wanted));
+                match free {
+                    free if free >= mib(leave) => write!(
+                        f,
+                        "the disk is nearly full, {free} MiB are free and this needs {wanted} MiB: only deletions, and changes of what \
+                         is being deleted, are taken until there is room again"
+                    ),
+                    free if free >= mib(deletions) => write!(
+                        f,
+                        "the disk is nearly full, {free} MiB are free and this needs {wanted} MiB: only deletions are taken until \
+                         there is room again"
+                    ),
+                    free => write!(
+                        f,
+                        "the disk is full, {free} MiB are free and this needs {wanted} MiB: no write is taken until there is room again"
+                    ),
+                }
+            }
+        }
+    }
 }
 
 /// Bytes that are free on the disk of a folder, for those without privileges.
@@ -150,14 +209,8 @@ impl Room {
     /// # Errors
     /// When less than the reserve is left, or than the part of it that the purpose leaves.
     pub(crate) fn check(&self, purpose: Purpose) -> Result<u64, BackendError> {
-        let is_within = self.within.load(Ordering::Relaxed) > 0;
-        let for_more_room = if is_within { self.reserve / 8 } else { self.reserve / 4 };
-        let (kept, left) = match (purpose, is_within) {
-            (Purpose::Any, false) => (self.reserve, for_more_room),
-            (Purpose::Leave, false) => (self.reserve / 2, for_more_room),
-            (Purpose::Any | Purpose::Leave, true) => (self.reserve / 8 * 3, for_more_room),
-            (Purpose::MakeRoom, _) => (for_more_room, 0),
-        };
+        let kept = self.kept(purpose);
+        let left = if purpose == Purpose::MakeRoom { 0 } else { self.kept(Purpose::MakeRoom) };
         match self.disk.free() {
             Ok(free) if free < kept => Err(BackendError {
                 context: format!("{free} bytes are left on the disk, {kept} are kept back"),
@@ -166,6 +219,25 @@ impl Room {
             Ok(free) => Ok((free - left) / 4),
             Err(_) => Ok(u64::MAX),
         }
+    }
+
+    /// Bytes of the disk that are not for writes of a purpose.
+    fn kept(&self, purpose: Purpose) -> u64 {
+        let is_within = self.within.load(Ordering::Relaxed) > 0;
+        match (purpose, is_within) {
+            (Purpose::Any, false) => self.reserve,
+            (Purpose::Leave, false) => self.reserve / 2,
+            (Purpose::Any | Purpose::Leave, true) => self.reserve / 8 * 3,
+            (Purpose::MakeRoom, false) => self.reserve / 4,
+            (Purpose::MakeRoom, true) => self.reserve / 8,
+        }
+    }
+
+    /// What there is too little of for a write that was refused, as it is now.
+    pub(crate) fn shortage(&self, purpose: Purpose) -> Shortage {
+        let [_, leave, deletions] = Purpose::EACH.map(|purpose| self.kept(purpose));
+        let free = self.disk.free().ok();
+        Shortage::Disk { free, wanted: self.kept(purpose), leave, deletions }
     }
 
     /// Counts a batch that is about to be written as one that uses room within the engine's files.

@@ -75,7 +75,7 @@ fn is_failure(error: &StoreError) -> bool {
         | StoreError::ClusterGone { .. }
         | StoreError::Unknown
         | StoreError::Unreachable { .. }
-        | StoreError::Full
+        | StoreError::Full(_)
         | StoreError::Damaged { .. }
         | StoreError::Backend(_) => true,
     }

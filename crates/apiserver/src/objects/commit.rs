@@ -190,7 +190,7 @@ fn raced(key: &ObjectKey, error: &StoreError) -> CommitError {
         StoreError::Compacted { .. }
         | StoreError::FutureRevision { .. }
         | StoreError::Overloaded
-        | StoreError::Full
+        | StoreError::Full(_)
         | StoreError::Unreachable { .. }
         | StoreError::ClusterGone { .. }
         | StoreError::Unknown

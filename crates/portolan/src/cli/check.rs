@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use portolan_store::{Engine, StoreConfig};
 
-use super::{etcd::EtcdFlags, output, progress::human, server::ServerStore};
+use super::{etcd::EtcdFlags, output, progress::human, server::ServerStore, values};
 
 /// An fsync slower than this makes every write slow.
 const SLOW_SYNC: Duration = Duration::from_millis(20);
@@ -33,7 +33,7 @@ pub(crate) struct Check {
     data_dir: PathBuf,
     /// Address that the server would use; unless it is given, the one of which admin.kubeconfig in the data directory tells, else
     /// 127.0.0.1:6443.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::address)]
     bind_address: Option<SocketAddr>,
     /// Storage engine that the server would use; unless it is given, whatever is there. With etcd, what --etcd-endpoints lead to is looked
     /// at as well.

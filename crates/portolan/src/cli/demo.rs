@@ -20,6 +20,7 @@ use super::{
     output,
     progress::{Steps, human},
     server::{init_logging, stop_signal},
+    values,
     version::PORTOLAN,
 };
 use crate::control_plane::{self, Config, ControlPlane, HISTORY, Storage};
@@ -52,7 +53,7 @@ pub(crate) struct Demo {
     #[arg(long)]
     keep: bool,
     /// Address and port to serve on.
-    #[arg(long, default_value = "127.0.0.1:6443")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6443", value_parser = values::address)]
     bind_address: SocketAddr,
 }
 

@@ -15,6 +15,7 @@ mod snapshot;
 mod status;
 #[cfg(test)]
 mod tests;
+mod values;
 mod verify;
 mod version;
 mod workspaces;

@@ -17,8 +17,11 @@ use portolan_syncer::Addresses;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::etcd::EtcdFlags;
-use super::progress::human;
+use super::{progress::human, values};
 use crate::control_plane::{self, Config, HISTORY, Storage};
+
+/// How long history is kept when nothing else is said.
+pub(super) const HISTORY_TIME: &str = "300";
 
 /// Run the control plane.
 #[derive(Args)]
@@ -27,15 +30,15 @@ pub(crate) struct Server {
     #[arg(long)]
     data_dir: PathBuf,
     /// Address and port to serve on.
-    #[arg(long, default_value = "127.0.0.1:6443")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6443", value_parser = values::address)]
     bind_address: SocketAddr,
     /// Storage engine.
     #[arg(long, value_enum, default_value_t = ServerStore::Redb)]
     store: ServerStore,
     #[command(flatten)]
     etcd: EtcdFlags,
-    /// Further name or address for the server's certificate; may be repeated.
-    #[arg(long = "tls-san")]
+    /// Further DNS name (also *.example.com) or address for the server's certificate; may be repeated.
+    #[arg(long = "tls-san", value_name = "NAME", value_parser = values::certificate_name)]
     tls_sans: Vec<String>,
     /// Let kubeconfigs of physical clusters lead to this machine itself (127.0.0.0/8, ::1), as those of kind and minikube do.
     #[arg(long)]
@@ -46,15 +49,16 @@ pub(crate) struct Server {
     allow_local_webhooks: bool,
     /// The share of requests over HTTP/2 behind which a client is asked to make a new connection, which a load balancer may
     /// lead to another server; what is under way goes on. From 0 (never) to 0.02; 0.001 is a good start with several servers.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = goaway_chance)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = values::goaway_chance)]
     goaway_chance: f64,
     /// Bearer tokens and whose they are, a line each: `token,user,uid,"group1,group2"`, as kube-apiserver has it. These users are the same
     /// in every workspace. The file is read at the start.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// For how many seconds changes are kept at least, unless they are too many: what watches resume from and pages go on at.
-    #[arg(long, value_name = "SECONDS", default_value_t = HISTORY.time.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
-    history: u64,
+    /// For how long changes are kept at least, unless they are too many: what watches resume from and pages go on at. Seconds, or
+    /// with units, as 5m or 1h30m.
+    #[arg(long, value_name = "TIME", default_value = HISTORY_TIME, value_parser = values::time)]
+    history: Duration,
     /// How many changes are kept at most, whatever their age; with --store etcd, how many transactions.
     #[arg(long, value_name = "NUMBER", default_value_t = HISTORY.revisions, value_parser = clap::value_parser!(u64).range(1..))]
     history_revisions: u64,
@@ -121,7 +125,7 @@ impl Server {
             webhooks: WebhookAddresses { allow_local: self.allow_local_webhooks },
             goaway_chance: self.goaway_chance,
             tokens,
-            history: HistoryBounds { time: Duration::from_secs(self.history), revisions: self.history_revisions },
+            history: HistoryBounds { time: self.history, revisions: self.history_revisions },
         };
         let kubeconfig = config.data_dir.join("admin.kubeconfig");
         let mut plane = control_plane::open(config).await?.start().await?;
@@ -148,15 +152,6 @@ impl Server {
 fn tokens(file: &Path) -> anyhow::Result<Vec<StaticToken>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     parse_token_file(&text).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))
-}
-
-/// As kube-apiserver has it: more would cost more connections than it spreads.
-fn goaway_chance(text: &str) -> Result<f64, String> {
-    let chance: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
-    match (0.0..=0.02).contains(&chance) {
-        true => Ok(chance),
-        false => Err("it can not be less than 0 or greater than 0.02".into()),
-    }
 }
 
 /// Resolves on the first of SIGINT and SIGTERM.
@@ -197,20 +192,5 @@ mod tests {
             why.ends_with("tokens.csv: line 2 is no token,user,uid[,\"groups\"]") && !why.contains("s3cret"),
             "{why}"
         );
-    }
-
-    #[test]
-    fn clients_are_sent_away_behind_one_of_fifty_requests_at_most() {
-        for (text, is_fine) in [
-            ("0", true),
-            ("0.001", true),
-            ("0.02", true),
-            ("0.021", false),
-            ("-0.01", false),
-            ("NaN", false),
-            ("x", false),
-        ] {
-            assert_eq!(goaway_chance(text).is_ok(), is_fine, "{text}");
-        }
     }
 }

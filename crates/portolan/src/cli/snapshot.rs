@@ -17,7 +17,7 @@ use portolan_types::Seams;
 pub(super) use self::save::Save;
 #[cfg(test)]
 pub(super) use self::save::told;
-use super::{etcd::EtcdFlags, interrupt::on_interrupt, output, server::ServerStore, workspaces::inspect_named};
+use super::{etcd::EtcdFlags, interrupt::on_interrupt, output, server::ServerStore, values, workspaces::inspect_named};
 
 /// What most snapshots do not hold.
 const KEYS: &str = "keys are in the data directory's folder pki, and in the snapshot where it is of a store in etcd";
@@ -45,7 +45,7 @@ struct Restore {
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Storage engine.
-    #[arg(long, value_enum, default_value_t = ServerStore::Redb)]
+    #[arg(long, value_parser = values::lasting_store(), default_value = "redb")]
     store: ServerStore,
     #[command(flatten)]
     etcd: EtcdFlags,

@@ -355,12 +355,12 @@ async fn without_room_nothing_is_written_until_there_is_some_again() {
     scene.room.store(0, Ordering::Relaxed);
     let before = scene.store.current();
     for _ in 0..3 {
-        assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
-        assert!(matches!(scene.write("before", None).await, Err(StoreError::Full)));
+        assert!(matches!(scene.put("refused").await, Err(StoreError::Full(_))));
+        assert!(matches!(scene.write("before", None).await, Err(StoreError::Full(_))));
         let compacted = soon(scene.store.compact(before)).await;
-        assert!(matches!(compacted, Err(StoreError::Full)), "{compacted:?}");
+        assert!(matches!(compacted, Err(StoreError::Full(_))), "{compacted:?}");
     }
-    assert!(matches!(scene.store.health(), Err(StoreError::Full)));
+    assert!(matches!(scene.store.health(), Err(StoreError::Full(_))));
     assert!(scene.is_there("before").await && !scene.is_there("refused").await);
     scene.room.store(5, Ordering::Relaxed);
     scene.until_it_takes_writes().await;
@@ -372,21 +372,21 @@ async fn on_a_nearly_full_disk_deletions_and_compactions_go_on_and_make_room() {
     let scene = Scene::new().await;
     scene.put("finalized").await.unwrap();
     scene.room.store(4, Ordering::Relaxed);
-    assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+    assert!(matches!(scene.put("refused").await, Err(StoreError::Full(_))));
     let deleting = json!({"metadata": {"name": "finalized", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
     scene.write("finalized", Some(deleting)).await.unwrap();
     let last = scene.write("finalized", None).await.unwrap();
-    assert!(matches!(scene.store.health(), Err(StoreError::Full)), "deleting makes no room by itself");
+    assert!(matches!(scene.store.health(), Err(StoreError::Full(_))), "deleting makes no room by itself");
     soon(scene.store.compact(last)).await.unwrap();
     assert_eq!(scene.store.oldest(), last);
     let gone = soon(scene.store.delete_cluster(LogicalClusterId::new(7))).await.unwrap().into_inner();
     scene.room.store(0, Ordering::Relaxed);
-    assert!(matches!(scene.write("before", None).await, Err(StoreError::Full)));
+    assert!(matches!(scene.write("before", None).await, Err(StoreError::Full(_))));
     // From none at all to some, and then to enough.
     scene.room.store(4, Ordering::Relaxed);
     let deleted = loop {
         match scene.write("before", None).await {
-            Err(StoreError::Full) => tokio::task::yield_now().await,
+            Err(StoreError::Full(_)) => tokio::task::yield_now().await,
             other => break other.unwrap(),
         }
     };
@@ -403,7 +403,7 @@ async fn a_deletion_that_finds_room_again_opens_the_store_for_all() {
         scene.put(name).await.unwrap();
     }
     scene.room.store(4, Ordering::Relaxed);
-    assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+    assert!(matches!(scene.put("refused").await, Err(StoreError::Full(_))));
     scene.write("a", None).await.unwrap();
     scene.room.store(5, Ordering::Relaxed);
     scene.write("b", None).await.unwrap();
@@ -555,7 +555,7 @@ async fn what_waits_is_counted() {
     }
     assert_eq!(gauges(), [0.0, 0.0]);
     // Nor of what is refused, or lost.
-    assert!(matches!(scene.put("refused").await, Err(StoreError::Full)));
+    assert!(matches!(scene.put("refused").await, Err(StoreError::Full(_))));
     scene.room.store(10, Ordering::Relaxed);
     scene.until_it_takes_writes().await;
     *scene.next.lock() = Next::Panic;

@@ -58,7 +58,7 @@ pub use self::{
     roles::{Roles, Term},
 };
 use crate::{
-    BackendError, Committed, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, Store, StoreError,
+    BackendError, Committed, Damaged, Durable, EventStream, Hold, RangePage, RangeRequest, Shortage, Store, StoreError,
     StoredObject, Transaction, WatchScope,
     core::closed,
     damage::Ledger,
@@ -152,7 +152,7 @@ impl Inner {
         match fault {
             Fault::Unreachable(why) | Fault::Unknown(why) => StoreError::Unreachable { why },
             Fault::Busy => StoreError::Overloaded,
-            Fault::Full => StoreError::Full,
+            Fault::Full => StoreError::Full(Shortage::Etcd),
             Fault::TooLarge(what) => StoreError::TooLarge { what },
             Fault::Refused(why) => backend(failed(format!("etcd: {why}"))),
             Fault::LargeAnswer | Fault::Compacted | Fault::Future | Fault::Token => {
@@ -174,7 +174,7 @@ impl Inner {
                     tracing::error!("etcd has no room, no write is taken until there is");
                     *standing = Standing::Full;
                 }
-                StoreError::Full
+                StoreError::Full(Shortage::Etcd)
             }
             other => self.read_fault(other),
         }
@@ -287,7 +287,7 @@ impl Store for EtcdStore {
     fn health(&self) -> Result<(), StoreError> {
         match &*self.inner.standing.read() {
             Standing::Open => Ok(()),
-            Standing::Full => Err(StoreError::Full),
+            Standing::Full => Err(StoreError::Full(Shortage::Etcd)),
             Standing::Silent(since, _) if since.elapsed() < SILENCE => Ok(()),
             Standing::Silent(_, why) => Err(StoreError::Unreachable { why: why.clone() }),
             Standing::Stopped(why) => Err(StoreError::Backend(why.clone())),

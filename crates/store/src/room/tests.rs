@@ -63,6 +63,28 @@ fn what_makes_room_may_use_most_of_the_reserve_and_what_leaves_half_of_it() {
 }
 
 #[test]
+fn what_is_taken_and_how_much_room_is_wanted_is_told() {
+    const MIB: u64 = 1 << 20;
+    for (free, purpose, words) in [
+        (
+            63,
+            Purpose::Any,
+            "nearly full, 63 MiB are free and this needs 64 MiB: only deletions, and changes of what is being deleted,",
+        ),
+        (31, Purpose::Any, "nearly full, 31 MiB are free and this needs 64 MiB: only deletions are taken"),
+        (31, Purpose::Leave, "nearly full, 31 MiB are free and this needs 32 MiB: only deletions are taken"),
+        (15, Purpose::MakeRoom, "is full, 15 MiB are free and this needs 16 MiB: no write is taken"),
+    ] {
+        let shortage = told(64 * MIB, move || Ok(free * MIB)).shortage(purpose);
+        assert!(shortage.to_string().contains(words) && !shortage.is_over(), "{shortage}");
+    }
+    let over = told(64 * MIB, || Ok(64 * MIB)).shortage(Purpose::Any);
+    assert!(over.is_over() && over.to_string().contains("has 64 MiB free again"), "{over}");
+    let unknown = told(64, || Err(ErrorKind::Unsupported.into())).shortage(Purpose::Any);
+    assert!(!unknown.is_over() && !Shortage::Etcd.is_over(), "{unknown}");
+}
+
+#[test]
 fn the_room_of_files_is_what_they_take_of_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files(dir.path().to_owned());
@@ -214,7 +236,7 @@ impl Scene {
     async fn fill(&self, mut written: usize) -> usize {
         loop {
             let refused = self.write_each(written, Some(20_000)).await;
-            assert!(refused.iter().all(|why| matches!(why, StoreError::Full)), "{refused:?}");
+            assert!(refused.iter().all(|why| matches!(why, StoreError::Full(_))), "{refused:?}");
             written += TOGETHER;
             if !refused.is_empty() && !self.takes_writes().await {
                 return written;
@@ -264,6 +286,6 @@ async fn a_disk_that_is_full_of_what_is_stored_has_no_room_within() {
     let scene = Scene::new();
     let objects = scene.fill(0).await;
     assert!(!scene.takes_writes().await);
-    assert!(matches!(scene.write(objects, Some(10)).await, Err(StoreError::Full)));
+    assert!(matches!(scene.write(objects, Some(10)).await, Err(StoreError::Full(_))));
     scene.store.close().await;
 }

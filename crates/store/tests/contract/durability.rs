@@ -77,8 +77,8 @@ async fn a_store_without_room_refuses_writes_and_serves_reads() {
         scene.config.disk_reserve = u64::MAX;
         scene.reopen();
         let write = Transaction::one(pod(1, "new"), Expect::Absent, Some(record(&pod(1, "new"), "x")));
-        assert!(matches!(scene.commit(write).await, Err(StoreError::Full)), "{engine:?}");
-        assert!(matches!(scene.store.health(), Err(StoreError::Full)), "{engine:?}");
+        assert!(matches!(scene.commit(write).await, Err(StoreError::Full(_))), "{engine:?}");
+        assert!(matches!(scene.store.health(), Err(StoreError::Full(_))), "{engine:?}");
         assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await[0].revision, there, "{engine:?}");
         scene.store.close().await;
         scene.config.disk_reserve = 1;

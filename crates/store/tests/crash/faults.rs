@@ -52,7 +52,7 @@ async fn suffer(engine: &str, root: &Path) {
                 said.say(&format!("failed {error}"));
                 // Reads go on; only sled needs room for that, since it must be opened again.
                 let read = || store.range(RangeRequest::all(RangeScope::All));
-                assert!(read().await.is_ok() || engine == "Sled" && matches!(store.health(), Err(StoreError::Full)));
+                assert!(read().await.is_ok() || engine == "Sled" && matches!(store.health(), Err(StoreError::Full(_))));
                 File::create(root.with_extension("room")).unwrap();
                 if writes_are_taken_again(&store).await {
                     said.say("recovered");

@@ -1,0 +1,189 @@
+//! Values of flags: what each may be, and in which words others are refused.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use clap::{
+    ValueEnum as _,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+
+use super::server::ServerStore;
+
+/// Bytes of a DNS name, and of one of its labels (RFC 1035).
+const DNS_NAME: usize = 253;
+const DNS_LABEL: usize = 63;
+
+/// The engines that keep what is restored into them.
+pub(super) fn lasting_store() -> impl TypedValueParser<Value = ServerStore> {
+    PossibleValuesParser::new(["redb", "sled", "etcd"]).try_map(|name| ServerStore::from_str(&name, false))
+}
+
+/// An address and a port.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => Err(format!("it has no port: {ip}:6443")),
+        Ok(IpAddr::V6(ip)) => Err(format!("it has no port: [{ip}]:6443")),
+        Err(_) => text.parse().map_err(|_| {
+            "it is no address with a port, such as 127.0.0.1:6443, [::1]:6443, or 0.0.0.0:6443 for all".to_owned()
+        }),
+    }
+}
+
+/// A time of a second or more: seconds, or with units as other flags of Kubernetes have it.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().map(Duration::from_secs);
+    let units = || text.parse::<jiff::SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    match seconds.or_else(units) {
+        Some(time) if time >= Duration::from_secs(1) => Ok(time),
+        Some(_) => Err("it is less than a second".into()),
+        None => Err("it is no time, such as 300 (seconds), 5m or 1h30m".into()),
+    }
+}
+
+/// A share of requests. As kube-apiserver has it: more would cost more connections than it spreads.
+pub(super) fn goaway_chance(text: &str) -> Result<f64, String> {
+    let chance: f64 = text.parse().map_err(|_| "it is no number from 0 to 0.02".to_owned())?;
+    match (0.0..=0.02).contains(&chance) {
+        true => Ok(chance),
+        false if chance.is_nan() => Err("it is no number from 0 to 0.02".into()),
+        false => Err("it can not be less than 0 or greater than 0.02".into()),
+    }
+}
+
+/// A name in a certificate: a DNS name, also with `*` for its first label, or an address.
+pub(super) fn certificate_name(text: &str) -> Result<String, String> {
+    if text.parse::<IpAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let has_wildcard = name.len() < text.len();
+    let is_name = name.len() <= DNS_NAME && name.split('.').all(is_dns_label);
+    let is_address_of_sorts = name.split('.').all(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
+    match is_name && !is_address_of_sorts && (!has_wildcard || name.contains('.')) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "it is no DNS name, such as plane.example.com or *.example.com, and no IP address{}",
+            part_of_url(text)
+        )),
+    }
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=DNS_LABEL).contains(&label.len())
+        && label.bytes().all(is_letter)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// What is said to who gives more than the name.
+fn part_of_url(text: &str) -> &'static str {
+    match text.contains("://") || text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        true => "; without https:// and port",
+        false => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control_plane::HISTORY;
+
+    #[test]
+    fn times_are_seconds_or_have_units() {
+        for (text, seconds) in [
+            ("300", Some(300)),
+            ("5m", Some(300)),
+            ("300s", Some(300)),
+            ("1h30m", Some(5400)),
+            ("0", None),
+            ("500ms", None),
+        ] {
+            assert_eq!(time(text).ok().map(|time| time.as_secs()), seconds, "{text}");
+        }
+        for wrong in ["", "five", "5 minutes ago", "-5m", "5x"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        assert!(time("soon").unwrap_err().contains("5m or 1h30m") && time("0").unwrap_err().contains("a second"));
+        assert_eq!(time(super::super::server::HISTORY_TIME), Ok(HISTORY.time), "what is told is the default");
+    }
+
+    #[test]
+    fn addresses_have_a_port() {
+        assert_eq!(address("[::1]:6443").unwrap().port(), 6443);
+        for (wrong, words) in [
+            ("nonsense", "such as 127.0.0.1:6443"),
+            ("localhost:6443", "such as 127.0.0.1:6443"),
+            ("10.0.0.1", "it has no port: 10.0.0.1:6443"),
+            ("::1", "it has no port: [::1]:6443"),
+            ("127.0.0.1:99999", "such as 127.0.0.1:6443"),
+        ] {
+            let told = address(wrong).unwrap_err();
+            assert!(told.contains(words), "{wrong}: {told}");
+        }
+    }
+
+    #[test]
+    fn clients_are_sent_away_behind_one_of_fifty_requests_at_most() {
+        for (text, words) in [
+            ("0", None),
+            ("0.001", None),
+            ("0.02", None),
+            ("0.021", Some("greater than 0.02")),
+            ("-0.01", Some("less than 0")),
+            ("NaN", Some("it is no number")),
+            ("x", Some("it is no number")),
+        ] {
+            let told = goaway_chance(text).err();
+            assert_eq!(told.is_some(), words.is_some(), "{text}: {told:?}");
+            assert!(words.is_none_or(|words| told.is_some_and(|told| told.contains(words))), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_in_certificates_are_dns_names_and_addresses() {
+        for fine in
+            ["plane.example.com", "localhost", "*.example.com", "10.0.0.1", "::1", "A-1.Example.COM", "1and1.com"]
+        {
+            assert_eq!(certificate_name(fine).as_deref(), Ok(fine));
+        }
+        let long = "a".repeat(64);
+        for wrong in [
+            "",
+            "*",
+            "*.",
+            "*.com",
+            "a.*.com",
+            "a_b.com",
+            "-a.com",
+            "a..b",
+            "a.com.",
+            "hello world",
+            "10.0.0.999",
+            &long,
+            "1.2.3",
+        ] {
+            assert!(certificate_name(wrong).is_err(), "{wrong}");
+        }
+        for more in ["https://plane.example.com", "plane.example.com:6443"] {
+            assert!(certificate_name(more).unwrap_err().contains("without https:// and port"), "{more}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_nothing_is_not_offered_for_a_restore() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[arg(long, value_parser = lasting_store())]
+            store: ServerStore,
+        }
+        let parsed =
+            |name: &str| <Line as clap::Parser>::try_parse_from(["restore", "--store", name]).map(|line| line.store);
+        assert_eq!(parsed("sled").ok(), Some(ServerStore::Sled));
+        let refused = parsed("memory").unwrap_err().to_string();
+        assert!(refused.contains("[possible values: redb, sled, etcd]"), "{refused}");
+    }
+}
