@@ -164,3 +164,87 @@ async fn whoever_interrupts_a_snapshot_is_told_what_is_kept() {
         assert_eq!(dir.path().join("other.part").exists(), kept > 0, "{told}");
     }
 }
+
+/// The operator's guide.
+fn guide() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
+    fs::read_to_string(path).unwrap()
+}
+
+#[tokio::test]
+async fn the_line_for_cron_saves_a_snapshot_night_after_night() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, backups) = (dir.path().join("data"), dir.path().join("backups"));
+    make_store(&data, Engine::Redb).await;
+    fs::create_dir(&backups).unwrap();
+    let guide = guide();
+    let line = guide.lines().find_map(|line| line.strip_prefix("30 2 * * * ")).expect("there is one");
+    // As cron hands it to a shell.
+    let line = line
+        .replace("\\%", "%")
+        .replace("/usr/local/bin/portolan", env!("CARGO_BIN_EXE_portolan"))
+        .replace("/var/lib/portolan", &data.display().to_string())
+        .replace("/var/backups/portolan", &backups.display().to_string());
+    for night in ["the first", "the next, in place of the first"] {
+        let ran = Command::new("sh").args(["-c", &line]).output().unwrap();
+        assert!(ran.status.success(), "{night}: {}", said(&ran));
+        let made: Vec<_> = fs::read_dir(&backups).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let [made] = &made[..] else { panic!("{night}: {made:?}") };
+        assert!(made.extension().is_some_and(|ending| ending == "snapshot"), "{made:?}");
+        assert_eq!(inspect(fs::File::open(made).unwrap()).unwrap().objects, 2, "{night}");
+    }
+}
+
+#[test]
+fn units_run_what_there_is() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/systemd");
+    let mut commands = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let unit = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for line in unit.lines().filter_map(|line| line.strip_prefix("ExecStart=")) {
+            let (_, args) = line.split_once("/usr/local/bin/portolan ").expect("it runs portolan");
+            // What a shell makes one word of is one.
+            let args = args.split('"').next().unwrap_or_default().split_whitespace();
+            // Help is printed once all before it was understood.
+            let help = Command::new(env!("CARGO_BIN_EXE_portolan")).args(args.clone()).arg("--help").output().unwrap();
+            assert!(help.status.success(), "{line}: {}", said(&help));
+            let shown = said(&help);
+            for flag in args.filter(|arg| arg.starts_with("--")) {
+                assert!(shown.contains(flag), "{flag} of {line}");
+            }
+            commands += 1;
+        }
+    }
+    assert_eq!(commands, 2);
+}
+
+/// All of our sources.
+fn sources(folder: &Path, into: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            into.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn alerts_are_about_metrics_that_there_are() {
+    let mut source = String::new();
+    for part in ["apiserver", "store", "portolan", "controllers"] {
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(part).join("src"), &mut source);
+    }
+    let guide = guide();
+    let expressions: Vec<_> = guide.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    assert!(expressions.len() > 5, "{expressions:?}");
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    for expression in expressions {
+        for name in expression.split(|letter| !is_part(letter)) {
+            let is_ours = ["portolan_", "apiserver_", "kubernetes_"].iter().any(|start| name.starts_with(start));
+            let family = name.trim_end_matches("_bucket");
+            assert!(!is_ours || source.contains(&format!("\"{family}\"")), "{name} in {expression}");
+        }
+    }
+}
