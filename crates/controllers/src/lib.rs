@@ -1,6 +1,6 @@
 //! The loops that every logical cluster needs, each one for all logical clusters: namespaces, garbage collection, service
-//! accounts and their tokens, quotas, workspaces, aggregated roles, definitions of custom resources, type checks of policies, and
-//! what goes when its time is over.
+//! accounts and their tokens, quotas, Endpoints, workspaces, aggregated roles, definitions of custom resources, type checks of
+//! policies, and what goes when its time is over.
 //!
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
@@ -9,6 +9,7 @@ pub mod certificate_requests;
 pub mod definitions;
 mod emptying;
 pub mod ended_jobs;
+pub mod endpoints;
 pub mod events;
 pub mod garbage;
 pub mod namespaces;
@@ -42,6 +43,7 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(certificate_requests::CertificateRequests::new(plane.clone()))
         .with(quotas::Quotas::new(plane.clone()))
         .with(protection::Protection::new(plane.clone()))
+        .with(endpoints::Endpoints::new(plane.clone()))
         .with(type_checks::TypeChecks::new(plane.clone()))
         .counting()
 }

@@ -198,6 +198,66 @@ async fn content_with_a_finalizer_holds_its_namespace_and_says_so() {
     assert!(released.elapsed() < Duration::from_secs(1), "its end is seen, not found by looking again and again");
 }
 
+/// A Service of `shop` and a slice that says so much of its Pods.
+fn service(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "spec": spec,
+        "metadata": {"name": name, "namespace": "shop", "labels": {"tier": "front"}}})
+}
+
+fn slice_of(service: &str, name: &str, endpoints: Value) -> Value {
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
+        "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": service}},
+        "ports": [{"name": "web", "port": 8080, "protocol": "TCP"}]})
+}
+
+fn addresses(endpoints: Option<&Value>) -> Vec<&str> {
+    let list = endpoints.and_then(|found| found.pointer("/subsets/0/addresses")).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(|address| address["ip"].as_str()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_follow_their_service_and_its_slices() {
+    let f = Fixture::start();
+    let shop = f.create(namespace("shop")).await;
+    let web = json!({"selector": {"app": "web"}, "clusterIP": "None", "ports": [{"name": "web", "port": 80}]});
+    let web = f.create(service("web", web)).await;
+    let endpoints = sibling(&shop, "endpoints", "web");
+    f.until("they are there without addresses", &endpoints, |found| {
+        let labels = json!({"tier": "front", "service.kubernetes.io/headless": "",
+            "endpoints.kubernetes.io/managed-by": "endpoint-controller"});
+        found.is_some_and(|o| o["metadata"]["labels"] == labels && addresses(Some(o)).is_empty())
+    })
+    .await;
+    let ready = json!([{"addresses": ["198.18.0.1"]}]);
+    let east = f.create(slice_of("web", "web-east", ready)).await;
+    f.create(slice_of("web", "web-west", json!([{"addresses": ["198.18.0.2"]}]))).await;
+    f.create(slice_of("other", "other", json!([{"addresses": ["198.18.0.3"]}]))).await;
+    f.until("both slices", &endpoints, |found| addresses(found) == ["198.18.0.1", "198.18.0.2"]).await;
+    f.delete(&endpoints, Propagation::Background).await;
+    f.until("they are made again", &endpoints, |found| addresses(found).len() == 2).await;
+    f.delete(&east, Propagation::Background).await;
+    f.until("one slice", &endpoints, |found| addresses(found) == ["198.18.0.2"]).await;
+    f.delete(&web, Propagation::Background).await;
+    f.until("they go with their Service", &endpoints, |found| found.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_of_services_without_selector_are_their_users_own() {
+    let f = Fixture::start();
+    f.create(namespace("shop")).await;
+    let own = f
+        .create(json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "own", "namespace": "shop"},
+            "subsets": [{"addresses": [{"ip": "198.18.0.9"}], "ports": [{"port": 1}]}]}))
+        .await;
+    f.create(service("own", json!({"ports": [{"port": 80}]}))).await;
+    f.create(slice_of("own", "own", json!([{"addresses": ["198.18.0.1"]}]))).await;
+    // Another Service, whose Endpoints tell that the loop has come past all of this.
+    let later = f.create(service("later", json!({"selector": {"app": "later"}, "ports": [{"port": 80}]}))).await;
+    let seen = ObjectKey { resource: own.resource.clone(), ..later };
+    f.until("the loop has run", &seen, |found| found.is_some()).await;
+    assert_eq!(addresses(f.get(&own).await.as_ref()), ["198.18.0.9"]);
+}
+
 /// A directory that remembers what it was told.
 #[derive(Default)]
 struct Told {
