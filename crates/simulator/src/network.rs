@@ -100,18 +100,17 @@ impl Endpoints {
             "metadata": {
                 "name": format!("{}-sim", object::name(service)), "namespace": object::namespace(service),
                 "ownerReferences": [controller_ref(service)],
-                "labels": {
-                    "kubernetes.io/service-name": object::name(service),
-                    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
-                },
+                "labels": slice_labels(service),
             },
             "endpoints": endpoints, "ports": ports,
         });
         let slice = self.plane.key_of(self.slices, key.cluster, &wanted)?;
         let updated = self.plane.force(&slice, |current| {
-            let same = current["endpoints"] == wanted["endpoints"] && current["ports"] == wanted["ports"];
+            let places = ["/endpoints", "/ports", "/metadata/labels"];
+            let same = places.iter().all(|place| current.pointer(place) == wanted.pointer(place));
             current["endpoints"] = wanted["endpoints"].clone();
             current["ports"] = wanted["ports"].clone();
+            current["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
             !same
         });
         if updated.await?.is_none() {
@@ -119,6 +118,21 @@ impl Endpoints {
         }
         Ok(())
     }
+}
+
+/// Those of the Service, by which a syncer knows what is its own, and whose slice it is.
+fn slice_labels(service: &Value) -> Value {
+    let mut labels = json!({
+        "kubernetes.io/service-name": object::name(service),
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+    });
+    for (key, value) in object::metadata(service).get("labels").and_then(Value::as_object).into_iter().flatten() {
+        labels[key] = value.clone();
+    }
+    if text(service, "/spec/clusterIP") == "None" {
+        labels["service.kubernetes.io/headless"] = "".into();
+    }
+    labels
 }
 
 fn endpoint(pod: &Value) -> Value {

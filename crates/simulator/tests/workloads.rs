@@ -376,7 +376,7 @@ async fn a_service_gets_an_address_and_endpoints() {
     let f = Fixture::start().await;
     f.create(&format!("{APPS}/deployments"), workload("Deployment", 2)).await;
     let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"tier": "front"}},
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
     });
     f.create(&format!("{CORE}/services"), service).await;
@@ -388,4 +388,8 @@ async fn a_service_gets_an_address_and_endpoints() {
         endpoints.iter().filter(|e| e["conditions"]["ready"] == true).count()
     };
     f.until(slices, |list| ready(list) == 2).await;
+    let labels = f.get(slices).await["items"][0]["metadata"]["labels"].clone();
+    let expected = json!({"tier": "front", "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
+    assert_eq!(labels, expected, "with those of the Service, as upstream");
 }
