@@ -6,6 +6,7 @@ pub(crate) mod cargo;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
+pub(crate) mod envtest;
 pub(crate) mod etcd;
 pub(crate) mod fake_kubelet;
 pub(crate) mod fake_nodes;

@@ -6,8 +6,10 @@ mod cel;
 mod clients;
 mod demo;
 mod downstream;
+mod envtest;
 mod etcd;
 mod gate;
+mod ginkgo;
 mod kill;
 mod kubectl;
 mod moving;
@@ -92,6 +94,8 @@ enum Suite {
     ClientGo,
     /// controller-runtime: an operator over built-in kinds, and one over its own kind with webhooks.
     ControllerRuntime,
+    /// controller-runtime's own integration tests, as they are published.
+    Envtest,
     /// Helm, the program and the library.
     Helm,
     /// The Python client, and operators written with kopf.
@@ -135,6 +139,7 @@ impl Suite {
             Self::PrometheusOperator => Some(Published::PrometheusOperator),
             Self::CertManager => Some(Published::CertManager),
             Self::Kubectl
+            | Self::Envtest
             | Self::Syncer
             | Self::Sync
             | Self::Streams
@@ -187,10 +192,11 @@ fn run_against_kube(options: &Options, work: &WorkDir) -> Result<bool> {
         Suite::Cel,
         Suite::Apply,
         Suite::Tables,
+        Suite::Envtest,
     ];
     ensure!(
         !ours.into_iter().any(|suite| options.suites.contains(&suite)),
-        "the suites syncer, sync, admission, demo, oracle, etcd, torture, cel, apply and tables do not run against kube"
+        "the suites syncer, sync, admission, demo, oracle, etcd, torture, cel, apply, tables and envtest do not run against kube"
     );
     let tools = Tools::build()?;
     let mut cluster = PhysicalCluster::start(&tools, &work.path().join("kube"), "kube")?;
@@ -267,6 +273,9 @@ fn run_against_portolan(options: &Options, work: &WorkDir) -> Result<bool> {
     let chosen = options.clients();
     if !chosen.is_empty() {
         clients::run_against_portolan(&mut report, &chosen, &program, &tools, &work.path().join("clients"))?;
+    }
+    if options.wants(Suite::Envtest) {
+        envtest::run(&mut report, &program, &tools, &work.path().join("envtest"))?;
     }
     Ok(report.finish())
 }

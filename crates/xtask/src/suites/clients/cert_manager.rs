@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use super::super::ginkgo::Specs;
 use super::Stage;
-use super::ginkgo::Specs;
 use super::harbour::{Check, Harbour, PATIENCE};
 use crate::harness::go;
 use crate::harness::poll;

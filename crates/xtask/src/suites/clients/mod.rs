@@ -3,7 +3,6 @@
 
 mod cert_manager;
 mod deployed;
-mod ginkgo;
 mod go_tests;
 mod harbour;
 mod helm;
