@@ -9,6 +9,7 @@ use std::{borrow::Cow, collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use portolan_machinery::{
+    apply::Wanted,
     conversion,
     custom::{Conversion, ConversionWebhook, Review},
     kinds::{Kind, KindTable},
@@ -91,6 +92,24 @@ impl ApiServer {
         match table.conversion() {
             None => Ok(conversion::from_storage(to, conversion::to_storage(from, object))),
             Some(conversion) => self.converted(cluster, conversion, object, &to.group_version().to_string()).await,
+        }
+    }
+
+    /// An object of the target's resource in the version of one who owns fields of it, or why it cannot be converted.
+    ///
+    /// # Errors
+    /// 429 when too many are being converted.
+    pub(crate) async fn asked_for(
+        &self,
+        cluster: LogicalClusterId,
+        target: &Target,
+        wanted: &Wanted,
+    ) -> Result<Result<Value, String>, Status> {
+        let Some(conversion) = target.table.conversion() else { return Ok(Ok(wanted.object.clone())) };
+        match self.convert(cluster, conversion, &wanted.to, vec![wanted.object.clone()]).await {
+            Ok(mut converted) => Ok(converted.pop().ok_or_else(|| "nothing was converted".to_owned())),
+            Err(busy) if busy.code() == 429 => Err(busy),
+            Err(failed) => Ok(Err(failed.message().to_owned())),
         }
     }
 

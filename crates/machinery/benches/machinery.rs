@@ -5,7 +5,7 @@ use std::hint::black_box;
 use divan::{Bencher, counter::ItemsCount};
 use jiff::Timestamp;
 use portolan_machinery::{
-    apply::{self, ApplyRequest},
+    apply::{self, ApplyRequest, Conversions, UpdateRequest},
     decode::{self, FieldValidation, MediaType},
     kinds::{Kind, KindTable},
     lifecycle::{self, WriteContext},
@@ -53,13 +53,22 @@ fn decoded(kind: &Kind, object: &Value) -> Value {
 fn created(kind: &Kind, object: &Value, seams: &Seams) -> Value {
     let table = KindTable::builtin();
     let mut object = decoded(kind, object);
-    apply::track_update(table, kind, None, &mut object, "bench", None, NOW);
+    let conversions = Conversions::default();
+    let request = UpdateRequest { old: None, manager: "bench", subresource: None, now: NOW, conversions: &conversions };
+    apply::track_update(table, kind, &request, &mut object).expect("built-in kinds are converted by themselves");
     lifecycle::prepare_create(&WriteContext::new(table, seams), kind, object, Some("shop"), None).expect("it is valid")
 }
 
 fn applied(live: Option<&Value>, configuration: Value) -> Value {
-    let request =
-        ApplyRequest { live, applied: configuration, manager: "bench", force: false, subresource: None, now: NOW };
+    let request = ApplyRequest {
+        live,
+        applied: configuration,
+        manager: "bench",
+        force: false,
+        subresource: None,
+        now: NOW,
+        conversions: &Conversions::default(),
+    };
     apply::apply(KindTable::builtin(), kind("apps", "Deployment"), request).expect("nobody else owns fields")
 }
 

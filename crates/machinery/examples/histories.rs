@@ -9,10 +9,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::process::ExitCode;
 
-use portolan_machinery::apply::{ApplyRequest, apply, track_update};
+use portolan_machinery::apply::{ApplyRequest, Conversions, UpdateRequest, apply, track_update};
 use portolan_machinery::decode::{FieldValidation, prune_canonical};
 use portolan_machinery::defaults;
 use portolan_machinery::kinds::{Kind, KindTable};
+use portolan_types::Status;
 use serde_json::{Value, json};
 
 /// Differences shown in full.
@@ -121,19 +122,20 @@ fn kind_of(base: &Value) -> Option<&'static Kind> {
 fn write(kind: &Kind, live: Option<&Value>, step: &Value) -> Value {
     let text = |part: &str| step[part].as_str().unwrap_or_default();
     let (manager, now) = (text("manager"), text("now"));
-    let object = step["object"].clone();
+    let (object, conversions) = (step["object"].clone(), &Conversions::default());
     if step["apply"] == true {
         let force = step["force"] == true;
-        let request = ApplyRequest { live, applied: object, manager, force, subresource: None, now };
+        let request = ApplyRequest { live, applied: object, manager, force, subresource: None, now, conversions };
         return match apply(KindTable::builtin(), kind, request) {
             Ok(merged) => readable(kind, &merged),
-            Err(status) => refused(&status.to_value()),
+            Err(unapplied) => refused(&Status::from(unapplied).to_value()),
         };
     }
     match canonical(kind, &object).and_then(|object| defaulted(kind, object)) {
         Ok(mut new) => {
-            track_update(KindTable::builtin(), kind, live, &mut new, manager, None, now);
-            readable(kind, &new)
+            let request = UpdateRequest { old: live, manager, subresource: None, now, conversions };
+            let tracked = track_update(KindTable::builtin(), kind, &request, &mut new);
+            tracked.map_or_else(|unconverted| unconverted.to_string().into(), |()| readable(kind, &new))
         }
         Err(unfit) => unfit.into(),
     }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::lifecycle::{self, WriteContext};
+use portolan_machinery::{
+    apply::Conversions,
+    lifecycle::{self, WriteContext},
+};
 use portolan_types::{Status, object};
 
 use crate::{
@@ -68,7 +71,8 @@ async fn bind_as(
     let key = pods.key(call, object::name(&binding))?;
     let found = api.find(call, pods, &key).await?;
     let found = found.ok_or_else(|| Status::not_found(&pods.resource(), &key.name))?;
-    let writer = Writer { api, call, target: pods, options: &options, applied: false };
+    let writer =
+        Writer { api, call, target: pods, options: &options, applied: false, conversions: Conversions::default() };
     let context = WriteContext::new(&pods.table, &api.seams);
     writer.change(&key, found, Some("binding"), &|pod| lifecycle::bind(&context, pod, &binding)).await?;
     Ok(made(written))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::Response;
+use portolan_machinery::apply::Conversions;
 use portolan_types::Status;
 
 use crate::{
@@ -27,7 +28,7 @@ pub(super) async fn create(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     }
     let options = WriteOptions::of(call)?;
     let shape = Shape::of(call, target, api.seams.clock.now())?;
-    let writer = Writer { api, call, target, options: &options, applied: false };
+    let writer = Writer { api, call, target, options: &options, applied: false, conversions: Conversions::default() };
     let created = writer.create(&|| body::decode(call, target, options.validation, None), None).await?;
     body::changed(api, call, &shape, 201, created)
 }

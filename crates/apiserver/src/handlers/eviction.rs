@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::{
-    apply,
+    apply::{self, Conversions, UpdateRequest},
     decode::{self, MediaType},
     lifecycle::{
         self, DeleteOptions, Update, WriteContext,
@@ -189,7 +189,7 @@ impl Eviction<'_> {
             if self.options.dry_run {
                 return Ok(true);
             }
-            self.track(&budget, &mut spent);
+            self.track(&budget, &mut spent)?;
             let (key, expect) = (stored.key.clone(), Expect::At(stored.revision));
             let writes = vec![Write { key, expect, record: Some(Record::of(&spent)) }];
             match self.api.store.commit(Transaction { checks: Vec::new(), writes }).await {
@@ -203,11 +203,18 @@ impl Eviction<'_> {
         Err(Status::modified(&stored.key.resource, &stored.key.name))
     }
 
-    fn track(&self, old: &Value, new: &mut Value) {
+    fn track(&self, old: &Value, new: &mut Value) -> Result<(), Status> {
         let table = &self.target.table;
-        if let Some(kind) = table.resource("policy", "v1", "poddisruptionbudgets") {
-            apply::track_update(table, kind, Some(old), new, SERVER, Some("status"), &self.api.seams.now_text());
-        }
+        let Some(kind) = table.resource("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+        let (now, conversions) = (self.api.seams.now_text(), Conversions::default());
+        let request = UpdateRequest {
+            old: Some(old),
+            manager: SERVER,
+            subresource: Some("status"),
+            now: &now,
+            conversions: &conversions,
+        };
+        Ok(apply::track_update(table, kind, &request, new)?)
     }
 
     /// Says in the pod's status that it is evicted, and deletes it; as it is, if that is given.

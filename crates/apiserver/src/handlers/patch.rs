@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Response, header::CONTENT_TYPE};
 use portolan_machinery::{
-    apply::{self, ApplyRequest},
+    apply::{self, ApplyRequest, Conversions},
     decode::{self, FieldValidation, MediaType},
     lifecycle, patch,
 };
@@ -61,7 +61,14 @@ pub(super) async fn patch(
     let kind = PatchKind::of(call, target)?;
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = WriteOptions::of(call)?;
-    let writer = Writer { api, call, target, options: &options, applied: kind == PatchKind::Apply };
+    let writer = Writer {
+        api,
+        call,
+        target,
+        options: &options,
+        applied: kind == PatchKind::Apply,
+        conversions: Conversions::default(),
+    };
     let key = target.key(call, &call.captures.name)?;
     let found = api.find(call, target, &key).await?;
     let (code, changed) = match (kind, found) {
@@ -241,6 +248,7 @@ async fn applied(
             force: call.query.flag("force"),
             subresource,
             now: &now,
+            conversions: &writer.conversions,
         };
         let mut merged = apply::apply(&target.table, &target.kind, request)?;
         make_canonical(target, &mut merged)?;

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::{apply, lifecycle, patch, rbac::User};
+use portolan_machinery::{
+    apply::{self, Conversions, UpdateRequest},
+    lifecycle, patch,
+    rbac::User,
+};
 use portolan_types::{GroupKind, Status, object};
 use serde_json::{Map, Value, json};
 
@@ -30,7 +34,9 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     if target.kind.is_kubernetes() {
         lifecycle::match_namespace(&target.kind, &mut object, target.namespace.as_deref())?;
         let now = api.seams.now_text();
-        apply::track_update(&target.table, &target.kind, None, &mut object, &options.manager, None, &now);
+        let (manager, conversions) = (&*options.manager, Conversions::default());
+        let request = UpdateRequest { old: None, manager, subresource: None, now: &now, conversions: &conversions };
+        apply::track_update(&target.table, &target.kind, &request, &mut object)?;
     }
     let request = call.asks(target, Operation::Create, ("", ""), options.dry_run);
     api.admission.admit_passing(api, &request, &mut object).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::{
-    apply::{self, ApplyRequest},
+    apply::{self, ApplyRequest, Conversions},
     decode::{self, FieldValidation},
     lifecycle, table,
 };
@@ -37,7 +37,7 @@ pub(super) async fn handle(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
         _ => return Err(method_not_allowed()),
     };
     let applied = kind == Some(PatchKind::Apply);
-    let writer = Writer { api, call, target, options: &options, applied };
+    let writer = Writer { api, call, target, options: &options, applied, conversions: Conversions::default() };
     let changed = match kind {
         None => {
             let sent = decode_scale(call, target, &options)?;
@@ -103,6 +103,7 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
             force: call.query.flag("force"),
             subresource: Some("scale"),
             now: &now,
+            conversions: &writer.conversions,
         };
         let mut merged = apply::apply(&target.table, &target.kind, request)?;
         super::patch::make_canonical(target, &mut merged)?;

@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Response, header::CACHE_CONTROL};
 use jiff::Timestamp;
-use portolan_machinery::{apply, decode, kinds::Kind, lifecycle};
+use portolan_machinery::{
+    apply::{self, Conversions, UpdateRequest},
+    decode,
+    kinds::Kind,
+    lifecycle,
+};
 use portolan_types::{
     GroupResource, GroupVersionKind, ObjectKey, ObjectName, Scope, Status, object, seams::seconds_text,
 };
@@ -38,7 +43,10 @@ pub(super) async fn request(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Tar
         answer["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
     }
     let now = api.seams.now_text();
-    apply::track_update(&target.table, &kind, None, &mut answer, &options.manager, Some("token"), &now);
+    let (manager, conversions) = (&*options.manager, Conversions::default());
+    let written =
+        UpdateRequest { old: None, manager, subresource: Some("token"), now: &now, conversions: &conversions };
+    apply::track_update(&target.table, &kind, &written, &mut answer)?;
     let request = call.asks(target, Operation::Create, (&call.captures.name, "token"), options.dry_run);
     api.admission.mutate_passing(api, &request, &mut answer).await?;
     check_name(&kind, &call.captures.name, &answer)?;

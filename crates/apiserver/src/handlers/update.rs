@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Response;
-use portolan_machinery::lifecycle;
+use portolan_machinery::{apply::Conversions, lifecycle};
 use portolan_types::{NamespaceName, ObjectKey, Status, object};
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(super) async fn replace(
     let options = WriteOptions::of(call)?;
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let decode = |old: Option<&Value>| decoded(call, target, &options, old);
-    let writer = Writer { api, call, target, options: &options, applied: false };
+    let writer = Writer { api, call, target, options: &options, applied: false, conversions: Conversions::default() };
     let key = target.key(call, &call.captures.name)?;
     let Some(found) = api.find(call, target, &key).await? else {
         // A body of no sense is told before that there is nothing to replace.

@@ -1,7 +1,8 @@
 //! Creating and changing one object: admission, life cycle, field ownership, commit.
 
 use portolan_machinery::{
-    apply, conversion, decode, defaults,
+    apply::{self, Conversions, UpdateRequest},
+    conversion, decode, defaults,
     lifecycle::{self, Update, WriteContext},
     warnings,
 };
@@ -60,6 +61,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) options: &'a WriteOptions,
     /// The objects come out of server-side apply, which has recorded their owners.
     pub(crate) applied: bool,
+    /// What is known of the objects in the versions of their owners.
+    pub(crate) conversions: Conversions,
 }
 
 impl<'a> Writer<'a> {
@@ -91,7 +94,8 @@ impl<'a> Writer<'a> {
     ) -> Result<Changed, Status> {
         let mut owners = Owners::Kept;
         for attempt in 1.. {
-            let object = make()?;
+            self.conversions.clear();
+            let object = self.with_conversions(make).await?;
             // Upstream says so also where the name was given beside.
             let has_prefix = !object::meta_text(&object, "generateName").is_empty();
             let generated = has_prefix && object::name(&object).is_empty();
@@ -122,7 +126,7 @@ impl<'a> Writer<'a> {
         // Upstream looks at it only when it stores the object.
         let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
         self.name_owners_once(&mut object, Moment::Sent);
-        self.track(None, &mut object, None)?;
+        self.track(None, &mut object, None).await?;
         self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         self.name_owners_once(&mut object, Moment::Admitted);
         if &*self.target.kind.gvk.kind == "CertificateSigningRequest" {
@@ -210,14 +214,15 @@ impl<'a> Writer<'a> {
         owners: Owners,
     ) -> Result<Changed, CommitError> {
         let old = tree(self.target, &found.stored)?;
-        let mut new = make(&old)?;
+        self.conversions.clear();
+        let mut new = self.with_conversions(|| make(&old)).await?;
         check_revision(&new)?;
         let request = self.request(Operation::Update, &key.name, subresource);
         lifecycle::match_namespace(&self.target.kind, &mut new, Some(object::namespace(&old)))?;
         if self.call.attributes.verb == "update" {
             self.name_owners_once(&mut new, Moment::Sent);
         }
-        self.track(Some(&old), &mut new, subresource)?;
+        self.track(Some(&old), &mut new, subresource).await?;
         self.api.admission.mutate(self.api, &request, &mut new, Some(&old)).await?;
         self.name_owners_once(&mut new, Moment::Admitted);
         // A scale is a change of the object itself, owned under the subresource's name.
@@ -286,7 +291,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// Whatever there is against the defaults.
-    fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) -> Result<(), Status> {
+    async fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) -> Result<(), Status> {
         let now = self.api.seams.now_text();
         let (table, kind) = (&self.target.table, &self.target.kind);
         defaults::apply(table, kind, new)?;
@@ -296,9 +301,25 @@ impl<'a> Writer<'a> {
             let before = old.and_then(|old| object::metadata(old).get("managedFields")).cloned();
             object::metadata_mut(new).extend(before.map(|before| ("managedFields".to_owned(), before)));
         } else if !self.applied {
-            apply::track_update(table, kind, old, new, &self.options.manager, subresource, &now);
+            let (manager, conversions) = (&*self.options.manager, &self.conversions);
+            let request = UpdateRequest { old, manager, subresource, now: &now, conversions };
+            self.with_conversions(|| Ok(apply::track_update(table, kind, &request, new)?)).await?;
         }
         Ok(())
+    }
+
+    /// What `make` makes, tried again as long as it comes to objects that a webhook has to convert first.
+    ///
+    /// # Errors
+    /// Its own, and 429 when too many are being converted.
+    async fn with_conversions<T>(&self, mut make: impl FnMut() -> Result<T, Status>) -> Result<T, Status> {
+        loop {
+            let made = make();
+            let Some(wanted) = self.conversions.take_wanted() else { return made };
+            // Few writes come to this, and all would have to have room for it.
+            let converted = Box::pin(self.api.asked_for(self.call.cluster.id, self.target, &wanted)).await?;
+            self.conversions.learn(wanted, converted);
+        }
     }
 
     /// What was stored, as the version that was asked for shows it, there and back.

@@ -108,6 +108,45 @@ async fn objects_are_shown_in_the_version_that_is_asked_for() {
 }
 
 #[tokio::test]
+async fn fields_are_owned_in_the_version_that_they_were_written_in() {
+    let (plane, server) = (plane().await, WebhookServer::start(convert).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    let apply = async |path: &str, manager: &str, object: Value| {
+        admin.patch(&format!("{path}/a?fieldManager={manager}"), "application/apply-patch+yaml", object).await
+    };
+    apply(WIDGETS, "m", new("a", 3)).await.expect(201);
+    let before = server.count("/convert");
+    let refused = apply(OLD, "n", old("a", "-----")).await.expect(409);
+    assert_eq!(refused.message(), r#"Apply failed with 1 conflict: conflict with "m": .spec.size"#);
+    assert!(server.count("/convert") > before + 1, "the object, and what would become of it, were converted");
+    let asked = server.last();
+    assert!(asked["objects"][0]["metadata"].get("managedFields").is_none(), "{asked}");
+
+    let owners = |object: &Value| {
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        let mut all: Vec<(String, Value)> =
+            entries.iter().map(|own| (own["manager"].to_string(), own["fieldsV1"].clone())).collect();
+        all.sort_by_key(|own| own.0.clone());
+        all
+    };
+    let shared = apply(OLD, "n", old("a", "---")).await.expect(200).json();
+    let both = [
+        ("\"m\"", json!({"f:spec": {".": {}, "f:size": {}}})),
+        ("\"n\"", json!({"f:spec": {".": {}, "f:line": {}}})),
+    ];
+    assert_eq!(owners(&shared), both.map(|(manager, fields)| (manager.to_owned(), fields)));
+    let given_up = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "a"}});
+    let left = apply(WIDGETS, "m", given_up).await.expect(200).json();
+    assert_eq!(left["spec"], json!({"size": 3}), "the other one has it still");
+
+    let path = format!("{WIDGETS}/a?fieldManager=u");
+    let taken = admin.patch(&path, MERGE, json!({"spec": {"size": 4}})).await.expect(200).json();
+    let after = [("\"n\"", json!({"f:spec": {}})), ("\"u\"", json!({"f:spec": {"f:size": {}}}))];
+    assert_eq!(owners(&taken), after.map(|(manager, fields)| (manager.to_owned(), fields)));
+}
+
+#[tokio::test]
 async fn events_are_converted_once_for_all_who_watch_a_version() {
     let (plane, server) = (plane().await, WebhookServer::start(convert).await);
     let admin = plane.admin();

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     compare::Difference,
+    conversions::Conversions,
     set::FieldSet,
     shape::{Shape, field_element},
 };
@@ -23,6 +24,7 @@ pub(super) struct Frame<'t> {
     pub(super) subresource: &'t str,
     /// Fields that the endpoint resets, with all that is below them.
     pub(super) reset: FieldSet,
+    pub(super) conversions: &'t Conversions,
 }
 
 /// What only the server writes, of its own accord.
@@ -53,7 +55,12 @@ static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
 });
 
 impl<'t> Frame<'t> {
-    pub(super) fn new(table: &'t KindTable, kind: &'t Kind, subresource: Option<&'t str>) -> Self {
+    pub(super) fn new(
+        table: &'t KindTable,
+        kind: &'t Kind,
+        subresource: Option<&'t str>,
+        conversions: &'t Conversions,
+    ) -> Self {
         let subresource = subresource.unwrap_or_default();
         Self {
             table,
@@ -62,6 +69,7 @@ impl<'t> Frame<'t> {
             api_version: kind.group_version().to_string(),
             subresource,
             reset: reset_by(kind, subresource),
+            conversions,
         }
     }
 

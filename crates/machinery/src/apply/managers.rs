@@ -141,9 +141,13 @@ impl Managers {
         self.0.iter().filter(move |(other, _)| *other != id)
     }
 
-    /// The versions of all entries, some of them more than once.
-    pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
-        self.0.values().map(|entry| &*entry.api_version)
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.0.values()
+    }
+
+    /// The entries of a version.
+    pub(super) fn of_version<'a>(&'a mut self, version: &'a str) -> impl Iterator<Item = &'a mut Entry> {
+        self.0.values_mut().filter(move |entry| entry.api_version == version)
     }
 
     /// Takes what was changed from everybody but `keeper`. Entries of versions that are not served go.

@@ -8,18 +8,22 @@
 //! `managedFields` stay opaque until they are needed: a write that changes nothing does not read them, and a new object
 //! gets its single entry straight from the tree.
 //!
-//! What owners of another version own is compared in their version. Only the versions of custom resources are taken as if their
-//! paths meant the same.
+//! What owners of another version own is compared in their version. For a custom resource that may take a webhook: see
+//! [`Conversions`].
 
 mod collect;
 mod compare;
 mod conflict;
+mod conversions;
 mod created;
+#[cfg(test)]
+mod custom_tests;
 mod frame;
 mod last_applied;
 mod lay_over;
 mod managers;
 mod merge;
+mod reconcile;
 mod remove;
 mod set;
 mod shape;
@@ -37,6 +41,7 @@ use serde_json::{Value, json};
 use self::{
     compare::Difference,
     conflict::Conflicts,
+    conversions::Stuck,
     frame::Frame,
     managers::{BEFORE_FIRST_APPLY, Entry, ManagerId, Managers, but},
     set::FieldSet,
@@ -47,6 +52,7 @@ use crate::{
     lifecycle,
 };
 
+pub use conversions::{Conversions, Unapplied, Unconverted, Wanted};
 pub use lay_over::lay_over;
 
 /// An apply patch for one object.
@@ -65,6 +71,8 @@ pub struct ApplyRequest<'a> {
     pub subresource: Option<&'a str>,
     /// The present moment, RFC 3339 in whole seconds.
     pub now: &'a str,
+    /// What is known of this write's objects in other versions.
+    pub conversions: &'a Conversions,
 }
 
 /// Lays an applied configuration over an object.
@@ -74,25 +82,28 @@ pub struct ApplyRequest<'a> {
 ///
 /// # Errors
 /// 400 when the configuration is of another version or kind, or brings `managedFields`. 500, as upstream, when it has fields
-/// that the kind does not know, values of a wrong type, or list elements that cannot be told apart, or would leave such. 409 when fields belong to others, with a cause for each.
-pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Result<Value, Status> {
-    let frame = Frame::new(table, kind, request.subresource);
+/// that the kind does not know, values of a wrong type, or list elements that cannot be told apart, or would leave such, and when the
+/// object cannot be had in the version of one of its owners. 409 when fields belong to others, with a cause for each.
+/// [`Unapplied::Unconverted`] when a webhook has to be asked first.
+pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Result<Value, Unapplied> {
+    let frame = Frame::new(table, kind, request.subresource, request.conversions);
     let applied = check_identity(kind, &request)?;
     if object::metadata(&applied).get("managedFields").is_some_and(|fields| !fields.is_null()) {
-        return Err(Status::bad_request("metadata.managedFields must be nil"));
+        return Err(Status::bad_request("metadata.managedFields must be nil").into());
     }
     check_merges(kind, &frame, &applied)?;
     let nothing = Value::Object(Object::new());
     let live = request.live.unwrap_or(&nothing);
     let id = ManagerId::applier(request.manager, frame.subresource);
     let apply = Apply { frame: &frame, live, applied: &applied, id: &id, now: request.now };
-    let managers = match request.subresource {
+    let mut managers = match request.subresource {
         Some("scale") => apply.managers_of_scale(kind),
         _ => apply.managers_before(),
     };
+    versions::settle(&frame, &mut managers, live)?;
     let (mut merged, managers) = match apply.lay_over(managers.clone(), request.force) {
         Err(Unmerged::Conflicts(conflicts)) => apply.forgive_kubectl(managers, &conflicts)?,
-        done => done.map_err(Unmerged::into_status)?,
+        done => done?,
     };
     if request.manager == last_applied::KUBECTL {
         last_applied::refresh(&mut merged, &request.applied);
@@ -143,13 +154,22 @@ enum Unmerged {
     Conflicts(Conflicts),
     /// Elements of lists whose fields all go, while nobody is known to have applied the elements. Upstream stumbles there.
     Emptied(String),
+    /// In the version of an owner.
+    Stuck(Stuck),
 }
 
-impl Unmerged {
-    fn into_status(self) -> Status {
-        match self {
-            Self::Conflicts(conflicts) => conflicts.to_status(),
-            Self::Emptied(why) => Status::new(Reason::Unknown, format!("failed to compare objects: {why}")),
+impl From<Stuck> for Unmerged {
+    fn from(stuck: Stuck) -> Self {
+        Self::Stuck(stuck)
+    }
+}
+
+impl From<Unmerged> for Unapplied {
+    fn from(unmerged: Unmerged) -> Self {
+        match unmerged {
+            Unmerged::Conflicts(conflicts) => conflicts.to_status().into(),
+            Unmerged::Emptied(why) => Status::new(Reason::Unknown, format!("failed to compare objects: {why}")).into(),
+            Unmerged::Stuck(stuck) => stuck.into(),
         }
     }
 }
@@ -209,11 +229,13 @@ impl Apply<'_> {
                 let others = managers.others(self.id).map(|(_, entry)| entry);
                 let owned = Owned::of(self.frame, configured.clone(), others);
                 let pruned = versions::prune(self.frame, merged, last, &owned);
+                let pruned = pruned.map_err(|stuck| stuck.while_it("failed to prune fields"))?;
                 validate::emptied(shape, &pruned).map_or(Ok(pruned), |why| Err(Unmerged::Emptied(why)))?
             }
         };
         let written = self.frame.difference(self.live, &merged);
-        let changed = Differences::new(self.frame, &managers, written, self.live, &merged);
+        let others = managers.others(self.id).map(|(_, entry)| entry);
+        let changed = Differences::new(self.frame, others, written, (self.live, &merged))?;
         if !force {
             let conflicts = self.conflicts(&managers, &changed);
             if !conflicts.is_empty() {
@@ -240,42 +262,64 @@ impl Apply<'_> {
     }
 
     /// Conflicts of kubectl with what it applied itself, client-side, are none.
-    fn forgive_kubectl(&self, managers: Managers, conflicts: &Conflicts) -> Result<(Value, Managers), Status> {
+    fn forgive_kubectl(&self, managers: Managers, conflicts: &Conflicts) -> Result<(Value, Managers), Unapplied> {
         let own = match &*self.id.manager {
             last_applied::KUBECTL => last_applied::still_applied(self.frame, self.live),
             _ => None,
         };
-        let Some(own) = own else { return Err(conflicts.to_status()) };
+        let Some(own) = own else { return Err(conflicts.to_status().into()) };
         let left = conflicts.outside(&own);
         match left.is_empty() {
-            true => self.lay_over(managers, true).map_err(Unmerged::into_status),
-            false => Err(left.to_status()),
+            true => Ok(self.lay_over(managers, true)?),
+            false => Err(left.to_status().into()),
         }
     }
+}
+
+/// A write that is no apply.
+#[derive(Clone, Debug)]
+pub struct UpdateRequest<'a> {
+    /// The stored object; `None` for a create.
+    pub old: Option<&'a Value>,
+    /// The field manager.
+    pub manager: &'a str,
+    /// The subresource that is written to. Through `scale` the whole object is.
+    pub subresource: Option<&'a str>,
+    /// The present moment, RFC 3339 in whole seconds.
+    pub now: &'a str,
+    /// What is known of this write's objects in other versions.
+    pub conversions: &'a Conversions,
 }
 
 /// Records a write that is no apply: a manager comes to own what it changed, and owners lose what others changed.
 ///
 /// `new` is the object as it shall be stored, its `managedFields` those that the client sent, if any: a client may edit
-/// them, or reset them by `[]` or `[{}]`; without any those of `old` hold. To be called after defaults and before what the
-/// server itself fills in (`prepare_create`, `prepare_update`), whose work has no owner; `old` is `None` for a create. A
-/// write through `scale` passes the parent object.
+/// them, or reset them by `[]` or `[{}]`; without any those of the old object hold. To be called after defaults and before what the
+/// server itself fills in (`prepare_create`, `prepare_update`), whose work has no owner. Where the object cannot be had in the
+/// version of one of its owners, nobody owns anything any more, as upstream.
+///
+/// # Errors
+/// When a webhook has to be asked first; `new` is as it was then.
 pub fn track_update(
     table: &KindTable,
     kind: &Kind,
-    old: Option<&Value>,
+    request: &UpdateRequest<'_>,
     new: &mut Value,
-    manager: &str,
-    subresource: Option<&str>,
-    now: &str,
-) {
-    let frame = Frame::new(table, kind, subresource);
+) -> Result<(), Unconverted> {
+    let UpdateRequest { old, manager, subresource, now, conversions } = *request;
+    let frame = Frame::new(table, kind, subresource, conversions);
     let id = ManagerId::updater(manager, &frame.api_version, frame.subresource);
     let tracked = match old {
         None => created(&frame, new, id, now),
         Some(old) => updated(&frame, old, new, id, now),
     };
+    let tracked = match tracked {
+        Ok(tracked) => tracked,
+        Err(Stuck::Failed(_)) => None,
+        Err(Stuck::Unconverted) => return Err(Unconverted),
+    };
     managers::set_managed_fields(new, tracked);
+    Ok(())
 }
 
 /// The owners that a client sends, if it sends some that can be read. Through a subresource nobody edits them.
@@ -287,22 +331,25 @@ fn sent(frame: &Frame<'_>, new: &Value) -> Option<Managers> {
 }
 
 /// The owners of a new object: whoever makes it, of all that is in it; those that it is sent with, of what is not.
-fn created(frame: &Frame<'_>, new: &Value, id: ManagerId, now: &str) -> Option<Value> {
+fn created(frame: &Frame<'_>, new: &Value, id: ManagerId, now: &str) -> Result<Option<Value>, Stuck> {
     let fields = Value::Object(created_fields(frame, new));
     let Some(mut managers) = sent(frame, new) else {
         let has_fields = fields.as_object().is_some_and(|fields| !fields.is_empty());
         let entry = || managers::encode_fields(&id, &frame.api_version, Some(now), fields);
-        return has_fields.then(|| Value::Array(vec![entry()]));
+        return Ok(has_fields.then(|| Value::Array(vec![entry()])));
     };
+    let nothing = json!({});
+    versions::settle(frame, &mut managers, &nothing)?;
     let added = FieldSet::parse(&fields).unwrap_or_default();
     let difference = Difference { added: added.clone(), ..Difference::default() };
-    managers.take_away(&Differences::new(frame, &managers, difference, &json!({}), new), None);
+    let changed = Differences::new(frame, managers.entries(), difference, (&nothing, new))?;
+    managers.take_away(&changed, None);
     managers.sweep();
     if !added.is_empty() {
         managers.give(id, &frame.api_version, added, Some(now.to_owned()));
     }
     managers.cap();
-    managers.encode()
+    Ok(managers.encode())
 }
 
 /// The fields of a new object, as `fieldsV1`.
@@ -311,32 +358,35 @@ fn created_fields(frame: &Frame<'_>, object: &Value) -> Object {
     created::fields(frame.shape, frame.table, object, &excluded)
 }
 
-fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str) -> Option<Value> {
+fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str) -> Result<Option<Value>, Stuck> {
     let stored = managers::managed_fields(old);
     let given = managers::managed_fields(new).filter(|_| frame.subresource.is_empty());
     if given.is_some_and(managers::is_reset) {
-        return None;
+        return Ok(None);
     }
     let difference = frame.difference(old, new);
-    if difference.is_empty() && given.is_none_or(|given| Some(given) == stored) {
-        return stored.cloned();
+    let is_unchanged = difference.is_empty() && given.is_none_or(|given| Some(given) == stored);
+    if is_unchanged && frame.kind.is_typed() {
+        return Ok(stored.cloned());
     }
     let mut managers = sent(frame, new).unwrap_or_else(|| Managers::of(old));
     if managers.is_empty() {
-        return None;
+        return Ok(None);
     }
+    let before = is_unchanged.then(|| managers.clone());
+    versions::settle(frame, &mut managers, old)?;
     let written = difference.written();
-    if frame.subresource == "scale" && !managers.own_any_of(&written) {
-        return stored.cloned();
+    if before.as_ref() == Some(&managers) || frame.subresource == "scale" && !managers.own_any_of(&written) {
+        return Ok(stored.cloned());
     }
-    managers.take_away(&Differences::new(frame, &managers, difference, old, new), None);
+    managers.take_away(&Differences::new(frame, managers.entries(), difference, (old, new))?, None);
     managers.sweep();
     if !written.is_empty() {
         let time = written_at(frame, managers::managed_fields(old), &id, now);
         managers.give(id, &frame.api_version, written, time);
     }
     managers.cap();
-    managers.encode()
+    Ok(managers.encode())
 }
 
 /// The time of an entry. What is written through a scale is as old as what its manager wrote before, as upstream has it.

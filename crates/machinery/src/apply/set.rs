@@ -32,6 +32,15 @@ impl Node {
     pub(super) fn below(&self) -> &FieldSet {
         &self.below
     }
+
+    pub(super) fn below_mut(&mut self) -> &mut FieldSet {
+        &mut self.below
+    }
+
+    /// Is a member itself, in place of those below.
+    pub(super) fn become_whole(&mut self) {
+        *self = Self { member: true, below: FieldSet::default() };
+    }
 }
 
 impl FieldSet {
@@ -105,6 +114,10 @@ impl FieldSet {
     /// The nodes of the first level.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.0.iter().map(|(element, node)| (&**element, node))
+    }
+
+    pub(super) fn nodes_mut(&mut self) -> impl Iterator<Item = (&str, &mut Node)> {
+        self.0.iter_mut().map(|(element, node)| (&**element, node))
     }
 
     /// All members as people read them (`.spec.ports[port=80]`): those of a level before those below.

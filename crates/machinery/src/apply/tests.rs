@@ -14,6 +14,11 @@ fn config_map() -> &'static Kind {
     kind("", "v1", "configmaps")
 }
 
+fn update(kind: &Kind, old: Option<&Value>, new: &mut Value, (manager, subresource): (&str, Option<&str>), now: &str) {
+    let request = UpdateRequest { old, manager, subresource, now, conversions: &Conversions::default() };
+    track_update(KindTable::builtin(), kind, &request, new).unwrap();
+}
+
 /// One object and those who write to it.
 struct Object {
     kind: &'static Kind,
@@ -30,7 +35,8 @@ impl Object {
         applied["apiVersion"] = self.kind.group_version().to_string().into();
         applied["kind"] = (*self.kind.gvk.kind).into();
         let live = self.live.as_ref();
-        let request = ApplyRequest { live, applied, manager, force, subresource: None, now: self.now };
+        let conversions = &Conversions::default();
+        let request = ApplyRequest { live, applied, manager, force, subresource: None, now: self.now, conversions };
         self.live = Some(apply(KindTable::builtin(), self.kind, request)?);
         Ok(())
     }
@@ -45,7 +51,7 @@ impl Object {
             || json!({"apiVersion": gvk.group_version().to_string(), "kind": *gvk.kind, "metadata": {"name": "x"}}),
         );
         change(&mut new);
-        track_update(KindTable::builtin(), self.kind, self.live.as_ref(), &mut new, manager, subresource, self.now);
+        update(self.kind, self.live.as_ref(), &mut new, (manager, subresource), self.now);
         self.live = Some(new);
     }
 
@@ -359,6 +365,7 @@ fn each_endpoint_owns_its_part() {
         force: true,
         subresource: Some("scale"),
         now: NOW,
+        conversions: &Conversions::default(),
     };
     object.live = Some(apply(KindTable::builtin(), object.kind, request).unwrap());
     assert_eq!(object.at("/spec/replicas"), 3);
@@ -391,8 +398,9 @@ fn replicas_that_nobody_owns_were_there_before_a_scale_is_applied() {
             force,
             subresource: Some("scale"),
             now: NOW,
+            conversions: &Conversions::default(),
         };
-        apply(KindTable::builtin(), object.kind, request)
+        apply(KindTable::builtin(), object.kind, request).map_err(Status::from)
     };
     let refused = scaled(4, false).unwrap_err();
     let expected = r#"Apply failed with 1 conflict: conflict with "before-first-apply" with subresource "scale" using autoscaling/v1: .spec.replicas"#;
@@ -415,7 +423,7 @@ fn the_oldest_updates_are_thrown_together() {
         let (key, manager) = (format!("k{:02}", at + 1), format!("m{:02}", at + 1));
         let mut new = object.live().clone();
         new["data"][key] = json!("1");
-        track_update(KindTable::builtin(), object.kind, object.live.as_ref(), &mut new, &manager, None, time);
+        update(object.kind, object.live.as_ref(), &mut new, (&manager, None), time);
         object.live = Some(new);
     }
     let owners = object.owners();
@@ -493,8 +501,18 @@ fn configurations_that_cannot_be_merged_are_refused() {
         assert_eq!((status.code(), status.message()), (code, expected));
     }
     let wrong = json!({"apiVersion": "v1", "kind": "Pod"});
-    let request = ApplyRequest { live: None, applied: wrong, manager: "a", force: false, subresource: None, now: NOW };
-    let status = apply(KindTable::builtin(), config_map(), request).unwrap_err();
+    let object = Object::new(config_map());
+    let conversions = &Conversions::default();
+    let request = ApplyRequest {
+        live: None,
+        applied: wrong,
+        manager: "a",
+        force: false,
+        subresource: None,
+        now: NOW,
+        conversions,
+    };
+    let status = Status::from(apply(KindTable::builtin(), object.kind, request).unwrap_err());
     assert_eq!(status.message(), "invalid object type: /v1, Kind=Pod");
 }
 
@@ -694,6 +712,16 @@ fn what_is_owned_in_another_version_conflicts_by_its_name_there() {
     assert_eq!(refused.message(), expected);
     object.apply_forced("b", cpu(80), true).unwrap();
     assert_eq!(object.owners()[0], r#"a Apply: {"f:spec":{"f:maxReplicas":{}}}"#);
+}
+
+#[test]
+fn owners_of_another_group_are_forgotten() {
+    let event = |group: &str| kind(group, "v1", "events");
+    let mut object = Object::new(event(""));
+    object.apply("a", json!({"metadata": {"name": "e", "labels": {"a": "b"}}, "message": "m"})).unwrap();
+    object.in_version(event("events.k8s.io"));
+    object.apply("b", json!({"metadata": {"name": "e", "labels": {"a": "c"}}})).unwrap();
+    assert_eq!(object.owners(), [r#"b Apply: {"f:metadata":{"f:labels":{"f:a":{}}}}"#], "as upstream");
 }
 
 #[test]
