@@ -224,6 +224,12 @@ impl Watch {
     async fn frames(&mut self, batch: &EventBatch) -> Result<Option<Bytes>, Status> {
         let mut frames: Vec<Bytes> = Vec::new();
         let is_due = |event: &&Arc<Event>| event.revision > self.after && self.filter.is_in_scope(event);
+        // What was written under another definition is for those who watch by that.
+        if batch.events.iter().any(|event| is_due(&event))
+            && is_redefined(&self.api, &self.call, &self.filter.target).await?
+        {
+            return Ok(None);
+        }
         for event in batch.events.iter().filter(is_due) {
             let shown = self.api.event_in_version(&self.filter.target, event, self.filter.selects());
             let whose = (&*self.api, &*self.call, &self.filter.target);
@@ -325,11 +331,31 @@ async fn goes_on(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, 
 
 /// Whether a resource is still defined as it was. While its definition goes, watchers are told of the end of its objects.
 async fn is_as_defined(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
+    Ok(matches!(definition(api, call, target).await?, Definition::Same))
+}
+
+/// Whether a resource is defined otherwise than it was. Where it is not defined any more, its last events tell of its end.
+async fn is_redefined(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
+    Ok(matches!(definition(api, call, target).await?, Definition::Other))
+}
+
+/// What a definition is to a watch that began under it.
+enum Definition {
+    Same,
+    Other,
+    Gone,
+}
+
+async fn definition(api: &ApiServer, call: &Call, target: &Target) -> Result<Definition, Status> {
     if target.table.conversion().is_none() {
-        return Ok(true);
+        return Ok(Definition::Same);
     }
     let now = api.kinds.served(call.cluster.id).await?.surface.kind(&target.kind.gvk);
     // Of definitions that say the same there is one table.
-    let is_same = |now: Served| now.kind.served && (now.kind.is_ending || Arc::ptr_eq(&now.table, &target.table));
-    Ok(now.is_some_and(is_same))
+    let is_same = |now: &Served| now.kind.served && (now.kind.is_ending || Arc::ptr_eq(&now.table, &target.table));
+    Ok(match now {
+        None => Definition::Gone,
+        Some(now) if is_same(&now) => Definition::Same,
+        Some(_) => Definition::Other,
+    })
 }

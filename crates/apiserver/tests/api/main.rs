@@ -17,6 +17,7 @@ mod hooks;
 mod mutating;
 mod policies;
 mod reads;
+mod redefinition;
 mod schemas;
 mod serving;
 mod slices;
