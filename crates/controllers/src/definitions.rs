@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use portolan_machinery::{
+    apply::{self, Conversions, UpdateRequest},
     custom::{self, Definition, Instances, Taken},
     kinds::Kind,
     lifecycle::{DeleteOptions, Propagation},
@@ -24,6 +25,8 @@ const RECHECK: Duration = Duration::from_millis(500);
 const SHARE: usize = 1000;
 /// How often the definitions of a group are looked at in one go: each may free a name that another waits for.
 const PASSES: usize = 8;
+/// Who owns names and conditions: upstream the API server itself.
+const MANAGER: &str = "kube-apiserver";
 
 /// The loop of definitions. Those of one group, who compete for names, are looked at one after the other.
 pub struct Definitions {
@@ -80,12 +83,24 @@ impl Definitions {
         let (now, mut wrote) = (self.plane.seams().now_text(), false);
         let settle = |crd: &mut Value| {
             let Some(status) = custom::settled(crd, &taken, &now) else { return Step::Keep };
-            crd["status"] = status;
             wrote = true;
-            Step::Write(Some("status"))
+            self.write_status(crd, &now, |crd| crd["status"] = status)
         };
         self.plane.change(self.kind, key, settle).await?;
         Ok(wrote)
+    }
+
+    /// A change of the status, and of who owns its fields.
+    fn write_status(&self, crd: &mut Value, now: &str, change: impl FnOnce(&mut Value)) -> Step {
+        let old = crd.clone();
+        change(crd);
+        let (old, conversions) = (Some(&old), &Conversions::default());
+        let request = UpdateRequest { old, manager: MANAGER, subresource: Some("status"), now, conversions };
+        match apply::track_update(self.plane.table(), self.kind, &request, crd) {
+            Ok(()) => Step::Write(Some("status")),
+            // Definitions have one version.
+            Err(_) => Step::Keep,
+        }
     }
 
     /// Deletes the instances, then lets the definition go. While it stays because of them, how soon they are looked at again.
@@ -100,8 +115,7 @@ impl Definitions {
             if !object::is_deleting(crd) || !held {
                 return Step::Keep;
             }
-            custom::with_instances(crd, &instances, &now);
-            Step::Write(Some("status"))
+            self.write_status(crd, &now, |crd| custom::with_instances(crd, &instances, &now))
         };
         self.plane.change(self.kind, key, write_down).await?;
         Ok(again)
