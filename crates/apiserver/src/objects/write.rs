@@ -150,21 +150,32 @@ impl<'a> Writer<'a> {
         }
         owners.settle(&mut object);
         commit.record = Some(self.record(&object).await?);
-        let name = commit.key.name.clone();
-        // Under the name of the resource that was asked for, which is not always the one that is stored.
-        let exists = |failure| match failure {
-            CommitError::Exists(_) => CommitError::Exists(Status::already_exists(&self.target.resource(), &name)),
-            other => other,
-        };
-        let stored = quota::commit(self.api, &request, (&object, None), commit, None).await.map_err(exists)?;
-        Ok(self.stored(stored, object).await?)
+        let key = commit.key.clone();
+        match quota::commit(self.api, &request, (&object, None), commit, None).await {
+            Ok(stored) => Ok(self.stored(stored, object).await?),
+            Err(CommitError::Exists(_)) => Err(self.taken(&key).await),
+            Err(other) => Err(other),
+        }
     }
 
     async fn would_create(&self, key: &ObjectKey, object: Value) -> Result<Changed, CommitError> {
         match self.api.find(self.call, self.target, key).await? {
-            Some(_) => Err(CommitError::Exists(Status::already_exists(&self.target.resource(), &key.name))),
+            Some(_) => Err(self.taken(key).await),
             None => Ok(Changed::Dry(object)),
         }
+    }
+
+    /// That a name is taken, under that of the resource that was asked for, which is not always the one that is stored. As
+    /// upstream, it says so where the object that has it is going.
+    async fn taken(&self, key: &ObjectKey) -> CommitError {
+        let resource = self.target.resource();
+        let status = Status::already_exists(&resource, &key.name);
+        let found = self.api.find(self.call, self.target, key).await.ok().flatten();
+        if !found.is_some_and(|found| found.stored.record.header.is_deleting) {
+            return CommitError::Exists(status);
+        }
+        let message = format!("object is being deleted: {}", status.message());
+        CommitError::Exists(Status::new(Reason::AlreadyExists, message).about(&resource, &key.name))
     }
 
     /// Changes an object: `make` gives the new state from the present one, and may be asked again when others were faster.

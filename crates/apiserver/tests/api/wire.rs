@@ -167,3 +167,17 @@ async fn a_name_that_cannot_be_generated_is_told_as_upstream_tells_it() {
     assert_eq!(refused.message(), format!("configmaps {name:?} already exists"));
     made(&admin, json!({"generateName": "c-"})).await.ok().unwrap();
 }
+
+#[tokio::test]
+async fn who_wants_the_name_of_an_object_that_is_going_is_told_so() {
+    let admin = Plane::new().await.admin();
+    made(&admin, json!({"name": "held", "finalizers": ["example.com/x"]})).await.ok().unwrap();
+    let refused = |answer: Answer| answer.expect(409).message().to_owned();
+    let again = made(&admin, json!({"name": "held"})).await.err().unwrap();
+    assert_eq!(refused(again), "configmaps \"held\" already exists");
+    admin.send("DELETE", &format!("{MAPS}/held"), &[], "").await.expect(200);
+    for path in [MAPS.to_owned(), format!("{MAPS}?dryRun=All")] {
+        let again = admin.post(&path, json!({"metadata": {"name": "held"}})).await;
+        assert_eq!(refused(again), "object is being deleted: configmaps \"held\" already exists", "{path}");
+    }
+}
