@@ -233,7 +233,8 @@ impl Deletions {
             Written::Text(writer) => writer.trees(vec![object], &mut self.out),
             Written::Protobuf(shape, _) => {
                 let (item, table) = (shape.item_type()?, &shape.target.table);
-                protobuf::push_item(&mut self.out, shape.list_numbers(), &object, item, table).map_err(Status::internal)
+                let shown = shape.formed(object);
+                protobuf::push_item(&mut self.out, shape.list_numbers(), &shown, item, table).map_err(Status::internal)
             }
         }
     }

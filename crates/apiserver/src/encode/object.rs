@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, header::USER_AGENT};
 use portolan_machinery::{
     conversion,
-    decode::MediaType,
+    decode::{self, MediaType},
     kinds::TypeId,
     protobuf,
     table::{self, IncludeObject},
@@ -253,21 +253,19 @@ fn stored_tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> 
 fn check_many(call: &Call, target: &Target, form: Form) -> Result<(), Status> {
     let kind = &target.kind;
     // The type behind the endpoint, as Go's fmt writes it.
-    let package = match &*kind.gvk.group {
-        "" | "events.k8s.io" => "core",
-        group => group.split('.').next().unwrap_or_default(),
-    };
+    let package = decode::package(kind);
     let refused = |text: String| Err(Status::new(Reason::NotAcceptable, text));
-    match (form, call.attributes.verb.as_str()) {
-        (Form::Metadata(Many::One), "list") => refused(format!(
+    let is_many = matches!(call.attributes.verb.as_str(), "list" | "deletecollection");
+    match form {
+        Form::Metadata(Many::One) if is_many => refused(format!(
             "you requested PartialObjectMetadata, but the requested object is a list (*{package}.{}List)",
             kind.gvk.kind
         )),
-        (Form::Metadata(Many::List), verb) if verb != "list" => refused(format!(
+        Form::Metadata(Many::List) if !is_many => refused(format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{})",
             kind.gvk.kind
         )),
-        (Form::Object | Form::Table | Form::Metadata(_), _) => Ok(()),
+        Form::Object | Form::Table | Form::Metadata(_) => Ok(()),
     }
 }
 

@@ -154,11 +154,6 @@ fn readable(target: &Target, key: &ObjectKey) -> Status {
     Status::invalid(&kind, &key.name, vec![lifecycle::unsafe_delete_refused(message)])
 }
 
-/// A list of what was deleted is shown as it is.
-fn success_shape(shape: Shape) -> Shape {
-    Shape { accepted: encode::Accepted::plain(shape.accepted.media), ..shape }
-}
-
 /// `Status` of a deletion that is done.
 pub(super) fn success(target: &Target, last: &Value) -> Value {
     let mut details = json!({
@@ -295,7 +290,7 @@ pub(super) async fn collection(
     if target.kind.namespaced && target.namespace.is_none() {
         return Err(method_not_allowed());
     }
-    let shape = success_shape(Shape::of(call, target, api.seams.clock.now())?);
+    let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = options(call, target)?;
     if options.ignores_read_errors {
         let message = "is not allowed with DELETECOLLECTION, try again after removing the option";

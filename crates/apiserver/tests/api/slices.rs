@@ -199,6 +199,15 @@ async fn a_collection_is_deleted_slice_by_slice() {
     let admin = plane.admin();
     let gone = admin.send("DELETE", &format!("{MAPS}?limit=1500"), &[], "").await.expect(200).json();
     assert_eq!(gone["items"].as_array().map(Vec::len), Some(1500));
+    let (one, list) =
+        ("as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io");
+    for (form, code, kind) in
+        [("as=Table;v=v1;g=meta.k8s.io", 200, "Table"), (list, 200, "PartialObjectMetadataList"), (one, 406, "Status")]
+    {
+        let accept = format!("application/json;{form}");
+        let tried = admin.send("DELETE", &format!("{MAPS}?dryRun=All&limit=2"), &[("accept", &accept)], "").await;
+        assert_eq!(tried.expect(code).json()["kind"], kind);
+    }
     assert!(store.largest_read() <= SLICE_BYTES + 2048);
     assert_eq!(admin.get(MAPS).await.expect(200).json()["items"].as_array().map(Vec::len), Some(OBJECTS - 1500));
 }

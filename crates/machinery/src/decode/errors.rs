@@ -183,12 +183,15 @@ pub fn other_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str)
     if table.object_type(group, version, name).is_none() {
         return not_registered(api_version, name);
     }
-    // Upstream works with events of both groups as with those of the core.
-    let package = match kind.storage.group.split('.').next() {
-        Some("") | None => "core",
-        Some(first) => first,
-    };
-    format!("converting ({version}.{name}) to ({package}.{}): unknown conversion", kind.gvk.kind)
+    format!("converting ({version}.{name}) to ({}.{}): unknown conversion", package(kind), kind.gvk.kind)
+}
+
+/// Go's package of the type that upstream has behind a kind, as it stands in messages. Events of both groups are those of the core.
+pub fn package(kind: &Kind) -> &str {
+    match &*kind.gvk.group {
+        "" | "events.k8s.io" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    }
 }
 
 /// The frame around errors of which the type of the object is known.

@@ -29,7 +29,7 @@ use crate::{
     protobuf,
 };
 use errors::Fault;
-pub use errors::{other_type, patched as unfit_patch, said_type};
+pub use errors::{other_type, package, patched as unfit_patch, said_type};
 use operations::Operations;
 pub use print::{go_print, go_print_text, go_type, go_word};
 pub(crate) use sent::restore_empty;

@@ -104,6 +104,11 @@ fn a_subresource_takes_its_own_type() {
     let failure = decode_as(table, kind, taken, MediaType::Json, body, FieldValidation::Warn).unwrap_err();
     let expected = r#"Deployment in version "v1" cannot be handled as a Scale: converting (v1.Deployment) to (autoscaling.Scale): unknown conversion"#;
     assert_eq!(failure.message(), expected);
+
+    let asked = portolan_types::GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+    let tokens = taken_by(table, table.kind_named("", "v1", "ServiceAccount").unwrap(), asked).unwrap();
+    let why = other_type(table, &tokens, "v1", "ConfigMap");
+    assert_eq!(why, "converting (v1.ConfigMap) to (authentication.TokenRequest): unknown conversion");
 }
 
 /// `policy/v1beta1` is not served, so that its types have no entries; evictions of it are taken as those of `v1` are.
