@@ -68,9 +68,10 @@ impl Document {
         let mut response = Response::new(body);
         if known {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
+        } else {
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(aggregated_type(media)));
         }
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(aggregated_type(media)));
         headers.insert(VARY, HeaderValue::from_static("Accept"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
         if let Ok(etag) = HeaderValue::from_str(&self.etag) {

@@ -229,10 +229,10 @@ fn is_known(call: &Call, hash: &str) -> bool {
     call.header(IF_NONE_MATCH).split(',').map(str::trim).any(|tag| tag == "*" || own(tag))
 }
 
-/// The document of a hash; nothing where the client has it already.
+/// The document of a hash; nothing, of no type, where the client has it already.
 fn sent(call: &Call, hash: &str, media: &'static str, body: Option<Bytes>) -> Response<Body> {
     let mut response = match body {
-        None => finish(304, media, empty()),
+        None => bare(304),
         Some(body) => encode::packed(finish(200, media, full(Bytes::new())), encode::wants_gzip(&call.headers), body),
     };
     let headers = response.headers_mut();

@@ -177,7 +177,7 @@ pub(super) async fn admit(
         return Err(entry.attributes.denial(&identity.user, &why));
     }
     let route = entry.route.ok_or_else(|| routes::nothing_at(&entry.path))?;
-    let reads_document = entry.method == Method::GET || entry.method == Method::HEAD;
+    let reads_document = entry.method == Method::GET || entry.method == Method::HEAD && !is_for_get_alone(&entry.path);
     let fits = match route.policy {
         Policy::Resource => !entry.attributes.verb.is_empty() && entry.method != Method::HEAD,
         // Upstream's handlers of health do not look at the method.
@@ -187,6 +187,16 @@ pub(super) async fn admit(
         return Err(method_not_allowed());
     }
     Ok(Admitted { endpoint: route.endpoint, entry, identity, cluster })
+}
+
+/// Documents that upstream's router serves, which knows no HEAD: the version and what versions have, but for the list of groups,
+/// and of a group, which handlers of their own answer.
+fn is_for_get_alone(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    path == "/version"
+        || path == "/api"
+        || path.starts_with("/api/")
+        || path.matches('/').count() == 3 && path.starts_with("/apis/")
 }
 
 /// Whether everybody may ask, without a look at RBAC, which lies in the store: kube-apiserver's

@@ -163,7 +163,8 @@ async fn discovery_in_both_forms() {
     assert_eq!(answer.json()["kind"], "APIGroupDiscoveryList");
     let etag = answer.headers["etag"].to_str().unwrap().to_owned();
     let again = [aggregated[0], ("if-none-match", etag.as_str())];
-    admin.send("GET", "/apis", &again, "").await.expect(304);
+    let unchanged = admin.send("GET", "/apis", &again, "").await.expect(304);
+    assert!(unchanged.bytes.is_empty() && !unchanged.headers.contains_key("content-type"));
     let core = admin.send("GET", "/api", &aggregated, "").await.expect(200).json();
     assert_eq!(core["items"].as_array().map(Vec::len), Some(1));
     assert_eq!(admin.get("/api").await.expect(200).json()["kind"], "APIVersions");
@@ -171,6 +172,9 @@ async fn discovery_in_both_forms() {
     assert_eq!(admin.get("/apis/apps").await.expect(200).json()["kind"], "APIGroup");
     assert_eq!(admin.get("/apis/apps/v1").await.expect(200).json()["kind"], "APIResourceList");
     admin.get("/apis/nope.io").await.expect(404);
+    for (path, code) in [("/api", 405), ("/api/v1", 405), ("/apis/apps/v1", 405), ("/version", 405), ("/apis", 200)] {
+        assert_eq!(admin.send("HEAD", path, &[], "").await.code, code, "HEAD {path}");
+    }
     assert!(admin.get("/").await.expect(200).json()["paths"].to_string().contains("/apis/apps/v1"));
 }
 
@@ -240,6 +244,7 @@ async fn openapi_documents_are_kept_by_their_hash() {
         assert_eq!((header("etag"), header("cache-control"), header("expires")), (&*own, caching, expires), "{case}");
         assert_eq!(header("vary"), "Accept", "{case}");
         assert_eq!(answer.bytes.is_empty(), code == 304, "{case}");
+        assert_eq!(answer.headers.contains_key("content-type"), code == 200, "{case}");
     }
     let moved = admin.get("/openapi/v3/api/v1?hash=other").await.expect(301);
     assert_eq!(moved.headers["location"].to_str().unwrap(), format!("/clusters/root{by_hash}"));

@@ -1,6 +1,7 @@
 //! Requests about what a server holds and says before anybody wrote to it: discovery, OpenAPI, and the objects it
 //! starts with.
 
+use super::caching;
 use super::catalog::Catalog;
 use super::step::{PROTOBUF, Phase, Script, Step, TABLE};
 
@@ -15,6 +16,7 @@ const AROUND: [&str; 6] = ["api", "apis", "version", "openid/v1/jwks", ".well-kn
 pub(super) fn scripts(catalog: &Catalog) -> Vec<Script> {
     let script = |name: &str, steps| Script { name: format!("server/{name}"), steps, phase: Phase::Fresh };
     vec![
+        script("caching", caching::steps()),
         script("discovery", discovery(catalog)),
         script("openapi", openapi(catalog)),
         script("objects", objects(catalog)),

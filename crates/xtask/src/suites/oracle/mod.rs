@@ -1,6 +1,7 @@
 //! The differential oracle: one corpus of requests is replayed against a real kube-apiserver and against Portolan, and
 //! every difference of their answers is shown. No expectation is written down: the real server decides.
 
+mod caching;
 mod catalog;
 mod corpus;
 mod diff;

@@ -192,9 +192,9 @@ fn body(step: &Step, memory: &Memory, protobuf: Option<&Bytes>) -> Bytes {
 
 /// An object that was really written, or read, is what later requests change.
 fn remember(memory: &mut Memory, step: &Step, request: &Request, raw: &Raw) {
-    let Raw::Answer { status, body, .. } = raw else { return };
+    let Raw::Answer { status, body, headers, .. } = raw else { return };
     if let Some(name) = &step.keep {
-        memory.keep(name, &metadata::tree(body).unwrap_or_default());
+        memory.keep(name, &metadata::tree(body).unwrap_or_default(), headers);
     }
     let Ok(answer) = serde_json::from_slice::<Value>(body) else { return };
     let whole =

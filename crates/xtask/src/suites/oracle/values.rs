@@ -1,10 +1,12 @@
 //! Filling in `${…}`: what an earlier answer of the same server said.
 //!
 //! `${ns}` is the namespace of the script, `${hooks}` and `${bundle}` where the webhooks of the corpus are and who vouches
-//! for them, `${/pointer}` a value of the object last stored, `${name:/pointer}` a value of the answer kept under that name.
+//! for them, `${/pointer}` a value of the object last stored, `${name:/pointer}` a value of the answer kept under that name,
+//! `${name#header}` a header of it.
 
 use std::collections::BTreeMap;
 
+use http::HeaderMap;
 use serde_json::Value;
 
 use super::hooks::Hooks;
@@ -16,6 +18,7 @@ pub(super) struct Memory {
     hooks: Hooks,
     last: Value,
     kept: BTreeMap<String, Value>,
+    headers: BTreeMap<String, HeaderMap>,
     stored: BTreeMap<String, Value>,
 }
 
@@ -32,8 +35,9 @@ impl Memory {
     }
 
     /// Keeps a whole answer under a name.
-    pub(super) fn keep(&mut self, name: &str, answer: &Value) {
+    pub(super) fn keep(&mut self, name: &str, answer: &Value, headers: &HeaderMap) {
         self.kept.insert(name.to_owned(), answer.clone());
+        self.headers.insert(name.to_owned(), headers.clone());
     }
 
     /// Remembers an object as stored at its path.
@@ -92,6 +96,10 @@ impl Memory {
             "bundle" => return self.hooks.bundle.clone(),
             _ => {}
         }
+        if let Some((name, header)) = place.split_once('#') {
+            let value = self.headers.get(name).and_then(|headers| headers.get(header)?.to_str().ok());
+            return value.unwrap_or(MISSING).to_owned();
+        }
         let (answer, pointer) = match place.split_once(':') {
             Some((name, pointer)) => (self.kept.get(name).unwrap_or(&Value::Null), pointer),
             None => (&self.last, place),
@@ -125,11 +133,13 @@ mod tests {
     fn places_are_filled_in() {
         let mut memory = Memory::new("space", &Hooks::default());
         memory.store("/api/v1/nodes/n", &json!({"metadata": {"uid": "u", "generation": 3}}));
-        memory.keep("page", &json!({"metadata": {"continue": "c"}}));
+        let headers = HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("\"e\""))]);
+        memory.keep("page", &json!({"metadata": {"continue": "c"}}), &headers);
         for (text, expected) in [
             ("/api/v1/namespaces/${ns}/pods", "/api/v1/namespaces/space/pods"),
             ("${/metadata/uid}-${/metadata/generation}", "u-3"),
             ("continue=${page:/metadata/continue}", "continue=c"),
+            ("${page#etag} ${page#expires} ${other#etag}", "\"e\" missing missing"),
             ("${other:/x} ${/nothing}", "missing missing"),
             ("no ${end", "no end"),
             ("${hooks}${bundle}", ""),
