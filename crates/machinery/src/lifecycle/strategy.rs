@@ -334,6 +334,11 @@ fn status_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Val
             signing::date_conditions(ctx, old, &mut kept);
         }
         ("resource.k8s.io", "ResourceClaim") => devices::drop_given_back(old, &mut kept),
+        // Upstream keeps it in the spec.
+        ("apps", "DaemonSet") => {
+            let kept_generation = object::annotation(old, TEMPLATE_GENERATION).map(str::to_owned);
+            object::set_annotation(&mut kept, TEMPLATE_GENERATION, kept_generation);
+        }
         ("", "Pod") => pods::keep_observed_generation(old, &mut kept),
         ("", "PersistentVolume") => date_phase(ctx, old, &mut kept),
         ("", "Node") => gates::drop_closed(of(kind), old, &mut kept),

@@ -180,6 +180,17 @@ fn a_status_write_changes_only_the_status() {
 }
 
 #[test]
+fn a_status_write_keeps_the_generation_of_a_daemon_sets_template() {
+    const GENERATION: &str = "deprecated.daemonset.template.generation";
+    let old = stored(create("apps", "DaemonSet", deployment()).unwrap());
+    let mut new = old.clone();
+    new["metadata"]["annotations"] = json!({GENERATION: "7", "note": "n"});
+    new["status"]["numberReady"] = 1.into();
+    let new = changed(update("apps", "DaemonSet", Some("status"), &old, new));
+    assert_eq!(new["metadata"]["annotations"], json!({GENERATION: "1", "note": "n"}));
+}
+
+#[test]
 fn requests_for_certificates_say_who_asked_and_what_became_of_them() {
     let at = |day: u8| format!("2026-01-{day:02}T00:00:00Z");
     let condition = |kind: &str, since: Option<String>| {
