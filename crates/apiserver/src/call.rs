@@ -21,6 +21,7 @@ use crate::{
     attributes::Attributes,
     authn::Identity,
     directory::LogicalCluster,
+    kinds::Standing,
     limits::Charge,
     metrics::Labels,
     query::Query,
@@ -126,6 +127,8 @@ pub(crate) struct Target {
     pub(crate) kind: Arc<Kind>,
     /// The namespace of the URL.
     pub(crate) namespace: Option<NamespaceName>,
+    /// The definition that it was found by, as it stood then; none of what is built in.
+    pub(crate) definition: Option<Standing>,
 }
 
 impl Target {
@@ -135,8 +138,8 @@ impl Target {
     /// 404 for unknown resources and wrong scopes, 400 for impossible namespaces.
     pub(crate) async fn of(api: &ApiServer, call: &Call) -> Result<Self, Status> {
         let Captures { group, resource, namespace, .. } = &call.captures;
-        let found = find(api, call).await?.filter(|found| found.kind.served);
-        let Served { table, kind } = found.ok_or_else(|| routes::nothing_at(&call.path))?;
+        let found = find(api, call).await?.filter(|(found, _)| found.kind.served);
+        let (Served { table, kind }, definition) = found.ok_or_else(|| routes::nothing_at(&call.path))?;
         if let Some(text) = kind.content.as_ref().and_then(|content| content.deprecation()) {
             call.warn([text.to_owned()]);
         }
@@ -153,7 +156,7 @@ impl Target {
             (true, None, _) if table.conversion().is_some() && !matches!(&*call.attributes.verb, "list" | "watch") => {
                 Err(routes::nothing_at(&call.path))
             }
-            _ => Ok(Self { table, kind, namespace }),
+            _ => Ok(Self { table, kind, namespace, definition }),
         }
     }
 
@@ -232,19 +235,26 @@ impl Target {
     }
 }
 
-async fn find(api: &ApiServer, call: &Call) -> Result<Option<Served>, Status> {
+async fn find(api: &ApiServer, call: &Call) -> Result<Option<(Served, Option<Standing>)>, Status> {
     let Captures { group, version, resource, .. } = &call.captures;
     if let Some(kind) = KindTable::builtin().resource(group, version, resource) {
-        return Ok(Some(Served { table: KindTable::shared(), kind: kind.clone() }));
+        return Ok(Some((Served { table: KindTable::shared(), kind: kind.clone() }, None)));
     }
-    let cluster = call.cluster.id;
-    let found = api.kinds.served(cluster).await?.surface.resource(group, version, resource);
+    let found = find_defined(api, call).await?;
     if found.is_some() || group.is_empty() {
         return Ok(found);
     }
     // Another server may have established it, and told the client before its write has come here.
-    api.kinds.doubt(cluster, &format!("{resource}.{group}"));
-    Ok(api.kinds.served(cluster).await?.surface.resource(group, version, resource))
+    api.kinds.doubt(call.cluster.id, &format!("{resource}.{group}"));
+    find_defined(api, call).await
+}
+
+/// A custom resource and its definition. That is looked up before, so that it is never a later one than what is served by it.
+async fn find_defined(api: &ApiServer, call: &Call) -> Result<Option<(Served, Option<Standing>)>, Status> {
+    let Captures { group, version, resource, .. } = &call.captures;
+    let definition = api.kinds.definition(call.cluster.id, &format!("{resource}.{group}")).await?;
+    let found = api.kinds.served(call.cluster.id).await?.surface.resource(group, version, resource);
+    Ok(found.zip(definition).map(|(found, definition)| (found, Some(definition))))
 }
 
 /// 400 of a name that no object can have: as kube-apiserver words it where it says so (`content.IsPathSegmentName`).

@@ -44,7 +44,8 @@ pub struct Write {
 /// Writes that happen all or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// Keys that are not written but must be as expected; [`MAX_TRANSACTION_CONDITIONS`] bounds them.
+    /// Keys that are not written but must be as expected; [`MAX_TRANSACTION_CONDITIONS`] bounds them. What is expected at a revision
+    /// was read at it: that of another write in the same transaction may be taken for it.
     pub checks: Vec<(ObjectKey, Expect)>,
     /// The writes, in the order of their revisions. No key twice.
     pub writes: Vec<Write>,

@@ -59,7 +59,6 @@ impl Chain {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        definitions::check_not_ending(request, object)?;
         let (mut by_policies, mut by_webhooks) = (policies::Rounds::default(), webhooks::Rounds::default());
         self.steps(api, request, object, old).await?;
         if request.subresource != "binding" {

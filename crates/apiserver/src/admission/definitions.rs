@@ -1,4 +1,4 @@
-//! How much logical clusters may define, and that what is being undefined takes no new objects.
+//! How much logical clusters may define.
 
 use portolan_machinery::custom;
 use portolan_store::RangeScope;
@@ -12,19 +12,9 @@ use crate::{
 };
 
 use super::{
-    Operation, Request, defined_names,
+    Request, defined_names,
     room::{self, Growth, Room},
 };
-
-/// # Errors
-/// 403 for new objects of a kind whose definition is being deleted.
-pub(super) fn check_not_ending(request: &Request<'_>, object: &Value) -> Result<(), Status> {
-    if !request.kind.is_ending || request.operation != Operation::Create {
-        return Ok(());
-    }
-    let why = "create not allowed while custom resource definition is terminating";
-    Err(Status::forbidden(&request.kind.group_resource(), object::name(object), why))
-}
 
 /// Remembers the name of a new definition in the same transaction.
 ///

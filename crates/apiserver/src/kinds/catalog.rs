@@ -76,6 +76,25 @@ impl Catalog {
         }
     }
 
+    /// The definition of a name, such as `widgets.example.dev`, as a logical cluster has it now.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn definition(&self, cluster: LogicalClusterId, name: &str) -> Result<Option<Standing>, Status> {
+        let Ok(name) = name.parse::<ObjectName>() else { return Ok(None) };
+        let known = self.0.state.lock().definition(cluster, &name);
+        let own = match known {
+            Some(own) => own,
+            None => self.read(cluster).await?.1.into_iter().find(|own| *own.held.definition.name == *name),
+        };
+        Ok(own.map(|own| Standing {
+            key: ObjectKey::cluster_scoped(cluster, resource(), name),
+            created: own.created,
+            revision: own.revision,
+            is_deleting: own.held.definition.is_deleting,
+        }))
+    }
+
     /// What a logical cluster without definitions serves.
     pub(crate) fn builtin(&self) -> Arc<ServedKinds> {
         self.0.compiled.served(Vec::new())
@@ -228,11 +247,22 @@ impl Inner {
     fn understand(&self, stored: Vec<StoredObject>) -> Result<Definitions, Status> {
         let read = |object: StoredObject| {
             let crd = object.record.to_value(object.revision).map_err(|e| damaged(&object.key, &e))?;
-            let own = Own { held: self.compiled.definition(&crd) };
-            Ok((object.key.name, own))
+            let held = self.compiled.definition(&crd);
+            Ok((object.key.name, Own { held, created: object.created, revision: object.revision }))
         };
         stored.into_iter().map(read).collect()
     }
+}
+
+/// A definition as it stands in a logical cluster.
+#[derive(Clone)]
+pub(crate) struct Standing {
+    pub(crate) key: ObjectKey,
+    /// Its first write, which tells it from others of its name.
+    pub(crate) created: ResourceVersion,
+    /// Its last write.
+    pub(crate) revision: ResourceVersion,
+    pub(crate) is_deleting: bool,
 }
 
 /// A write of a definition under way.

@@ -11,6 +11,7 @@ use portolan_machinery::{
     custom::{self, Definition, Fingerprint, Names},
     kinds::{KindTable, Surface},
 };
+use portolan_types::ResourceVersion;
 use prometheus::IntCounter;
 use serde_json::Value;
 
@@ -63,6 +64,10 @@ pub(super) struct Held {
 #[derive(Clone)]
 pub(super) struct Own {
     pub(super) held: Arc<Held>,
+    /// Its first write, which tells it from others of its name.
+    pub(super) created: ResourceVersion,
+    /// Its last write, when it was read.
+    pub(super) revision: ResourceVersion,
 }
 
 impl Held {

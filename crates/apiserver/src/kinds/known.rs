@@ -95,6 +95,14 @@ impl State {
         }
     }
 
+    /// A definition of `cluster`, or that there is none of the name; `None` where something has to be read to tell.
+    pub(super) fn definition(&mut self, cluster: LogicalClusterId, name: &ObjectName) -> Option<Option<Own>> {
+        match self.missing(cluster) {
+            Some(_) => None,
+            None => Some(self.known(cluster).definitions.get(name).cloned()),
+        }
+    }
+
     /// A definition was written, or may have been.
     pub(super) fn wrote(&mut self, cluster: LogicalClusterId, name: &ObjectName) {
         self.writes += 1;
@@ -181,6 +189,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use portolan_types::ResourceVersion;
+
     use super::super::compiled::Held;
     use super::*;
 
@@ -226,10 +236,10 @@ mod tests {
 
     /// Keeps `count` definitions of a megabyte each in a logical cluster.
     fn fill(state: &mut State, cluster: u64, definitions: &[Arc<Held>]) {
-        let named = definitions
-            .iter()
-            .enumerate()
-            .map(|(n, held)| (format!("w{n}.example.dev").parse().unwrap(), Own { held: held.clone() }));
+        let (created, revision) = (ResourceVersion::FIRST, ResourceVersion::FIRST);
+        let own = |held: &Arc<Held>| Own { held: held.clone(), created, revision };
+        let named =
+            definitions.iter().enumerate().map(|(n, held)| (format!("w{n}.example.dev").parse().unwrap(), own(held)));
         state.keep_all(LogicalClusterId::new(cluster), named.collect());
     }
 

@@ -16,7 +16,7 @@ use portolan_machinery::kinds::{Kind, Surface};
 
 use crate::handlers::ApiDocuments;
 
-pub(crate) use catalog::{Catalog, Changing};
+pub(crate) use catalog::{Catalog, Changing, Standing};
 
 /// A surface with the documents that describe it.
 pub(crate) struct ServedKinds {

@@ -1,6 +1,7 @@
 //! Objects between handlers and the store: finding, listing, committing.
 
 mod commit;
+mod defined;
 mod find;
 mod list;
 mod own;

@@ -104,7 +104,7 @@ impl<'a> Writer<'a> {
                 Err(CommitError::TooLarge(_)) if self.may_leave_out(owners) => owners = Owners::LeftOut,
                 Err(CommitError::Exists(_)) if generated && attempt < NAME_ATTEMPTS => {}
                 Err(CommitError::Exists(status)) if has_prefix => return Err(no_unique_name(self.target, &status)),
-                Err(CommitError::Raced(_)) if attempt < more => {}
+                Err(CommitError::Raced(_)) if attempt < more => self.doubt_definition(),
                 other => return other.map_err(CommitError::into_status),
             }
         }
@@ -123,6 +123,7 @@ impl<'a> Writer<'a> {
         let namespace = self.target.namespace.as_deref();
         lifecycle::wipe_system_fields(&mut object);
         lifecycle::match_namespace(&self.target.kind, &mut object, namespace)?;
+        checks.extend(self.while_defined(&object).await?);
         // Upstream looks at it only when it stores the object.
         let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
         self.name_owners_once(&mut object, Moment::Sent);

@@ -1,12 +1,19 @@
 //! A definition that goes while its resource is used, and comes back as another one.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::future::join_all;
+use portolan_apiserver::{
+    ApiServerConfig,
+    admission::{Admission, Request},
+};
+use portolan_store::{Expect, Transaction};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Seams, Status, object};
 use serde_json::{Value, json};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    common::{Client, Plane, Watch},
+    common::{Client, Faulty, Plane, Watch},
     custom::{CRDS, WIDGETS, define, widgets},
 };
 
@@ -18,10 +25,7 @@ const WRITERS: usize = 8;
 async fn undefine(admin: &Client) {
     let path = format!("{CRDS}/widgets.example.dev");
     admin.delete(&path).await.expect(200);
-    // What was under way when it began to go may come after the first look.
-    for _ in 0..3 {
-        admin.delete(WIDGETS).await.expect(200);
-    }
+    admin.delete(WIDGETS).await.expect(200);
     let left = admin.get(WIDGETS).await.expect(200).json();
     assert_eq!(left["items"], json!([]), "nothing comes to it while it goes");
     admin.merge(&path, json!({"metadata": {"finalizers": null}})).await.expect(200);
@@ -36,14 +40,17 @@ fn redefined() -> Value {
     crd
 }
 
+fn widget(name: &str, size: Value) -> Value {
+    json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
 /// Makes objects of both kinds, and says how that was answered.
 async fn write(admin: Client, writer: usize, rounds: usize) -> BTreeSet<u16> {
     let mut codes = BTreeSet::new();
     for round in 0..rounds {
         for (form, size) in [("n", json!(1)), ("t", json!("one"))] {
             let name = format!("{form}-{writer}-{round}");
-            let object = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}});
-            codes.insert(admin.post(WIDGETS, object).await.code);
+            codes.insert(admin.post(WIDGETS, widget(&name, size)).await.code);
         }
     }
     codes
@@ -78,9 +85,7 @@ async fn who_watches_and_writes_while_a_definition_is_replaced_sees_and_makes_no
     let known = BTreeSet::from([201, 403, 404, 422]);
     assert!(codes.is_subset(&known), "{codes:?}");
 
-    let text =
-        json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "last"}, "spec": {"size": "x"}});
-    admin.post(WIDGETS, text).await.expect(201);
+    admin.post(WIDGETS, widget("last", json!("x"))).await.expect(201);
     let left = admin.get(WIDGETS).await.expect(200).json();
     let items = left["items"].as_array().unwrap();
     assert!(!items.is_empty() && items.iter().all(|item| item["spec"]["size"].is_string()), "{left}");
@@ -88,4 +93,84 @@ async fn who_watches_and_writes_while_a_definition_is_replaced_sees_and_makes_no
         let seen = seen.unwrap();
         assert!(!seen.is_empty() && seen.iter().all(Value::is_number), "{seen:?}");
     }
+}
+
+/// Holds those who make the object `held` until they are let go.
+struct Gate {
+    arrived: Notify,
+    open: Semaphore,
+}
+
+impl Admission for Gate {
+    fn mutate<'a>(
+        &'a self,
+        _: &'a Request<'a>,
+        new: &'a mut Value,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            if object::name(new) == "held" {
+                self.arrived.notify_one();
+                drop(self.open.acquire().await);
+            }
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_object_under_way_does_not_come_after_the_end_of_its_definition_has_begun() {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Meanwhile {
+        Changed,
+        Ending,
+        Gone,
+        Another,
+    }
+    let path = format!("{CRDS}/widgets.example.dev");
+    for (meanwhile, code) in
+        [(Meanwhile::Changed, 201), (Meanwhile::Ending, 403), (Meanwhile::Gone, 404), (Meanwhile::Another, 404)]
+    {
+        let gate = Arc::new(Gate { arrived: Notify::new(), open: Semaphore::new(0) });
+        let plane = Plane::with(|config| config.hooks.admission.push(gate.clone())).await;
+        let admin = plane.admin();
+        define(&admin, widgets()).await;
+        let maker = admin.clone();
+        let made = tokio::spawn(async move { maker.post(WIDGETS, widget("held", json!(1))).await });
+        gate.arrived.notified().await;
+        match meanwhile {
+            Meanwhile::Changed => {
+                drop(admin.merge(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200))
+            }
+            Meanwhile::Ending => drop(admin.delete(&path).await.expect(200)),
+            Meanwhile::Gone | Meanwhile::Another => undefine(&admin).await,
+        }
+        if meanwhile == Meanwhile::Another {
+            define(&admin, widgets()).await;
+        }
+        gate.open.add_permits(1);
+        made.await.unwrap().expect(code);
+        if meanwhile == Meanwhile::Gone {
+            define(&admin, widgets()).await;
+        }
+        let left = admin.get(WIDGETS).await.expect(200).json();
+        assert_eq!(left["items"].as_array().map(Vec::len), Some(usize::from(code == 201)), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_does_not_come_after_another_server_has_ended_its_definition() {
+    let store = Faulty::over(portolan_store::memory());
+    let plane = Plane::on(store.clone(), ApiServerConfig::in_memory(Seams::system())).await;
+    let admin = plane.admin();
+    define(&admin, widgets()).await;
+    admin.post(WIDGETS, widget("before", json!(1))).await.expect(201);
+    admin.delete(&format!("{WIDGETS}/before")).await.expect(200);
+    let resource = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let name = "widgets.example.dev".parse().unwrap();
+    let key = ObjectKey::cluster_scoped(LogicalClusterId::ROOT, resource, name);
+    store.write_before([Some(Transaction::one(key, Expect::Present, None))]);
+    admin.post(WIDGETS, widget("late", json!(1))).await.expect(404);
+    define(&admin, widgets()).await;
+    assert_eq!(admin.get(WIDGETS).await.expect(200).json()["items"], json!([]));
 }

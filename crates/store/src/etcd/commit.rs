@@ -126,7 +126,10 @@ pub(super) fn decode_places(mut bytes: &[u8]) -> Option<Vec<(u64, &[u8])>> {
 /// Commits a transaction.
 pub(super) async fn commit(inner: &Inner, txn: PreparedTransaction) -> Result<Committed, StoreError> {
     let attempt = Attempt::new(inner, txn);
-    let mut seen = if attempt.only_creates() { attempt.nothing() } else { attempt.look().await? };
+    let mut seen = match attempt.guess() {
+        Some(guess) => guess,
+        None => attempt.look().await?,
+    };
     for _ in 0..TRIES {
         let missing = attempt.missing(&seen).await?;
         let found = attempt.check(&seen, &missing)?;
@@ -188,6 +191,8 @@ impl Inner {
 
 /// What the keys of a transaction were found to hold.
 struct Seen {
+    /// Nothing was found, but is expected like this.
+    is_guess: bool,
     at: i64,
     /// Of the writes, then of the checks.
     keys: Vec<Option<KeyValue>>,
@@ -246,15 +251,26 @@ impl<'a> Attempt<'a> {
         self.writes.iter().any(|write| write.record.is_some())
     }
 
-    fn only_creates(&self) -> bool {
-        self.checks.is_empty()
-            && !self.writes.is_empty()
-            && self.writes.iter().all(|write| write.expect == Expect::Absent)
-    }
-
-    /// What is guessed of keys that are to be created. A wrong guess costs one more try, in which nothing is guessed.
-    fn nothing(&self) -> Seen {
-        Seen { at: 0, keys: vec![None; self.writes.len()], gone: Vec::new() }
+    /// What is guessed of keys that are to be created, and of those that are to be as they were read: the object of a check may be
+    /// large, as definitions are, and is not fetched for it. A wrong guess costs one more try, in which nothing is guessed.
+    fn guess(&self) -> Option<Seen> {
+        let creates = |write: &PreparedWrite| write.expect == Expect::Absent && write.record.is_some();
+        if self.writes.is_empty() || !self.writes.iter().all(creates) {
+            return None;
+        }
+        let numbering = self.inner.layout.numbering;
+        let as_read = |(_, expect): &(ObjectKey, Expect)| match expect {
+            // A key is written once in a transaction, so that this tells its write. Those of before a restore are no more.
+            Expect::At(revision) => match numbering.transaction(revision.get()) {
+                mod_revision @ 1.. => Some(Some(KeyValue { mod_revision, ..KeyValue::default() })),
+                _ => None,
+            },
+            Expect::Absent => Some(None),
+            Expect::Present | Expect::Anything | Expect::Damaged => None,
+        };
+        let of_checks: Vec<_> = self.checks.iter().map(as_read).collect::<Option<_>>()?;
+        let keys = std::iter::repeat_n(None, self.writes.len()).chain(of_checks);
+        Some(Seen { is_guess: true, at: 0, keys: keys.collect(), gone: Vec::new() })
     }
 
     fn conditions(&self) -> usize {
@@ -283,11 +299,14 @@ impl<'a> Attempt<'a> {
         self.inner.check_same_store(found.pop().flatten().as_ref())?;
         let tombstones = found.split_off(self.writes.len() + self.checks.len());
         let gone = self.clusters.iter().zip(tombstones).filter(|(_, found)| found.is_some()).map(|(id, _)| *id);
-        Ok(Seen { at, gone: gone.collect(), keys: found })
+        Ok(Seen { is_guess: false, at, gone: gone.collect(), keys: found })
     }
 
     /// Whether all holds that is expected; what is there of the keys that are written.
     fn check(&self, seen: &Seen, missing: &Missing) -> Result<Vec<Before>, StoreError> {
+        if seen.is_guess {
+            return Ok(self.writes.iter().map(|_| Before::Absent).collect());
+        }
         let (of_writes, of_checks) = seen.keys.split_at(self.writes.len());
         for ((key, expect), kv) in self.checks.iter().zip(of_checks) {
             check(key, *expect, self.before(kv.as_ref())?.found())?;

@@ -111,6 +111,29 @@ pub(crate) async fn a_transaction_happens_all_or_not_at_all(scene: Scene) {
     assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await.len(), 3);
 }
 
+pub(crate) async fn what_is_checked_has_to_be_as_it_was_read(scene: Scene) {
+    let checked = pod(1, "checked");
+    let new = |name: &str, expect: Expect| {
+        let mut txn = Transaction::one(pod(1, name), Expect::Absent, Some(record(&pod(1, name), "x")));
+        txn.checks.push((checked.clone(), expect));
+        scene.commit(txn)
+    };
+    let refused = |tried: Result<_, StoreError>| kind(&tried.unwrap_err());
+    let first = scene.put(&checked, "1").await;
+    assert!(new("a", Expect::At(first)).await.is_ok());
+    assert_eq!(refused(new("a", Expect::At(first)).await), "AlreadyExists", "and so has what is written");
+    let second = scene.put(&checked, "2").await;
+    assert_eq!(refused(new("b", Expect::At(first)).await), "Conflict", "it was changed");
+    assert!(new("b", Expect::At(second)).await.is_ok());
+    scene.delete(&checked).await;
+    assert_eq!(refused(new("c", Expect::At(second)).await), "NotFound", "it is gone");
+    assert_eq!(refused(new("c", Expect::Present).await), "NotFound");
+    let third = scene.put(&checked, "2").await;
+    assert_eq!(refused(new("c", Expect::At(second)).await), "Conflict", "another one has come");
+    assert!(new("c", Expect::At(third)).await.is_ok());
+    assert_eq!(scene.list(RangeScope::Cluster(cluster(1), pods())).await.len(), 4);
+}
+
 pub(crate) async fn each_write_has_its_own_revision(scene: Scene) {
     let scene = Arc::new(scene);
     let before = scene.store.current().get();

@@ -85,7 +85,7 @@ pub(super) async fn kind(
     let Some(gvk) = &policy.params else { return Ok(None) };
     let served = api.kinds.served(cluster).await?.surface.kind(gvk);
     match served.filter(|served| served.kind.served) {
-        Some(served) => Ok(Some(Target { table: served.table, kind: served.kind, namespace: None })),
+        Some(served) => Ok(Some(Target { table: served.table, kind: served.kind, namespace: None, definition: None })),
         None => {
             let (group, version, kind) = (&gvk.group, &gvk.version, &gvk.kind);
             wrong(format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"))
