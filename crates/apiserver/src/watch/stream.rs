@@ -347,15 +347,15 @@ enum Definition {
 }
 
 async fn definition(api: &ApiServer, call: &Call, target: &Target) -> Result<Definition, Status> {
-    if target.table.conversion().is_none() {
-        return Ok(Definition::Same);
+    let Some(began) = &target.definition else { return Ok(Definition::Same) };
+    match api.kinds.definition(began.key.cluster, &began.key.name).await? {
+        None => return Ok(Definition::Gone),
+        Some(now) if now.created != began.created => return Ok(Definition::Other),
+        Some(now) if now.is_deleting => return Ok(Definition::Same),
+        Some(_) => {}
     }
     let now = api.kinds.served(call.cluster.id).await?.surface.kind(&target.kind.gvk);
     // Of definitions that say the same there is one table.
-    let is_same = |now: &Served| now.kind.served && (now.kind.is_ending || Arc::ptr_eq(&now.table, &target.table));
-    Ok(match now {
-        None => Definition::Gone,
-        Some(now) if is_same(&now) => Definition::Same,
-        Some(_) => Definition::Other,
-    })
+    let is_same = |now: Served| now.kind.served && Arc::ptr_eq(&now.table, &target.table);
+    Ok(if now.is_some_and(is_same) { Definition::Same } else { Definition::Other })
 }

@@ -174,3 +174,18 @@ async fn an_object_does_not_come_after_another_server_has_ended_its_definition()
     define(&admin, widgets()).await;
     assert_eq!(admin.get(WIDGETS).await.expect(200).json()["items"], json!([]));
 }
+
+#[tokio::test]
+async fn a_watch_does_not_go_on_by_another_definition_that_says_the_same() {
+    let plane = Plane::new().await;
+    let admin = plane.admin();
+    define(&admin, widgets()).await;
+    let mut watch = admin.watch(&format!("{WIDGETS}?watch=1&timeoutSeconds=300"), &[]).await;
+    admin.post(WIDGETS, widget("a", json!(1))).await.expect(201);
+    assert_eq!(watch.seen().await, ("ADDED".to_owned(), "a".to_owned()));
+    undefine(&admin).await;
+    assert_eq!(watch.seen().await, ("DELETED".to_owned(), "a".to_owned()));
+    define(&admin, widgets()).await;
+    admin.post(WIDGETS, widget("b", json!(1))).await.expect(201);
+    assert_eq!(watch.next().await, None, "it is begun again by what holds now");
+}
