@@ -306,7 +306,10 @@ impl<'a> Writer<'a> {
     async fn track(&self, old: Option<&Value>, new: &mut Value, subresource: Option<&str>) -> Result<(), Status> {
         let now = self.api.seams.now_text();
         let (table, kind) = (&self.target.table, &self.target.kind);
-        defaults::apply(table, kind, new)?;
+        // As upstream: what an apply leaves as it is lacks what its version would have by default, and so does what is stored.
+        if !self.applied || !old.is_some_and(|old| apply::equal_but_bookkeeping(old, new)) {
+            defaults::apply(table, kind, new)?;
+        }
         lifecycle::keep_server_keys(new, old);
         // Upstream binds pods past those who keep the record.
         if subresource == Some("binding") {

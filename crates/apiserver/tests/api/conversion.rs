@@ -108,6 +108,36 @@ async fn objects_are_shown_in_the_version_that_is_asked_for() {
 }
 
 #[tokio::test]
+async fn what_is_only_tried_is_converted_there_and_back() {
+    let (plane, server) = (plane().await, WebhookServer::start(convert).await);
+    let admin = plane.admin();
+    define(&admin, definition(server.client("/convert"))).await;
+    let tried = admin.post(&format!("{OLD}?dryRun=All"), old("a", "xx")).await.expect(201).json();
+    assert_eq!((&tried["spec"], &tried["metadata"]["resourceVersion"]), (&json!({"line": "--"}), &Value::Null));
+    assert_eq!(server.count("/convert"), 2);
+    admin.get(&format!("{WIDGETS}/a")).await.expect(404);
+    let made = admin.post(WIDGETS, new("a", 1)).await.expect(201).json();
+    let path = format!("{OLD}/a?dryRun=All");
+    let tried = admin.patch(&path, MERGE, json!({"spec": {"line": "xxx"}})).await.expect(200).json();
+    assert_eq!((&tried["apiVersion"], &tried["spec"]), (&json!("example.dev/v1beta1"), &json!({"line": "---"})));
+    assert_eq!(tried["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+    assert_eq!(admin.get(&format!("{WIDGETS}/a")).await.expect(200).json()["spec"], json!({"size": 1}));
+}
+
+#[tokio::test]
+async fn an_apply_that_changes_nothing_fills_nothing_in() {
+    let admin = plane().await.admin();
+    define(&admin, defaulted(None)).await;
+    admin.post(WIDGETS, new("a", 1)).await.expect(201);
+    let live = admin.get(&format!("{OLD}/a")).await.expect(200).json();
+    let config = json!({"apiVersion": "example.dev/v1beta1", "kind": "Widget", "metadata": {"name": "a"},
+        "spec": {"both": live["spec"]["both"]}});
+    let path = format!("{OLD}/a?fieldManager=m");
+    let applied = admin.patch(&path, "application/apply-patch+yaml", config).await.expect(200).json();
+    assert_eq!((&applied["spec"], &applied["metadata"]["generation"]), (&live["spec"], &json!(1)));
+}
+
+#[tokio::test]
 async fn fields_are_owned_in_the_version_that_they_were_written_in() {
     let (plane, server) = (plane().await, WebhookServer::start(convert).await);
     let admin = plane.admin();

@@ -215,3 +215,32 @@ fn what_comes_to_be_owned_as_a_whole_is() {
     let again = Writes::to(&loose).update(&second, "v1", "u", |_| {});
     assert_eq!(owners(&again), owners(&second), "and stays so");
 }
+
+#[test]
+fn a_scale_whose_number_nobody_owns_is_not_applied() {
+    let names = json!({"plural": "gauges", "singular": "gauge", "kind": "Gauge", "listKind": "GaugeList"});
+    let crd = json!({"metadata": {"name": "gauges.example.dev"}, "status": {"acceptedNames": names}, "spec": {
+        "group": "example.dev", "scope": "Namespaced", "names": names, "versions": [{"name": "v1", "served": true, "storage": true,
+            "subresources": {"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": integers(&["n"]), "status": integers(&["n"])}}}}]}});
+    let table = compile(&crd).unwrap();
+    let mut writes = Writes::to(&table);
+    let scaled = |live: &Value| {
+        let request = ApplyRequest {
+            live: Some(live),
+            applied: json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 2}}),
+            manager: "h",
+            force: true,
+            subresource: Some("scale"),
+            now: NOW,
+            conversions: &Conversions::default(),
+        };
+        apply(&table, table.kind_named("example.dev", "v1", "Gauge").unwrap(), request).map_err(Status::from)
+    };
+    let unowned = Writes::gauge("v1", &json!({"n": 1}));
+    let refused = scaled(&unowned).unwrap_err();
+    let why = "request to convert CR to an invalid group/version: autoscaling/v1";
+    assert!(refused.code() == 500 && refused.message().ends_with(why), "{}", refused.message());
+    let owned = writes.apply(None, "v1", "a", &json!({"n": 1})).unwrap();
+    assert_eq!(scaled(&owned).unwrap()["spec"], json!({"n": 2}));
+}

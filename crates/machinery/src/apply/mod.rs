@@ -97,7 +97,7 @@ pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Resul
     let id = ManagerId::applier(request.manager, frame.subresource);
     let apply = Apply { frame: &frame, live, applied: &applied, id: &id, now: request.now };
     let mut managers = match request.subresource {
-        Some("scale") => apply.managers_of_scale(kind),
+        Some("scale") => apply.managers_of_scale(kind)?,
         _ => apply.managers_before(),
     };
     versions::settle(&frame, &mut managers, live)?;
@@ -206,16 +206,26 @@ impl Apply<'_> {
     }
 
     /// As [`Apply::managers_before`]: a scale has no owner where nobody owns the number of replicas. None is no field of it.
-    fn managers_of_scale(&self, kind: &Kind) -> Managers {
+    ///
+    /// # Errors
+    /// 500 of a custom resource in that case: upstream wants to convert its scale.
+    fn managers_of_scale(&self, kind: &Kind) -> Result<Managers, Status> {
         let mut managers = Managers::of(self.live);
         let path = lifecycle::replicas_path(kind);
         let wanted = path.iter().try_fold(self.live, |value, name| value.get(name)).and_then(Value::as_i64);
         let replicas = frame::set_of(&[&path]);
-        if wanted.is_some_and(|wanted| wanted != 0) && !managers.own_any_of(&replicas) {
+        let is_owned = managers.own_any_of(&replicas);
+        if !is_owned && !kind.is_typed() {
+            let tried = "failed to create manager for existing fields: failed to convert live object";
+            let why = format!("request to convert CR to an invalid group/version: {SCALE_VERSION}");
+            let of = format!("(/; {SCALE_VERSION}, Kind=Scale) to proper version");
+            return Err(Status::new(Reason::Unknown, format!("{tried} {of}: {why}")));
+        }
+        if !is_owned && wanted.is_some_and(|wanted| wanted != 0) {
             let id = ManagerId::updater(BEFORE_FIRST_APPLY, SCALE_VERSION, self.frame.subresource);
             managers.give(id, &self.frame.api_version, replicas, None);
         }
-        managers
+        Ok(managers)
     }
 
     fn lay_over(&self, mut managers: Managers, force: bool) -> Result<(Value, Managers), Unmerged> {
@@ -421,7 +431,8 @@ pub fn keep_times(old: &Value, new: &mut Value) -> bool {
     unchanged
 }
 
-fn equal_but_bookkeeping(old: &Value, new: &Value) -> bool {
+/// Whether two states of an object are the same but for who owns its fields.
+pub fn equal_but_bookkeeping(old: &Value, new: &Value) -> bool {
     let (Some(a), Some(b)) = (old.as_object(), new.as_object()) else { return old == new };
     let bookkeeping = ["managedFields", "resourceVersion"];
     but(object::metadata(old), &bookkeeping).eq(but(object::metadata(new), &bookkeeping))

@@ -322,8 +322,9 @@ fn status_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Val
             ("apps", "Deployment") => put(&mut kept["metadata"], "labels", labels),
             _ => {}
         }
-    } else if let Some(managed) = metadata.as_ref().and_then(|metadata| metadata.get("managedFields")) {
-        kept["metadata"]["managedFields"] = managed.clone();
+    } else {
+        let managed = metadata.as_ref().and_then(|metadata| metadata.get("managedFields")).cloned();
+        put(&mut kept["metadata"], "managedFields", managed);
     }
     if let Some(version) = metadata.as_ref().and_then(|metadata| metadata.get("resourceVersion")) {
         kept["metadata"]["resourceVersion"] = version.clone();

@@ -9,7 +9,7 @@ use super::{
     is_removable, keep_server_keys, strategy,
 };
 use crate::{
-    decode, defaults,
+    apply, decode, defaults,
     kinds::{Kind, KindTable},
     validation,
 };
@@ -45,7 +45,10 @@ pub fn prepare_update(
     match_namespace(kind, &mut new, Some(object::namespace(old)))?;
     match_name(&mut new, Some(object::name(old)))?;
     check_preconditions(kind, old, &new)?;
-    defaults::apply(ctx.table, kind, &mut new)?;
+    // What an apply leaves as it is stays so, also where its version would have more by default.
+    if !apply::equal_but_bookkeeping(old, &new) {
+        defaults::apply(ctx.table, kind, &mut new)?;
+    }
     decode::settle(ctx.table, kind, &mut new);
     let has_version = !matches!(object::meta_text(&new, "resourceVersion"), "" | "0");
     keep_system_fields(old, &mut new);
