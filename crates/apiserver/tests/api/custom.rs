@@ -107,6 +107,8 @@ async fn a_resource_that_is_being_undefined_takes_no_new_objects() {
     admin.post(WIDGETS, held).await.expect(201);
     let marked = admin.delete(&format!("{CRDS}/widgets.example.dev")).await.expect(200).json();
     assert_eq!(marked["status"]["conditions"][2]["reason"], "InstanceDeletionPending");
+    assert_eq!(marked["metadata"]["generation"], 1);
+    assert!(marked["metadata"].get("deletionGracePeriodSeconds").is_none());
     let refused = admin.post(WIDGETS, widget("b")).await.expect(403);
     let expected =
         r#"widgets.example.dev "b" is forbidden: create not allowed while custom resource definition is terminating"#;
@@ -115,6 +117,21 @@ async fn a_resource_that_is_being_undefined_takes_no_new_objects() {
     admin.patch(&format!("{WIDGETS}/a"), merge, json!({"metadata": {"finalizers": null}})).await.expect(200);
     let verbs = admin.get("/apis/example.dev/v1").await.json()["resources"][0]["verbs"].clone();
     assert_eq!(verbs, json!(["delete", "deletecollection", "get", "list", "watch"]));
+}
+
+#[tokio::test]
+async fn a_status_says_which_versions_are_stored_and_has_no_names_of_its_own() {
+    let admin = Plane::new().await.admin();
+    let made = define(&admin, widgets()).await;
+    let path = format!("{CRDS}/widgets.example.dev/status");
+    let none = json!({"status": {"storedVersions": [], "acceptedNames": {"singular": null, "listKind": null}}});
+    let status = admin.merge(&path, none).await.expect(200).json()["status"].clone();
+    assert_eq!(status["storedVersions"], made["status"]["storedVersions"]);
+    let names = (status["acceptedNames"].get("singular"), status["acceptedNames"].get("listKind"));
+    assert_eq!(names, (None, None), "what was not accepted");
+    let one = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")];
+    let refused = admin.send("GET", WIDGETS, &one, "").await.expect(406).message();
+    assert!(refused.ends_with("the requested object is a list (*unstructured.UnstructuredList)"), "{refused}");
 }
 
 /// A definition of another resource, small.

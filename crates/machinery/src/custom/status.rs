@@ -157,14 +157,14 @@ pub fn with_instances(crd: &mut Value, instances: &Instances, now: &str) {
 pub(crate) fn fresh_status(crd: &Value) -> Value {
     json!({
         "acceptedNames": Names::default().to_value(), "conditions": null,
-        "storedVersions": stored_versions(crd, &Value::Null),
+        "storedVersions": stored_versions(&crd["spec"], &Value::Null),
     })
 }
 
-/// The versions in which objects may be stored: those of before and the one that is stored from now on.
-pub(crate) fn stored_versions(crd: &Value, before: &Value) -> Value {
+/// The versions in which objects may be stored: those of before and the one that `spec` stores from now on.
+pub(crate) fn stored_versions(spec: &Value, before: &Value) -> Value {
     let mut all = before.as_array().cloned().unwrap_or_default();
-    let versions = crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    let versions = spec.get("versions").and_then(Value::as_array).into_iter().flatten();
     let storage = versions.filter(|own| own.get("storage") == Some(&Value::Bool(true))).find_map(|own| own.get("name"));
     if let Some(name) = storage.filter(|name| !all.contains(name)) {
         all.push(name.clone());

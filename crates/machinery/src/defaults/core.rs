@@ -6,7 +6,10 @@ use portolan_types::object::child_mut;
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::quota::{Compute, pod_amounts};
+use crate::{
+    custom,
+    quota::{Compute, pod_amounts},
+};
 
 use super::{Fields, Function, child, default_to, default_unset, is_set, is_unset, items, text};
 
@@ -30,7 +33,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("io.k8s.api.rbac.v1.Subject", subject),
     ("io.k8s.api.resource.v1.ExactDeviceRequest", device_request),
     ("io.k8s.api.resource.v1.DeviceSubRequest", device_request),
-    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionNames", custom_resource_names),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", custom_resource_definition),
 ];
 
 /// A volume without any source is an empty directory.
@@ -286,7 +289,13 @@ fn device_request(request: &mut Fields) {
     }
 }
 
-fn custom_resource_names(names: &mut Fields) {
+/// Names that are accepted are no claims, and have no defaults.
+fn custom_resource_definition(definition: &mut Fields) {
+    let stored = custom::stored_versions(definition.get("spec").unwrap_or(&Value::Null), &Value::Null);
+    if stored.as_array().is_some_and(|all| !all.is_empty()) {
+        default_unset(child_mut(definition, "status"), "storedVersions", stored);
+    }
+    let Some(names) = child(definition, "spec").and_then(|spec| child(spec, "names")) else { return };
     let kind = text(names, "kind").to_owned();
     if !kind.is_empty() {
         default_unset(names, "singular", kind.to_lowercase());

@@ -238,7 +238,12 @@ pub fn prepare_delete(
         if !is_held(&new) && !is_definition {
             return Ok(Deletion::Remove(new));
         }
-        mark(&mut new, now, 0);
+        match is_definition {
+            true => {
+                drop(object::metadata_mut(&mut new).insert("deletionTimestamp".into(), seams::seconds_text(now).into()))
+            }
+            false => mark(&mut new, now, 0),
+        }
     }
     if is_definition && !object::is_deleting(old) {
         custom::deletion_begins(&mut new, &ctx.seams.now_text());

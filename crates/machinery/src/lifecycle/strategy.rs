@@ -280,7 +280,8 @@ fn main_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value
             devices::date_taints(ctx, new);
         }
         (custom::GROUP, "CustomResourceDefinition") => {
-            let stored = custom::stored_versions(new, old.pointer("/status/storedVersions").unwrap_or(&Value::Null));
+            let stored =
+                custom::stored_versions(&new["spec"], old.pointer("/status/storedVersions").unwrap_or(&Value::Null));
             put(child(new, "status"), "storedVersions", Some(stored));
         }
         _ => {}
