@@ -1,5 +1,7 @@
 //! Creating and changing one object: admission, life cycle, field ownership, commit.
 
+use std::sync::Arc;
+
 use portolan_machinery::{
     apply::{self, Conversions, UpdateRequest},
     conversion, decode, defaults,
@@ -7,7 +9,7 @@ use portolan_machinery::{
     warnings,
 };
 use portolan_store::StoredObject;
-use portolan_types::{ObjectKey, Reason, Record, Status, object};
+use portolan_types::{ObjectKey, Reason, Record, ResourceVersion, Status, object};
 use serde_json::Value;
 
 use crate::{
@@ -162,7 +164,7 @@ impl<'a> Writer<'a> {
     async fn would_create(&self, key: &ObjectKey, object: Value) -> Result<Changed, CommitError> {
         match self.api.find(self.call, self.target, key).await? {
             Some(_) => Err(self.taken(key).await),
-            None => Ok(Changed::Dry(object)),
+            None => Ok(Changed::Dry(self.tried(key, object).await?)),
         }
     }
 
@@ -266,6 +268,7 @@ impl<'a> Writer<'a> {
         }
         if self.options.dry_run {
             quota::check(self.api, &request, &object, Some(&old)).await?;
+            let object = if removed { object } else { self.tried(&commit.key, object).await? };
             return Ok(Changed::Dry(object));
         }
         if removed {
@@ -339,13 +342,39 @@ impl<'a> Writer<'a> {
 
     /// What was stored, as the version that was asked for shows it, there and back.
     async fn stored(&self, stored: StoredObject, object: Value) -> Result<Changed, Status> {
-        if self.target.table.conversion().is_none() || !conversion::is_needed(&self.target.kind) {
+        if !self.is_converted() {
             return Ok(Changed::Stored(stored, object));
         }
+        let (stored, object) = self.shown(stored).await?;
+        Ok(Changed::Stored(stored, object))
+    }
+
+    /// As [`Writer::stored`], of what is not stored.
+    async fn tried(&self, key: &ObjectKey, object: Value) -> Result<Value, Status> {
+        if !self.is_converted() {
+            return Ok(object);
+        }
+        let record = Arc::new(self.record(&object).await?);
+        let revision = ResourceVersion::FIRST;
+        let (_, mut shown) = self.shown(StoredObject { key: key.clone(), revision, created: revision, record }).await?;
+        let (metadata, own) = (object::metadata_mut(&mut shown), object::metadata(&object).get("resourceVersion"));
+        match own {
+            Some(own) => drop(metadata.insert("resourceVersion".to_owned(), own.clone())),
+            None => drop(metadata.remove("resourceVersion")),
+        }
+        Ok(shown)
+    }
+
+    /// Whether objects are stored in another version than the one that is written in.
+    fn is_converted(&self) -> bool {
+        self.target.is_custom() && conversion::is_needed(&self.target.kind)
+    }
+
+    async fn shown(&self, stored: StoredObject) -> Result<(StoredObject, Value), Status> {
         let stored = self.api.in_version(self.target, vec![stored]).await?.pop();
         let stored = stored.ok_or_else(|| Status::internal("nothing was converted"))?;
         let object = tree(self.target, &stored)?;
-        Ok(Changed::Stored(stored, object))
+        Ok((stored, object))
     }
 
     /// # Errors

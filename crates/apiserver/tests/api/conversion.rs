@@ -161,10 +161,8 @@ async fn fields_are_owned_in_the_version_that_they_were_written_in() {
         all
     };
     let shared = apply(OLD, "n", old("a", "---")).await.expect(200).json();
-    let both = [
-        ("\"m\"", json!({"f:spec": {".": {}, "f:size": {}}})),
-        ("\"n\"", json!({"f:spec": {".": {}, "f:line": {}}})),
-    ];
+    let both =
+        [("\"m\"", json!({"f:spec": {".": {}, "f:size": {}}})), ("\"n\"", json!({"f:spec": {".": {}, "f:line": {}}}))];
     assert_eq!(owners(&shared), both.map(|(manager, fields)| (manager.to_owned(), fields)));
     let given_up = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "a"}});
     let left = apply(WIDGETS, "m", given_up).await.expect(200).json();
