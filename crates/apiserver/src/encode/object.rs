@@ -251,19 +251,21 @@ fn stored_tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> 
 
 /// The metadata of a list is a list, that of an object is none.
 fn check_many(call: &Call, target: &Target, form: Form) -> Result<(), Status> {
-    let kind = &target.kind;
     // The type behind the endpoint, as Go's fmt writes it.
-    let package = decode::package(kind);
+    let behind = match target.is_custom() {
+        true => "*unstructured.Unstructured".to_owned(),
+        false => format!("*{}.{}", decode::package(&target.kind), target.kind.gvk.kind),
+    };
     let refused = |text: String| Err(Status::new(Reason::NotAcceptable, text));
-    let is_many = matches!(call.attributes.verb.as_str(), "list" | "deletecollection");
+    let verb = call.attributes.verb.as_str();
+    let is_many = matches!(verb, "list" | "deletecollection");
     match form {
-        Form::Metadata(Many::One) if is_many => refused(format!(
-            "you requested PartialObjectMetadata, but the requested object is a list (*{package}.{}List)",
-            kind.gvk.kind
-        )),
-        Form::Metadata(Many::List) if !is_many => refused(format!(
-            "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{})",
-            kind.gvk.kind
+        Form::Metadata(Many::One) if is_many => {
+            refused(format!("you requested PartialObjectMetadata, but the requested object is a list ({behind}List)"))
+        }
+        // A watch ends with the first object.
+        Form::Metadata(Many::List) if !is_many && verb != "watch" => refused(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({behind})"
         )),
         Form::Object | Form::Table | Form::Metadata(_) => Ok(()),
     }

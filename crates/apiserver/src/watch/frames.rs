@@ -16,7 +16,7 @@ use prometheus::IntCounter;
 use serde_json::{Value, json};
 
 use crate::{
-    encode::{Form, Media, Shape},
+    encode::{Form, Many, Media, Shape},
     errors::damaged,
 };
 
@@ -168,6 +168,11 @@ impl Encoder {
         let shown = format!("{}|{:?}|{:?}|{}", shape.target.kind.gvk, shape.accepted, shape.include, shape.pretty);
         let form = Watched::new(&cache.forms, (Arc::as_ptr(&shape.target.table).addr(), shown));
         Self { form, columns_sent: shape.accepted.form != Form::Table, shape }
+    }
+
+    /// Whether the form is one of lists, of which no object is one.
+    pub(super) fn is_of_lists(&self) -> bool {
+        self.shape.accepted.form == Form::Metadata(Many::List)
     }
 
     /// The frame of an event, made once for all who watch in the form.

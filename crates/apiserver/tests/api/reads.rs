@@ -194,6 +194,8 @@ async fn tables_and_metadata_are_forms_of_all_answers() {
     let list = admin.send("GET", MAPS, &metadata, "").await.expect(200).json();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!((&list["items"][0]["kind"], &list["items"][0]["data"]), (&json!("PartialObjectMetadata"), &Value::Null));
+    let mut watch = admin.watch(&format!("{MAPS}?watch=true"), &metadata).await;
+    assert_eq!(watch.next().await, None, "no object is the metadata of a list");
     let yaml = admin.send("GET", &format!("{MAPS}/a"), &[("accept", "application/yaml")], "").await.expect(200);
     assert!(yaml.text().contains("kind: ConfigMap"), "{}", yaml.text());
     let protobuf = [("accept", "application/vnd.kubernetes.protobuf")];
