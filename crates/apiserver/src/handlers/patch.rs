@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::{Response, header::CONTENT_TYPE};
 use portolan_machinery::{
     apply::{self, ApplyRequest, Conversions},
+    conversion,
     decode::{self, FieldValidation, MediaType},
+    kinds::Kind,
     lifecycle, patch,
 };
 use portolan_types::{Reason, Status, object};
@@ -144,15 +146,18 @@ impl<'a> Patch<'a> {
     /// The patched object, read as one of its kind that is still called as before.
     pub(super) fn typed(&self, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
         let mut new = self.raw(old)?;
-        self.check_type(old, &mut new)?;
+        let kind = self.said_kind(old, &mut new)?;
         let repeated = self.repeated(validation);
-        match decode::prune_patched(&self.target.table, &self.target.kind, &mut new, validation, repeated.clone()) {
+        match decode::prune_patched(&self.target.table, kind, &mut new, validation, repeated.clone()) {
             Ok(mut warnings) => {
                 if self.kind == PatchKind::Strategic {
                     let first = repeated.len().min(warnings.len());
                     warnings[first..].sort();
                 }
                 self.call.warn(warnings);
+                if kind.gvk != self.target.kind.gvk {
+                    new = conversion::from_storage(&self.target.kind, conversion::to_storage(kind, new));
+                }
                 check_named(old, &new)?;
                 body::warn_of_server_keys(self.call, &new, Some(old));
                 Ok(new)
@@ -187,18 +192,24 @@ impl<'a> Patch<'a> {
         patch::echo(&self.target.table, self.target.kind.schema, patched, &touched)
     }
 
-    /// What the object is cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
-    fn check_type(&self, old: &Value, new: &mut Value) -> Result<(), Status> {
+    /// The kind that the patched document says it is of, which may be another version of the object's. What else the object is
+    /// cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
+    fn said_kind(&self, old: &Value, new: &mut Value) -> Result<&Kind, Status> {
+        let own = &*self.target.kind;
         let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (version, kind) = (text(new, "apiVersion"), text(new, "kind"));
         if (&version, &kind) == (&text(old, "apiVersion"), &text(old, "kind")) {
-            return Ok(());
+            return Ok(own);
         }
         let given = |text: &String| !text.is_empty();
         if self.kind != PatchKind::Strategic && (given(&version) || given(&kind)) {
             let kind = Some(kind).filter(given).unwrap_or_else(|| text(old, "kind"));
             let version = Some(version).filter(given).unwrap_or_else(|| text(old, "apiVersion"));
             if (&version, &kind) != (&text(old, "apiVersion"), &text(old, "kind")) {
+                if let Some(other) = self.other_version(&version, &kind) {
+                    (new["apiVersion"], new["kind"]) = (version.into(), kind.into());
+                    return Ok(other);
+                }
                 let why = decode::other_type(&self.target.table, &self.target.kind, &version, &kind);
                 return Err(decode::unfit_patch(&self.echo(old, new), &why));
             }
@@ -206,7 +217,14 @@ impl<'a> Patch<'a> {
         for key in ["apiVersion", "kind"] {
             new[key] = old[key].clone();
         }
-        Ok(())
+        Ok(own)
+    }
+
+    /// A built-in kind of this name that is stored as the target's.
+    fn other_version(&self, api_version: &str, kind: &str) -> Option<&Kind> {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let found = self.target.table.kind_named(group, version, kind)?;
+        (found.is_typed() && found.storage == self.target.kind.storage).then_some(&**found)
     }
 }
 
