@@ -15,6 +15,9 @@ const NAMES: [(&str, &str); 7] = [
 
 pub(super) fn to_core(fields: &mut Fields) {
     NAMES.iter().for_each(|(new, core)| rename(fields, new, core));
+    for name in ["reportingComponent", "reportingInstance"] {
+        fields.entry(name).or_insert_with(|| "".into());
+    }
 }
 
 pub(super) fn from_core(fields: &mut Fields) {

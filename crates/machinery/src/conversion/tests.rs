@@ -19,7 +19,7 @@ fn events_have_other_names_in_core() {
         json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "note": "n", "reason": "r",
             "regarding": {"kind": "Pod"}, "reportingController": "c", "deprecatedCount": 2, "deprecatedSource": {}}),
         json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "n", "reason": "r",
-            "involvedObject": {"kind": "Pod"}, "reportingComponent": "c", "count": 2, "source": {}}),
+            "involvedObject": {"kind": "Pod"}, "reportingComponent": "c", "reportingInstance": "", "count": 2, "source": {}}),
     );
 }
 

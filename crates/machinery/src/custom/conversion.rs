@@ -144,7 +144,9 @@ impl<'a> Review<'a> {
     fn converted(&self, answer: &mut Value) -> Result<Vec<Value>, String> {
         if self.is_v1 && (api_version(answer), kind(answer)) != ("apiextensions.k8s.io/v1", "ConversionReview") {
             let expected = "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview";
-            return Err(format!("{expected}, got {}, Kind={}", api_version(answer), kind(answer)));
+            // As Go writes a version of no group.
+            let slash = if api_version(answer).contains('/') { "" } else { "/" };
+            return Err(format!("{expected}, got {slash}{}, Kind={}", api_version(answer), kind(answer)));
         }
         let response = answer.get_mut("response").filter(|response| !response.is_null());
         let response = response.ok_or("no response provided")?;
