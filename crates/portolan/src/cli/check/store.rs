@@ -90,10 +90,9 @@ mod tests {
         crate::cli::runtime().unwrap().block_on(store.close());
         drop(store);
         let stopped = good(dir.path(), None);
-        assert!(
-            stopped.contains("redb, format 3, at revision 1, not in use; its mark tells of revision 1"),
-            "{stopped}"
-        );
+        let (format, _) = survey(&store_in(dir.path())).unwrap().state.unwrap();
+        let expected = format!("redb, format {format}, at revision 1, not in use; its mark tells of revision 1");
+        assert!(stopped.contains(&expected), "{stopped}");
         let other = bad(dir.path(), Some(ServerStore::Sled));
         assert!(other.contains("holds a store of the redb engine, not of sled"), "{other}");
 
