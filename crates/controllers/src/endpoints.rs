@@ -45,13 +45,14 @@ impl Endpoints {
     /// What a Service should have. `None` when that is not for this loop to say.
     async fn wanted(&self, key: &ObjectKey, service: &Value) -> Result<Option<Wanted>, PlaneError> {
         let has_selector = service.pointer("/spec/selector").is_some_and(|selector| !selector.is_null());
-        let (true, Some(namespace)) = (has_selector && !is_external(service), key.namespace()) else {
+        if !has_selector || is_external(service) {
             return Ok(None);
-        };
-        let scope = RangeScope::Namespace(key.cluster, self.slices.group_resource(), namespace.clone());
-        let slices = self.plane.list(scope).await?;
-        let own = slices.iter().map(|found| &found.object).filter(|slice| is_of(slice, service));
-        Ok(Some(Wanted::of(service, own)))
+        }
+        // Slices that are shown are owned by their Service.
+        let owned = RangeScope::OwnedBy(key.cluster, object::meta_text(service, "uid").to_owned());
+        let mut owned = self.plane.list(owned).await?;
+        owned.retain(|found| found.key.resource == self.slices.group_resource() && is_of(&found.object, service));
+        Ok(Some(Wanted::of(service, owned.iter().map(|found| &found.object))))
     }
 
     async fn ensure(&self, key: &ObjectKey, service: &Value, wanted: &Wanted) -> Result<(), PlaneError> {
@@ -70,8 +71,7 @@ impl Endpoints {
     /// Lets go of what this loop made for a Service that is gone.
     async fn remove(&self, key: &ObjectKey) -> Result<(), PlaneError> {
         let key = self.key(key);
-        let Some(found) = self.plane.get(&key).await?.filter(|found| is_ours(&found.object)) else { return Ok(()) };
-        self.plane.delete_if(self.endpoints, &key, &DeleteOptions::default(), |_| is_ours(&found.object)).await
+        self.plane.delete_if(self.endpoints, &key, &DeleteOptions::default(), is_ours).await
     }
 
     /// Endpoints are called as their Service.

@@ -204,10 +204,16 @@ fn service(name: &str, spec: Value) -> Value {
         "metadata": {"name": name, "namespace": "shop", "labels": {"tier": "front"}}})
 }
 
-fn slice_of(service: &str, name: &str, endpoints: Value) -> Value {
+fn slice_of((service, uid): (&str, &str), name: &str, endpoints: Value) -> Value {
+    let owner = json!({"apiVersion": "v1", "kind": "Service", "name": service, "uid": uid, "controller": true});
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
-        "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": service}},
+        "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": service},
+            "ownerReferences": [owner]},
         "ports": [{"name": "web", "port": 8080, "protocol": "TCP"}]})
+}
+
+async fn uid_of(f: &Fixture, key: &ObjectKey) -> String {
+    object::meta_text(&f.get(key).await.expect("it is there"), "uid").to_owned()
 }
 
 fn addresses(endpoints: Option<&Value>) -> Vec<&str> {
@@ -221,6 +227,7 @@ async fn endpoints_follow_their_service_and_its_slices() {
     let shop = f.create(namespace("shop")).await;
     let web = json!({"selector": {"app": "web"}, "clusterIP": "None", "ports": [{"name": "web", "port": 80}]});
     let web = f.create(service("web", web)).await;
+    let uid = uid_of(&f, &web).await;
     let endpoints = sibling(&shop, "endpoints", "web");
     f.until("they are there without addresses", &endpoints, |found| {
         let labels = json!({"tier": "front", "service.kubernetes.io/headless": "",
@@ -229,9 +236,9 @@ async fn endpoints_follow_their_service_and_its_slices() {
     })
     .await;
     let ready = json!([{"addresses": ["198.18.0.1"]}]);
-    let east = f.create(slice_of("web", "web-east", ready)).await;
-    f.create(slice_of("web", "web-west", json!([{"addresses": ["198.18.0.2"]}]))).await;
-    f.create(slice_of("other", "other", json!([{"addresses": ["198.18.0.3"]}]))).await;
+    let east = f.create(slice_of(("web", &uid), "web-east", ready)).await;
+    f.create(slice_of(("web", &uid), "web-west", json!([{"addresses": ["198.18.0.2"]}]))).await;
+    f.create(slice_of(("other", &uid), "other", json!([{"addresses": ["198.18.0.3"]}]))).await;
     f.until("both slices", &endpoints, |found| addresses(found) == ["198.18.0.1", "198.18.0.2"]).await;
     f.delete(&endpoints, Propagation::Background).await;
     f.until("they are made again", &endpoints, |found| addresses(found).len() == 2).await;
@@ -249,8 +256,8 @@ async fn endpoints_of_services_without_selector_are_their_users_own() {
         .create(json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "own", "namespace": "shop"},
             "subsets": [{"addresses": [{"ip": "198.18.0.9"}], "ports": [{"port": 1}]}]}))
         .await;
-    f.create(service("own", json!({"ports": [{"port": 80}]}))).await;
-    f.create(slice_of("own", "own", json!([{"addresses": ["198.18.0.1"]}]))).await;
+    let unselected = f.create(service("own", json!({"ports": [{"port": 80}]}))).await;
+    f.create(slice_of(("own", &uid_of(&f, &unselected).await), "own", json!([{"addresses": ["198.18.0.1"]}]))).await;
     // Another Service, whose Endpoints tell that the loop has come past all of this.
     let later = f.create(service("later", json!({"selector": {"app": "later"}, "ports": [{"port": 80}]}))).await;
     let seen = ObjectKey { resource: own.resource.clone(), ..later };

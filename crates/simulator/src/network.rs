@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use crate::fields::{controller_ref, is_true, list, text};
 
+/// The label of a Service's slices that says that it has no address.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+
 /// Adds the loops of addresses and endpoints.
 pub(crate) fn add(loops: Loops) -> Loops {
     let plane = loops.plane().clone();
@@ -122,15 +125,13 @@ impl Endpoints {
 
 /// Those of the Service, by which a syncer knows what is its own, and whose slice it is.
 fn slice_labels(service: &Value) -> Value {
-    let mut labels = json!({
-        "kubernetes.io/service-name": object::name(service),
-        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
-    });
-    for (key, value) in object::metadata(service).get("labels").and_then(Value::as_object).into_iter().flatten() {
-        labels[key] = value.clone();
-    }
-    if text(service, "/spec/clusterIP") == "None" {
-        labels["service.kubernetes.io/headless"] = "".into();
+    let mut labels =
+        object::metadata(service).get("labels").filter(|labels| labels.is_object()).cloned().unwrap_or(json!({}));
+    labels["kubernetes.io/service-name"] = object::name(service).into();
+    labels["endpointslice.kubernetes.io/managed-by"] = "endpointslice-controller.k8s.io".into();
+    match text(service, "/spec/clusterIP") {
+        "None" => labels[HEADLESS] = "".into(),
+        _ => drop(labels.as_object_mut().and_then(|labels| labels.remove(HEADLESS))),
     }
     labels
 }
