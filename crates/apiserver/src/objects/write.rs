@@ -242,7 +242,9 @@ impl<'a> Writer<'a> {
         // A scale is a change of the object itself, owned under the subresource's name.
         let isolated = subresource.filter(|name| *name != "scale");
         let again = || sent_again(self.call, self.target, Some(&old));
-        let update = lifecycle::prepare_update(&self.context(&again), &self.target.kind, isolated, &old, new)?;
+        let warn = |texts| self.call.warn(texts);
+        let context = WriteContext { warn: Some(&warn), ..self.context(&again) };
+        let update = lifecycle::prepare_update(&context, &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
             Update::Unchanged if !found.is_outdated => {
                 self.call.warn(warnings::on_update(&self.target.kind, isolated, &old, &old));

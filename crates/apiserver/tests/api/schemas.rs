@@ -117,6 +117,27 @@ async fn a_changed_definition_takes_effect_at_once_also_on_what_is_stored() {
 }
 
 #[tokio::test]
+async fn what_was_wrong_by_a_rule_and_stays_is_warned_of() {
+    let admin = harbour().await;
+    let path = format!("{BOATS}/a");
+    let made = admin.post(BOATS, boat("a", json!({"crew": 8}))).await.expect(201).json();
+    let mut crd = admin.get(&format!("{CRDS}/boats.example.dev")).await.expect(200).json();
+    let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    spec["properties"]["crew"]["x-kubernetes-validations"] = json!([{"rule": "self < 5", "message": "too many"}]);
+    write(&admin, crd).await;
+    let warned = r#"299 - "spec.crew: Invalid value: 8: too many""#;
+    let label = admin.patch(&path, MERGE, json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    assert_eq!(label.headers["warning"], warned);
+    let again = admin.put(&path, label.json()).await.expect(200);
+    assert_eq!(again.headers["warning"], warned, "also where nothing changes");
+    assert_eq!(again.json()["metadata"]["resourceVersion"], label.json()["metadata"]["resourceVersion"]);
+    assert_ne!(made["metadata"]["resourceVersion"], label.json()["metadata"]["resourceVersion"]);
+    refused(admin.patch(&path, MERGE, json!({"spec": {"crew": 7}})).await, "spec.crew: Invalid value: 7: too many");
+    let mended = admin.patch(&path, MERGE, json!({"spec": {"crew": 4}})).await.expect(200);
+    assert!(!mended.headers.contains_key("warning"), "{:?}", mended.headers);
+}
+
+#[tokio::test]
 async fn lists_with_keys_are_owned_element_by_element() {
     let admin = harbour().await;
     let apply = async |manager: &str, parts: Value| {

@@ -182,6 +182,11 @@ fn selectable(version: &Value) -> Box<[Box<str>]> {
     paths.map(|path| path.strip_prefix('.').unwrap_or(path).into()).collect()
 }
 
+/// Whether objects of a kind are checked by rules, which may speak also of one that stays as it is.
+pub(crate) fn has_rules(kind: &Kind) -> bool {
+    kind.content.as_ref().is_some_and(|content| content.rules.are_there())
+}
+
 /// What is wrong with a custom object: a new one, a changed one, or one of which a part was changed.
 pub(crate) fn check(kind: &Kind, (old, new): (Option<&Value>, &Value), subresource: Option<&str>, errors: &mut Errors) {
     let Some(content) = &kind.content else { return };

@@ -26,7 +26,7 @@ pub(crate) use approval::{APPROVAL, approval, approval_in_any_group};
 pub use columns::Columns;
 pub use compile::{CompileError, Fingerprint, compile, compile_names, fingerprint};
 pub use content::Content;
-pub(crate) use content::check;
+pub(crate) use content::{check, has_rules};
 pub use conversion::{Conversion, ConversionWebhook, Review};
 pub(crate) use defaults::{DefaultsAllowance, check_defaults};
 pub use definition::{Definition, resource_named};

@@ -47,14 +47,21 @@ impl Rules {
         self.compiled.get_or_init(compile).as_ref()
     }
 
-    /// Runs them on an object. Where it is not what it should be in the first place, they would say nothing of use.
+    pub(super) fn are_there(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// Runs them on an object. Where it is not what it should be in the first place, they would say nothing of use. What was wrong before
+    /// and did not change is a warning.
     pub(super) fn check(&self, new: &Value, old: Option<&Value>, errors: &mut Errors) {
         let Some(rules) = self.compiled() else { return };
         if errors.is_blocking() {
             let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
             return errors.invalid(Path::default(), &Value::Null, why);
         }
-        rules.validate(new, old).errors.into_iter().for_each(|error| errors.push(told(error)));
+        let verdict = rules.validate(new, old);
+        verdict.errors.into_iter().for_each(|error| errors.push(told(error)));
+        verdict.warnings.into_iter().for_each(|error| errors.warn(told(error)));
     }
 }
 

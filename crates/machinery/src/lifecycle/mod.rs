@@ -78,12 +78,14 @@ pub struct WriteContext<'a> {
     pub seams: &'a Seams,
     /// Reads again what the client sent. It is asked when a refusal is to show it.
     pub sent: Option<&'a (dyn Fn() -> Option<Value> + Sync)>,
+    /// Hears what is wrong with an object, and was before.
+    pub warn: Option<&'a (dyn Fn(Vec<String>) + Sync)>,
 }
 
 impl<'a> WriteContext<'a> {
     /// Of a write that no client sent.
     pub fn new(table: &'a KindTable, seams: &'a Seams) -> Self {
-        Self { table, seams, sent: None }
+        Self { table, seams, sent: None, warn: None }
     }
 
     /// What `check` has against an object, with the values in it as they were sent.

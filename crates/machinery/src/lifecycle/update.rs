@@ -9,7 +9,7 @@ use super::{
     is_removable, keep_server_keys, strategy,
 };
 use crate::{
-    apply, decode, defaults,
+    apply, custom, decode, defaults,
     kinds::{Kind, KindTable},
     validation,
 };
@@ -54,11 +54,12 @@ pub fn prepare_update(
     keep_system_fields(old, &mut new);
     strategy::before_update(ctx, kind, subresource, old, &mut new);
     keep_server_keys(&mut new, Some(old));
-    if *old == new && (has_version || kind.unconditional_update) {
-        return Ok(match is_removable(old) {
-            true => Update::Removed(new),
-            false => Update::Unchanged,
-        });
+    let is_same = *old == new && (has_version || kind.unconditional_update);
+    if is_same && is_removable(old) {
+        return Ok(Update::Removed(new));
+    }
+    if is_same && !custom::has_rules(kind) {
+        return Ok(Update::Unchanged);
     }
     if !has_version && !kind.unconditional_update {
         let resource = GroupKind { group: kind.gvk.group.clone(), kind: kind.resource.clone() };
@@ -68,13 +69,18 @@ pub fn prepare_update(
     if subresource.is_none() {
         strategy::allocate(kind, Some(old), &new)?;
     }
-    let check = |new: &Value| validation::validate_update(ctx.table, kind, subresource, old, new);
+    let check = |new: &Value| {
+        let mut errors = validation::check_update(ctx.table, kind, subresource, old, new);
+        ctx.warn.iter().for_each(|warn| warn(errors.take_warnings()));
+        errors.into_causes()
+    };
     let causes = ctx.causes(kind, subresource, &new, check);
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(old), causes));
     }
     Ok(match is_removable(&new) {
         true => Update::Removed(new),
+        false if is_same => Update::Unchanged,
         false => Update::Changed(new),
     })
 }

@@ -171,6 +171,11 @@ impl FieldError {
     }
 
     /// Bytes of what is told.
+    /// As Go writes it.
+    fn line(&self) -> String {
+        format!("{}: {}", self.field, self.message)
+    }
+
     fn text(&self) -> usize {
         self.field.len() + self.message.len()
     }
@@ -204,6 +209,8 @@ pub struct Errors {
     text: usize,
     /// Rules that changes of the object are not held to, though it breaks none.
     waived: Vec<&'static str>,
+    /// What was wrong before and may stay so.
+    warned: Vec<FieldError>,
 }
 
 impl Errors {
@@ -220,6 +227,19 @@ impl Errors {
         }
     }
 
+    /// Adds one that was there before, and of which clients are only warned.
+    pub(crate) fn warn(&mut self, error: FieldError) {
+        if self.warned.len() < Self::MAX && self.text <= Self::MAX_TEXT {
+            self.text += error.text();
+            self.warned.push(error);
+        }
+    }
+
+    /// What clients are only warned of, as texts. None is left.
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warned).iter().map(FieldError::line).collect()
+    }
+
     /// Lets changes of the object break `rule`: it has what the rule is about.
     pub fn waive(&mut self, rule: &'static str) {
         if !self.waived.contains(&rule) {
@@ -231,6 +251,7 @@ impl Errors {
     pub fn append(&mut self, others: Errors) {
         others.waived.iter().for_each(|rule| self.waive(rule));
         others.found.into_iter().for_each(|error| self.push(error));
+        others.warned.into_iter().for_each(|error| self.warn(error));
     }
 
     /// Whether enough is wrong, so that nothing more is told: who looks at many things can stop.
@@ -294,7 +315,7 @@ impl Errors {
 
     /// All of it as one text, as Go joins errors.
     pub fn aggregate(&self) -> String {
-        let texts: Vec<String> = self.found.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        let texts: Vec<String> = self.found.iter().map(FieldError::line).collect();
         match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -303,7 +324,7 @@ impl Errors {
 
     /// Puts them into the order of their texts.
     pub fn sort(&mut self) {
-        self.found.sort_by_cached_key(|error| format!("{}: {}", error.field, error.message));
+        self.found.sort_by_cached_key(FieldError::line);
     }
 
     /// How many things are wrong so far.

@@ -73,6 +73,17 @@ pub fn validate_update(
     old: &Value,
     new: &Value,
 ) -> Vec<StatusCause> {
+    check_update(table, kind, subresource, old, new).into_causes()
+}
+
+/// The same, with what clients are only warned of.
+pub(crate) fn check_update(
+    table: &KindTable,
+    kind: &Kind,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &Value,
+) -> Errors {
     let mut errors = Errors::default();
     let (old, new) = (&*conversion::checked_as(kind, old), &*conversion::checked_as(kind, new));
     // The registry of any kind checks metadata before the rules of the kind do so again.
@@ -81,7 +92,7 @@ pub fn validate_update(
     let subject = Subject { table, kind, old: Some(old), new };
     subject.check(dispatch::rules_of(kind).of_update(subresource), &mut errors);
     custom::check(kind, (Some(old), new), subresource, &mut errors);
-    errors.into_causes()
+    errors
 }
 
 /// What is wrong with the addresses of a service, without the rest of it.
