@@ -11,6 +11,10 @@ use std::{
     fs::{self, File},
     io::{self, BufReader, IsTerminal as _, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -80,9 +84,10 @@ impl Save {
         let part = self.file.with_added_extension("part");
         let begun = left_in(&part)?;
         let mut out = part_file(&part, begun.as_ref())?;
+        let named = Arc::new(AtomicBool::new(false));
         on_interrupt({
-            let part = part.clone();
-            move || keep_or_remove(&part).unwrap_or_else(|| "nothing is left of the snapshot".into())
+            let (part, file, named) = (part.clone(), self.file.clone(), named.clone());
+            move || left_at_end(&part, &file, &named)
         })?;
         // What was left out is named in the snapshot, and looked at before it has its name.
         let taken = runtime.block_on(async {
@@ -101,11 +106,7 @@ impl Save {
             };
             return Err(broken_off(&part, unreadable(&self.data_dir, error)));
         }
-        let finished = finish(&out, &part, &self.file, self.skip_damaged);
-        if finished.is_err() {
-            // What is not a snapshot is none to go on with; the error that made it so is told.
-            let _ = fs::remove_file(&part);
-        }
+        let finished = finish(&out, &part, &self.file, self.skip_damaged, &named);
         finished.with_context(|| format!("{} is not written", self.file.display()))
     }
 }
@@ -156,6 +157,14 @@ fn refuse_to_replace(file: &Path) -> anyhow::Result<()> {
             "{shown} is no regular file, and the snapshot would replace it: to write into it, save to - and redirect that"
         ),
     }
+}
+
+/// What Ctrl-C leaves.
+fn left_at_end(part: &Path, file: &Path, named: &AtomicBool) -> String {
+    if named.load(Ordering::Acquire) && !part.exists() {
+        return format!("{} is a whole snapshot", file.display());
+    }
+    keep_or_remove(part).unwrap_or_else(|| "nothing is left of the snapshot".into())
 }
 
 /// Leaves what can be gone on with, and says so; `None` when there is nothing.

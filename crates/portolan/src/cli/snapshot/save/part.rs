@@ -4,6 +4,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufReader, Read as _},
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context as _, bail};
@@ -46,11 +47,21 @@ pub(super) fn part_file(path: &Path, begun: Option<&Begun>) -> anyhow::Result<Fi
     Ok(made)
 }
 
-/// Makes the part the file, when it is a whole snapshot, or what was left out may be.
-pub(super) fn finish(out: &File, part: &Path, file: &Path, skip_damaged: bool) -> anyhow::Result<Snapshot> {
+/// Makes the part the file, when it is a whole snapshot, or what was left out may be: else it is none to go on with, and goes. `named`
+/// tells that there is no part any more because it has its name.
+pub(super) fn finish(
+    out: &File,
+    part: &Path,
+    file: &Path,
+    skip_damaged: bool,
+    named: &AtomicBool,
+) -> anyhow::Result<Snapshot> {
     out.sync_all().with_context(|| format!("{} cannot be synced", part.display()))?;
     let written = File::open(part).with_context(|| format!("{} cannot be read", part.display()))?;
-    let summary = accepted(inspect_named(BufReader::new(written))?, skip_damaged)?;
+    let summary = inspect_named(BufReader::new(written)).map_err(anyhow::Error::from);
+    let summary = summary.and_then(|summary| accepted(summary, skip_damaged));
+    let summary = summary.inspect_err(|_| drop(fs::remove_file(part)))?;
+    named.store(true, Ordering::Release);
     fs::rename(part, file).with_context(|| format!("{} cannot be moved there", part.display()))?;
     sync_dir_of(file).context("its name cannot be synced")?;
     Ok(summary)
