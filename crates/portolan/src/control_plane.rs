@@ -1,6 +1,7 @@
 //! All parts of a control plane, put together.
 
 use std::{
+    fs::File,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -90,6 +91,8 @@ pub(crate) struct ControlPlane {
     store: DynStore,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
+    /// Keeps others from the data directory where no store does.
+    _claim: Option<File>,
 }
 
 /// A store that is open, and a bound socket, before anything runs on them.
@@ -100,6 +103,7 @@ pub(crate) struct Opened {
     api_config: ApiServerConfig,
     addresses: Addresses,
     history: HistoryBounds,
+    claim: Option<File>,
 }
 
 /// Binds the socket and opens the store: the first step, apart so that its time can be told. While opening takes its time, the
@@ -123,13 +127,17 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     store_config.registry = Some(api_config.registry.clone());
     let is_shared = matches!(config.storage, Storage::Etcd(_));
     tell_engine(&config.storage, &api_config.registry).context("the metric of the engine")?;
-    match &config.storage {
-        Storage::Etcd(_) => shared_keys::check_unused(&config.data_dir)?,
+    let claim = match &config.storage {
+        Storage::Etcd(_) => {
+            shared_keys::check_unused(&config.data_dir)?;
+            Some(shared_keys::claim(&config.data_dir)?)
+        }
         Storage::Embedded(engine) => {
             shared_keys::refuse_marked(&config.data_dir)?;
             refuse_to_forget(*engine, &config.data_dir)?;
+            None
         }
-    }
+    };
     let check: Arc<dyn ReadyCheck> = match is_shared {
         true => Arc::new(EtcdOpening),
         false => Arc::new(StoreOpening(store_config.opening.clone())),
@@ -152,7 +160,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     if is_shared {
         api_config.hooks.ready.push(Arc::new(EtcdAnswers(store.clone())));
     }
-    Ok(Opened { store, roles, listener, api_config, addresses: config.addresses, history: config.history })
+    Ok(Opened { store, roles, listener, api_config, addresses: config.addresses, history: config.history, claim })
 }
 
 /// Tells in `/metrics` where objects are.
@@ -217,7 +225,7 @@ async fn answer_while<T>(
 impl Opened {
     /// Starts everything. The API answers when this returns.
     pub(crate) async fn start(self) -> anyhow::Result<ControlPlane> {
-        let Self { store, roles, listener, mut api_config, addresses, history } = self;
+        let Self { store, roles, listener, mut api_config, addresses, history, claim } = self;
         let (seams, address) = (api_config.seams.clone(), api_config.bind_address);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -248,7 +256,7 @@ impl Opened {
                 tracing::error!(%error, "the API server stopped");
             }
         });
-        Ok(ControlPlane { api, address, store, shutdown, tasks })
+        Ok(ControlPlane { api, address, store, shutdown, tasks, _claim: claim })
     }
 }
 

@@ -4,7 +4,12 @@
 //! into one that was restored it brings them. The others take them into their data directories. A server that has a store of its own which
 //! was restored from such a one takes them out of it.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::DirBuilderExt as _, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions, TryLockError},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+};
 
 use anyhow::{Context as _, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -24,6 +29,9 @@ const SIGNED: [&str; 4] = ["pki/server.crt", "pki/server.key", "pki/admin.crt", 
 /// Tells that a data directory is of a server whose objects are in etcd.
 const MARK: &str = "etcd.mark";
 
+/// Locked by the server that runs on a data directory whose objects are in etcd: others would take its address and certificates.
+const LOCK: &str = "server.lock";
+
 type Files = BTreeMap<String, Vec<u8>>;
 
 fn key() -> ObjectKey {
@@ -38,6 +46,29 @@ pub(crate) fn check_unused(data_dir: &Path) -> anyhow::Result<()> {
         bail!("{} holds a store of its own; name another --data-dir, or move it by snapshot", data_dir.display());
     }
     Ok(())
+}
+
+/// Holds a data directory whose objects are in etcd, for as long as the file is open.
+///
+/// # Errors
+/// When another server holds it, or it cannot be written.
+pub(crate) fn claim(data_dir: &Path) -> anyhow::Result<File> {
+    let path = data_dir.join(LOCK);
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    let opened =
+        made.and_then(|()| OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path));
+    let lock = opened.with_context(|| format!("{} cannot be written", path.display()))?;
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => bail!("{} is in use by another process", data_dir.display()),
+        // Where files cannot be locked, nobody is kept out.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(lock),
+    }
+}
+
+/// Whether a server holds a data directory with [`claim`].
+pub(crate) fn is_claimed(data_dir: &Path) -> bool {
+    let lock = File::open(data_dir.join(LOCK));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Says in a data directory that what belongs to it is in etcd.

@@ -16,6 +16,7 @@ use clap::Args;
 use portolan_store::{Engine, StoreConfig};
 
 use super::{etcd::EtcdFlags, output, progress::human, server::ServerStore, values};
+use crate::shared_keys;
 
 /// An fsync slower than this makes every write slow.
 const SLOW_SYNC: Duration = Duration::from_millis(20);
@@ -170,7 +171,7 @@ fn address(address: SocketAddr, dir: &Path) -> Finding {
         Err(error)
             if error.kind() == ErrorKind::AddrInUse
                 && last_address(dir) == Some(address)
-                && portolan_store::is_in_use(&dir.join("store")) =>
+                && (portolan_store::is_in_use(&dir.join("store")) || shared_keys::is_claimed(dir)) =>
         {
             Finding::Good(format!("a server runs on {} and listens on {address}", dir.display()))
         }
@@ -221,6 +222,12 @@ mod tests {
         assert!(matches!(address(other.local_addr().unwrap(), dir.path()), Finding::Bad(_)), "another address");
         drop(running);
         assert!(matches!(address(listens, dir.path()), Finding::Bad(_)), "it has ended");
+        let claim = shared_keys::claim(dir.path()).unwrap();
+        assert!(matches!(address(listens, dir.path()), Finding::Good(_)), "one whose objects are in etcd");
+        let refused = shared_keys::claim(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("is in use by another process"), "{refused}");
+        drop(claim);
+        assert!(shared_keys::claim(dir.path()).is_ok() && !shared_keys::is_claimed(dir.path()));
     }
 
     #[test]
