@@ -71,6 +71,7 @@ impl Snapshot {
 
 impl Restore {
     fn run(self) -> anyhow::Result<()> {
+        refuse_other_files(&self.file)?;
         let (ids, seams, input) = (portolan_apiserver::directory::id_counter(), Seams::system(), input(&self.file)?);
         let Some(engine) = self.store.embedded() else {
             ensure!(self.data_dir.is_none(), "--data-dir is not for --store etcd");
@@ -115,6 +116,13 @@ impl Inspect {
              bytes          {bytes}\n{left_out}"
         ))
     }
+}
+
+/// Refuses what does not begin as a snapshot, before anything is made of it. Standard input can be read only once.
+fn refuse_other_files(file: &Path) -> anyhow::Result<()> {
+    let is_one = is_standard(file) || portolan_store::is_snapshot(input(file)?);
+    ensure!(is_one, "{}: it is no snapshot of Portolan", unused(file));
+    Ok(())
 }
 
 fn is_standard(file: &Path) -> bool {
@@ -196,6 +204,10 @@ mod tests {
         let none = Inspect { file: dir.path().join("old/store/store.redb") }.run();
         let none = format!("{:#}", none.unwrap_err());
         assert!(none.contains("store.redb cannot be inspected: this is no snapshot"), "{none}");
+        let (data_dir, file) = (Some(dir.path().join("empty")), dir.path().join("old/store/store.redb"));
+        let wrong = Restore { data_dir, store: ServerStore::Redb, etcd: EtcdFlags::default(), file }.run();
+        let wrong = format!("{:#}", wrong.unwrap_err());
+        assert!(wrong.contains("store.redb is not restored: it is no snapshot of Portolan"), "{wrong}");
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 3, "nothing half is left: {left:?}");
     }
