@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 pub(crate) use self::{
     memory::MemoryKv,
-    redb::{NewerLayout, RedbKv},
+    redb::{NewerLayout, OlderLayout, RedbKv},
     sled::SledKv,
 };
 use crate::BackendError;
@@ -122,6 +122,24 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     move |source| BackendError { context: format!("{context}: {source}"), source: Some(Box::new(source)) }
+}
+
+/// What was to be read is not open: it was closed, or could not be opened again yet. Nothing is known to be wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[error("the store is closed")]
+pub(crate) struct NotOpen;
+
+impl From<NotOpen> for BackendError {
+    fn from(why: NotOpen) -> Self {
+        Self { context: why.to_string(), source: Some(Box::new(why)) }
+    }
+}
+
+impl NotOpen {
+    /// Whether that is all that kept somebody from reading.
+    pub(crate) fn is_cause_of(error: &BackendError) -> bool {
+        error.source.as_ref().is_some_and(|source| source.is::<Self>())
+    }
 }
 
 /// A failure in our own words.

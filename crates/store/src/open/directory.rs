@@ -10,11 +10,15 @@ use std::{
 
 use portolan_types::Seams;
 
-use super::{Engine, OpenError, StoreConfig, initialize, unwritten::Unwritten, witness::Witness};
+use super::{
+    Engine, OpenError, StoreConfig, initialize,
+    unwritten::Unwritten,
+    witness::{Held, Witness},
+};
 use crate::{
     BackendError, Opening, SnapshotError,
-    kv::{KvResult, NewerLayout, OrderedKv, RedbKv, SledKv, failed},
-    load::FORMAT,
+    kv::{KvResult, NewerLayout, OlderLayout, OrderedKv, RedbKv, SledKv, failed, failure, read},
+    load::{FORMAT, Found, LoadError, load},
 };
 
 /// Held locked as long as a process has the store open.
@@ -90,7 +94,8 @@ fn forbids_writing(kind: io::ErrorKind) -> bool {
 /// Opens a store for a look, which changes nothing: what redb writes to recover goes to memory.
 ///
 /// # Errors
-/// `InUse`; `ReadOnly` for an engine that must write; those of the engine.
+/// `InUse`; `ReadOnly` for an engine that must write; `Io`, of which [`is_older`] knows, for a store that would have to be converted;
+/// those of the engine.
 pub(super) fn peek(dir: PathBuf, config: &StoreConfig) -> Result<(Box<dyn OrderedKv>, Home), OpenError> {
     let lock = shared_lock(&dir)?;
     let files = dir.join(opener(config.engine)?.name);
@@ -98,8 +103,19 @@ pub(super) fn peek(dir: PathBuf, config: &StoreConfig) -> Result<(Box<dyn Ordere
         return Err(OpenError::ReadOnly { dir, engine: config.engine });
     }
     let disk = Unwritten::open(&files).map_err(io_error("opening", &files))?;
-    let kv = RedbKv::on(disk, config.cache_bytes, &config.opening).map_err(|error| refused(&dir, error))?;
+    let peeked = RedbKv::peek(&files, disk, config.cache_bytes, &config.opening);
+    let kv = peeked.map_err(|error| match error.source {
+        Some(source) if source.is::<OlderLayout>() => {
+            io_error("opening", &files)(io::Error::new(io::ErrorKind::Unsupported, source))
+        }
+        source => refused(&dir, BackendError { source, ..error }),
+    })?;
     Ok((Box::new(kv), Home { dir, files, is_read_only: true, _lock: lock }))
+}
+
+/// Whether a store was not opened only because nothing was to be written, and it is of an older format.
+pub(super) fn is_older(error: &OpenError) -> bool {
+    matches!(error, OpenError::Io { source, .. } if source.get_ref().is_some_and(|source| source.is::<OlderLayout>()))
 }
 
 /// Keeps servers out for as long as it is held, by the lock that they take; `None` where there is none.
@@ -282,8 +298,8 @@ impl Opener {
             refuse_half_restored(dir)?;
             self.make(dir, config, NEW, |kv| initialize(kv, seams).map_err(damaged))?;
         } else {
-            // Whoever moved it in place may have been killed before the name was synced.
-            sync_folder(dir).map_err(io_error("syncing", dir))?;
+            // Whoever moved it in place may have been killed before the name was synced, and before it had its mark.
+            Witness::settle(dir).and_then(|()| sync_folder(dir)).map_err(io_error("syncing", dir))?;
         }
         let data = self.data_in(&path);
         if fs::metadata(&data).map_or(0, |data| data.len()) == 0 {
@@ -302,34 +318,48 @@ impl Opener {
         fill: impl FnOnce(&dyn OrderedKv) -> Result<T, E>,
     ) -> Result<T, E> {
         let (path, new) = (dir.join(self.name), dir.join(format!("{}{ending}", self.name)));
-        remove_if_there(&new).map_err(io_error("removing", &new))?;
+        remove_if_there(&new).and_then(|()| Witness::forget_made(dir)).map_err(io_error("removing", &new))?;
         let kv = (self.open)(&new, config.cache_bytes, &config.opening).map_err(|error| refused(dir, error))?;
         portolan_types::failpoint!("store/new-store-opened");
         let filled = fill(&*kv).and_then(|filled| {
             portolan_types::failpoint!("store/new-store-filled");
             kv.tidy().map_err(|error| refused(dir, error))?;
-            Ok(filled)
+            let found = read(&*kv, load).and_then(|found| found.map_err(BackendError::from));
+            Ok((filled, found.map_err(|error| refused(dir, error))?))
         });
         kv.close();
         wait_until_released(&self.data_in(&new)).map_err(io_error("closing", &new))?;
-        if filled.is_err() {
-            // What was to become of a snapshot stays: a server would begin with an empty store in its place.
-            if ending != RESTORING {
-                remove_if_there(&new).map_err(io_error("removing", &new))?;
+        match filled {
+            Ok((filled, found)) => {
+                portolan_types::failpoint!("store/new-store-closed");
+                move_in_place(dir, &new, &path, &found)?;
+                Ok(filled)
             }
-            return filled;
+            Err(why) => {
+                // What was to become of a snapshot stays: a server would begin with an empty store in its place.
+                if ending != RESTORING {
+                    remove_if_there(&new).map_err(io_error("removing", &new))?;
+                }
+                Err(why)
+            }
         }
-        portolan_types::failpoint!("store/new-store-closed");
-        fs::rename(&new, &path).map_err(io_error("moving the new store in place", &path))?;
-        portolan_types::failpoint!("store/new-store-moved");
-        sync_folder(dir).map_err(io_error("syncing", dir))?;
-        portolan_types::failpoint!("store/new-store-synced");
-        filled
     }
 
     fn data_in(&self, path: &Path) -> PathBuf {
         if self.data.is_empty() { path.to_owned() } else { path.join(self.data) }
     }
+}
+
+/// Gives a store that is whole its own name, and its mark: without one it would be taken for a store of which an operator wants what is
+/// left, whatever happens to it before its first start.
+fn move_in_place(dir: &Path, new: &Path, path: &Path, found: &Found) -> Result<(), OpenError> {
+    Witness::prepare(dir, found).and_then(|()| sync_folder(dir)).map_err(io_error("writing the mark in", dir))?;
+    fs::rename(new, path).map_err(io_error("moving the new store in place", path))?;
+    portolan_types::failpoint!("store/new-store-moved");
+    // No mark is to outlive a power loss that its store does not.
+    sync_folder(dir).map_err(io_error("syncing", dir))?;
+    portolan_types::failpoint!("store/new-store-synced");
+    Witness::settle(dir).and_then(|()| sync_folder(dir)).map_err(io_error("writing the mark in", dir))
 }
 
 /// What the system refuses is no damage, nor is what a newer version wrote.
@@ -346,7 +376,21 @@ fn refused(dir: &Path, error: BackendError) -> OpenError {
 }
 
 fn open_redb(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Box<dyn OrderedKv>> {
-    Ok(Box::new(RedbKv::open(path, cache_bytes, opening)?))
+    Ok(Box::new(RedbKv::open_if(path, cache_bytes, opening, &|kv| compare_with_mark(path, kv))?))
+}
+
+/// Compares what a store of an older format became with its mark, before nothing else is left of it.
+///
+/// # Errors
+/// When the store ends before its mark, or the two do not fit together otherwise.
+fn compare_with_mark(path: &Path, kv: &dyn OrderedKv) -> KvResult<()> {
+    let Found { identity, marks, .. } = read(kv, load)?.map_err(|error| match error {
+        LoadError::NewerFormat(newer) => failure("opening the store")(NewerLayout(newer)),
+        LoadError::Damaged(_) => error.into(),
+    })?;
+    let dir = path.parent().unwrap_or(path).to_owned();
+    let home = Home { dir, files: path.to_owned(), is_read_only: true, _lock: None };
+    Held::compare(&home, &identity, marks.last).map_err(failed)
 }
 
 fn open_sled(path: &Path, cache_bytes: usize, _: &Opening) -> KvResult<Box<dyn OrderedKv>> {
@@ -395,5 +439,74 @@ mod tests {
         drop(locked);
         lock(dir.path(), || panic!("nobody holds it")).unwrap();
         assert!(!is_in_use(dir.path()));
+    }
+
+    /// Makes a store as a restore does.
+    fn made(engine: Engine) -> (tempfile::TempDir, StoreConfig) {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig::new(engine, Some(dir.path().to_owned()));
+        make(&config, fill).unwrap();
+        (dir, config)
+    }
+
+    fn fill(kv: &dyn OrderedKv) -> Result<(), SnapshotError> {
+        initialize(kv, &Seams::system())?;
+        kv.commit([(b"t".to_vec(), Some("as it was restored".into()))].into())?;
+        kv.publish();
+        Ok(())
+    }
+
+    fn refusal(config: &StoreConfig) -> Option<String> {
+        let prepared = prepare(config, &Seams::system()).map(|(kv, _home)| kv.close());
+        prepared.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_store_has_its_mark_before_its_first_start() {
+        for engine in [Engine::Redb, Engine::Sled] {
+            let (dir, config) = made(engine);
+            assert_eq!(Witness::told_in(dir.path()), Ok(Some(1)), "{engine}");
+            assert!(matches!(make(&config, fill), Err(SnapshotError::Occupied(_))), "{engine}");
+            assert_eq!(refusal(&config), None, "{engine}");
+        }
+    }
+
+    #[test]
+    fn a_bit_that_flips_in_sleds_log_before_the_first_start_is_not_passed_over() {
+        let (dir, config) = made(Engine::Sled);
+        let log = dir.path().join("store.sled/db");
+        let whole = fs::read(&log).unwrap();
+        let at = whole.windows(18).position(|bytes| bytes == b"as it was restored").unwrap();
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1;
+        fs::write(&log, flipped).unwrap();
+        let told = refusal(&config).unwrap();
+        assert!(told.contains("delete store.mark"), "{told}");
+        fs::write(&log, whole).unwrap();
+        assert_eq!(refusal(&config), None);
+    }
+
+    #[test]
+    fn whoever_is_killed_while_a_store_is_moved_in_place_leaves_one_that_is_marked_or_none() {
+        for engine in [Engine::Redb, Engine::Sled] {
+            let (dir, config) = made(engine);
+            let name = opener(engine).unwrap().name;
+            let in_dir = |name: &str| dir.path().join(name);
+            let (path, mark, made) = (in_dir(name), in_dir("store.mark"), in_dir("store.mark.made"));
+            fs::rename(&mark, &made).unwrap();
+            assert_eq!(refusal(&config), None, "{engine}");
+            assert!(mark.exists() && !made.exists(), "{engine}");
+            // Before it was moved.
+            for (ending, is_refused) in [(RESTORING, true), (NEW, false)] {
+                fs::rename(&mark, &made).unwrap();
+                fs::rename(&path, in_dir(&format!("{name}{ending}"))).unwrap();
+                assert_eq!(refusal(&config).is_some(), is_refused, "{engine}{ending}");
+                if is_refused {
+                    make(&config, fill).unwrap();
+                }
+                assert_eq!(Witness::told_in(dir.path()), Ok(Some(1)), "{engine}{ending}");
+                assert_eq!((refusal(&config), made.exists()), (None, false), "{engine}{ending}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     Engine, OpenError, StoreConfig,
-    directory::{find, peek},
+    directory::{find, is_older, peek},
     witness::{Held, Witness},
 };
 use crate::{
@@ -20,7 +20,7 @@ pub struct Survey {
     /// Another process has it open: nothing was looked at but the mark.
     pub is_in_use: bool,
     /// The format that it was last opened with, and the revision that it stands at; `None` where the engine cannot tell without
-    /// writing, or the store is in use.
+    /// writing, as of a store of an older format, or the store is in use.
     pub state: Option<(u32, u64)>,
     /// The revision that the mark beside it tells.
     pub mark: Option<u64>,
@@ -40,6 +40,7 @@ pub fn survey(dir: &Path) -> Result<Survey, OpenError> {
         Ok(opened) => opened,
         Err(OpenError::InUse(_)) => return Ok(Survey { engine, is_in_use: true, state: None, mark }),
         Err(OpenError::ReadOnly { .. }) => return Ok(Survey { engine, is_in_use: false, state: None, mark }),
+        Err(older) if is_older(&older) => return Ok(Survey { engine, is_in_use: false, state: None, mark }),
         Err(other) => return Err(other),
     };
     let looked = read(&*kv, |view| {
@@ -61,7 +62,7 @@ mod tests {
     use portolan_types::{LogicalClusterId, ObjectKey, Record, Seams};
 
     use super::*;
-    use crate::{Expect, Objects, Transaction, load::FORMAT, open, open_to_read, verify};
+    use crate::{Expect, Objects, Transaction, kv::RedbKv, load::FORMAT, open, open_to_read, verify};
 
     /// All files below a directory, with what they hold.
     fn files(dir: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
@@ -120,6 +121,62 @@ mod tests {
         let before = files(copy.path());
         assert_eq!(survey(copy.path()).unwrap().state, Some((FORMAT, last)));
         assert_eq!(files(copy.path()), before);
+    }
+
+    #[tokio::test]
+    async fn a_store_of_another_format_is_no_damage_to_who_only_looks() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = || StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
+        let objects = Objects::new(open(config(), Seams::system()).unwrap());
+        write(&objects, "a").await;
+        let last = objects.store().current().get();
+        objects.store().close().await;
+        drop(objects);
+        let file = dir.path().join("store.redb");
+        RedbKv::make_older(&file);
+        let before = files(dir.path());
+        let expected = Survey { engine: Engine::Redb, is_in_use: false, state: None, mark: Some(last) };
+        assert_eq!(survey(dir.path()).unwrap(), expected);
+        let told = peek(dir.path().to_owned(), &config()).map(drop).unwrap_err();
+        assert!(matches!(told, OpenError::Io { .. }) && told.to_string().contains("older format"), "{told}");
+        assert_eq!(files(dir.path()), before);
+        verify(config(), Seams::system()).unwrap();
+        assert_eq!(survey(dir.path()).unwrap().state, Some((FORMAT, last)), "it was converted");
+        RedbKv::make_newer(&file);
+        let before = files(dir.path());
+        let known = u64::from(FORMAT);
+        for told in [survey(dir.path()).unwrap_err(), verify(config(), Seams::system()).unwrap_err()] {
+            assert!(
+                matches!(told, OpenError::NewerFormat { found, known: k } if (found, k) == (known + 1, known)),
+                "{told}"
+            );
+        }
+        assert_eq!(files(dir.path()), before);
+    }
+
+    #[tokio::test]
+    async fn an_older_file_that_ends_before_its_mark_is_not_converted() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = || StoreConfig::new(Engine::Redb, Some(dir.path().to_owned()));
+        let objects = Objects::new(open(config(), Seams::system()).unwrap());
+        write(&objects, "a").await;
+        let file = dir.path().join("store.redb");
+        let earlier = fs::read(&file).unwrap();
+        write(&objects, "b").await;
+        objects.store().close().await;
+        drop(objects);
+        fs::write(&file, earlier).unwrap();
+        RedbKv::make_older(&file);
+        let before = fs::read(&file).unwrap();
+        let refused = open(config(), Seams::system()).map(drop).unwrap_err();
+        assert!(
+            matches!(refused, OpenError::Damaged { .. }) && refused.to_string().contains("lost writes"),
+            "{refused}"
+        );
+        assert!(fs::read(&file).unwrap() == before, "what could tell why is still there");
+        fs::remove_file(dir.path().join("store.mark")).unwrap();
+        let reopened = Objects::new(open(config(), Seams::system()).unwrap());
+        reopened.store().close().await;
     }
 
     #[test]

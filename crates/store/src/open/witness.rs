@@ -2,7 +2,7 @@
 //!
 //! An engine that finds its last commits damaged goes on before them, and a file that was put back from a copy is older as a
 //! whole: both look like a whole store, and would lose acknowledged writes and give their revisions again. The mark is written
-//! at every start, when nothing has been written for a while, and at the end; a store that ends before its mark is refused.
+//! when the store is made, at every start, when nothing has been written for a while, and at the end; a store that ends before its mark is refused.
 //! What was written since the last mark is all that can be lost unseen.
 
 use std::{
@@ -16,6 +16,8 @@ use crate::load::Found;
 
 const NAME: &str = "store.mark";
 const NEW: &str = "store.mark.new";
+/// The mark of a store that is being moved in place. Under its own name it would tell of one that is not there yet.
+const MADE: &str = "store.mark.made";
 const MAGIC: &str = "portolan-mark 1";
 
 /// The data directory, and the mark in it.
@@ -78,6 +80,39 @@ impl Witness {
         }
     }
 
+    /// Writes the mark of a store that is whole, and will be moved in place.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn prepare(dir: &Path, found: &Found) -> io::Result<()> {
+        write(&dir.join(MADE), &found.identity, found.marks.last)
+    }
+
+    /// Gives a store that was moved in place the mark that was made with it, unless that is done.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub(super) fn settle(dir: &Path) -> io::Result<()> {
+        let made = dir.join(MADE);
+        if Self::is_in(dir) || !made.exists() {
+            return Ok(());
+        }
+        fs::rename(made, dir.join(NAME))?;
+        portolan_types::failpoint!("store/new-store-marked");
+        Ok(())
+    }
+
+    /// Forgets a mark whose store never came in place.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(super) fn forget_made(dir: &Path) -> io::Result<()> {
+        match fs::remove_file(dir.join(MADE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Compares the mark in `dir`, if there is one, with a store that was opened there.
     ///
     /// # Errors
@@ -124,17 +159,22 @@ impl Witness {
             return Ok(());
         }
         let new = self.dir.join(NEW);
-        let mut file = private_file(&new)?;
-        file.write_all(encode(&self.identity, last).as_bytes())?;
-        portolan_types::failpoint!("store/mark-written");
         // Without the name being synced, a power loss leaves the mark before, which is as true.
-        file.sync_all()?;
-        portolan_types::failpoint!("store/mark-synced");
+        write(&new, &self.identity, last)?;
         fs::rename(&new, self.dir.join(NAME))?;
         portolan_types::failpoint!("store/mark-renamed");
         self.told = last;
         Ok(())
     }
+}
+
+fn write(path: &Path, identity: &str, last: u64) -> io::Result<()> {
+    let mut file = private_file(path)?;
+    file.write_all(encode(identity, last).as_bytes())?;
+    portolan_types::failpoint!("store/mark-written");
+    file.sync_all()?;
+    portolan_types::failpoint!("store/mark-synced");
+    Ok(())
 }
 
 fn private_file(path: &Path) -> io::Result<File> {

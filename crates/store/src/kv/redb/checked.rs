@@ -36,7 +36,7 @@ const OF_HEAD: u32 = 0;
 #[derive(Debug)]
 pub(super) struct Checked {
     disk: Arc<dyn StorageBackend>,
-    sums: Mutex<Sums>,
+    sums: Sums,
     /// Whether the database is open: from then on a page that is not as it was written cannot be read.
     is_open: AtomicBool,
     /// The pages that were given all the same, by their first block, and what their checksums would be.
@@ -60,7 +60,7 @@ impl Checked {
         } else {
             check_start(&*disk)?;
         }
-        let (sums, is_open) = (Mutex::default(), AtomicBool::new(false));
+        let (sums, is_open) = (Sums::default(), AtomicBool::new(false));
         let checked = Self { disk, sums, is_open, passed: Mutex::default(), damaged: Mutex::default() };
         checked.len()?;
         Ok(checked)
@@ -68,7 +68,7 @@ impl Checked {
 
     /// Writes the checksums of what was written: to be called before each sync.
     pub(super) fn settle(&self) -> io::Result<()> {
-        self.sums.lock().write(&*self.disk)
+        self.sums.write(&*self.disk)
     }
 
     /// The database is open. Where redb has looked itself at all that it goes on with, pages that were passed over are right.
@@ -98,25 +98,21 @@ impl Checked {
     }
 
     fn note(&self, block: u64, sum: u32) -> io::Result<()> {
-        let mut sums = self.sums.lock();
-        sums.set(&*self.disk, block, sum)?;
-        if sums.is_due() { sums.write(&*self.disk) } else { Ok(()) }
+        self.sums.set(&*self.disk, block, sum)
     }
 
     /// Whether a page with this checksum is as it was written, at once or block by block.
     fn is_as_written(&self, block: u64, page: &[u8], of_page: u32) -> io::Result<bool> {
-        let mut sums = self.sums.lock();
-        if sums.get(&*self.disk, block)? == of_page {
+        if self.sums.get(&*self.disk, block)? == of_page {
             return Ok(true);
         }
-        for (number, bytes) in (block..).zip(page.chunks(BLOCK)) {
-            let sum = sums.get(&*self.disk, number)?;
+        let blocks = page.chunks(BLOCK);
+        let sums = self.sums.all(&*self.disk, block..block + blocks.len() as u64)?;
+        let is_as_written = |((number, bytes), sum): ((u64, &[u8]), u32)| {
             let was_never_written = sum == 0 && bytes.iter().all(|byte| *byte == 0);
-            if !was_never_written && sum != block_sum(number, bytes) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+            was_never_written || sum == block_sum(number, bytes)
+        };
+        Ok((block..).zip(blocks).zip(sums).all(is_as_written))
     }
 
     fn read_head(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -164,7 +160,8 @@ impl StorageBackend for Checked {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         if len < self.len()? {
-            self.sums.lock().cut(&*self.disk, len.div_ceil(BLOCK as u64))?;
+            let shorten = || self.disk.set_len(file_len(len));
+            return self.sums.cut(&*self.disk, len.div_ceil(BLOCK as u64), shorten);
         }
         self.disk.set_len(file_len(len))
     }

@@ -3,10 +3,14 @@
 //! The file is copied block by block, with checksums, into one beside it; redb looks through all of that, since its own checksums were
 //! the only ones until then; then it is moved in place. Until it is, nothing is changed, and afterwards all is there: what is left of a
 //! copy that was broken off is written over by the next one.
+//!
+//! What redb goes back before in a file that was not closed may be more than a commit that nobody was told of. So whoever opens the
+//! file looks at the copy before it takes the original's place.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::{self, BufReader, ErrorKind, Read as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -22,7 +26,7 @@ use super::{
 };
 use crate::{
     BackendError,
-    kv::{KvResult, OrderedKv as _, failed, failure},
+    kv::{KvResult, OrderedKv, failed, failure},
     open::{as_folder, sync_folder},
     opening::Opening,
     room::{blocks, free_room},
@@ -42,18 +46,47 @@ const SPARE: u64 = 1 << 20;
 #[error("the store's file has format {0}, this version knows formats up to {VERSION}")]
 pub(crate) struct NewerLayout(pub(crate) u32);
 
+/// What an older version wrote, and nobody has opened since.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it is of an older format, which the next start of a server converts; where it can only be read, copy the whole directory to where it \
+     can be written, open the copy once, and name the copy"
+)]
+pub(crate) struct OlderLayout;
+
+/// What looks at a store before it takes the place of the one that it was made of.
+pub(crate) type Accept<'a> = dyn Fn(&dyn OrderedKv) -> KvResult<()> + 'a;
+
 /// Gives a file of an older format checksums. Does nothing to any other, nor where there is none.
 ///
 /// # Errors
 /// When there is not enough room, or the file is damaged; it is as before then. [`NewerLayout`] for a newer one.
-pub(super) fn if_older(path: &Path, opening: &Opening) -> KvResult<()> {
+pub(super) fn if_older(path: &Path, opening: &Opening, accept: &Accept<'_>) -> KvResult<()> {
+    match is_older(path)? {
+        true => convert(path, opening, accept, free_room),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a file that would have to be converted, or cannot be opened by this version.
+///
+/// # Errors
+/// [`OlderLayout`], [`NewerLayout`]; those of the disk.
+pub(super) fn refuse_other(path: &Path) -> KvResult<()> {
+    match is_older(path)? {
+        true => Err(BackendError { context: OlderLayout.to_string(), source: Some(Box::new(OlderLayout)) }),
+        false => Ok(()),
+    }
+}
+
+fn is_older(path: &Path) -> KvResult<bool> {
     match start_of(path).map_err(failure(OPENING))? {
-        Some(Start::Redb) => convert(path, opening, free_room),
+        Some(Start::Redb) => Ok(true),
         Some(Start::Version(newer)) if newer > VERSION => {
             let newer = NewerLayout(newer);
             Err(BackendError { context: newer.to_string(), source: Some(Box::new(newer)) })
         }
-        Some(Start::Version(_) | Start::Unknown) | None => Ok(()),
+        Some(Start::Version(_) | Start::Unknown) | None => Ok(false),
     }
 }
 
@@ -68,18 +101,40 @@ fn start_of(path: &Path) -> io::Result<Option<Start>> {
     Ok(Some(Start::of(&sector)))
 }
 
-fn convert(path: &Path, opening: &Opening, free: impl Fn(&Path) -> io::Result<u64>) -> KvResult<()> {
+fn convert(
+    path: &Path,
+    opening: &Opening,
+    accept: &Accept<'_>,
+    free: impl Fn(&Path) -> io::Result<u64>,
+) -> KvResult<()> {
     let (new, folder) = (beside(path), as_folder(path.parent().unwrap_or(path)));
     remove_if_there(&new).map_err(failure(CONVERTING))?;
     refuse_without_room(path, || free(folder))?;
     tracing::info!(file = %path.display(), "the store's file gets checksums of its pages, which takes a while");
-    let made = copy(path, &new).map_err(refused).and_then(|()| look_through(&new, opening));
+    let made = copy(path, &new).map_err(refused).and_then(|()| look_through(&new, opening, accept));
+    let made = made.and_then(|()| hand_over(path, &new).map_err(failure(CONVERTING)));
     if made.is_err() {
         remove_if_there(&new).map_err(failure(CONVERTING))?;
         return made;
     }
-    let moved = File::open(&new).and_then(|file| file.sync_all()).and_then(|()| fs::rename(&new, path));
-    moved.and_then(|()| sync_folder(folder)).map_err(failure(CONVERTING))
+    fs::rename(&new, path).and_then(|()| sync_folder(folder)).map_err(failure(CONVERTING))
+}
+
+/// Makes the copy the same user's as the original, whoever runs this, and syncs it.
+fn hand_over(path: &Path, new: &Path) -> io::Result<()> {
+    let (was, file) = (fs::metadata(path)?, File::open(new)?);
+    let is = file.metadata()?;
+    if (is.uid(), is.gid()) != (was.uid(), was.gid()) {
+        fchown(&file, Some(was.uid()), Some(was.gid())).map_err(|error| {
+            let what = format!("the copy cannot be made that of user {} and group {}: {error}", was.uid(), was.gid());
+            io::Error::new(error.kind(), what)
+        })?;
+    }
+    // After the owner, a change of which takes bits away.
+    if file.metadata()?.mode() != was.mode() {
+        file.set_permissions(Permissions::from_mode(was.mode() & 0o7777))?;
+    }
+    file.sync_all()
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -133,11 +188,36 @@ fn copy(path: &Path, new: &Path) -> io::Result<()> {
 }
 
 /// What was damaged before would look as it was written from now on.
-fn look_through(new: &Path, opening: &Opening) -> KvResult<()> {
+fn look_through(new: &Path, opening: &Opening, accept: &Accept<'_>) -> KvResult<()> {
     let copy = RedbKv::on(file(new)?, CACHE, opening)?;
-    let looked = copy.verify();
+    let looked = copy.verify().map_err(|error| failed(format!("{CONVERTING}: {}", error.context)));
+    let looked = looked.and_then(|()| accept(&copy));
     copy.close();
-    looked.map_err(|error| failed(format!("{CONVERTING}: {}", error.context)))
+    looked
+}
+
+#[cfg(test)]
+impl RedbKv {
+    /// Takes a file's checksums away: so would a version before this one have left it.
+    pub(crate) fn make_older(path: &Path) {
+        let bytes = fs::read(path).unwrap();
+        let blocks = super::layout::redb_len(bytes.len() as u64).unwrap() / BLOCK as u64;
+        let mut older: Vec<u8> = (0..blocks)
+            .flat_map(|block| {
+                let at = super::layout::at(block) as usize;
+                bytes[at..at + BLOCK].to_vec()
+            })
+            .collect();
+        older[SEALED..SECTOR].fill(0);
+        fs::write(path, older).unwrap();
+    }
+
+    /// Makes a file begin as one of the next version.
+    pub(crate) fn make_newer(path: &Path) {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[..SECTOR].copy_from_slice(&Start::sector(VERSION + 1));
+        fs::write(path, bytes).unwrap();
+    }
 }
 
 #[cfg(test)]
@@ -217,7 +297,7 @@ mod tests {
         old(&path, true);
         let before = fs::read(&path).unwrap();
         let taken = blocks(&path).unwrap();
-        let refused = convert(&path, &Opening::default(), |_| Ok(taken)).unwrap_err();
+        let refused = convert(&path, &Opening::default(), &|_| Ok(()), |_| Ok(taken)).unwrap_err();
         assert!(refused.is_full() && refused.to_string().contains(&format!("and {taken} are free")), "{refused}");
         assert!(fs::read(&path).unwrap() == before && !beside(&path).exists());
 
@@ -225,12 +305,12 @@ mod tests {
         let places = (0..before.len()).filter(|at| before[*at..].starts_with(b"value-00007"));
         places.for_each(|at| damaged[at] ^= 1);
         fs::write(&path, &damaged).unwrap();
-        let refused = convert(&path, &Opening::default(), PLENTY).unwrap_err();
+        let refused = convert(&path, &Opening::default(), &|_| Ok(()), PLENTY).unwrap_err();
         assert!(!refused.is_full() && refused.source.is_none(), "it is damage: {refused}");
         assert!(fs::read(&path).unwrap() == damaged && !beside(&path).exists());
 
         fs::write(&path, &before[..before.len() - 100]).unwrap();
-        let refused = convert(&path, &Opening::default(), PLENTY).unwrap_err();
+        let refused = convert(&path, &Opening::default(), &|_| Ok(()), PLENTY).unwrap_err();
         assert!(refused.to_string().contains("cut off"), "{refused}");
     }
 
@@ -243,5 +323,51 @@ mod tests {
         let refused = opened(&path).map(drop).unwrap_err();
         let newer = refused.source.unwrap().downcast::<NewerLayout>().unwrap();
         assert_eq!((newer.0, fs::read(&path).unwrap()), (VERSION + 1, bytes));
+    }
+
+    #[test]
+    fn the_file_stays_whose_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.redb");
+        let is_of = |path: &Path| fs::metadata(path).map(|is| (is.uid(), is.gid(), is.mode() & 0o7777)).unwrap();
+        old(&path, true);
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        // Only root may give a file away.
+        let is_given = fchown(File::open(&path).unwrap(), Some(12_345), Some(23_456)).is_ok();
+        let before = is_of(&path);
+        assert!(before.2 == 0o640 && (!is_given || (before.0, before.1) == (12_345, 23_456)), "{before:?}");
+        opened(&path).unwrap().close();
+        assert_eq!(start_of(&path).unwrap(), Some(Start::Version(VERSION)));
+        assert_eq!(is_of(&path), before);
+    }
+
+    #[test]
+    fn who_does_not_accept_the_copy_keeps_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.redb");
+        old(&path, false);
+        let before = fs::read(&path).unwrap();
+        let lacks = |kv: &dyn OrderedKv| {
+            assert!(read(kv, |view| view.get(&key(7)).unwrap() == Some(value(7))).unwrap());
+            Err(failed("the last commit is missing"))
+        };
+        let refused = RedbKv::open_if(&path, 1 << 20, &Opening::default(), &lacks).map(drop).unwrap_err();
+        assert_eq!(refused.context, "the last commit is missing");
+        assert!(fs::read(&path).unwrap() == before && !beside(&path).exists());
+    }
+
+    #[test]
+    fn who_only_looks_is_told_which_version_wrote_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.redb");
+        refuse_other(&path).unwrap();
+        old(&path, true);
+        assert!(refuse_other(&path).unwrap_err().source.unwrap().is::<OlderLayout>());
+        opened(&path).unwrap().close();
+        refuse_other(&path).unwrap();
+        fs::write(&path, Start::sector(VERSION + 1)).unwrap();
+        assert!(refuse_other(&path).unwrap_err().source.unwrap().is::<NewerLayout>());
+        fs::write(&path, "no store at all").unwrap();
+        refuse_other(&path).unwrap();
     }
 }

@@ -32,7 +32,7 @@ use ::redb::{
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-pub(crate) use self::convert::NewerLayout;
+pub(crate) use self::convert::{Accept, NewerLayout, OlderLayout};
 use self::{
     checked::Checked,
     fail_safe::{FailSafe, Failures},
@@ -71,14 +71,34 @@ struct Opened {
 }
 
 impl RedbKv {
-    /// Opens or makes the database in `path`. A file of an older format gets the newest one first.
+    /// As [`RedbKv::open_if`], whatever became of it.
+    #[cfg(test)]
+    pub(crate) fn open(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Self> {
+        Self::open_if(path, cache_bytes, opening, &|_| Ok(()))
+    }
+
+    /// Opens or makes the database in `path`. A file of an older format gets the newest one first, if `accept` takes what became of it.
     ///
     /// # Errors
     /// When the file is in use, damaged, or of a format that this redb does not know; [`NewerLayout`] when it is of one that this
-    /// version does not know.
-    pub(crate) fn open(path: &Path, cache_bytes: usize, opening: &Opening) -> KvResult<Self> {
-        convert::if_older(path, opening)?;
+    /// version does not know; that of `accept`, and the file is as it was then.
+    pub(crate) fn open_if(path: &Path, cache_bytes: usize, opening: &Opening, accept: &Accept<'_>) -> KvResult<Self> {
+        convert::if_older(path, opening, accept)?;
         Self::on(file(path)?, cache_bytes, opening)
+    }
+
+    /// Opens the database of the file in `path` on `disk`, which shows it. Nothing is converted.
+    ///
+    /// # Errors
+    /// [`OlderLayout`] when that would be needed; else those of [`RedbKv::open_if`].
+    pub(crate) fn peek(
+        path: &Path,
+        disk: impl StorageBackend,
+        cache_bytes: usize,
+        opening: &Opening,
+    ) -> KvResult<Self> {
+        convert::refuse_other(path)?;
+        Self::on(disk, cache_bytes, opening)
     }
 
     /// Opens or makes the database on `disk`, which is empty or has checksums.

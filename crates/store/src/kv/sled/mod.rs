@@ -39,10 +39,8 @@ use self::{
     flush::Flusher,
     past::{Past, Replaced, Shown},
 };
-use super::{Batch, Before, Cursor, KvResult, OrderedKv, View, failed, failure, guard};
+use super::{Batch, Before, Cursor, KvResult, NotOpen, OrderedKv, View, failed, failure, guard};
 use crate::BackendError;
-
-const CLOSED: &str = "the store is closed";
 
 /// A sled database that is open.
 struct Open {
@@ -155,13 +153,15 @@ impl SledKv {
         let mut open = self.open.write();
         let failed = open.take();
         failed.into_iter().for_each(close);
+        // Until then sled's threads may still write to the log, which is checked before it is opened.
+        files::wait_until_released(&self.folder.path).map_err(failure("opening the store"))?;
         *open = Some(open_again(&self.folder)?);
         Ok(())
     }
 
     fn write(&self, batch: &Batch) -> KvResult<()> {
         let open = self.open.read();
-        let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+        let Open { db } = open.as_ref().ok_or(NotOpen)?;
         let (mut raw, mut before) = (::sled::Batch::default(), Replaced::new());
         for (key, value) in batch {
             chunks::write(db, key, value.as_ref(), |key, value| {
@@ -200,7 +200,7 @@ impl SledKv {
 impl OrderedKv for SledKv {
     fn view(&self, read: &mut dyn FnMut(&dyn View)) -> KvResult<()> {
         let open = self.open.read();
-        let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+        let Open { db } = open.as_ref().ok_or(NotOpen)?;
         guarded("reading the store", || {
             read(&SledView { db, shown: Some(self.past.shown()) });
             Ok(())
@@ -249,7 +249,7 @@ impl OrderedKv for SledKv {
         self.log.check().map_err(unsynced("syncing"))?;
         {
             let open = self.open.read();
-            let Open { db } = open.as_ref().ok_or_else(|| failed(CLOSED))?;
+            let Open { db } = open.as_ref().ok_or(NotOpen)?;
             guarded("reading the store", || before(&SledView { db, shown: None }))?;
         }
         self.past.show();
@@ -603,5 +603,38 @@ mod tests {
         let kv = SledKv::open(&dir.path().join("s"), 1 << 20).unwrap();
         assert_eq!(pairs(&kv), [("a".into(), 1)]);
         assert!(!unfinished.exists());
+    }
+
+    #[test]
+    fn a_store_that_is_not_open_says_so_and_is_not_taken_for_damaged() {
+        let (_dir, kv) = opened();
+        kv.close();
+        let why = read(&kv, |_| ()).unwrap_err();
+        assert!(NotOpen::is_cause_of(&why) && why.context == "the store is closed", "{why}");
+    }
+
+    #[test]
+    fn the_log_is_not_checked_while_sleds_threads_may_still_write_to_it() {
+        use std::os::unix::fs::FileExt as _;
+        let (dir, kv) = opened();
+        kv.commit(Batch::from([put("a", Some(vec![1; 500]))])).unwrap();
+        kv.publish();
+        kv.close();
+        let db = std::fs::File::options().read(true).write(true).open(dir.path().join("s/db")).unwrap();
+        db.lock().unwrap();
+        // As a segment looks that is just being written.
+        let mut head = [0; 20];
+        db.read_exact_at(&mut head, 0).unwrap();
+        db.write_all_at(&[0xff; 20], 0).unwrap();
+        std::thread::scope(|scope| {
+            let again = scope.spawn(|| kv.reopen(Folder::open));
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            db.write_all_at(&head, 0).unwrap();
+            db.unlock().unwrap();
+            again.join().unwrap().unwrap();
+        });
+        assert_eq!(read(&kv, |view| view.get(b"a").unwrap()).unwrap().unwrap(), vec![1; 500]);
     }
 }
