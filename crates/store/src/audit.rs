@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, fmt::Display, mem};
 
+use bytes::Bytes;
 use portolan_types::{LogicalClusterId, ObjectKey, Record, record::RecordHeader};
 
 use crate::{
@@ -59,23 +60,23 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Looks at about so many bytes, and tells at how many; `None` when all has been looked at.
+    /// Looks at about so many bytes, the last entry as a whole, and tells at how many; `None` when all has been looked at.
     ///
     /// # Errors
     /// When the bookkeeping cannot be read.
     pub(crate) fn slice(&mut self, view: &dyn View, resources: &Resources, bytes: usize) -> KvResult<Option<usize>> {
         let Some(pass) = PASSES.get(self.pass) else { return Ok(None) };
         let marks = marks(view).map_err(LoadError::from)?;
-        let slice = Slice { from: self.from.take(), left: bytes, next: None };
+        let slice = Slice { from: self.from.take(), most: bytes, read: 0, next: None };
         let (seen, findings, each) = (&mut self.seen, &mut self.findings, &mut |_: &ObjectKey, _: &Record| {});
         let mut auditor = Auditor { view, resources, marks, seen, slice, findings, each };
         auditor.pass(*pass);
-        let Slice { left, next, .. } = auditor.slice;
+        let Slice { read, next, .. } = auditor.slice;
         match next {
             None => self.pass += 1,
             next => self.from = next,
         }
-        Ok(Some(bytes - left))
+        Ok(Some(read))
     }
 
     /// Goes on behind what the engine ended a slice over.
@@ -117,24 +118,30 @@ struct Slice {
     /// The key to begin with; `None` for the first one.
     from: Option<Vec<u8>>,
     /// Bytes to look at before it ends.
-    left: usize,
+    most: usize,
+    /// Bytes that were read, whatever for.
+    read: usize,
     /// The key at which it ended.
     next: Option<Vec<u8>>,
 }
 
 impl Slice {
-    const WHOLE: Self = Self { from: None, left: usize::MAX, next: None };
+    const WHOLE: Self = Self { from: None, most: usize::MAX, read: 0, next: None };
     /// What looking at an entry costs beside reading its bytes, in bytes.
     const ENTRY: usize = 64;
 
-    /// Whether an entry is part of it.
+    /// Whether an entry is part of it. The one with which it ends was read as well, and will be again.
     fn has(&mut self, key: &[u8], value: &[u8]) -> bool {
-        if self.left == 0 {
+        let is_over = self.read >= self.most;
+        self.charge(key.len() + value.len() + Self::ENTRY);
+        if is_over {
             self.next = Some(key.to_vec());
-            return false;
         }
-        self.left = self.left.saturating_sub(key.len() + value.len() + Self::ENTRY);
-        true
+        !is_over
+    }
+
+    fn charge(&mut self, bytes: usize) {
+        self.read = self.read.saturating_add(bytes);
     }
 }
 
@@ -239,7 +246,7 @@ impl Auditor<'_> {
         let owned = header.owners.iter().filter_map(|uid| suffix.owner(uid));
         let placed = header.placed_on.iter().filter_map(|uid| suffix.placed(uid));
         for key in unique(owned.chain(placed).collect()) {
-            if self.view.get(&key)?.is_none() {
+            if self.get(&key)?.is_none() {
                 self.note(format_args!("an index lacks {}", named(address)));
             }
         }
@@ -254,6 +261,13 @@ impl Auditor<'_> {
                 self.seen.damaged.push((found, index));
             }
         }
+    }
+
+    /// What an entry leads to, which counts as much as the entry itself.
+    fn get(&mut self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        let value = self.view.get(key)?;
+        self.slice.charge(value.as_ref().map_or(0, Bytes::len));
+        Ok(value)
     }
 
     /// The address in a key; one that is none is noted.
@@ -331,7 +345,7 @@ impl Auditor<'_> {
 
     fn write(&mut self, revision: u64, change: Change, suffix: &Suffix) -> KvResult<()> {
         let Some(address) = self.address(suffix.as_bytes()) else { return Ok(()) };
-        let ended_here = self.view.get(&suffix.version(revision))?.is_some();
+        let ended_here = self.get(&suffix.version(revision))?.is_some();
         let complete = match change {
             Change::Created => self.begun_at(revision, suffix)?,
             Change::Updated => ended_here && self.begun_at(revision, suffix)?,
@@ -343,16 +357,17 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    fn begun_at(&self, at: u64, suffix: &Suffix) -> KvResult<bool> {
+    fn begun_at(&mut self, at: u64, suffix: &Suffix) -> KvResult<bool> {
         // What is damaged may be it, and has been noted.
         let may_be_begun = |value: &[u8]| {
             let stored = Stored::check(suffix.as_bytes(), value).and_then(Stored::revision);
             stored.map_or(true, |revision| revision.get() == at)
         };
-        if self.view.get(&suffix.object())?.is_some_and(|value| may_be_begun(&value)) {
+        if self.get(&suffix.object())?.is_some_and(|value| may_be_begun(&value)) {
             return Ok(true);
         }
         let cursor = self.view.scan(&suffix.version(at + 1), &suffix.version(u64::MAX))?;
+        self.slice.charge(cursor.value().len());
         Ok(cursor.key().is_some() && may_be_begun(cursor.value()))
     }
 
@@ -367,7 +382,7 @@ impl Auditor<'_> {
             if auditor.seen.unread.contains(&suffix) {
                 return Ok(());
             }
-            let version = match auditor.view.get(&suffix.object())? {
+            let version = match auditor.get(&suffix.object())? {
                 Some(value) => decode(suffix.as_bytes(), &value),
                 None => Err(Damage::Missing),
             };

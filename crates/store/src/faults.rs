@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use crate::{StoreError, damage::NAMED};
+use crate::{StoreError, damage::NAMED, kv::NotOpen};
 
 /// What reads have come across since the start, or since all of the store was looked at. Each is logged once, up to a bound.
 pub(crate) struct Faults {
@@ -19,9 +19,11 @@ impl Faults {
         Self { known: Mutex::default(), count }
     }
 
-    /// Notes what kept a read from its end, if that was the engine.
+    /// Notes what kept a read from its end, if that was the engine, and it is open.
     pub(crate) fn note_failed<T>(&self, read: &Result<T, StoreError>) {
-        if let Err(StoreError::Backend(why)) = read {
+        if let Err(StoreError::Backend(why)) = read
+            && !NotOpen::is_cause_of(why)
+        {
             let mut known = self.known.lock();
             if known.len() < NAMED && !known.contains(&why.context) {
                 tell(&why.context);
@@ -47,4 +49,23 @@ impl Faults {
 
 fn tell(what: &str) {
     tracing::error!(error = what, "a part of the store is damaged or cannot be read");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{BackendError, kv::failed};
+
+    #[test]
+    fn that_an_engine_is_not_open_is_no_fault_of_the_store() {
+        let faults = Faults::new(IntGauge::new("faults", "told").unwrap());
+        let note = |why: BackendError| faults.note_failed(&Err::<(), _>(StoreError::Backend(Arc::new(why))));
+        note(NotOpen.into());
+        assert_eq!((faults.all(), faults.count.get()), (vec![], 0));
+        note(failed("a page is damaged"));
+        note(failed(NotOpen.to_string()));
+        assert_eq!(faults.all(), ["a page is damaged", "the store is closed"], "it is not told by its words");
+    }
 }

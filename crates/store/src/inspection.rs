@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use portolan_types::Clock;
 use prometheus::{IntGauge, Registry};
 
-use crate::{Findings, audit::Rounds, core::Core, metrics::register};
+use crate::{Findings, audit::Rounds, core::Core, kv::NotOpen, metrics::register};
 
 /// Before the first look: a start has other things to do.
 const FIRST: Duration = Duration::from_secs(300);
@@ -71,7 +71,7 @@ impl Told {
 }
 
 impl Inspection {
-    /// Looks soon, and again so long after each look.
+    /// Looks soon, and again so long after each look; soon after one that did not come to its end.
     ///
     /// # Errors
     /// For a metric whose name Prometheus refuses.
@@ -84,14 +84,16 @@ impl Inspection {
         let (over, told) = (Arc::new(Over::default()), Told::new(registry)?);
         let until = over.clone();
         let work = move || {
-            let mut wait = every.min(FIRST);
+            let soon = every.min(FIRST);
+            let mut wait = soon;
             while !until.within(wait) {
-                if let Some(rounds) = look(&core, &until) {
+                let looked = look(&core, &until);
+                wait = if looked.is_some() { every } else { soon };
+                if let Some(rounds) = looked {
                     told.at.set(clock.now().as_second());
                     told.entries.set(i64::try_from(rounds.entries()).unwrap_or(i64::MAX));
                     core.faults.replace(others(rounds.findings));
                 }
-                wait = every;
             }
         };
         let thread = thread::Builder::new().name("store-inspection".into()).spawn(work);
@@ -116,7 +118,7 @@ impl Drop for Inspection {
     }
 }
 
-/// Looks at all there is; `None` when it was ended before.
+/// Looks at all there is; `None` when it was ended before, or there was nothing open to look at.
 fn look(core: &Core, over: &Over) -> Option<Rounds> {
     let mut rounds = Rounds::default();
     loop {
@@ -128,6 +130,7 @@ fn look(core: &Core, over: &Over) -> Option<Rounds> {
         let bytes = match looked {
             Ok(None) => return Some(rounds),
             Ok(Some(bytes)) => bytes,
+            Err(error) if NotOpen::is_cause_of(&error) => return None,
             Err(error) => {
                 rounds.pass_over(error);
                 0

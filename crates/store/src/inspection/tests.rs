@@ -1,4 +1,5 @@
 use std::{
+    cell::Cell,
     fs,
     os::unix::fs::FileExt as _,
     path::Path,
@@ -15,7 +16,7 @@ use crate::{
     audit::audit,
     fixtures::Shared,
     keys::{self, Suffix},
-    kv::{Batch, OrderedKv as _, read},
+    kv::{Batch, Cursor, KvResult, OrderedKv as _, SledKv, View, read},
     load::load,
     open,
     open::{Base, initialize, start},
@@ -216,4 +217,75 @@ async fn a_store_in_use_finds_by_itself_what_nobody_reads() {
         assert!(store.known_damage().len() + store.known_faults().len() > 0, "{engine:?}");
         store.close().await;
     }
+}
+
+/// Counts the bytes of the values that are read of a view.
+struct Counted<'a>(&'a dyn View, Cell<usize>);
+
+impl View for Counted<'_> {
+    fn get(&self, key: &[u8]) -> KvResult<Option<Bytes>> {
+        let value = self.0.get(key)?;
+        self.1.set(self.1.get() + value.as_ref().map_or(0, Bytes::len));
+        Ok(value)
+    }
+
+    fn scan<'v>(&'v self, from: &[u8], to: &[u8]) -> KvResult<Box<dyn Cursor + 'v>> {
+        let cursor = self.0.scan(from, to)?;
+        self.1.set(self.1.get() + cursor.value().len());
+        Ok(Box::new(CountedCursor(cursor, &self.1)))
+    }
+}
+
+struct CountedCursor<'v>(Box<dyn Cursor + 'v>, &'v Cell<usize>);
+
+impl Cursor for CountedCursor<'_> {
+    fn key(&self) -> Option<&[u8]> {
+        self.0.key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.0.value()
+    }
+
+    fn advance(&mut self) -> KvResult<()> {
+        self.0.advance()?;
+        self.1.set(self.1.get() + self.0.value().len());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_slice_tells_of_all_that_it_read_and_reads_one_entry_beyond_its_bytes_at_most() {
+    const LARGE: usize = 900_000;
+    let (store, kv) = filled().await;
+    for text in ["x", "y"] {
+        for name in ["a", "b", "c", "d"] {
+            put(&store, name, &text.repeat(LARGE)).await;
+        }
+    }
+    let (core, mut rounds, mut slices) = (Core::on(kv.clone()), Rounds::default(), 0);
+    loop {
+        let looked = |view: &dyn View| {
+            let counted = Counted(view, Cell::new(0));
+            (rounds.slice(&counted, &core.resources, SLICE).unwrap(), counted.1.get())
+        };
+        let (Some(told), read) = core.view(looked).unwrap() else { break };
+        // Beside the bookkeeping.
+        assert!(read <= told + 64, "{read} bytes were read, and {told} were told");
+        // That of an entry: itself, the objects that it leads to, and the entry behind it.
+        assert!(read <= SLICE + 5 * LARGE, "{read} bytes in a slice");
+        slices += 1;
+    }
+    // Each of four objects, four earlier states, eight writes and four entries of an index is, or leads to, a large one.
+    assert!(slices >= 16, "{slices}");
+}
+
+#[tokio::test]
+async fn a_look_at_what_is_not_open_comes_to_no_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let core = Core::on(SledKv::open(&dir.path().join("s"), 1 << 20).unwrap());
+    assert!(look(&core, &Over::default()).is_some());
+    core.kv.close();
+    assert!(look(&core, &Over::default()).is_none());
+    assert_eq!(core.faults.all(), Vec::<String>::new());
 }
