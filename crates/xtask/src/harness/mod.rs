@@ -23,6 +23,5 @@ pub(crate) mod portolan;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod tools;
-pub(crate) mod tunnel;
 pub(crate) mod webhook;
 pub(crate) mod workdir;
