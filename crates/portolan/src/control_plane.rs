@@ -13,6 +13,7 @@ use portolan_apiserver::{
     ApiServer, ApiServerConfig,
     authn::{SecretClaims, StaticToken},
     hooks::ReadyCheck,
+    pki::check_private,
     serve::serve_starting,
     webhooks::WebhookAddresses,
 };
@@ -127,6 +128,8 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Opened> {
     store_config.registry = Some(api_config.registry.clone());
     let is_shared = matches!(config.storage, Storage::Etcd(_));
     tell_engine(&config.storage, &api_config.registry).context("the metric of the engine")?;
+    // Before anything is made in it.
+    check_private(&config.data_dir)?;
     let claim = match &config.storage {
         Storage::Etcd(_) => {
             shared_keys::check_unused(&config.data_dir)?;

@@ -124,6 +124,14 @@ fn sync(dir: &Path) -> Result<(), ConfigError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
+/// Refuses a data directory that others may enter. One that is not there will be its owner's alone.
+///
+/// # Errors
+/// When it is open to others, and when nothing can be told of it.
+pub fn check_private(data_dir: &Path) -> Result<(), ConfigError> {
+    if data_dir.exists() { check_mode(data_dir, 0o700) } else { Ok(()) }
+}
+
 fn check_mode(path: &Path, wanted: u32) -> Result<(), ConfigError> {
     let mode = fs::metadata(path).map_err(at(path))?.permissions().mode() & 0o777;
     match mode & 0o077 {

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use portolan_types::Seams;
 
 pub use certificates::CertifiedKey;
-pub use files::write_secret;
+pub use files::{check_private, write_secret};
 pub use kubeconfig::{Kubeconfig, kubeconfig};
 pub use pem::{Unusable, certificates, certified};
 
