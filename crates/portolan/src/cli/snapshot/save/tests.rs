@@ -17,6 +17,18 @@ async fn put(store: &DynStore, name: &str) {
     store.commit(Transaction::one(key, Expect::Anything, Some(record))).await.unwrap();
 }
 
+/// The data directory of a closed store with one object.
+fn closed_store(dir: &Path) -> PathBuf {
+    let data_dir = dir.join("data");
+    let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));
+    let store = portolan_store::open(config, Seams::system()).unwrap();
+    crate::cli::runtime().unwrap().block_on(async {
+        put(&store, "a").await;
+        store.close().await;
+    });
+    data_dir
+}
+
 #[test]
 fn what_was_broken_off_goes_on_at_its_revision_as_long_as_that_is_kept() {
     let dir = tempfile::tempdir().unwrap();
@@ -50,14 +62,8 @@ fn what_was_broken_off_goes_on_at_its_revision_as_long_as_that_is_kept() {
 #[test]
 fn one_at_a_time_writes_a_part_and_what_it_had_is_kept_until_it_is_copied() {
     let dir = tempfile::tempdir().unwrap();
-    let (data_dir, file, part) = (dir.path().join("data"), dir.path().join("backup"), dir.path().join("backup.part"));
-    let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));
-    let store = portolan_store::open(config, Seams::system()).unwrap();
-    crate::cli::runtime().unwrap().block_on(async {
-        put(&store, "a").await;
-        store.close().await;
-    });
-    drop(store);
+    let (file, part) = (dir.path().join("backup"), dir.path().join("backup.part"));
+    let data_dir = closed_store(dir.path());
     let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
     save().unwrap();
     let whole = fs::read(&file).unwrap();
@@ -176,14 +182,8 @@ fn a_snapshot_is_not_written_to_a_terminal() {
 #[test]
 fn of_a_store_that_cannot_be_read_on_nothing_is_kept_and_what_helps_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let (data_dir, file, part) = (dir.path().join("data"), dir.path().join("backup"), dir.path().join("backup.part"));
-    let config = StoreConfig::new(portolan_store::Engine::Redb, Some(data_dir.join("store")));
-    let store = portolan_store::open(config, Seams::system()).unwrap();
-    crate::cli::runtime().unwrap().block_on(async {
-        put(&store, "a").await;
-        store.close().await;
-    });
-    drop(store);
+    let (file, part) = (dir.path().join("backup"), dir.path().join("backup.part"));
+    let data_dir = closed_store(dir.path());
     let save = || Save { data_dir: data_dir.clone(), skip_damaged: false, file: file.clone() }.run();
     save().unwrap();
     let whole = fs::read(&file).unwrap();
