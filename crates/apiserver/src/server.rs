@@ -57,6 +57,8 @@ pub struct ApiServer {
     pub(crate) expressions: Expressions,
     /// Who charges quotas.
     pub(crate) charging: Lines<quota::Namespace>,
+    /// Writes that wait to be charged.
+    pub(crate) together: quota::Together,
     /// Who takes up bounded room.
     pub(crate) furnishing: Lines<ObjectKey>,
     /// Who has lost several races for an object.
@@ -122,6 +124,7 @@ impl ApiServer {
             configured,
             expressions: Expressions::new(metrics.expressions()),
             charging: Lines::default(),
+            together: quota::Together::default(),
             furnishing: Lines::default(),
             racing: Lines::default(),
             webhooks: webhooks::Clients::new(config.webhooks),

@@ -1,5 +1,7 @@
 //! Quotas: what an object uses is charged in the transaction that writes it, so that no limit is ever exceeded.
 
+mod together;
+
 use portolan_machinery::quota::{Ask, charge};
 use portolan_store::{Expect, StoredObject, Write};
 use portolan_types::{GroupResource, LogicalClusterId, Record, Status};
@@ -10,6 +12,9 @@ use crate::{
     errors::status_for,
     objects::{Commit, CommitError},
 };
+
+pub(crate) use together::Together;
+use together::{Asked, Outcome};
 
 use super::{Operation, Request, forbidden, lookup, room::Room};
 
@@ -47,6 +52,16 @@ fn ask<'a>(
     old: Option<&'a Value>,
 ) -> Ask<'a> {
     Ask { resource, subresource: request.subresource, object, old, now: api.seams.clock.now() }
+}
+
+fn asked(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Asked {
+    Asked {
+        resource: request.kind.storage.group_resource(),
+        subresource: request.subresource.to_owned(),
+        object: object.clone(),
+        old: old.cloned(),
+        now: api.seams.clock.now(),
+    }
 }
 
 /// A namespace has only so many quotas, also where several are made at once.
@@ -143,7 +158,16 @@ pub(crate) async fn commit(
     if !may_charge(api, request, object, old).await? {
         return commit.run(api, last).await;
     }
-    let turn = api.charging.wait((request.cluster.id, request.namespace.to_owned())).await;
+    let namespace = (request.cluster.id, request.namespace.to_owned());
+    if let Some(transaction) = commit.plain() {
+        match api.together.write(api, &namespace, asked(api, request, object, old), transaction).await? {
+            Outcome::Stored(revision) => return Ok(commit.stored(revision, last)),
+            Outcome::Refused(refusal) => return Err(forbidden(request, Some(object), refusal.0).into()),
+            Outcome::Failed(status) => return Err(status.into()),
+            Outcome::Apart => {}
+        }
+    }
+    let turn = api.charging.wait(namespace).await;
     for attempt in 1.. {
         let charges = charged(api, request, object, old).await?;
         if charges.is_empty() {

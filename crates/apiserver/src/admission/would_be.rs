@@ -165,7 +165,7 @@ impl ApiServer {
 }
 
 /// Lets the next who is charged see what has been.
-fn use_more(quotas: &mut [Value], charged: Vec<(usize, Value)>) {
+pub(super) fn use_more(quotas: &mut [Value], charged: Vec<(usize, Value)>) {
     for (at, used) in charged {
         quotas[at]["status"]["used"] = used;
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portolan_store::{Committed, Durable, Expect, StoreError, StoredObject, Transaction, Write};
-use portolan_types::{LogicalClusterId, ObjectKey, Record, Status};
+use portolan_types::{LogicalClusterId, ObjectKey, Record, ResourceVersion, Status};
 
 use crate::{
     ApiServer,
@@ -92,30 +92,50 @@ impl Commit {
         Self { key, expect, record, checks: Vec::new(), companions: Vec::new(), entry: None, turn: None }
     }
 
-    /// Commits. The object as it is stored then; for a removal, `last` with the removal's revision.
-    pub(crate) async fn run(self, api: &ApiServer, last: Option<&StoredObject>) -> Result<StoredObject, CommitError> {
-        let Self { key, expect, record, checks, companions, entry, turn } = self;
-        let mut writes = vec![Write { key: key.clone(), expect, record: record.clone() }];
-        writes.extend(companions);
-        let own = entry.as_ref().map_or(0, |entry| entry.come_first(&mut writes));
-        let transaction = Transaction { checks, writes };
-        portolan_types::failpoint!("api/commit-ready");
-        let known_by = KnownBy::of(&key);
-        let defines = Catalog::is_about(&key).then(|| api.kinds.change(&key));
-        let after = Consequences { known_by, cluster: key.cluster, defines, entry, turn };
-        let committed = match after.are_any() {
-            true => with_consequences(api, transaction, after).await,
-            false => api.store.commit(transaction).await.map(Durable::into_inner),
-        };
-        let revision = committed.map_err(|error| raced(&key, &error))?.first.plus(own);
-        portolan_types::failpoint!("api/commit-done");
+    fn transaction(&self) -> Transaction {
+        let own = Write { key: self.key.clone(), expect: self.expect, record: self.record.clone() };
+        let writes = std::iter::once(own).chain(self.companions.iter().cloned()).collect();
+        Transaction { checks: self.checks.clone(), writes }
+    }
+
+    /// All of it as a transaction, where nothing else follows from its being committed.
+    pub(crate) fn plain(&self) -> Option<Transaction> {
+        let follows = KnownBy::of(&self.key) != KnownBy::Nobody || Catalog::is_about(&self.key);
+        let is_plain = !follows && self.entry.is_none() && self.turn.is_none();
+        is_plain.then(|| self.transaction())
+    }
+
+    /// The object as it is stored at a revision; for a removal, `last` with the removal's revision.
+    pub(crate) fn stored(self, revision: ResourceVersion, last: Option<&StoredObject>) -> StoredObject {
         let created = last.map_or(revision, |last| last.created);
-        let record = match (record, last) {
+        let record = match (self.record, last) {
             (Some(record), _) => Arc::new(record),
             (None, Some(last)) => last.record.clone(),
             (None, None) => Arc::new(Record::of(&serde_json::Value::Null)),
         };
-        Ok(StoredObject { key, revision, created, record })
+        StoredObject { key: self.key, revision, created, record }
+    }
+
+    /// Commits. The object as it is stored then; for a removal, `last` with the removal's revision.
+    pub(crate) async fn run(
+        mut self,
+        api: &ApiServer,
+        last: Option<&StoredObject>,
+    ) -> Result<StoredObject, CommitError> {
+        let mut transaction = self.transaction();
+        let (entry, turn) = (self.entry.take(), self.turn.take());
+        let own = entry.as_ref().map_or(0, |entry| entry.come_first(&mut transaction.writes));
+        portolan_types::failpoint!("api/commit-ready");
+        let known_by = KnownBy::of(&self.key);
+        let defines = Catalog::is_about(&self.key).then(|| api.kinds.change(&self.key));
+        let after = Consequences { known_by, cluster: self.key.cluster, defines, entry, turn };
+        let committed = match after.are_any() {
+            true => with_consequences(api, transaction, after).await,
+            false => api.store.commit(transaction).await.map(Durable::into_inner),
+        };
+        let revision = committed.map_err(|error| raced(&self.key, &error))?.first.plus(own);
+        portolan_types::failpoint!("api/commit-done");
+        Ok(self.stored(revision, last))
     }
 }
 

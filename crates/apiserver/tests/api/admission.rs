@@ -1,6 +1,9 @@
 //! What Kubernetes' own steps of admission do to requests.
 
-use crate::common::{Answer, Client, MAPS, Plane, config_map};
+use crate::{
+    common::{MAPS, Plane, config_map},
+    quotas::{quota, used},
+};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -15,39 +18,6 @@ fn pod(name: &str, spec: Value) -> Value {
         pod["spec"]["containers"] = json!([{"name": "a", "image": "a:1"}]);
     }
     pod
-}
-
-/// Gives a quota its usage, as its loop would.
-async fn quota(admin: &Client, name: &str, spec: Value, used: Value) {
-    let hard = spec["hard"].clone();
-    admin.post(QUOTAS, json!({"metadata": {"name": name}, "spec": spec})).await.expect(201);
-    let status = json!({"status": {"hard": hard, "used": used}});
-    admin.merge(&format!("{QUOTAS}/{name}/status"), status).await.expect(200);
-}
-
-async fn used(admin: &Client, name: &str) -> Value {
-    admin.get(&format!("{QUOTAS}/{name}")).await.expect(200).json()["status"]["used"].clone()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_thousand_creates_at_once_as_many_are_let_through_as_a_quota_allows() {
-    let plane = Plane::with(|config| config.limits.writes = 2000).await;
-    let admin = plane.admin();
-    quota(&admin, "q", json!({"hard": {"configmaps": "100"}}), json!({"configmaps": "0"})).await;
-    quota(&admin, "more", json!({"hard": {"count/configmaps": "500"}}), json!({"count/configmaps": "0"})).await;
-    let create = |n: usize| {
-        let admin = admin.clone();
-        tokio::spawn(async move { admin.post(MAPS, config_map(&format!("m{n}"), json!({}))).await })
-    };
-    let answers: Vec<Answer> = join_all((0..1000).map(create)).await.into_iter().map(Result::unwrap).collect();
-    let code = |wanted: u16| answers.iter().filter(|answer| answer.code == wanted).count();
-    assert_eq!((code(201), code(403)), (100, 900));
-    let refused = answers.iter().find(|answer| answer.code == 403).unwrap().message();
-    let why = "is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=100, limited: configmaps=100";
-    assert!(refused.ends_with(why), "{refused}");
-    assert_eq!(used(&admin, "q").await, json!({"configmaps": "100"}));
-    assert_eq!(used(&admin, "more").await, json!({"count/configmaps": "100"}));
-    assert_eq!(admin.get(MAPS).await.json()["items"].as_array().unwrap().len(), 100);
 }
 
 #[tokio::test]

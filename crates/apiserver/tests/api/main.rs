@@ -16,6 +16,7 @@ mod forms;
 mod hooks;
 mod mutating;
 mod policies;
+mod quotas;
 mod reads;
 mod redefinition;
 mod schemas;
