@@ -24,8 +24,10 @@ use crate::{
     kinds::Standing,
     limits::Charge,
     metrics::Labels,
+    notes::Notes,
     query::Query,
     routes::{self, Captures, Endpoint},
+    warnings::Warnings,
 };
 
 /// An authorized request.
@@ -50,7 +52,9 @@ pub(crate) struct Call {
     /// What it counts as.
     pub(crate) labels: Labels,
     /// Texts for `Warning` headers.
-    pub(crate) warnings: Mutex<Vec<String>>,
+    pub(crate) warnings: Warnings,
+    /// What admission notes for the log.
+    pub(crate) notes: Notes,
     /// Time that expressions have taken at once.
     pub(crate) brief: Brief,
 }
@@ -63,13 +67,8 @@ impl Call {
 
     /// Adds texts for `Warning` headers.
     pub(crate) fn warn(&self, texts: impl IntoIterator<Item = String>) {
-        let mut warnings = self.warnings.lock();
         // A write that is tried again would say it again.
-        texts.into_iter().for_each(|text| {
-            if !warnings.contains(&text) {
-                warnings.push(text);
-            }
-        });
+        texts.into_iter().for_each(|text| self.warnings.add(text));
     }
 
     /// What this call asks of admission: to do something to an object by its name, or to a subresource of it.
@@ -91,6 +90,7 @@ impl Call {
             user: &self.identity.user,
             dry_run,
             warnings: &self.warnings,
+            notes: &self.notes,
             brief: &self.brief,
             table: &target.table,
             sent: Sent::Write {

@@ -24,6 +24,7 @@ mod kinds;
 mod limits;
 mod measured;
 mod metrics;
+mod notes;
 mod objects;
 mod options;
 mod path;
@@ -35,6 +36,7 @@ mod routes;
 pub mod serve;
 mod server;
 mod version;
+mod warnings;
 mod watch;
 pub mod webhooks;
 

@@ -32,7 +32,6 @@ pub(crate) use lines::{Lines, Turn};
 pub use workspaces::FINALIZER as WORKSPACE_FINALIZER;
 pub use would_be::{MadeAsk, PodCharges, PodsTurn};
 
-use parking_lot::Mutex;
 use portolan_machinery::{
     kinds::{Kind, KindTable},
     lifecycle::DeleteOptions,
@@ -41,7 +40,11 @@ use portolan_machinery::{
 use portolan_types::{BoxFuture, Status, object};
 use serde_json::Value;
 
-use crate::directory::LogicalCluster;
+use crate::{
+    directory::LogicalCluster,
+    notes::{About, Notes},
+    warnings::Warnings,
+};
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +93,9 @@ pub struct Request<'a> {
     /// Nothing will be stored.
     pub dry_run: bool,
     /// Texts for `Warning` headers.
-    pub(crate) warnings: &'a Mutex<Vec<String>>,
+    pub(crate) warnings: &'a Warnings,
+    /// What is noted for the log.
+    pub(crate) notes: &'a Notes,
     /// Time that is left for brief evaluations.
     pub(crate) brief: &'a Brief,
     /// The kinds of the logical cluster.
@@ -118,18 +123,14 @@ impl Request<'_> {
 
     /// Adds a text for a `Warning` header, once.
     pub(crate) fn warn(&self, text: String) {
-        let mut warnings = self.warnings.lock();
-        if !warnings.contains(&text) {
-            warnings.push(text);
-        }
+        self.warnings.add(text);
     }
 
     /// Notes something for who reads the log of what was done.
     pub(crate) fn annotate(&self, key: &str, text: &str) {
-        tracing::info!(
-            cluster = %self.cluster.path, resource = %self.kind.resource, namespace = self.namespace, name = self.name,
-            user = %self.user.name, key, text, "admission annotation"
-        );
+        self.notes.add(key, text, || {
+            About::new(&self.cluster.path, &self.kind.resource, (self.namespace, self.name), &self.user.name)
+        });
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use portolan_machinery::{
     defaults,
     lifecycle::{self, WriteContext},
@@ -18,7 +17,7 @@ use portolan_types::{
 use serde_json::Value;
 
 use super::{Brief, Operation, Request, Sent, Turn, quota};
-use crate::{ApiServer, directory::LogicalCluster};
+use crate::{ApiServer, directory::LogicalCluster, notes::Notes, warnings::Warnings};
 
 /// A change of what one object has pods and claims made of.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +73,7 @@ impl ApiServer {
         let served = self.kinds.served(cluster.id).await?.surface.resource("", "v1", resource);
         let served = served.ok_or_else(Status::no_such_path)?;
         let (kind, table) = (&served.kind, &served.table);
-        let (warnings, brief) = (Mutex::default(), Brief::default());
+        let (warnings, notes, brief) = (Warnings::default(), Notes::default(), Brief::default());
         let name = object::name(&made).to_owned();
         let request = Request {
             cluster: &cluster,
@@ -87,6 +86,7 @@ impl ApiServer {
             user,
             dry_run: true,
             warnings: &warnings,
+            notes: &notes,
             brief: &brief,
             table,
             sent: Sent::Nothing,

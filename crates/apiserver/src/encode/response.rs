@@ -10,18 +10,16 @@ use portolan_machinery::{kinds::KindTable, protobuf};
 use portolan_types::Status;
 use serde_json::{Value, json};
 
-use crate::call::Call;
+use crate::{
+    call::Call,
+    warnings::{MAX_WARNING, MAX_WARNINGS},
+};
 
 use super::{
     Accepted, Body, Media, OBJECT_TYPES, Offer, Shown, full, negotiate,
     object::{json_bytes, wants_pretty},
     yaml,
 };
-
-/// Longest single warning where all are too long, in characters.
-const MAX_WARNING: usize = 256;
-/// All warnings of one answer, in characters.
-const MAX_WARNINGS: usize = 4096;
 
 /// How a `Status` is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,14 +14,16 @@ use crate::{
     admission::Brief,
     attributes::Attributes,
     authn::{Identity, Impersonation, Peer, authorize_impersonation},
-    authz::{Authorizer as _, Verdict},
+    authz::{Authorizer as _, Nothing, Verdict},
     call::{Call, method_not_allowed},
     directory::LogicalCluster,
     limits::{Charge, Whose},
     metrics::Labels,
+    notes::Notes,
     path::{MAX_TARGET, Named, Target},
     query::Query,
     routes::{self, Captures, Endpoint, Policy, Route},
+    warnings::Warnings,
 };
 
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
@@ -151,7 +153,7 @@ pub(super) async fn admit(
     if foreign {
         return Err(Status::unauthorized());
     }
-    let Some(cluster) = cluster else { return Err(nowhere(&entry, &identity)) };
+    let Some(cluster) = cluster else { return Err(nowhere(&entry, &identity, headers).await) };
     // Server-wide paths are decided by root's bindings, which must not take a namesake from elsewhere for their own.
     let identity = match identity.home.is_some_and(|home| home != cluster.id) {
         true => Identity::anonymous(),
@@ -160,7 +162,8 @@ pub(super) async fn admit(
     let identity = match Impersonation::take(headers)? {
         Some(wanted) => {
             let asker = (cluster.id, &identity.user);
-            authorize_impersonation(&*api.rbac, asker, wanted, &entry.attributes).await?
+            let acting = authorize_impersonation(&*api.rbac, asker, wanted.clone(), &entry.attributes).await?;
+            acting.taken_on(identity, wanted)
         }
         None => identity,
     };
@@ -216,11 +219,21 @@ fn is_about_oneself(attributes: &Attributes) -> bool {
         )
 }
 
-/// The same words as for a logical cluster where the user may do nothing.
-fn nowhere(entry: &Entry, identity: &Identity) -> Status {
-    match identity.user.is_in(MASTERS) {
-        true => Status::no_such_path(),
-        false => entry.attributes.denial(&identity.user, ""),
+/// The same words as for a logical cluster where the user may do nothing, nor act as anybody else.
+async fn nowhere(entry: &Entry, identity: &Identity, headers: &mut HeaderMap) -> Status {
+    if identity.user.is_in(MASTERS) {
+        return Status::no_such_path();
+    }
+    let wanted = match Impersonation::take(headers) {
+        Ok(None) => return entry.attributes.denial(&identity.user, ""),
+        Ok(Some(wanted)) => wanted,
+        Err(failure) => return failure,
+    };
+    // Whichever it is: nobody is allowed anything there.
+    let asker = (LogicalClusterId::ROOT, &identity.user);
+    match authorize_impersonation(&Nothing, asker, wanted, &entry.attributes).await {
+        Ok(acting) => entry.attributes.denial(&acting.user, ""),
+        Err(refused) => refused,
     }
 }
 
@@ -320,7 +333,8 @@ impl Admitted {
             cluster: self.cluster,
             attributes,
             labels,
-            warnings: Mutex::default(),
+            warnings: Warnings::default(),
+            notes: Notes::default(),
             brief: Brief::default(),
         }
     }

@@ -165,7 +165,7 @@ async fn act(
     call.warn(call.identity.warning.map(str::to_owned));
     let answered = handlers::handle(api, &call, place).await;
     if answered.as_ref().is_err_and(finds_no_way) {
-        call.warnings.lock().clear();
+        drop(call.warnings.take());
     }
     outcome.handled(&call);
     answered

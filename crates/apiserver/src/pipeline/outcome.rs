@@ -105,7 +105,7 @@ impl Outcome {
 
     pub(super) fn handled(&mut self, call: &Arc<Call>) {
         self.user.clone_from(&call.identity.user.name);
-        self.warnings = std::mem::take(&mut *call.warnings.lock());
+        self.warnings = call.warnings.take();
     }
 
     /// The answer with its common headers, counted.

@@ -19,7 +19,7 @@ pub fn answer(path: &str, request: &Value) -> Reply {
         "/tells" => raw(500, b"a secret of the network".to_vec()),
         "/large" => raw(200, vec![b' '; TOO_MUCH]),
         "/deep" => raw(200, b"[".repeat(1 << 20)),
-        "/warnings" => Reply::Response(json!({"allowed": true, "warnings": vec!["w".repeat(1000); 2000]})),
+        "/warnings" => Reply::Response(json!({"allowed": true, "warnings": warnings()})),
         "/annotations" => Reply::Response(json!({"allowed": true, "auditAnnotations": annotations()})),
         "/refuses" => Reply::Response(json!({"allowed": false, "status": {"message": "m".repeat(1 << 20)}})),
         "/rename" => patch(json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
@@ -42,6 +42,12 @@ pub fn answer(path: &str, request: &Value) -> Reply {
 fn patch(operations: Value) -> Reply {
     let patch = STANDARD.encode(operations.to_string());
     Reply::Response(json!({"allowed": true, "patch": patch, "patchType": "JSONPatch"}))
+}
+
+/// Long ones, and very many that are all different.
+fn warnings() -> Vec<String> {
+    let different = (0..50_000).map(|n| n.to_string());
+    different.chain(std::iter::repeat_n("w".repeat(1000), 1000)).collect()
 }
 
 fn annotations() -> Value {
