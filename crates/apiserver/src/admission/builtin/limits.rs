@@ -20,13 +20,44 @@ use crate::{ApiServer, errors::corrupt};
 
 /// Says what has been filled in.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+/// Bytes that what ranges say may take, once for each container of a pod.
+const MAX_BYTES: usize = 8 << 20;
+/// Bytes of an amount and of the words around it.
+const EACH: usize = 64;
 
 /// Fills in what containers do not say.
 pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
     if let Some(configured) = api.configured.of(request.cluster.id).await? {
-        ranges(&configured, request)?.iter().for_each(|range| fill(range, pod));
+        let ranges = ranges(&configured, request)?;
+        check_room(request, ranges, pod)?;
+        ranges.iter().for_each(|range| fill(range, pod));
     }
     Ok(())
+}
+
+/// Each container may get each amount that the ranges name, and may be told of each.
+///
+/// # Errors
+/// 403 when that comes to more than is looked at.
+fn check_room(request: &Request<'_>, ranges: &[Value], pod: &Value) -> Result<(), Status> {
+    match room(ranges, pod) > MAX_BYTES {
+        true => {
+            let why = format!(
+                "what the LimitRanges of its namespace say of its containers takes more than {MAX_BYTES} bytes"
+            );
+            Err(forbidden(request, Some(pod), why))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Bytes of what the ranges say, once for each container.
+fn room(ranges: &[Value], pod: &Value) -> usize {
+    let list = |key: &str| pod.pointer(&format!("/spec/{key}")).and_then(Value::as_array).map_or(0, Vec::len);
+    let limits = ranges.iter().filter_map(|range| range.pointer("/spec/limits")?.as_array()).flatten();
+    let lists = limits.filter_map(Value::as_object).flat_map(|limit| limit.values().filter_map(Value::as_object));
+    let bytes: usize = lists.flat_map(|list| list.keys()).map(|name| name.len() + EACH).sum();
+    bytes.saturating_mul(list("containers") + list("initContainers"))
 }
 
 /// Holds pods and volume claims against the ranges of their namespace.
@@ -42,7 +73,10 @@ pub(super) async fn validate(
     let Some(configured) = api.configured.of(request.cluster.id).await? else { return Ok(()) };
     for range in ranges(&configured, request)? {
         let mut errors = match &*request.kind.resource {
-            "pods" => pod_errors(range, object),
+            "pods" => {
+                check_room(request, std::slice::from_ref(range), object)?;
+                pod_errors(range, object)
+            }
             _ => claim_errors(range, object),
         };
         // What holds of several containers is told once.
@@ -240,6 +274,17 @@ mod tests {
         assert_eq!(filled["spec"]["containers"][0]["resources"], expected);
         let told = "LimitRanger plugin set: memory request for container a; cpu limit for container a";
         assert_eq!(object::annotation(&filled, ANNOTATION), Some(told));
+    }
+
+    #[test]
+    fn what_is_said_of_every_container_is_bounded() {
+        let amounts: Value =
+            (0..1000).map(|n| (format!("example.com/{n:04}"), json!("1"))).collect::<object::Object>().into();
+        let range = range(json!({"type": "Container", "default": amounts}));
+        let of = |containers: usize| json!({"spec": {"containers": vec![json!({"name": "a"}); containers]}});
+        assert_eq!(room(std::slice::from_ref(&range), &of(1)), 1000 * (16 + EACH));
+        assert!(room(std::slice::from_ref(&range), &of(100)) <= MAX_BYTES);
+        assert!(room(std::slice::from_ref(&range), &of(1000)) > MAX_BYTES);
     }
 
     #[test]

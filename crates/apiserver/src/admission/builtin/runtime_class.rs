@@ -7,6 +7,9 @@ use serde_json::Value;
 use super::super::{Request, forbidden, lookup};
 use crate::ApiServer;
 
+/// Tolerations of a pod and its class that are compared, each with each.
+const MAX_TOLERATIONS: usize = 2000;
+
 /// The class of a pod; `None` when it names none.
 async fn class_of(api: &ApiServer, request: &Request<'_>, pod: &Value) -> Result<Option<Value>, Status> {
     let name = pod.pointer("/spec/runtimeClassName").and_then(Value::as_str);
@@ -49,54 +52,80 @@ pub(super) async fn mutate(api: &ApiServer, request: &Request<'_>, pod: &mut Val
             child_mut(child_mut(top, "spec"), "nodeSelector").insert(key.clone(), wanted.clone());
         }
     }
-    tolerate(pod, class.pointer("/scheduling/tolerations"));
-    Ok(())
+    let more = class.pointer("/scheduling/tolerations").and_then(Value::as_array).filter(|more| !more.is_empty());
+    let Some(more) = more else { return Ok(()) };
+    match with_tolerations(pod, more) {
+        Some(all) => {
+            if let Some(top) = pod.as_object_mut() {
+                child_mut(top, "spec").insert("tolerations".into(), all.into());
+            }
+            Ok(())
+        }
+        None => {
+            let why = format!("pod rejected: more than {MAX_TOLERATIONS} tolerations, with those of its RuntimeClass");
+            Err(forbidden(request, Some(pod), why))
+        }
+    }
 }
 
-fn tolerate(pod: &mut Value, more: Option<&Value>) {
-    let Some(more) = more.and_then(Value::as_array).filter(|more| !more.is_empty()) else { return };
-    let Some(top) = pod.as_object_mut() else { return };
-    let spec = child_mut(top, "spec");
-    let mut all: Vec<Value> = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-    all.extend(more.iter().cloned());
-    spec.insert("tolerations".into(), merged(&all).into());
+/// The tolerations of a pod with those of its class. `None` when there are more than are compared with each other.
+fn with_tolerations(pod: &Value, more: &[Value]) -> Option<Vec<Value>> {
+    let own = pod.pointer("/spec/tolerations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let all: Vec<&Value> = own.iter().chain(more).collect();
+    (all.len() <= MAX_TOLERATIONS).then(|| merged(&all))
 }
 
 /// Without those that others include; of equal ones the first stays.
-fn merged(all: &[Value]) -> Vec<Value> {
-    let mut kept: Vec<Value> = Vec::new();
-    for (at, one) in all.iter().enumerate() {
-        let by_earlier = kept.iter().any(|other| includes(other, one));
-        let by_later = all[at + 1..].iter().any(|other| other != one && includes(other, one));
+fn merged(all: &[&Value]) -> Vec<Value> {
+    let read: Vec<Toleration<'_>> = all.iter().copied().map(Toleration::of).collect();
+    let mut kept: Vec<usize> = Vec::new();
+    for (at, one) in read.iter().enumerate() {
+        let by_earlier = kept.iter().any(|other| read[*other].includes(one));
+        let by_later = read[at + 1..].iter().any(|other| other != one && other.includes(one));
         if !by_earlier && !by_later {
-            kept.push(one.clone());
+            kept.push(at);
         }
     }
-    kept
+    kept.into_iter().map(|at| all[at].clone()).collect()
 }
 
-/// Whether `wide` tolerates all that `narrow` does.
-fn includes(wide: &Value, narrow: &Value) -> bool {
-    fn text<'v>(of: &'v Value, key: &str) -> &'v str {
-        of.get(key).and_then(Value::as_str).unwrap_or_default()
+#[derive(PartialEq)]
+struct Toleration<'a> {
+    key: &'a str,
+    operator: &'a str,
+    value: &'a str,
+    effect: &'a str,
+    seconds: Option<i64>,
+}
+
+impl<'a> Toleration<'a> {
+    fn of(toleration: &'a Value) -> Self {
+        let text = |key: &str| toleration.get(key).and_then(Value::as_str).unwrap_or_default();
+        let seconds = toleration.get("tolerationSeconds").and_then(Value::as_i64);
+        let (key, operator, value, effect) = (text("key"), text("operator"), text("value"), text("effect"));
+        Self { key, operator, value, effect, seconds }
     }
-    let seconds = |of: &Value| of.get("tolerationSeconds").and_then(Value::as_i64);
-    if wide == narrow {
-        return true;
+
+    /// Whether it tolerates all that `narrow` does.
+    fn includes(&self, narrow: &Self) -> bool {
+        if self == narrow {
+            return true;
+        }
+        let any_key = self.key.is_empty() && self.operator == "Exists";
+        let lasts = match (self.effect, self.seconds) {
+            ("NoExecute", Some(most)) => narrow.seconds.is_some_and(|own| own <= most),
+            _ => true,
+        };
+        let matches = match self.operator {
+            "" | "Equal" => narrow.operator == "Equal" && self.value == narrow.value,
+            "Exists" => true,
+            _ => false,
+        };
+        (any_key || self.key == narrow.key)
+            && (self.effect.is_empty() || self.effect == narrow.effect)
+            && lasts
+            && matches
     }
-    let any_key = text(wide, "key").is_empty() && text(wide, "operator") == "Exists";
-    let any_effect = text(wide, "effect").is_empty();
-    let same = |key: &str| text(wide, key) == text(narrow, key);
-    let lasts = match (text(wide, "effect"), seconds(wide)) {
-        ("NoExecute", Some(most)) => seconds(narrow).is_some_and(|own| own <= most),
-        _ => true,
-    };
-    let matches = match text(wide, "operator") {
-        "" | "Equal" => text(narrow, "operator") == "Equal" && same("value"),
-        "Exists" => true,
-        _ => false,
-    };
-    (any_key || same("key")) && (any_effect || same("effect")) && lasts && matches
 }
 
 pub(super) async fn validate(api: &ApiServer, request: &Request<'_>, pod: &Value) -> Result<(), Status> {
@@ -137,7 +166,16 @@ mod tests {
             ("a longer time", vec![at_once.clone(), until(3)], vec![at_once.clone(), until(3)]),
             ("for ever", vec![exists("a"), until(3)], vec![exists("a"), until(3)]),
         ] {
-            assert_eq!(merged(&all), expected, "{case}");
+            assert_eq!(merged(&all.iter().collect::<Vec<_>>()), expected, "{case}");
         }
+    }
+
+    #[test]
+    fn very_many_tolerations_are_refused() {
+        let many = |count: usize| -> Vec<Value> { (0..count).map(|n| json!({"key": n.to_string()})).collect() };
+        let pod = |count: usize| json!({"spec": {"tolerations": many(count)}});
+        let class = [json!({"key": "a", "operator": "Exists"})];
+        assert_eq!(with_tolerations(&pod(MAX_TOLERATIONS - 1), &class).map(|all| all.len()), Some(MAX_TOLERATIONS));
+        assert_eq!(with_tolerations(&pod(MAX_TOLERATIONS), &class), None);
     }
 }
