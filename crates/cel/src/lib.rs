@@ -23,7 +23,7 @@ mod types;
 pub use check::{Environment, ObjectTypes};
 pub use devices::device_selector;
 pub use expression::{Answer, Evaluated, EvaluationError, Expression, Variables};
-pub use library::{BadPattern, Matcher, is_request_uri};
+pub use library::{BadPattern, Matcher, TooLong, is_request_uri};
 pub use program::{Authorizer, Decision, PER_CALL_LIMIT, PathCheck, ResourceCheck, Selector};
 pub use schema::{DeclaredType, ListType, Reason, Rule, Schema, escape, parse_duration, unescape};
 pub use types::Type;

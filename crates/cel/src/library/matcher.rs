@@ -1,10 +1,12 @@
-//! A pattern of Go's that texts are matched with, and that knows what it takes in memory.
+//! A pattern of Go's that texts are matched with, and that knows what it takes in memory and in time.
 
 use std::sync::{Mutex, PoisonError};
 
 use regex_automata::{
     Input,
-    meta::{Cache, Config, Regex},
+    hybrid::dfa::{self, DFA},
+    nfa::thompson::{Compiler, Config, NFA, WhichCaptures, pikevm, pikevm::PikeVM},
+    util::syntax,
 };
 
 use super::go_regex::{BadPattern, MAX_STATES, rewrite};
@@ -12,9 +14,23 @@ use super::go_regex::{BadPattern, MAX_STATES, rewrite};
 /// A pattern that compiled. Used by any number of threads; of the states that are computed while it matches, those of one are kept.
 #[derive(Debug)]
 pub struct Matcher {
-    regex: Regex,
-    states: Mutex<Option<Cache>>,
+    nfa: NFA,
+    /// Goes over a byte at a time, and gives up where it makes new states all the time.
+    fast: Option<DFA>,
+    /// Holds all states against each byte.
+    slow: PikeVM,
+    states: Mutex<Option<States>>,
 }
+
+#[derive(Debug)]
+struct States {
+    fast: Option<dfa::Cache>,
+    slow: Option<pikevm::Cache>,
+}
+
+/// It takes more steps to tell than there are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
 
 impl Matcher {
     /// Compiles a pattern that may take `most` bytes before it matches anything.
@@ -23,44 +39,107 @@ impl Matcher {
     /// What is wrong with it, as Go tells where that is known.
     pub fn new(pattern: &str, most: usize) -> Result<Self, BadPattern> {
         let rewritten = rewrite(pattern).map_err(BadPattern::Syntax)?;
-        let config = Config::new().nfa_size_limit(Some(most)).hybrid_cache_capacity(MAX_STATES);
-        let regex = Regex::builder().configure(config).build(&rewritten).map_err(|error| {
-            match (error.size_limit(), error.syntax_error()) {
-                (Some(most), _) => BadPattern::TooLarge(most),
-                (None, Some(why)) => BadPattern::of_engine(pattern, why),
-                (None, None) => BadPattern::of_engine(pattern, &error),
-            }
+        let parsed = syntax::parse(&rewritten).map_err(|why| BadPattern::of_engine(pattern, &why))?;
+        let config = Config::new().nfa_size_limit(Some(most)).which_captures(WhichCaptures::None);
+        let compiled = Compiler::new().configure(config).build_from_hir(&parsed);
+        let nfa = compiled.map_err(|error| match error.size_limit() {
+            Some(most) => BadPattern::TooLarge(most),
+            None => BadPattern::of_engine(pattern, &error),
         })?;
-        Ok(Self { regex, states: Mutex::new(None) })
+        let config = dfa::Config::new().cache_capacity(MAX_STATES).skip_cache_capacity_check(true);
+        let config = config.minimum_cache_clear_count(Some(3)).minimum_bytes_per_state(Some(10));
+        // Some cannot be gone over so, as those with boundaries of words in all languages.
+        let fast = dfa::Builder::new().configure(config).build_from_nfa(nfa.clone()).ok();
+        let slow = PikeVM::new_from_nfa(nfa.clone()).map_err(|error| BadPattern::of_engine(pattern, &error))?;
+        Ok(Self { nfa, fast, slow, states: Mutex::new(None) })
     }
 
-    /// Whether a text has a match.
-    #[must_use]
-    pub fn is_match(&self, text: &str) -> bool {
+    /// Whether a text has a match, in no more than so many `steps`, which are taken away: one for each state of the pattern that a
+    /// byte is held against, or that is computed ahead. A step takes about 20 ns.
+    ///
+    /// # Errors
+    /// When there are too few.
+    pub fn is_match(&self, text: &str, steps: &mut u64) -> Result<bool, TooLong> {
         let kept = self.states.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut states = kept.unwrap_or_else(|| self.regex.create_cache());
-        let found = self.regex.search_half_with(&mut states, &Input::new(text).earliest(true)).is_some();
+        let mut states = kept.unwrap_or_else(|| States { fast: self.fast.as_ref().map(DFA::create_cache), slow: None });
+        let found = self.search(&Input::new(text).earliest(true), &mut states, steps);
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = Some(states);
         found
+    }
+
+    fn search(&self, input: &Input<'_>, states: &mut States, steps: &mut u64) -> Result<bool, TooLong> {
+        if let (Some(fast), Some(cache)) = (&self.fast, &mut states.fast) {
+            let before = made(cache);
+            let found = fast.try_search_fwd(cache, input);
+            take(steps, made(cache).saturating_sub(before) + input.haystack().len() as u64 / 16)?;
+            if let Ok(found) = found {
+                return Ok(found.is_some());
+            }
+        }
+        take(steps, input.haystack().len() as u64 * self.nfa.states().len() as u64)?;
+        let cache = states.slow.get_or_insert_with(|| self.slow.create_cache());
+        Ok(self.slow.search_slots(cache, input, &mut []).is_some())
     }
 
     /// Bytes that it takes now, with the states that are kept.
     #[must_use]
     pub fn weight(&self) -> usize {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        self.regex.memory_usage() + states.as_ref().map_or(0, Cache::memory_usage)
+        let kept = |states: &States| {
+            states.fast.as_ref().map_or(0, dfa::Cache::memory_usage)
+                + states.slow.as_ref().map_or(0, pikevm::Cache::memory_usage)
+        };
+        self.nfa.memory_usage() + self.fast.as_ref().map_or(0, DFA::memory_usage) + states.as_ref().map_or(0, kept)
     }
+}
+
+/// Bytes of all states that were ever computed, about: each byte of one is worth a step.
+fn made(cache: &dfa::Cache) -> u64 {
+    (cache.clear_count() * MAX_STATES + cache.memory_usage()) as u64
+}
+
+fn take(steps: &mut u64, wanted: u64) -> Result<(), TooLong> {
+    let left = steps.checked_sub(wanted);
+    *steps = left.unwrap_or_default();
+    left.map(drop).ok_or(TooLong)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn is_match(matcher: &Matcher, text: &str) -> bool {
+        matcher.is_match(text, &mut u64::MAX.clone()).expect("there are enough steps")
+    }
+
+    fn cost(matcher: &Matcher, text: &str) -> u64 {
+        let mut left = u64::MAX;
+        let _ = matcher.is_match(text, &mut left);
+        u64::MAX - left
+    }
+
+    #[test]
+    fn what_takes_long_is_counted_before_it_is_done() {
+        let text: String = (0..400_000_u64).map(|n| if (n * n / 7) % 3 == 0 { 'a' } else { 'b' }).collect();
+        let slow = Matcher::new(&format!("[ab]*a{}$", "[ab]{1000}".repeat(10)), 2 << 20).expect("a pattern");
+        let mut left = 100_000_000;
+        assert_eq!((slow.is_match(&text, &mut left), left), (Err(TooLong), 0));
+        assert_eq!(slow.is_match("b", &mut left), Err(TooLong), "nothing is left");
+        let common = Matcher::new("^[^/]{1,253}$", 2 << 20).expect("a pattern");
+        assert!(is_match(&common, &"x".repeat(253)));
+        let again: u64 = (0..1000).map(|n| cost(&common, &format!("{n}{}", "x".repeat(200)))).sum();
+        assert!(again < 300_000, "a thousand texts take {again}");
+        // Each of these texts begins with other states.
+        let other = |n: usize| text[n * 1000..].chars().rev().take(3000).collect::<String>();
+        let many: u64 = (0..20).map(|n| cost(&slow, &other(n))).sum();
+        assert!(many > 20 * 3000, "new states for each text take {many}");
+    }
+
     #[test]
     fn states_that_are_kept_are_weighed_and_bounded() {
         let matcher = Matcher::new(r"(a|b)*a(a|b){12}$", 64 << 10).expect("a pattern");
         let before = matcher.weight();
-        assert!(matcher.is_match("babbbbbbbbbbbb") && !matcher.is_match("c"));
+        assert!(is_match(&matcher, "babbbbbbbbbbbb") && !is_match(&matcher, "c"));
         let after = matcher.weight();
         assert!(after > before, "{before} and {after}");
         let mut random = 1_u64;
@@ -70,14 +149,14 @@ mod tests {
         };
         for _ in 0..20 {
             let text: String = (0..10_000).map(|_| next()).collect();
-            let _ = matcher.is_match(&text);
+            let _ = is_match(&matcher, &text);
         }
         assert!(matcher.weight() < before + 6 * MAX_STATES, "{}", matcher.weight());
     }
 
     #[test]
     fn what_is_wrong_is_told_as_for_expressions() {
-        assert_eq!(Matcher::new("[[]", 1 << 20).map(|matcher| matcher.is_match("[")).ok(), Some(true));
+        assert_eq!(Matcher::new("[[]", 1 << 20).map(|matcher| is_match(&matcher, "[")).ok(), Some(true));
         assert!(
             matches!(Matcher::new("(", 1 << 20), Err(BadPattern::Syntax(why)) if why.starts_with("invalid pattern: `(`: "))
         );

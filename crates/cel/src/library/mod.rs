@@ -22,7 +22,7 @@ mod urls;
 pub(crate) use convert::convert_constant;
 pub(crate) use formats::Format;
 pub use go_regex::BadPattern;
-pub use matcher::Matcher;
+pub use matcher::{Matcher, TooLong};
 pub(crate) use urls::Url;
 pub use urls::is_request_uri;
 

@@ -1,4 +1,5 @@
-//! Patterns, compiled when they are needed. They match in linear time; what they take in memory is bounded here.
+//! Patterns, compiled when they are needed. What they take in memory is bounded here, and the time in which they match by the effort that an
+//! object is worth.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,6 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use portolan_cel::{BadPattern, Matcher};
 
+use super::validate::Effort;
 use crate::custom::schema::Pattern;
 
 /// Bytes that a pattern is tried to be compiled to, one after the other: most are small.
@@ -97,23 +99,23 @@ impl Kept {
 }
 
 impl Pattern {
-    /// Whether a text matches.
+    /// Whether a text matches; `None` when that takes more than is left of `effort`, of which then nothing is.
     ///
     /// # Errors
     /// Why it cannot be told; the check of definitions sees to it that it can.
-    pub(super) fn matches(&self, text: &str) -> Result<bool, BadPattern> {
+    pub(super) fn matches(&self, text: &str, effort: &Effort) -> Result<Option<bool>, BadPattern> {
         let known = KEPT.lock().get(&self.0);
         let (compiled, before) = match known {
             Some(known) => known,
             None => (Arc::new(compile(&self.0)?.0), 0),
         };
-        let found = compiled.is_match(text);
+        let found = effort.spend(|steps| compiled.is_match(text, steps));
         // It grows while it matches.
         let weight = compiled.weight();
         if weight > before {
             KEPT.lock().put(&self.0, compiled, weight);
         }
-        Ok(found)
+        Ok(found.ok())
     }
 }
 

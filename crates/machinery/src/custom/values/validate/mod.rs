@@ -18,11 +18,13 @@ use crate::{
 };
 
 /// Steps of work that validations may take together: a value that is looked at, once for each choice of its schema; another value
-/// that it is compared with; a byte of a path that is told.
+/// that it is compared with; a byte of a path that is told; eight steps of a pattern.
 #[derive(Debug)]
 pub(crate) struct Effort(Cell<u64>);
 
 const MAX_STEPS: u64 = 20_000_000;
+/// Steps of a pattern that are worth one of these.
+const PATTERN_STEPS: u64 = 8;
 
 impl Default for Effort {
     fn default() -> Self {
@@ -41,6 +43,14 @@ impl Effort {
         let left = self.0.get().checked_sub(steps as u64);
         self.0.set(left.unwrap_or_default());
         left.is_some()
+    }
+
+    /// Lets a pattern take steps of its own, which are shorter.
+    pub(super) fn spend<T>(&self, work: impl FnOnce(&mut u64) -> T) -> T {
+        let mut left = self.0.get().saturating_mul(PATTERN_STEPS);
+        let done = work(&mut left);
+        self.0.set(left / PATTERN_STEPS);
+        done
     }
 
     fn is_over(&self) -> bool {

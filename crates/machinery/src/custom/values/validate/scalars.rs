@@ -30,9 +30,9 @@ impl<'v> Node<'v> {
         } else if let Some(least) = checks.min_length.filter(|least| length() < *least) {
             self.fault(outcome, value(), format_args!("should be at least {least} chars long"));
         } else if let Some(pattern) = &checks.pattern {
-            match pattern.matches(text) {
-                Ok(true) => {}
-                Ok(false) => self.fault(outcome, value(), format_args!("should match '{}'", pattern.0)),
+            match pattern.matches(text, self.left) {
+                Ok(Some(true) | None) => {}
+                Ok(Some(false)) => self.fault(outcome, value(), format_args!("should match '{}'", pattern.0)),
                 Err(why) => {
                     self.fault(
                         outcome,
