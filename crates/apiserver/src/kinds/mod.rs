@@ -40,8 +40,11 @@ impl ServedKinds {
         })
     }
 
-    /// The kinds that are served, in the order of discovery.
+    /// The kinds that are served, in the order of discovery: groups that definitions add have the same priority upstream, less than
+    /// all others, and are sorted by name. Clients take an ambiguous name for what comes first.
     pub(crate) fn kinds(&self) -> Vec<Arc<Kind>> {
-        self.surface.kinds().map(|(_, kind)| kind).filter(|kind| kind.served).cloned().collect()
+        let mut kinds: Vec<_> = self.surface.kinds().filter(|(_, kind)| kind.served).collect();
+        kinds.sort_by_key(|(table, kind)| table.conversion().map(|_| &kind.gvk.group));
+        kinds.into_iter().map(|(_, kind)| kind).cloned().collect()
     }
 }

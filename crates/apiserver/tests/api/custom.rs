@@ -224,3 +224,26 @@ async fn the_definitions_of_a_logical_cluster_have_a_bounded_size() {
     admin.merge(&path, json!({"metadata": {"annotations": {"a": "x".repeat(20_000)}}})).await.expect(403);
     admin.merge(&path, json!({"metadata": {"annotations": {"a": "x"}}})).await.expect(200);
 }
+
+#[tokio::test]
+async fn groups_of_definitions_are_told_by_name() {
+    let admin = Plane::new().await.admin();
+    for (plural, kind, group) in
+        [("as", "A", "test.dev"), ("bs", "B", "bar.dev"), ("cs", "C", "zoo.dev"), ("ds", "D", "bar.dev")]
+    {
+        let versions = json!([{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object"}}}]);
+        let names = json!({"plural": plural, "kind": kind});
+        let spec = json!({"group": group, "scope": "Namespaced", "names": names, "versions": versions});
+        define(&admin, json!({"metadata": {"name": format!("{plural}.{group}")}, "spec": spec})).await;
+    }
+    let groups = admin.get("/apis").await.expect(200).json();
+    let told: Vec<_> =
+        groups["groups"].as_array().unwrap().iter().map(|group| group["name"].as_str().unwrap()).collect();
+    let (own, last) = (["bar.dev", "test.dev", "zoo.dev"], &told[told.len() - 3..]);
+    assert_eq!(last, own, "{told:?}");
+    let accept = ("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+    let aggregated = admin.send("GET", "/apis", &[accept], "").await.expect(200).json();
+    let names = aggregated["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), told);
+}
