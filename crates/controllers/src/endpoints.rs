@@ -48,11 +48,21 @@ impl Endpoints {
         if !has_selector || is_external(service) {
             return Ok(None);
         }
-        // Slices that are shown are owned by their Service.
+        // Slices that are shown are owned by their Service; so may be anything else, at any length.
         let owned = RangeScope::OwnedBy(key.cluster, object::meta_text(service, "uid").to_owned());
-        let mut owned = self.plane.list(owned).await?;
-        owned.retain(|found| found.key.resource == self.slices.group_resource() && is_of(&found.object, service));
-        Ok(Some(Wanted::of(service, owned.iter().map(|found| &found.object))))
+        let (mut pages, mut slices) = (self.plane.slices(owned), Vec::new());
+        while let Some(page) = pages.next().await? {
+            page.check()?;
+            let found = page.found.into_iter().map(|found| (found.key.resource, found.object));
+            let own =
+                found.filter(|(resource, slice)| *resource == self.slices.group_resource() && is_of(slice, service));
+            slices.extend(own.map(|(_, slice)| slice));
+            // Endpoints take no more.
+            if slices.iter().map(addresses).sum::<usize>() > MOST {
+                break;
+            }
+        }
+        Ok(Some(Wanted::of(service, slices.iter())))
     }
 
     async fn ensure(&self, key: &ObjectKey, service: &Value, wanted: &Wanted) -> Result<(), PlaneError> {
@@ -93,6 +103,10 @@ fn is_of(slice: &Value, service: &Value) -> bool {
     let family = service.pointer("/spec/ipFamilies/0").and_then(Value::as_str).unwrap_or("IPv4");
     object::label(slice, SERVICE) == Some(object::name(service))
         && slice.get("addressType").and_then(Value::as_str) == Some(family)
+}
+
+fn addresses(slice: &Value) -> usize {
+    slice.get("endpoints").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
 /// What this loop says of a Service.
