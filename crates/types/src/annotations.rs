@@ -16,6 +16,9 @@ pub const RELEASE_DELETIONS: &str = "portolan.dev/release-deletions";
 pub const KCP_CLUSTER: &str = "kcp.io/cluster";
 /// kubectl's copy of what was applied last; never goes downstream.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Which revision of its template a Deployment is at, counted from 1; of a ReplicaSet, which one it is. Each physical cluster counts
+/// for itself; above, the highest shows.
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// Downstream label: the logical cluster id of the upstream object.
 pub const DOWN_CLUSTER: &str = "sync.portolan.dev/cluster";

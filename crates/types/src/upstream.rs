@@ -95,6 +95,8 @@ pub enum CopyState {
         is_current: bool,
         /// `spec.replicas` downstream, when an autoscaler there owns it.
         scaled: Option<i64>,
+        /// Which revision of its template a Deployment is at downstream, counted from 1.
+        revision: Option<u64>,
         /// `.status` downstream; null when it has none.
         status: Value,
     },

@@ -172,7 +172,7 @@ async fn nothing_is_kept_about_a_physical_cluster_that_is_gone() {
     world.place("configmaps", "old", Phase::Active, json!({"apiVersion": "v1", "kind": "ConfigMap"})).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let status = json!({"readyReplicas": 1});
-    let state = CopyState::Synced { stamp: 1, is_current: true, scaled: None, status };
+    let state = CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status };
     let (at, uid) = (shop("deployments.apps", "web"), "web-uid".parse().unwrap());
     let report = CopyReport { key: at.clone(), uid, physical: east(), epoch: 1, state, node: None };
     world.upstream.report(report).await.unwrap();

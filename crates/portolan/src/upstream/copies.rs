@@ -7,7 +7,7 @@ use portolan_scheduler::{is_refused, still_refused_status};
 use portolan_store::{Expect, Transaction, Write};
 use portolan_syncer::status::{self, Autoscaled, CopyStatus};
 use portolan_types::{
-    GroupResource, ObjectKey, Record, ResourceVersion, Uid,
+    GroupResource, ObjectKey, Record, ResourceVersion, Uid, annotations,
     note::Note,
     object,
     placement::{Phase, PlacedCopy, PlacementRecord},
@@ -110,9 +110,10 @@ pub(super) async fn report(upstream: &StoreUpstream, report: Arc<CopyReport>) ->
     let mut txn = Transaction::default();
     let is_bound = bind(&report, &mut current);
     let is_scaled = follow_autoscalers(record.clone(), &copies.states, &mut current);
+    let is_rolled = follow_revisions(&staying(&record, &copies.states), &mut current);
     let placement = placement(upstream, &report.key).await?;
     let told = Told::of(&record, placement.as_ref(), &current);
-    if merge(upstream, &report.key, &told, &mut current, &copies.states) || is_bound || is_scaled {
+    if merge(upstream, &report.key, &told, &mut current, &copies.states) || is_bound || is_scaled || is_rolled {
         let write = Write { key: report.key.clone(), expect: Expect::At(revision), record: Some(Record::of(&current)) };
         txn.writes.push(write);
     } else {
@@ -182,6 +183,20 @@ fn follow_autoscalers(mut record: PlacementRecord, states: &[CopyStatus], object
     }
     record.autoscaled = settled;
     record.write_to(object);
+    true
+}
+
+/// Shows the revision of a Deployment as its controller would, the highest of those below as on its ReplicaSets; whether that
+/// changed anything.
+fn follow_revisions(states: &[CopyStatus], object: &mut Value) -> bool {
+    let Some(revision) = states.iter().filter_map(|state| state.revision).max().map(|highest| highest.to_string())
+    else {
+        return false;
+    };
+    if object::annotation(object, annotations::REVISION) == Some(&*revision) {
+        return false;
+    }
+    object::set_annotation(object, annotations::REVISION, Some(revision));
     true
 }
 

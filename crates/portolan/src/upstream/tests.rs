@@ -76,8 +76,13 @@ impl World {
     }
 
     async fn report(&self, key: &ObjectKey, from: &str, epoch: u64, status: Value) {
-        self.report_state(key, from, epoch, CopyState::Synced { stamp: 1, is_current: true, scaled: None, status })
-            .await;
+        self.report_state(
+            key,
+            from,
+            epoch,
+            CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status },
+        )
+        .await;
     }
 
     async fn report_state(&self, key: &ObjectKey, from: &str, epoch: u64, state: CopyState) {
@@ -126,7 +131,7 @@ async fn a_physical_cluster_shows_only_what_was_made_from_its_copies() {
 async fn kinds_without_a_status_get_none() {
     let world = World::new();
     let refused = || CopyState::Failed { reason: "Conflict".to_owned(), message: "it is there already".to_owned() };
-    let synced = || CopyState::Synced { stamp: 1, is_current: true, scaled: None, status: Value::Null };
+    let synced = || CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status: Value::Null };
     for (resource, has_status) in
         [("configmaps", false), ("secrets", false), ("serviceaccounts", false), ("services", true)]
     {
@@ -164,13 +169,30 @@ async fn what_an_earlier_stay_reported_does_not_count_for_a_copy_that_comes_back
 }
 
 #[tokio::test]
+async fn a_deployment_shows_the_highest_revision_below() {
+    let world = World::new();
+    let at = key("deployments.apps", "web");
+    let copies = ["east", "west"].map(|name| copy(name, Phase::Active, None, 1)).to_vec();
+    world.write(&at, &workload("Deployment", copies)).await;
+    for (from, revision, shown) in
+        [("east", None, None), ("east", Some(2), Some("2")), ("west", Some(5), Some("5")), ("east", Some(3), Some("5"))]
+    {
+        let state = CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision, status: json!({}) };
+        world.report_state(&at, from, 1, state).await;
+        let web = world.get(&at).await.unwrap();
+        assert_eq!(object::annotation(&web, annotations::REVISION), shown, "{from} is at {revision:?}");
+        assert_eq!(object::generation(&web), 1);
+    }
+}
+
+#[tokio::test]
 async fn replicas_follow_autoscalers_below_and_a_number_set_above_waits_until_it_is_there() {
     let world = World::new();
     let at = key("deployments.apps", "web");
     let shares = ["east", "west"].map(|name| copy(name, Phase::Active, Some(1), 1)).to_vec();
     world.write(&at, &workload("Deployment", shares)).await;
     let scaled = async |from: &str, stamp, scaled: Option<i64>| {
-        let state = CopyState::Synced { stamp, is_current: true, scaled, status: json!({}) };
+        let state = CopyState::Synced { stamp, is_current: true, scaled, revision: None, status: json!({}) };
         world.report_state(&at, from, 1, state).await;
         let web = world.get(&at).await.unwrap();
         let followed = PlacementRecord::of(&web).unwrap().autoscaled;

@@ -68,10 +68,10 @@ fn unite(existing: &Value, old: PlacementRecord, new: PlacementRecord, put: &mut
     record.write_to(put);
     write_sources(put, &sources);
     set_replicas(&record, put);
-    let revision = "deployment.kubernetes.io/revision";
-    let number = |object: &Value| object::annotation(object, revision).and_then(|text| text.parse::<u64>().ok());
+    let number =
+        |object: &Value| object::annotation(object, annotations::REVISION).and_then(|text| text.parse::<u64>().ok());
     if let Some(highest) = number(existing).max(number(put)) {
-        object::set_annotation(put, revision, Some(highest.to_string()));
+        object::set_annotation(put, annotations::REVISION, Some(highest.to_string()));
     }
 }
 

@@ -140,11 +140,16 @@ pub(super) fn nowhere(kind: &GroupKind, before: &Value) -> Value {
 }
 
 /// Everything but `observedGeneration` and `conditions`. `copies` is not empty.
-/// `wanted` is the number of replicas that the object asks for.
-pub(super) fn merge(kind: &GroupKind, wanted: i64, copies: &[CopyStatus]) -> Map<String, Value> {
+/// `wanted` is the number of replicas that the object asks for. Copies that never had a status leave it as it was `before`.
+pub(super) fn merge(kind: &GroupKind, (before, wanted): (&Value, i64), copies: &[CopyStatus]) -> Map<String, Value> {
     let counts = counts_of(kind);
     let worst = worst(counts, copies);
-    let mut status = worst.and_then(|copy| copy.status.as_object()).cloned().unwrap_or_default();
+    let shown = match worst {
+        _ if copies.iter().all(|copy| copy.status.is_null()) => nowhere(kind, before),
+        Some(copy) => copy.status.clone(),
+        None => Value::Null,
+    };
+    let mut status = shown.as_object().cloned().unwrap_or_default();
     if let (Some(counts), Some(worst)) = (counts, worst) {
         let sum = counts.summed || copies.iter().any(|copy| copy.replicas.is_some());
         set_counts(counts, sum, worst, copies, &mut status);

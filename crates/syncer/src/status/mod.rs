@@ -41,6 +41,9 @@ pub struct CopyStatus {
     /// Replicas that an autoscaler there has given this copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<i64>,
+    /// Which revision of its template a Deployment is at there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
     /// Upstream generation that the copy was made from; 0 before the first report.
     pub stamp: i64,
     /// The physical cluster has acted on what the copy says.
@@ -68,6 +71,7 @@ impl CopyStatus {
             epoch: 0,
             replicas,
             scaled: None,
+            revision: None,
             stamp: 0,
             is_current: false,
             status: Value::Null,
@@ -81,8 +85,8 @@ impl CopyStatus {
     pub fn update(&mut self, state: CopyState, now: &str) {
         let failed_before = self.failed.take();
         match state {
-            CopyState::Synced { stamp, is_current, scaled, status } => {
-                (self.stamp, self.is_current) = (stamp, is_current);
+            CopyState::Synced { stamp, is_current, scaled, revision, status } => {
+                (self.stamp, self.is_current, self.revision) = (stamp, is_current, revision);
                 self.scaled = scaled.filter(|replicas| (0..=MAX_REPLICAS).contains(replicas));
                 self.status = bounded(&status);
             }
@@ -143,7 +147,7 @@ pub fn merge(kind: &GroupKind, upstream: &Value, copies: &[CopyStatus]) -> Value
         return if copies.is_empty() { kinds::nowhere(kind, &before) } else { before };
     }
     let counted = counted(kind, &reported);
-    let mut status = kinds::merge(kind, wanted(upstream), &counted);
+    let mut status = kinds::merge(kind, (&before, wanted(upstream)), &counted);
     hold_back(&before, &counted, &mut status);
     set_observed(kind, &before, copies, &reported, &mut status);
     let conditions = conditions::merge(kind, &before, &counted);

@@ -238,13 +238,28 @@ fn what_comes_from_below_is_bounded() {
 }
 
 #[test]
+fn what_was_never_taken_keeps_the_status_that_it_was_made_with() {
+    let made = json!({"phase": "Pending", "qosClass": "BestEffort"});
+    let refused = failed(CopyStatus::unreported("east", "e".parse().unwrap(), None), "Forbidden");
+    let status = merged("Pod", made.clone(), &[refused]);
+    assert_eq!((&status["phase"], &status["qosClass"]), (&made["phase"], &made["qosClass"]));
+    assert_eq!(status["conditions"][0]["type"], SYNCED);
+}
+
+#[test]
 fn a_failure_keeps_the_status_that_was_seen() {
     let mut copy = CopyStatus::unreported("east", "e".parse().unwrap(), None);
-    copy.update(CopyState::Synced { stamp: 1, is_current: true, scaled: None, status: rolled(3) }, "T1");
+    copy.update(
+        CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status: rolled(3) },
+        "T1",
+    );
     copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout".into() }, "T2");
     copy.update(CopyState::Failed { reason: UNREACHABLE.into(), message: "timeout again".into() }, "T3");
     assert_eq!((copy.status["readyReplicas"].as_i64(), copy.since.as_str()), (Some(3), "T2"));
-    copy.update(CopyState::Synced { stamp: 1, is_current: true, scaled: None, status: rolled(2) }, "T4");
+    copy.update(
+        CopyState::Synced { stamp: 1, is_current: true, scaled: None, revision: None, status: rolled(2) },
+        "T4",
+    );
     assert_eq!((copy.failed, copy.since.as_str()), (None, "T4"));
 }
 
@@ -277,7 +292,10 @@ fn replicas_follow_the_autoscalers_of_copies_that_are_up_to_date() {
     }
     for (told, kept) in [(i64::MAX, None), (-1, None), (0, Some(0)), (i64::from(i32::MAX), Some(i64::from(i32::MAX)))] {
         let mut copy = scaled("east", 2, None);
-        copy.update(CopyState::Synced { stamp: 2, is_current: true, scaled: Some(told), status: rolled(1) }, "T1");
+        copy.update(
+            CopyState::Synced { stamp: 2, is_current: true, scaled: Some(told), revision: None, status: rolled(1) },
+            "T1",
+        );
         assert_eq!(copy.scaled, kept, "what a physical cluster says of {told}");
     }
     let kind = kind("Deployment.apps");

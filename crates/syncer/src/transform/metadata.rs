@@ -18,7 +18,7 @@ const NOT_COPIED: [&str; 8] = [
     "volume.kubernetes.io/storage-provisioner",
     "volume.kubernetes.io/selected-node",
     "volume.kubernetes.io/storage-resizer",
-    "deployment.kubernetes.io/revision",
+    annotations::REVISION,
 ];
 
 /// Whether a label or annotation is Portolan's or kcp's own.

@@ -178,6 +178,21 @@ fn what_reaches_for_the_host_is_refused_wherever_the_pod_spec_stands() {
         ("hostNetwork", json!({"hostNetwork": true}), false),
         ("hostPID", json!({"hostPID": true}), false),
         ("hostPath", json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}), false),
+        (
+            "a token for the API below",
+            json!({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
+            false,
+        ),
+        (
+            "a token for somebody else",
+            json!({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "vault"}}]}}]}),
+            true,
+        ),
+        (
+            "the token that admission adds, which is taken out",
+            json!({"volumes": [{"name": "kube-api-access-x", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
+            true,
+        ),
         ("emptyDir", json!({"volumes": [{"name": "v", "emptyDir": {}}]}), true),
         ("hostPort", json!({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}), false),
         ("privileged", container(json!({"privileged": true})), false),

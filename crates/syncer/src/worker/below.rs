@@ -162,6 +162,7 @@ impl Worker {
                     stamp: object::generation(&upstream.object).max(1),
                     is_current: crate::status::is_current(&upstream.kind.group_kind(), found),
                     scaled: None,
+                    revision: None,
                     status: crate::status::bounded(found.get("status").unwrap_or(&Value::Null)),
                 };
                 self.report(&upstream, state, None).await

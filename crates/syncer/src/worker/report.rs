@@ -1,7 +1,7 @@
 //! What upstream is told of a copy.
 
 use portolan_types::{
-    fingerprint,
+    annotations, fingerprint,
     labels::is_subdomain,
     object,
     placement::{CopyIdentity, PlacementRecord},
@@ -24,15 +24,21 @@ impl Worker {
         let is_current = status::is_current(&upstream.kind.group_kind(), copy);
         let scaled = copy.pointer("/spec/replicas").and_then(Value::as_i64).filter(|_| self.is_autoscaled(view));
         let status = status::bounded(copy.get("status").unwrap_or(&Value::Null));
+        let revision = object::annotation(copy, annotations::REVISION).and_then(|text| text.parse().ok());
+        let revision = revision.filter(|_| is_deployment(upstream));
         let node = copy.pointer("/spec/nodeName").and_then(Value::as_str).filter(|name| is_subdomain(name));
-        self.report(upstream, CopyState::Synced { stamp, is_current, scaled, status }, node).await
+        self.report(upstream, CopyState::Synced { stamp, is_current, scaled, revision, status }, node).await
     }
 
     /// Tells that the physical cluster has its own of the object.
     pub(super) async fn report_local(&self, upstream: &UpstreamObject) -> Result<(), SyncError> {
         let stamp = object::generation(&upstream.object);
-        self.report(upstream, CopyState::Synced { stamp, is_current: true, scaled: None, status: Value::Null }, None)
-            .await
+        self.report(
+            upstream,
+            CopyState::Synced { stamp, is_current: true, scaled: None, revision: None, status: Value::Null },
+            None,
+        )
+        .await
     }
 
     pub(super) async fn report_refusal(&self, upstream: &UpstreamObject, refusal: &Refusal) -> Result<(), SyncError> {
@@ -78,9 +84,15 @@ impl Worker {
     }
 }
 
+fn is_deployment(upstream: &UpstreamObject) -> bool {
+    (&*upstream.kind.group, &*upstream.kind.kind) == ("apps", "Deployment")
+}
+
 fn shape(state: &CopyState) -> Value {
     match state {
-        CopyState::Synced { stamp, is_current, scaled, status } => json!([stamp, is_current, scaled, status]),
+        CopyState::Synced { stamp, is_current, scaled, revision, status } => {
+            json!([stamp, is_current, scaled, revision, status])
+        }
         CopyState::Failed { reason, message } => json!([reason, message]),
     }
 }
