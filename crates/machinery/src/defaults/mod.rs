@@ -153,10 +153,8 @@ fn amounts(schema: &Type) -> Vec<Arc<str>> {
 /// Rounds amounts up to thousandths (`SetDefaults_ResourceList`).
 fn round_amounts(fields: &mut Fields, name: &str) {
     for amount in fields.get_mut(name).and_then(Value::as_object_mut).into_iter().flat_map(Fields::values_mut) {
-        // In canonical form these alone are of smaller parts.
-        let is_fine = |text: &&str| text.ends_with(['u', 'n']) || text.contains("e-");
-        let rounded = amount.as_str().filter(is_fine).and_then(|text| text.parse::<Quantity>().ok());
-        if let Some(quantity) = rounded {
+        let read = amount.as_str().and_then(|text| text.parse::<Quantity>().ok());
+        if let Some(quantity) = read.filter(|quantity| !quantity.is_in_thousandths()) {
             *amount = quantity.in_thousandths().to_string().into();
         }
     }

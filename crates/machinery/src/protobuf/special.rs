@@ -33,10 +33,7 @@ pub(super) fn decode(
         Special::Time => time_text(field, &parts, Layout::Seconds)?,
         Special::MicroTime => time_text(field, &parts, Layout::Micros)?,
         Special::Duration => Value::String(duration_text(parts.number(1))),
-        Special::Quantity => match text(1) {
-            empty if empty.is_empty() => Value::from("0"),
-            quantity => Value::String(quantity),
-        },
+        Special::Quantity => parts.bytes(1).map_or_else(|| "0".into(), |_| text(1).into()),
         Special::IntOrString => match parts.number(1) {
             0 => Value::from(parts.number(2) as i32),
             1 => Value::String(text(3)),

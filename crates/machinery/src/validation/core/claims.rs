@@ -1,6 +1,6 @@
 //! Claims for volumes, and templates of claims.
 
-use portolan_types::quantity::Quantity;
+use portolan_types::quantity::{Quantity, value};
 use serde_json::Value;
 
 use super::{
@@ -203,7 +203,7 @@ pub(super) fn status(object: &At<'_>, errors: &mut Errors) {
 
 /// Whether the amount is none below zero.
 pub(super) fn not_negative(amount: &At<'_>, errors: &mut Errors) -> bool {
-    let units = selectors::quantity(amount.value).map_or(0, Quantity::units);
+    let units = amount.value.as_str().and_then(|text| value(text).ok()).unwrap_or_default();
     if units < 0 {
         errors.invalid(&amount.path, &units.into(), "must be a valid resource quantity");
     }

@@ -1,0 +1,187 @@
+//! The text of a quantity: as it was written where upstream takes that for canonical, and elsewhere in the canonical form.
+
+use std::borrow::Cow;
+
+use super::{DECIMAL, Form, InvalidQuantity, Quantity, read::Read};
+
+/// A quantity as Kubernetes stores what was written as `text`. Amounts without a binary suffix are exact, however large they are.
+///
+/// # Errors
+/// Where it is no quantity.
+pub fn settled(text: &str) -> Result<Cow<'_, str>, InvalidQuantity> {
+    let read = Read::of(text)?;
+    Ok(match read.form {
+        _ if read.is_kept() => text.into(),
+        Form::BinarySi => read.amount().to_string().into(),
+        Form::DecimalSi | Form::DecimalExponent => {
+            decimal(read.negative, read.digits(), read.scale().into(), read.form).into()
+        }
+    })
+}
+
+/// A quantity as a whole number, as upstream's `Value` has it: rounded up, of few digits away from nothing; what is beyond 64
+/// bits wraps, of few digits it is 0.
+///
+/// # Errors
+/// Where it is no quantity.
+pub fn value(text: &str) -> Result<i64, InvalidQuantity> {
+    let read = Read::of(text)?;
+    let amount = read.amount();
+    let units = amount.units();
+    let is_beyond = units == i64::MAX || units == i64::MIN;
+    Ok(match (read.form, read.is_quick()) {
+        (Form::DecimalSi | Form::DecimalExponent, true) if is_beyond => 0,
+        (Form::DecimalSi | Form::DecimalExponent, is_quick) if is_beyond || is_quick => wrapped(&read),
+        // Upstream rounds a part below nothing up twice.
+        _ => units + i64::from(amount.nanos() < 0 && amount != Quantity::from_units(units)),
+    })
+}
+
+/// Away from nothing.
+fn wrapped(read: &Read<'_>) -> i64 {
+    let scale = i64::from(read.scale());
+    let digits = rounded(read.digits(), scale.min(0).unsigned_abs());
+    // A 64th power of ten has no bits among the last 64.
+    let zeros = vec![b'0'; usize::try_from(scale.max(0).min(64)).unwrap_or_default()];
+    let all = digits.bytes().chain(zeros);
+    let value = all.fold(0_i64, |value, digit| value.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
+    if read.negative { value.wrapping_neg() } else { value }
+}
+
+/// The canonical form of `digits × 10^scale`, rounded up to billionths.
+pub(super) fn decimal(negative: bool, digits: String, scale: i64, form: Form) -> String {
+    let mut digits = rounded(digits, (-9 - scale).max(0).unsigned_abs());
+    let mut exponent = scale.max(-9);
+    let significant = digits.trim_end_matches('0').len();
+    exponent += i64::try_from(digits.len() - significant).unwrap_or_default();
+    digits.truncate(significant);
+    while exponent % 3 != 0 {
+        digits.push('0');
+        exponent -= 1;
+    }
+    let number = match digits.trim_start_matches('0') {
+        "" => return "0".into(),
+        number => format!("{}{number}", if negative { "-" } else { "" }),
+    };
+    match form {
+        Form::DecimalExponent if exponent == 0 => number,
+        Form::DecimalExponent => format!("{number}e{exponent}"),
+        // Upstream writes no suffix where it has none that is large enough.
+        Form::DecimalSi | Form::BinarySi => {
+            let suffix = DECIMAL.iter().find(|(_, power)| i64::from(*power) == exponent);
+            number + suffix.map_or("", |(suffix, _)| suffix)
+        }
+    }
+}
+
+/// The digits without the last `count` of them, rounded up.
+pub(super) fn rounded(mut digits: String, count: u64) -> String {
+    let keep = digits.len().saturating_sub(usize::try_from(count).unwrap_or(usize::MAX));
+    let is_exact = digits[keep..].bytes().all(|digit| digit == b'0');
+    digits.truncate(keep);
+    if is_exact {
+        return digits;
+    }
+    let nines = digits.len() - digits.trim_end_matches('9').len();
+    digits.truncate(keep - nines);
+    let next = digits.pop().and_then(|last| last.to_digit(10)).and_then(|last| char::from_digit(last + 1, 10));
+    digits.push(next.unwrap_or('1'));
+    digits + &"0".repeat(nines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_kept_that_upstream_takes_for_canonical() {
+        for (text, expected) in [
+            ("1Gi", "1Gi"),
+            ("8Gi", "8Gi"),
+            ("1024Mi", "1Gi"),
+            ("1025Ki", "1025Ki"),
+            ("+1", "+1"),
+            ("1.", "1."),
+            ("00012", "00012"),
+            ("1E3", "1E3"),
+            ("1e3", "1e3"),
+            ("1e4", "10e3"),
+            ("1e100", "10e99"),
+            ("1e0", "1e0"),
+            ("1.500", "1.500"),
+            ("1.50", "1500m"),
+            ("0.500", "500m"),
+            ("-5", "-5"),
+            ("1e4294967299", "1e4294967299"),
+        ] {
+            assert_eq!(settled(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_become_canonical() {
+        for (text, expected) in [
+            ("0", "0"),
+            ("-0", "0"),
+            ("+", "0"),
+            (".", "0"),
+            ("m", "0"),
+            ("e3", "0"),
+            ("1000", "1k"),
+            ("99999999999999999999", "99999999999999999999"),
+            ("9223372036854775808", "9223372036854775808"),
+            ("-123456789012345678901k", "-123456789012345678901k"),
+            ("100000000000000000000", "100E"),
+            ("1000000000000000000000", "1"),
+            ("1000E", "1"),
+            ("1234567890123456789012e1", "12345678901234567890120"),
+            ("0.1n", "1n"),
+            ("1e-2147483647", "1e-9"),
+            ("-9.9999999999", "-10"),
+            ("0.99999999999999999999e3", "1e3"),
+            ("1234567890.12345678901", "1234567890123456790n"),
+            ("99999999999Gi", "9223372036854775807"),
+            ("0.0001Ki", "102400u"),
+        ] {
+            assert_eq!(settled(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_told_as_upstream_does() {
+        for (text, expected) in [
+            ("", InvalidQuantity::Shape),
+            ("1x", InvalidQuantity::Shape),
+            ("1 Gi", InvalidQuantity::Shape),
+            ("1.2.3", InvalidQuantity::Shape),
+            ("1g", InvalidQuantity::Shape),
+            ("true", InvalidQuantity::Shape),
+            ("{}", InvalidQuantity::Shape),
+            ("1ee", InvalidQuantity::Suffix),
+            ("1ei", InvalidQuantity::Suffix),
+            ("1mm", InvalidQuantity::Suffix),
+            ("1Gi1", InvalidQuantity::Suffix),
+            ("--1", InvalidQuantity::Suffix),
+            ("e-20", InvalidQuantity::Number),
+            (".e-20", InvalidQuantity::Number),
+        ] {
+            assert_eq!(settled(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_wrap_at_64_bits() {
+        for (text, expected) in [
+            ("1500m", 2),
+            ("-1500m", -2),
+            ("-1.5000000000000000000", 0),
+            ("9223372036854775807", i64::MAX),
+            ("9223372036854775808", i64::MIN),
+            ("99999999999999999999", 7_766_279_631_452_241_919),
+            ("1e100", 0),
+            ("9999Ei", i64::MAX),
+        ] {
+            assert_eq!(value(text), Ok(expected), "{text}");
+        }
+    }
+}
