@@ -5,6 +5,7 @@
 //! fields decides everything: a pointer field keeps zero values, other `omitempty` fields lose them, an object that is no
 //! pointer is always there. Kinds made at run time therefore mark every field as a pointer.
 
+mod base64;
 mod errors;
 mod operations;
 mod print;
@@ -16,6 +17,8 @@ mod syntax;
 mod tests;
 pub(crate) mod time;
 mod tree;
+#[cfg(test)]
+mod value_tests;
 mod walk;
 mod yaml;
 
@@ -104,7 +107,8 @@ pub fn decode(
     let (object, repeats) = match walked {
         Ok((object, repeats)) => (object.unwrap_or_else(|| zero(table, &root)), repeats),
         Err(syntax) => {
-            let fault = broken_json(media, body).map(Fault::Syntax).or_else(|| walk.fault());
+            let told = || told_fault(table, &root, media, body).or_else(|| walk.fault());
+            let fault = broken_json(media, body).map(Fault::Syntax).or_else(told);
             return Err(errors::explain(table, kind, media, body, &fault.unwrap_or(Fault::Syntax(syntax))));
         }
     };
@@ -190,6 +194,18 @@ fn broken_json(media: MediaType, body: &[u8]) -> Option<String> {
     if media == MediaType::Json { syntax::json_error(body) } else { None }
 }
 
+/// What Go tells of a body that does not fit, though another fault may come first in it: a type that reads JSON by itself ends its decoder
+/// at once, which keeps the first of all other faults for its end.
+fn told_fault(table: &KindTable, root: &FieldKind, media: MediaType, body: &[u8]) -> Option<Fault> {
+    let walk = Walk::patient(table);
+    match media {
+        MediaType::Json => drop(walk_json(&walk, root, body)),
+        MediaType::Yaml => drop(walk_yaml(&walk, root, body)),
+        MediaType::Protobuf => {}
+    }
+    walk.fault()
+}
+
 /// What is said of keys that stand in YAML more than once. JSON is YAML.
 pub fn repeated_in_yaml(body: &[u8]) -> Vec<String> {
     if yaml::read(body).is_ok_and(|read| !read.repeats) {
@@ -215,7 +231,8 @@ pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[
             walk.seed(&root).deserialize(object).map(|object| (object, false)).map_err(|error| error.to_string())
         }
     };
-    let fail = |text: String| Status::bad_request(walk.fault().map_or(text, |fault| fault.to_string()));
+    let fault = || told_fault(table, &root, media, body).or_else(|| walk.fault());
+    let fail = |text: String| Status::bad_request(fault().map_or(text, |fault| fault.to_string()));
     let (object, repeats) = walked.map_err(fail)?;
     let mut warnings = if repeats { repeated_in_yaml(body) } else { Vec::new() };
     warnings.extend(walk.notes().iter().map(ToString::to_string));
@@ -376,7 +393,7 @@ fn read_json<T>(
 /// Walks JSON; of a number that does not fit its own spelling is told.
 fn walk_json(walk: &Walk<'_>, root: &FieldKind, body: &[u8]) -> Result<Option<Value>, String> {
     read_json(body, |json| {
-        let walked = walk.seed(root).deserialize(json);
+        let walked = walk.spelled().seed(root).deserialize(json);
         walked.inspect_err(|error| walk.spell(syntax::number_before(body, error.line(), error.column())))
     })
 }

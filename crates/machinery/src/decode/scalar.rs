@@ -1,10 +1,11 @@
 //! Plain and special values in their canonical form.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use portolan_types::quantity::Quantity;
+use ::base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_types::quantity::settled;
 use serde_json::Value;
 
 use super::{
+    base64,
     print::go_float,
     time::{self, Layout, Moment},
 };
@@ -86,18 +87,15 @@ impl Token {
         }
     }
 
-    /// `None` reads as null.
-    pub(super) fn special(self, special: Special) -> Result<Option<Value>, Misfit> {
+    pub(super) fn special(self, special: Special) -> Result<Value, Misfit> {
         match (special, self) {
-            (Special::Quantity, token) => quantity(token).map(Some),
+            (Special::Quantity, token) => quantity(token),
             (Special::Time, Token::Text(text)) => time(&text, Layout::Seconds),
             (Special::MicroTime, Token::Text(text)) => time(&text, Layout::Micros),
-            (Special::IntOrString, Token::Text(text)) => Ok(Some(text.into())),
-            (Special::IntOrString, token) => token.integer_within(i32::MIN.into(), i32::MAX.into()).map(Some),
-            (Special::Duration, Token::Text(text)) => Ok(Some(text.into())),
-            (Special::Json | Special::Any | Special::RawExtension | Special::SchemaOrBool, token) => {
-                Ok(Some(token.plain()))
-            }
+            (Special::IntOrString, Token::Text(text)) => Ok(text.into()),
+            (Special::IntOrString, token) => token.integer_within(i32::MIN.into(), i32::MAX.into()),
+            (Special::Duration, Token::Text(text)) => Ok(text.into()),
+            (Special::Json | Special::Any | Special::RawExtension | Special::SchemaOrBool, token) => Ok(token.plain()),
             (
                 Special::Time
                 | Special::MicroTime
@@ -113,40 +111,46 @@ impl Token {
 }
 
 fn bytes(text: String) -> Result<Value, Misfit> {
-    match STANDARD.decode(text.as_bytes()) {
-        Ok(_) => Ok(text.into()),
-        Err(_) if text.contains(['\n', '\r']) => bytes(text.replace(['\n', '\r'], "")),
-        Err(error) => {
-            let at = match error {
-                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-                base64::DecodeError::InvalidLength(at) => at / 4 * 4,
-                base64::DecodeError::InvalidPadding => text.len(),
-            };
-            Err(Misfit::Text(format!("illegal base64 data at input byte {at}")))
-        }
+    if STANDARD.decode(&text).is_ok() {
+        return Ok(text.into());
     }
+    let read = base64::read(&text).map(|bytes| STANDARD.encode(bytes).into());
+    read.map_err(|at| Misfit::Text(format!("illegal base64 data at input byte {at}")))
 }
 
 fn quantity(token: Token) -> Result<Value, Misfit> {
-    let text = match token {
+    quantity_text(match token {
         Token::Text(text) => text,
         Token::Int(n) => n.to_string(),
         Token::Uint(n) => n.to_string(),
-        Token::Float(n) => n.to_string(),
+        Token::Float(n) => go_float(n),
         Token::Bool(_) => "true".into(),
-    };
-    let parsed: Quantity =
-        text.parse().map_err(|error: portolan_types::quantity::InvalidQuantity| Misfit::Text(error.to_string()))?;
-    Ok(parsed.to_string().into())
+    })
 }
 
-/// A time in its canonical form. The zero time reads as null; of a time in seconds it is all of the first of them, as a fraction
+/// A quantity as it stands in JSON: Go takes what is between quotes as it is spelled.
+pub(super) fn spelled_quantity(json: &str) -> Result<Option<Value>, Misfit> {
+    let inner = json.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    match inner.unwrap_or(json) {
+        "null" if inner.is_none() => Ok(None),
+        text => quantity_text(text.into()).map(Some),
+    }
+}
+
+fn quantity_text(text: String) -> Result<Value, Misfit> {
+    // In JSON other space is spelled with a backslash, which is part of no quantity.
+    let trimmed = text.trim_matches(|c: char| c.is_whitespace() && !c.is_control());
+    let settled = settled(trimmed).map_err(|why| Misfit::Text(why.to_string()))?;
+    Ok(if settled == text { text.into() } else { settled.into_owned().into() })
+}
+
+/// A time in its canonical form. The zero time is shown as null; of a time in seconds it is all of the first of them, as a fraction
 /// is not kept.
-fn time(text: &str, layout: Layout) -> Result<Option<Value>, Misfit> {
+fn time(text: &str, layout: Layout) -> Result<Value, Misfit> {
     let moment = time::parse(text, layout).map_err(Misfit::Text)?;
     let kept = match layout {
         Layout::Seconds => Moment { nanos: 0, ..moment },
         Layout::Micros => moment,
     };
-    Ok((!kept.is_zero()).then(|| kept.text(layout).into()))
+    Ok(if kept.is_zero() { Value::Null } else { kept.text(layout).into() })
 }

@@ -6,12 +6,18 @@ use std::{
     fmt,
 };
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use portolan_types::quantity::InvalidQuantity;
+use serde::{
+    Deserialize as _,
+    de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     errors::Fault,
-    scalar::{Misfit, Token},
+    print::go_word,
+    scalar::{self, Misfit, Token},
     tree::{PLAIN, Tree},
 };
 use crate::{
@@ -31,6 +37,10 @@ pub(super) struct Walk<'t> {
     notes: RefCell<Vec<Note>>,
     noted: Cell<usize>,
     fault: Cell<Option<Fault>>,
+    /// Whether it passes over faults that Go keeps for the end.
+    patient: bool,
+    /// Whether it is of JSON as it is spelled.
+    spelled: Cell<bool>,
 }
 
 /// An unknown or duplicate field. The path grows at its front while the walk goes up.
@@ -64,7 +74,25 @@ impl fmt::Display for Note {
 
 impl<'t> Walk<'t> {
     pub(super) fn new(table: &'t KindTable) -> Self {
-        Self { table, notes: RefCell::default(), noted: Cell::new(0), fault: Cell::new(None) }
+        Self {
+            table,
+            notes: RefCell::default(),
+            noted: Cell::new(0),
+            fault: Cell::new(None),
+            patient: false,
+            spelled: Cell::new(false),
+        }
+    }
+
+    /// A walk that stops only at what stops Go's decoder.
+    pub(super) fn patient(table: &'t KindTable) -> Self {
+        Self { patient: true, ..Self::new(table) }
+    }
+
+    /// Is of JSON as it is spelled from here on.
+    pub(super) fn spelled(&self) -> &Self {
+        self.spelled.set(true);
+        self
     }
 
     /// Reads a value of this kind; `None` when it is null.
@@ -195,19 +223,50 @@ impl<'w> Node<'w, '_> {
 
     fn token<E: serde::de::Error>(self, token: Token) -> Result<Option<Value>, E> {
         let done = match self.kind {
-            FieldKind::Scalar(scalar) => token.scalar(*scalar).map(Some),
+            FieldKind::Scalar(scalar) => token.scalar(*scalar),
             FieldKind::Special(special) => token.special(*special),
             FieldKind::Message(_) | FieldKind::List(_) | FieldKind::Map(_) => Err(Misfit::Type(token.word())),
         };
-        done.map_err(|misfit| match misfit {
-            Misfit::Type(found) => self.misfit(found),
-            Misfit::Text(text) => self.walk.stop(Fault::Value(text)),
-        })
+        done.map(Some).or_else(|misfit| self.misfit(misfit))
     }
 
-    fn misfit<E: serde::de::Error>(self, found: String) -> E {
-        let wanted = go_type(self.walk.table, self.kind);
-        self.walk.stop(Fault::Type { found, wanted, owner: String::new(), fields: Vec::new() })
+    /// Stops at what does not fit, or passes over it.
+    fn misfit<E: serde::de::Error>(self, misfit: Misfit) -> Result<Option<Value>, E> {
+        self.refuse(misfit, || go_type(self.walk.table, self.kind))
+    }
+
+    fn refuse<E: serde::de::Error>(self, misfit: Misfit, wanted: impl Fn() -> String) -> Result<Option<Value>, E> {
+        if self.walk.patient && !reads_itself(self.kind) {
+            return Ok(None);
+        }
+        Err(self.walk.stop(match misfit {
+            Misfit::Type(found) => {
+                Fault::Type { found, wanted: wanted(), owner: String::new(), fields: Vec::new() }
+            }
+            Misfit::Text(text) => Fault::Value(text),
+        }))
+    }
+
+    /// What is said of a list or an object where none belongs. A quantity is any JSON to Go, of which these are none.
+    fn no_place_for(self, found: &str) -> Misfit {
+        match self.kind {
+            FieldKind::Special(Special::Quantity) => Misfit::Text(InvalidQuantity::Shape.to_string()),
+            _ => Misfit::Type(found.into()),
+        }
+    }
+
+    /// The text of bytes that are given as a list of numbers.
+    fn octets<'de, A: SeqAccess<'de>>(self, mut items: A) -> Result<Option<Value>, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(item) = items.next_element_seed(PLAIN)? {
+            let byte = item.as_u64().and_then(|number| u8::try_from(number).ok());
+            if let (None, false) = (byte, item.is_null()) {
+                let found = if item.is_number() { format!("number {item}") } else { go_word(&item).to_owned() };
+                self.refuse::<A::Error>(Misfit::Type(found), || "uint8".into())?;
+            }
+            bytes.push(byte.unwrap_or_default());
+        }
+        Ok(Some(STANDARD.encode(bytes).into()))
     }
 
     fn list<'de, A: SeqAccess<'de>>(self, element: &'w FieldKind, mut items: A) -> Result<Value, A::Error> {
@@ -239,7 +298,7 @@ impl<'w> Node<'w, '_> {
     fn message<'de, A: MapAccess<'de>>(self, id: TypeId, mut entries: A) -> Result<Value, A::Error> {
         let schema = self.walk.table.get(id);
         let start = self.walk.mark();
-        let mut map = Map::new();
+        let (mut map, mut nulls) = (Map::new(), Vec::new());
         while let Some(name) = entries.next_key_seed(Name(schema))? {
             match name {
                 FieldName::Known(field) => {
@@ -250,6 +309,10 @@ impl<'w> Node<'w, '_> {
                         .next_value_seed(Node { walk: self.walk, kind: &field.kind })
                         .inspect_err(|_| self.walk.in_field(schema, &field.name))?;
                     self.walk.prefix(mark, || Step::Name(field.name.to_string()));
+                    // The zero time is null, which is not left out behind a pointer.
+                    if field.pointer && value == Some(Value::Null) {
+                        nulls.push(&*field.name);
+                    }
                     let value = value.filter(|value| keeps(schema, field, value)).unwrap_or(Value::Null);
                     if map.insert((*field.name).to_owned(), value).is_some() {
                         self.walk.duplicate(start, &field.name);
@@ -271,8 +334,16 @@ impl<'w> Node<'w, '_> {
             }
         }
         complete(self.walk.table, schema, &mut map);
+        for name in nulls {
+            map.entry(name).or_insert(Value::Null);
+        }
         Ok(Value::Object(map))
     }
+}
+
+/// Whether Go's type reads JSON by itself.
+fn reads_itself(kind: &FieldKind) -> bool {
+    matches!(kind, FieldKind::Special(special) if *special != Special::Strings)
 }
 
 /// Takes nulls off and adds what is always written.
@@ -377,7 +448,13 @@ impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
-        deserializer.deserialize_any(self)
+        match self.kind {
+            FieldKind::Special(Special::Quantity) if self.walk.spelled.get() => {
+                let json = <&RawValue>::deserialize(deserializer)?;
+                scalar::spelled_quantity(json.get()).or_else(|misfit| self.misfit(misfit))
+            }
+            _ => deserializer.deserialize_any(self),
+        }
     }
 }
 
@@ -424,7 +501,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         self.token(Token::Text(value))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         match self.kind {
             FieldKind::List(element) => self.list(element, items).map(Some),
             FieldKind::Special(Special::Strings) => self.list(&FieldKind::Scalar(Scalar::String), items).map(Some),
@@ -435,13 +512,16 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
             ) => PLAIN.visit_seq(items).map(Some),
+            FieldKind::Scalar(Scalar::Bytes) => self.octets(items),
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::Message(_) | FieldKind::Map(_) => {
-                Err(self.misfit("array".into()))
+                let passed = self.misfit(self.no_place_for("array"))?;
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(passed)
             }
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
         match self.kind {
             FieldKind::Message(id) => self.message(*id, entries).map(Some),
             FieldKind::Map(element) => self.map(element, entries).map(Some),
@@ -454,7 +534,11 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
             ) => PLAIN.visit_map(entries).map(Some),
-            FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::List(_) => Err(self.misfit("object".into())),
+            FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::List(_) => {
+                let passed = self.misfit(self.no_place_for("object"))?;
+                while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(passed)
+            }
         }
     }
 }
