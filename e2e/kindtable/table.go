@@ -34,6 +34,8 @@ type fieldEntry struct {
 	ID int `json:"id"`
 	// Type is a scalar, a special, or a definition name; `[]` before it is a list, `{}` a map with string keys.
 	Type string `json:"type"`
+	// Go is what Go calls the type, where that does not follow from Type.
+	Go string `json:"go,omitempty"`
 	// Flags: p pointer, o omitempty, z omitzero, i inline, r required, b a reference to its type and nothing else in OpenAPI.
 	Flags string `json:"flags,omitempty"`
 	// List is `atomic`, `set` or `map`; Keys are the keys of a `map` list.

@@ -134,8 +134,25 @@ func (r *reflector) field(f reflect.StructField) ([]*fieldEntry, error) {
 	if entry.Type, err = r.wire(t); err != nil {
 		return nil, err
 	}
+	if hasName(t) {
+		entry.Go = t.String()
+	}
 	entry.Patch, entry.MergeKey = f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")
 	return []*fieldEntry{entry}, nil
+}
+
+// hasName tells whether Go calls a type that is no struct, or a part of it, by a name of its own.
+func hasName(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Interface:
+		return false
+	case reflect.Slice:
+		return t.Name() != "" || hasName(t.Elem())
+	case reflect.Map:
+		return t.Name() != "" || hasName(t.Key()) || hasName(t.Elem())
+	default:
+		return t.PkgPath() != ""
+	}
 }
 
 func protobufNumber(tag string) (int, error) {

@@ -20,8 +20,10 @@ pub(super) enum Fault {
     Type {
         /// What was found.
         found: String,
-        /// Go's name of what was expected.
+        /// What was expected, in Go's words for its form.
         wanted: String,
+        /// Go's name of that, where it has one of its own.
+        named: Option<String>,
         /// Go's name of the innermost struct; empty at the top.
         owner: String,
         /// Field names from the innermost outwards.
@@ -38,7 +40,8 @@ impl fmt::Display for Fault {
             Self::Type { found, wanted, owner, .. } if owner.is_empty() => {
                 write!(f, "json: cannot unmarshal {found} into Go value of type {wanted}")
             }
-            Self::Type { found, wanted, owner, fields } => {
+            Self::Type { found, wanted, named, owner, fields } => {
+                let wanted = named.as_ref().unwrap_or(wanted);
                 let path: Vec<&str> = fields.iter().rev().map(String::as_str).collect();
                 let path = path.join(".");
                 write!(f, "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")
@@ -50,7 +53,7 @@ impl fmt::Display for Fault {
 impl Fault {
     /// The text of Go's converter from maps.
     pub(super) fn converted(&self) -> String {
-        let Self::Type { found, wanted, .. } = self else { return self.to_string() };
+        let Self::Type { found, wanted, named, .. } = self else { return self.to_string() };
         let number = found.strip_prefix("number ").map(|text| if text.contains('.') { "float64" } else { "int64" });
         let kind = match found.as_str() {
             "array" => "slice",
@@ -61,7 +64,7 @@ impl Fault {
         match (wanted.as_str(), kind) {
             (wanted, kind) if wanted.starts_with("map[") => format!("cannot restore map from {kind}"),
             (wanted, kind) if wanted.starts_with("[]") => format!("cannot restore slice from {kind}"),
-            ("string", "int64") => "cannot convert int64 to string".into(),
+            ("string", "int64") => format!("cannot convert int64 to {}", named.as_ref().unwrap_or(wanted)),
             (wanted @ ("int32" | "int64" | "uint32" | "uint64"), "float64") => {
                 format!("cannot convert float64 to {wanted}")
             }

@@ -104,3 +104,33 @@ fn the_zero_time_behind_a_pointer_is_null() {
     let taints = json!([{"key": "a", "effect": "NoSchedule", "timeAdded": null}, {"key": "b", "effect": ""}]);
     assert_eq!((&object["spec"]["taints"], &object["metadata"]), (&taints, &json!({})));
 }
+
+#[test]
+fn types_are_called_as_go_calls_them() {
+    for (group, kind, body, expected) in [
+        (
+            "",
+            "Service",
+            r#"{"spec": {"sessionAffinity": 1}}"#,
+            "ServiceSpec.spec.sessionAffinity of type v1.ServiceAffinity",
+        ),
+        ("", "Service", r#"{"spec": {"ipFamilies": "x"}}"#, "ServiceSpec.spec.ipFamilies of type []v1.IPFamily"),
+        ("", "Service", r#"{"spec": {"ipFamilies": [{}]}}"#, "ServiceSpec.spec.ipFamilies of type v1.IPFamily"),
+        (
+            "",
+            "PersistentVolume",
+            r#"{"spec": {"capacity": "x"}}"#,
+            "PersistentVolumeSpec.spec.capacity of type v1.ResourceList",
+        ),
+        ("", "Node", r#"{"metadata": {"uid": {}}}"#, "ObjectMeta.metadata.uid of type types.UID"),
+        ("", "ConfigMap", r#"{"data": []}"#, "ConfigMap.data of type map[string]string"),
+    ] {
+        let told = why(group, kind, body);
+        assert!(told.ends_with(&format!("into Go struct field {expected}")), "{told}");
+    }
+    let table = KindTable::builtin();
+    let mut object = json!({"spec": {"dnsPolicy": 1}});
+    let unfit =
+        prune_canonical(table, table.kind_named("", "v1", "Pod").unwrap(), &mut object, FieldValidation::Ignore);
+    assert_eq!(unfit.unwrap_err().converted(), "cannot convert int64 to v1.DNSPolicy");
+}

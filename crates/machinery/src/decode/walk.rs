@@ -168,19 +168,31 @@ impl<'t> Walk<'t> {
     }
 
     /// Notes the field in a type fault that is on its way up.
-    fn in_field(&self, owner: &Type, name: &str) {
+    fn in_field(&self, owner: &Type, field: &Field) {
         // Go reads the metadata of custom resources by itself.
         if owner.preserve_unknown {
             return;
         }
         let mut fault = self.fault.take();
-        if let Some(Fault::Type { owner: innermost, fields, .. }) = &mut fault {
+        if let Some(Fault::Type { wanted, named, owner: innermost, fields, .. }) = &mut fault {
             if innermost.is_empty() {
                 *innermost = short_name(&owner.name).to_owned();
+                *named = self.named(field, wanted);
             }
-            fields.push(self.with_inlined(owner, name));
+            fields.push(self.with_inlined(owner, &field.name));
         }
         self.fault.set(fault);
+    }
+
+    /// What Go calls a part of the field that is `wanted`: all of it, or an element.
+    fn named(&self, field: &Field, wanted: &str) -> Option<String> {
+        let name = field.go.as_deref()?;
+        match &field.kind {
+            kind if go_type(self.table, kind) == wanted => Some(name.to_owned()),
+            FieldKind::List(_) => name.strip_prefix("[]").map(str::to_owned),
+            FieldKind::Map(_) => name.strip_prefix("map[")?.split_once(']').map(|(_, element)| element.to_owned()),
+            _ => None,
+        }
     }
 
     /// The name of a field behind those of the types that Go inlines on the way to it.
@@ -241,7 +253,7 @@ impl<'w> Node<'w, '_> {
         }
         Err(self.walk.stop(match misfit {
             Misfit::Type(found) => {
-                Fault::Type { found, wanted: wanted(), owner: String::new(), fields: Vec::new() }
+                Fault::Type { found, wanted: wanted(), named: None, owner: String::new(), fields: Vec::new() }
             }
             Misfit::Text(text) => Fault::Value(text),
         }))
@@ -307,7 +319,7 @@ impl<'w> Node<'w, '_> {
                     // The schema outlives the walk, whose lifetime the node's kind has.
                     let value = entries
                         .next_value_seed(Node { walk: self.walk, kind: &field.kind })
-                        .inspect_err(|_| self.walk.in_field(schema, &field.name))?;
+                        .inspect_err(|_| self.walk.in_field(schema, field))?;
                     self.walk.prefix(mark, || Step::Name(field.name.to_string()));
                     // The zero time is null, which is not left out behind a pointer.
                     if field.pointer && value == Some(Value::Null) {

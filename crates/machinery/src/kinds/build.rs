@@ -211,6 +211,7 @@ impl TableBuilder {
         };
         Ok(Field {
             number: entry.id,
+            go: entry.go.map(|name| self.word(name)),
             pointer: entry.flags.contains('p'),
             omitempty: entry.flags.contains('o'),
             omitzero: entry.flags.contains('z'),

@@ -38,6 +38,7 @@ pub(super) struct FileField<'a> {
     pub(super) id: u32,
     #[serde(rename = "type")]
     pub(super) kind: &'a str,
+    pub(super) go: Option<&'a str>,
     #[serde(default)]
     pub(super) flags: &'a str,
     pub(super) list: Option<&'a str>,

@@ -88,6 +88,8 @@ pub struct Field {
     pub place: u16,
     /// The form of the value.
     pub kind: FieldKind,
+    /// What Go calls its type, where that does not follow from `kind`: `v1.DNSPolicy`, `[]v1.Capability`.
+    pub go: Option<Arc<str>>,
     /// Go keeps a pointer: absence differs from the zero value.
     pub pointer: bool,
     /// The zero value (for a pointer: nil) is left out of JSON. Without it a missing field reads as its zero value, or `null`
@@ -130,6 +132,7 @@ impl Field {
             number: 0,
             place: 0,
             kind,
+            go: None,
             pointer: false,
             omitempty: true,
             omitzero: false,
