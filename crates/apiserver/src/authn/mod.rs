@@ -116,13 +116,17 @@ impl Authenticator {
             return Err(Status::unauthorized());
         }
         if let Some(user) = self.static_tokens.user(token) {
-            return Ok((Identity::global(user), audiences.to_vec()));
+            // As upstream: it names nobody whom it is meant for, and so is meant for this server.
+            let good = self.service_accounts.own_audience(audiences).map_err(refused)?;
+            return Ok((Identity::global(user), good));
         }
-        self.service_accounts.verify(token, audiences).await.map_err(|error| {
-            tracing::debug!(%error, "a bearer token is refused");
-            Status::unauthorized()
-        })
+        self.service_accounts.verify(token, audiences).await.map_err(refused)
     }
+}
+
+fn refused(error: TokenError) -> Status {
+    tracing::debug!(%error, "a bearer token is refused");
+    Status::unauthorized()
 }
 
 /// The bearer token in the headers. Credentials of other kinds are none.

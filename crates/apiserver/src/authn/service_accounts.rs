@@ -279,6 +279,17 @@ impl ServiceAccountTokens {
         Ok((Identity::local(user(claims, cluster), cluster), good))
     }
 
+    /// Which of `audiences` is this server: all that a token is good for which names none; the server's own, when none are asked for.
+    ///
+    /// # Errors
+    /// When it is none of them.
+    pub(super) fn own_audience(&self, audiences: &[String]) -> Result<Vec<String>, TokenError> {
+        match audiences.is_empty() || audiences.contains(&self.issuer) {
+            true => Ok(vec![self.issuer.clone()]),
+            false => Err(TokenError::Audience),
+        }
+    }
+
     /// How many tokens are known to be good.
     pub(crate) fn remembered(&self) -> usize {
         self.remembered.lock().len()

@@ -75,9 +75,7 @@ impl ServiceAccountTokens {
             return Err(TokenError::Claims);
         }
         // It names nobody whom it is meant for, and so is meant for this server.
-        if !audiences.is_empty() && !audiences.contains(&self.issuer) {
-            return Err(TokenError::Audience);
-        }
+        let good = self.own_audience(audiences)?;
         let cluster: LogicalClusterId = claims.cluster.parse().map_err(|_| TokenError::Claims)?;
         let namespace: NamespaceName = claims.namespace.parse().map_err(|_| TokenError::Claims)?;
         let get = async |resource: &str, name: &str| -> Result<Value, TokenError> {
@@ -103,6 +101,6 @@ impl ServiceAccountTokens {
         let named = account.get("secrets").and_then(Value::as_array).into_iter().flatten();
         let is_generated = named.into_iter().any(|reference| reference["name"] == *claims.secret);
         let warning = is_generated.then_some(GENERATED);
-        Ok((Identity { warning, ..Identity::local(claims.user(), cluster) }, vec![self.issuer.clone()]))
+        Ok((Identity { warning, ..Identity::local(claims.user(), cluster) }, good))
     }
 }
