@@ -11,7 +11,7 @@ pub(crate) use modes::authorize;
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 /// Who a request wants to act as.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
     user: User,
 }

@@ -1,6 +1,7 @@
 //! Who asks: client certificates, bearer tokens, nobody; and impersonation.
 
 mod certificate;
+mod grounds;
 mod impersonation;
 mod service_accounts;
 mod static_tokens;
@@ -14,6 +15,7 @@ use portolan_types::{LogicalClusterId, Status};
 
 pub(crate) use certificate::end_of_certificate;
 pub use certificate::user_of_certificate;
+use grounds::Grounds;
 pub(crate) use impersonation::{Impersonation, authorize as authorize_impersonation};
 pub use service_accounts::{
     Bound, IssuedToken, Reference, SecretClaims, ServiceAccountTokens, TokenError, TokenRequest,
@@ -38,17 +40,19 @@ pub struct Identity {
     pub impersonated: bool,
     /// What to tell whoever comes with such credentials.
     pub warning: Option<&'static str>,
+    /// What it rests on.
+    pub(crate) grounds: Grounds,
 }
 
 impl Identity {
     /// An identity of the whole plane.
     pub fn global(user: User) -> Self {
-        Self { user, home: None, impersonated: false, warning: None }
+        Self { user, home: None, impersonated: false, warning: None, grounds: Grounds::default() }
     }
 
     /// An identity of one logical cluster.
     pub fn local(user: User, home: LogicalClusterId) -> Self {
-        Self { user, home: Some(home), impersonated: false, warning: None }
+        Self { home: Some(home), ..Self::global(user) }
     }
 
     /// Nobody in particular.
@@ -96,11 +100,11 @@ impl Authenticator {
         let mut refused = None;
         for token in [Ok(bearer(headers)), of_socket].map(Result::transpose).into_iter().flatten() {
             let found = match token {
-                Ok(token) => self.token(&token, &[]).await,
+                Ok(token) => self.token(&token, &[]).await.map(|(identity, _)| identity.by(token)),
                 Err(failure) => Err(failure),
             };
             match found {
-                Ok((identity, _)) => return Ok(identity),
+                Ok(identity) => return Ok(identity),
                 Err(failure) => refused = Some(failure),
             }
         }
@@ -121,6 +125,20 @@ impl Authenticator {
             return Ok((Identity::global(user), good));
         }
         self.service_accounts.verify(token, audiences).await.map_err(refused)
+    }
+
+    /// Whether a token is still good that was. While the store does not answer, it is.
+    ///
+    /// # Errors
+    /// 401, without a hint why.
+    async fn check_again(&self, token: &str) -> Result<(), Status> {
+        if self.static_tokens.user(token).is_some() {
+            return Ok(());
+        }
+        match self.service_accounts.verify(token, &[]).await {
+            Ok(_) | Err(TokenError::Store(_)) => Ok(()),
+            Err(error) => Err(refused(error)),
+        }
     }
 }
 

@@ -322,14 +322,16 @@ async fn meanwhile<T>(
 /// what holds now.
 ///
 /// # Errors
-/// Whoever has lost the right to watch, or whose logical cluster is gone, watches no more.
+/// Whoever has lost the right to watch, whose token has ended, or whose logical cluster is gone, watches no more.
 async fn goes_on(api: &ApiServer, call: &Call, target: &Target) -> Result<bool, Status> {
     if api.directory.by_id(call.cluster.id).is_none() {
         return Err(Status::no_such_path());
     }
-    match api.rbac.authorize(call.cluster.id, &call.identity.user, &call.attributes).await? {
+    let (identity, cluster) = (&call.identity, call.cluster.id);
+    identity.check_again(&api.authenticator, &*api.rbac, cluster, &call.attributes).await?;
+    match api.rbac.authorize(cluster, &identity.user, &call.attributes).await? {
         Verdict::Allowed(_) => is_as_defined(api, call, target).await,
-        Verdict::Denied(why) => Err(call.attributes.denial(&call.identity.user, &why)),
+        Verdict::Denied(why) => Err(call.attributes.denial(&identity.user, &why)),
     }
 }
 

@@ -8,6 +8,7 @@ mod admission;
 mod bad_input;
 mod common;
 mod conversion;
+mod credentials;
 mod custom;
 mod damage;
 mod endpoints;

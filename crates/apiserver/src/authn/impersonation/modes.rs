@@ -102,7 +102,7 @@ pub(crate) async fn authorize(
                 let account = account_of(&wanted.name);
                 let home = (account.is_some() || !asker.is_in(MASTERS)).then_some(cluster);
                 let user = User { groups: groups_of(mode, &wanted), ..wanted };
-                return Ok(Identity { user, home, impersonated: true, warning: None });
+                return Ok(Identity { home, impersonated: true, ..Identity::global(user) });
             }
             Err(why) => {
                 refused.get_or_insert(why);

@@ -146,9 +146,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self.raw(request.body(Full::new(Bytes::new())).unwrap()).await;
-        assert_eq!(response.status().as_u16(), 200);
-        Watch { body: response.into_body(), buffer: Vec::new() }
+        Watch::of(self.raw(request.body(Full::new(Bytes::new())).unwrap()).await)
     }
 }
 
@@ -159,6 +157,12 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Whatever is watched by this answer.
+    pub fn of(response: http::Response<Body>) -> Self {
+        assert_eq!(response.status().as_u16(), 200);
+        Self { body: response.into_body(), buffer: Vec::new() }
+    }
+
     /// The next event; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
