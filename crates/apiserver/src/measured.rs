@@ -27,7 +27,9 @@ impl Store for Measured {
         let operation = match (&first.record, first.expect) {
             (None, _) => "delete",
             (Some(_), Expect::Absent) => "create",
-            (Some(_), Expect::Present | Expect::At(_) | Expect::Anything | Expect::Damaged) => "update",
+            (Some(_), Expect::Present | Expect::At(_) | Expect::Lives { .. } | Expect::Anything | Expect::Damaged) => {
+                "update"
+            }
         };
         let asked = self.metrics.asked(operation, &first.key.resource);
         let committing = self.inner.commit(txn);

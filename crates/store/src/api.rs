@@ -24,6 +24,13 @@ pub enum Expect {
     Present,
     /// There is one, last written at this revision.
     At(ResourceVersion),
+    /// There is one that is not being deleted, and it is the one that was created at this revision.
+    Lives {
+        /// When it was created, which no other object of its name was.
+        created: ResourceVersion,
+        /// When it was last written as far as is known. It may have been written since; an engine that has to ask may try this first.
+        written: ResourceVersion,
+    },
     /// Nothing; but what is damaged is not written over.
     Anything,
     /// There is one that cannot be read. Only for deletions.

@@ -114,6 +114,14 @@ pub(crate) struct Planned {
     pub(crate) retired: Vec<u32>,
 }
 
+/// What an expectation is held against, of an object that can be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Met {
+    pub(crate) revision: ResourceVersion,
+    pub(crate) created: ResourceVersion,
+    pub(crate) is_deleting: bool,
+}
+
 /// What a write meets.
 struct Before {
     suffix: Option<Suffix>,
@@ -123,9 +131,9 @@ struct Before {
 }
 
 impl Before {
-    fn found(&self) -> Option<Result<ResourceVersion, Damage>> {
+    fn found(&self) -> Option<Result<Met, Damage>> {
         self.content.as_ref().map(|content| match content {
-            Content::Whole(state) => Ok(state.version.revision),
+            Content::Whole(state) => Ok(state.met()),
             Content::Damaged(_, why) => Err(*why),
         })
     }
@@ -141,6 +149,11 @@ pub(super) struct State {
 impl State {
     pub(super) fn header(&self) -> &RecordHeader {
         &self.version.record.header
+    }
+
+    fn met(&self) -> Met {
+        let Version { revision, created, .. } = self.version;
+        Met { revision, created, is_deleting: self.header().is_deleting }
     }
 }
 
@@ -428,21 +441,22 @@ fn index_keys(uids: Option<&Vec<String>>, key: impl Fn(&str) -> Option<Vec<u8>>)
     uids.into_iter().flatten().filter_map(|uid| key(uid)).collect()
 }
 
-/// Whether an expectation holds of an object that was last written then, or that is damaged.
-pub(crate) fn check(
-    key: &ObjectKey,
-    expect: Expect,
-    found: Option<Result<ResourceVersion, Damage>>,
-) -> Result<(), StoreError> {
+/// Whether an expectation holds of an object, or of one that is damaged.
+pub(crate) fn check(key: &ObjectKey, expect: Expect, found: Option<Result<Met, Damage>>) -> Result<(), StoreError> {
     match (expect, found) {
         (Expect::Anything | Expect::Absent, None) | (Expect::Damaged, Some(Err(_))) => Ok(()),
         (Expect::Anything | Expect::Present, Some(Ok(_))) => Ok(()),
-        (Expect::At(expected), Some(Ok(actual))) if expected == actual => Ok(()),
-        (Expect::At(expected), Some(Ok(actual))) => Err(conflict(key, expected, actual)),
+        (Expect::At(expected), Some(Ok(met))) if expected == met.revision => Ok(()),
+        (Expect::Lives { created, .. }, Some(Ok(met))) if created == met.created && !met.is_deleting => Ok(()),
+        (Expect::At(expected) | Expect::Lives { written: expected, .. }, Some(Ok(met))) => {
+            Err(conflict(key, expected, met.revision))
+        }
         (Expect::Absent, Some(_)) => Err(StoreError::AlreadyExists { key: key.clone() }),
-        (Expect::Present | Expect::At(_) | Expect::Damaged, None) => Err(StoreError::NotFound { key: key.clone() }),
+        (Expect::Present | Expect::At(_) | Expect::Lives { .. } | Expect::Damaged, None) => {
+            Err(StoreError::NotFound { key: key.clone() })
+        }
         (Expect::Damaged, Some(Ok(_))) => Err(StoreError::NotDamaged { key: key.clone() }),
-        (Expect::Anything | Expect::Present | Expect::At(_), Some(Err(why))) => {
+        (Expect::Anything | Expect::Present | Expect::At(_) | Expect::Lives { .. }, Some(Err(why))) => {
             Err(StoreError::Damaged { key: key.clone(), why })
         }
     }

@@ -29,8 +29,8 @@ pub(super) async fn guard(
     if stored.record.header.is_deleting {
         return Err(terminating(request, object));
     }
-    // The namespace as it was read: its deletion cannot come in between.
-    Ok(vec![(key, Expect::At(stored.revision))])
+    // Its deletion cannot come in between, nor another of its name; whatever else is written of it can.
+    Ok(vec![(key, Expect::Lives { created: stored.created, written: stored.revision })])
 }
 
 fn terminating(request: &Request<'_>, object: &Value) -> Status {

@@ -9,7 +9,7 @@ use crate::routes::nothing_at;
 use super::Writer;
 
 impl Writer<'_> {
-    /// What must still hold when a new object is committed: that its definition was not written since. Nothing of what is built in.
+    /// What must still hold when a new object is committed: that its definition is there and stays. Nothing of what is built in.
     ///
     /// # Errors
     /// 404 when the definition is gone, also where another one has its name; 403 when it is being deleted.
@@ -19,7 +19,7 @@ impl Writer<'_> {
         match now.filter(|now| now.created == found.created) {
             None => Err(nothing_at(&self.call.path)),
             Some(now) if now.is_deleting => Err(self.ending(object)),
-            Some(now) => Ok(Some((now.key, Expect::At(now.revision)))),
+            Some(now) => Ok(Some((now.key, Expect::Lives { created: now.created, written: now.revision }))),
         }
     }
 

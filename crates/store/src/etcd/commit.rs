@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use portolan_types::{LogicalClusterId, ObjectKey, ResourceVersion};
+use portolan_types::{LogicalClusterId, ObjectKey};
 
 use super::{
     Inner,
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Committed, Expect, MAX_TRANSACTION_CONDITIONS, StoreError, StoredObject,
     kv::failed,
-    plan::{PreparedTransaction, PreparedWrite, check},
+    plan::{Met, PreparedTransaction, PreparedWrite, check},
     read::{backend, revision},
     value::Damage,
 };
@@ -214,10 +214,13 @@ impl Before {
         }
     }
 
-    fn found(&self) -> Option<Result<ResourceVersion, Damage>> {
+    fn found(&self) -> Option<Result<Met, Damage>> {
         match self {
             Self::Absent => None,
-            Self::Whole(stored) => Some(Ok(stored.revision)),
+            Self::Whole(stored) => {
+                let StoredObject { revision, created, .. } = *stored;
+                Some(Ok(Met { revision, created, is_deleting: stored.record.header.is_deleting }))
+            }
             Self::Damaged(why) => Some(Err(*why)),
         }
     }
@@ -261,10 +264,12 @@ impl<'a> Attempt<'a> {
         let numbering = self.inner.layout.numbering;
         let as_read = |(_, expect): &(ObjectKey, Expect)| match expect {
             // A key is written once in a transaction, so that this tells its write. Those of before a restore are no more.
-            Expect::At(revision) => match numbering.transaction(revision.get()) {
-                mod_revision @ 1.. => Some(Some(KeyValue { mod_revision, ..KeyValue::default() })),
-                _ => None,
-            },
+            Expect::At(revision) | Expect::Lives { written: revision, .. } => {
+                match numbering.transaction(revision.get()) {
+                    mod_revision @ 1.. => Some(Some(KeyValue { mod_revision, ..KeyValue::default() })),
+                    _ => None,
+                }
+            }
             Expect::Absent => Some(None),
             Expect::Present | Expect::Anything | Expect::Damaged => None,
         };

@@ -44,7 +44,8 @@ macro_rules! on_every_engine {
 on_every_engine! {
     writes: a_write_happens_when_what_it_expects_holds, of_many_who_create_one_name_one_wins,
         of_many_who_change_one_object_each_succeeds_once, a_transaction_happens_all_or_not_at_all,
-        what_is_checked_has_to_be_as_it_was_read, each_write_has_its_own_revision, a_transaction_has_bounds, a_write_whose_caller_left_still_happens,
+        what_is_checked_has_to_be_as_it_was_read,
+        an_object_that_has_to_live_may_be_written, each_write_has_its_own_revision, a_transaction_has_bounds, a_write_whose_caller_left_still_happens,
         helpers_try_again_when_somebody_was_faster, a_closed_store_takes_no_write;
     reads: selectors_limits_and_counts, a_large_list_is_read_whole, pages_show_one_state, slices_show_one_state,
         indexes_follow_the_latest_state, unknown_revisions_are_refused, rare_objects_are_found_across_pages,

@@ -7,6 +7,7 @@ use portolan_store::{
     Expect, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS, Modified, Objects, RangeScope,
     Step, StoreError, Transaction, WatchScope,
 };
+use portolan_types::{ObjectKey, Record};
 use serde_json::json;
 
 use crate::scene::{Scene, Subject, cluster, now, object, pod, pods, record, role, text};
@@ -53,6 +54,41 @@ pub(crate) async fn a_write_happens_when_what_it_expects_holds(scene: Scene) {
             Err(_) => assert_eq!((scene.store.current(), after), before, "{case}"),
         }
     }
+}
+
+pub(crate) async fn an_object_that_has_to_live_may_be_written(scene: Scene) {
+    let (owner, ending) = (role(1, "owner"), role(1, "ending"));
+    let created = scene.put(&owner, "0").await;
+    let lives = |written| Expect::Lives { created, written };
+    let make = |name: &str, check: (&ObjectKey, Expect)| {
+        let txn = Transaction::one(pod(1, name), Expect::Absent, Some(record(&pod(1, name), name)));
+        Transaction { checks: vec![(check.0.clone(), check.1)], ..txn }
+    };
+    scene.commit(make("at first", (&owner, lives(created)))).await.unwrap();
+    let written = scene.put(&owner, "1").await;
+    scene.commit(make("unknown", (&owner, lives(created)))).await.unwrap();
+    scene.commit(make("known", (&owner, lives(written)))).await.unwrap();
+    let refused = async |name: &str, check: (&ObjectKey, Expect), expected: &str| {
+        let before = scene.store.current();
+        let refused = scene.commit(make(name, check)).await.unwrap_err();
+        assert_eq!((kind(&refused), scene.store.current()), (expected, before), "{name}");
+    };
+    refused("absent", (&role(1, "none"), lives(written)), "NotFound").await;
+
+    let marked =
+        json!({"metadata": {"name": "ending", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a"]}});
+    let since = scene.put(&ending, "0").await;
+    let marked =
+        scene.commit(Transaction::one(ending.clone(), Expect::Present, Some(Record::of(&marked)))).await.unwrap();
+    for written in [since, marked.last] {
+        refused("late", (&ending, Expect::Lives { created: since, written }), "Conflict").await;
+    }
+
+    scene.delete(&owner).await;
+    refused("gone", (&owner, lives(written)), "NotFound").await;
+    let again = scene.put(&owner, "2").await;
+    refused("another", (&owner, lives(written)), "Conflict").await;
+    scene.commit(make("of the other", (&owner, Expect::Lives { created: again, written: again }))).await.unwrap();
 }
 
 pub(crate) async fn of_many_who_create_one_name_one_wins(scene: Scene) {
