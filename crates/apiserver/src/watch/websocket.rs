@@ -190,7 +190,12 @@ async fn run(
 }
 
 async fn send(writer: &mut (impl AsyncWrite + Unpin), frames: &[u8]) -> std::io::Result<()> {
-    tokio::time::timeout(STALL, writer.write_all(frames)).await?
+    let sending = async {
+        writer.write_all(frames).await?;
+        // TLS keeps what the connection has not taken, and would send it with the next event only.
+        writer.flush().await
+    };
+    tokio::time::timeout(STALL, sending).await?
 }
 
 /// What a client may say that matters.
@@ -346,6 +351,21 @@ mod tests {
             };
             assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::TimedOut, "{case}");
             assert_eq!(begun.elapsed().as_secs(), STALL.as_secs(), "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_is_not_kept_until_the_next_one() {
+        // As TLS does, this keeps what it has taken until it is full or flushed.
+        let (mut client, server) = tokio::io::duplex(64);
+        let event = futures::stream::iter([Ok(Bytes::from_static(b"{}\n"))]).chain(futures::stream::pending());
+        let reading = async {
+            let mut heard = [0; 5];
+            client.read_exact(&mut heard).await.map(|_| heard)
+        };
+        tokio::select! {
+            ended = run(tokio::io::BufStream::new(server), event, true) => panic!("{ended:?}"),
+            heard = reading => assert_eq!(heard.unwrap(), [0x81, 3, b'{', b'}', b'\n']),
         }
     }
 
