@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use portolan_machinery::{conversion, protobuf};
-use portolan_types::{ObjectKey, Record, ResourceVersion, Status};
+use portolan_types::{Clock, ObjectKey, Record, ResourceVersion, Status};
 use prometheus::IntCounter;
 use serde_json::{Value, json};
 
@@ -32,6 +32,8 @@ struct FrameKey {
     revision: ResourceVersion,
     seen: Seen,
     form: u64,
+    /// The second of a row, which tells ages. Others are the same at all times.
+    second: Option<i64>,
 }
 
 /// The latest frames, bounded by bytes.
@@ -159,15 +161,25 @@ pub(super) struct Encoder {
     /// Dropped before the shape: as long as the form is known, nothing else may come to lie where its table does.
     form: Watched,
     shape: Shape,
+    clock: Arc<dyn Clock>,
     /// Tables name their columns once, in the first frame.
     columns_sent: bool,
 }
 
 impl Encoder {
-    pub(super) fn new(shape: Shape, cache: &FrameCache) -> Self {
+    pub(super) fn new(shape: Shape, cache: &FrameCache, clock: Arc<dyn Clock>) -> Self {
         let shown = format!("{}|{:?}|{:?}|{}", shape.target.kind.gvk, shape.accepted, shape.include, shape.pretty);
         let form = Watched::new(&cache.forms, (Arc::as_ptr(&shape.target.table).addr(), shown));
-        Self { form, columns_sent: shape.accepted.form != Form::Table, shape }
+        Self { form, columns_sent: shape.accepted.form != Form::Table, shape, clock }
+    }
+
+    /// Rows are of now, not of when the watch began. The second, where frames have rows.
+    fn look_at_the_clock(&mut self) -> Option<i64> {
+        let is_table = self.shape.accepted.form == Form::Table;
+        is_table.then(|| {
+            self.shape.now = self.clock.now();
+            self.shape.now.as_second()
+        })
     }
 
     /// Whether the form is one of lists, of which no object is one.
@@ -187,7 +199,7 @@ impl Encoder {
             cache.encoded.inc();
             return self.initial(seen, (of, record), revision);
         }
-        let key = FrameKey { revision, seen, form: self.form.number };
+        let key = FrameKey { revision, seen, form: self.form.number, second: self.look_at_the_clock() };
         cache.shared(key, || self.initial(seen, (of, record), revision))
     }
 
@@ -223,6 +235,7 @@ impl Encoder {
     }
 
     fn row(&mut self, object: Value) -> Value {
+        self.look_at_the_clock();
         let version = portolan_types::object::meta_text(&object, "resourceVersion").to_owned();
         let with_columns = !std::mem::replace(&mut self.columns_sent, true);
         let metadata = json!({"resourceVersion": version});
@@ -291,7 +304,7 @@ mod tests {
     }
 
     fn key(n: u64) -> FrameKey {
-        FrameKey { revision: ResourceVersion::new(n).unwrap(), seen: Seen::Added, form: 0 }
+        FrameKey { revision: ResourceVersion::new(n).unwrap(), seen: Seen::Added, form: 0, second: None }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) async fn answer(
         call: call.clone(),
         events,
         filter: Filter::new(target.clone(), options.selection),
-        encoder: Encoder::new(shape, &api.frames),
+        encoder: Encoder::new(shape, &api.frames, api.seams.clock.clone()),
         metrics: api.metrics.watch(&call.labels),
         started: Instant::now(),
         pace: pace(api, options.bookmarks, options.timeout_seconds),

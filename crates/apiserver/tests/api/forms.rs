@@ -1,6 +1,6 @@
 //! Forms of answers beside the objects themselves: tables, metadata, bookmarks, tokens.
 
-use crate::common::{MAPS, Plane, config_map};
+use crate::common::{Hands, MAPS, Plane, Watch, config_map};
 use serde_json::{Value, json};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -118,4 +118,23 @@ async fn a_token_is_answered_in_every_form_and_named_after_its_account() {
         let refused = admin.post(path, request).await.expect(code);
         assert!(refused.message().contains(words), "{case}: {}", refused.message());
     }
+}
+
+#[tokio::test]
+async fn the_ages_of_a_watch_are_those_of_each_event() {
+    let hands = Hands::now();
+    let plane = Plane::with(|config| config.seams = hands.seams()).await;
+    let admin = plane.admin();
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let path = format!("{MAPS}?watch=true&resourceVersion={}", plane.store.current());
+    let (mut first, mut second) = (admin.watch(&path, &table).await, admin.watch(&path, &table).await);
+    let age = async |watch: &mut Watch| watch.next().await.unwrap()["object"]["rows"][0]["cells"][2].clone();
+    hands.forward(6);
+    admin.post(MAPS, config_map("young", json!({}))).await.expect(201);
+    assert_eq!((age(&mut first).await, age(&mut second).await), (json!("0s"), json!("0s")));
+    hands.forward(7);
+    admin.merge(&format!("{MAPS}/young"), json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    assert_eq!(age(&mut first).await, "7s");
+    hands.forward(2);
+    assert_eq!(age(&mut second).await, "9s", "it is of when it is shown");
 }
