@@ -253,7 +253,8 @@ impl<'a> Writer<'a> {
             // Clients bring objects to the present storage version by writing them as they are.
             Update::Unchanged => (old.clone(), false),
             Update::Changed(mut object) => {
-                if self.applied && apply::keep_times(&old, &mut object) && !found.is_outdated {
+                // As upstream, of every update: what was taken back or left out on the way is no change, and when it was is none.
+                if apply::keep_times(&old, &mut object) && !found.is_outdated {
                     return self.unchanged(&request, found, old).await;
                 }
                 (object, false)
