@@ -10,14 +10,14 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle, patch,
 };
-use portolan_types::{Reason, Status, object};
+use portolan_types::{BoxFuture, ObjectKey, Reason, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
     ApiServer, Body,
     call::{Call, Target},
     encode::Shape,
-    objects::{Changed, Found, Writer},
+    objects::{Changed, Put, Writer},
     options::WriteOptions,
 };
 
@@ -72,11 +72,11 @@ pub(super) async fn patch(
         conversions: Conversions::default(),
     };
     let key = target.key(call, &call.captures.name)?;
-    let found = api.find(call, target, &key).await?;
-    let (code, changed) = match (kind, found) {
-        (PatchKind::Apply, found) => applied(api, call, &writer, found, subresource).await?,
-        (_, None) => return Err(Status::not_found(&target.resource(), &key.name)),
-        (kind, Some(found)) => {
+    let (code, changed) = match kind {
+        PatchKind::Apply => applied(api, call, &writer, &key, subresource).await?,
+        kind => {
+            let found = api.find(call, target, &key).await?;
+            let found = found.ok_or_else(|| Status::not_found(&target.resource(), &key.name))?;
             let patch = Patch::read(call, target, kind)?;
             let make = |old: &Value| patch.on(old, options.validation);
             (200, writer.change(&key, found, subresource, &make).await?)
@@ -251,7 +251,7 @@ async fn applied(
     api: &Arc<ApiServer>,
     call: &Arc<Call>,
     writer: &Writer<'_>,
-    found: Option<Found>,
+    key: &ObjectKey,
     subresource: Option<&str>,
 ) -> Result<(u16, Changed), Status> {
     let (target, options) = (writer.target, writer.options);
@@ -274,25 +274,29 @@ async fn applied(
         live.map_or(Ok(()), |live| check_uid(target, live, &merged))?;
         Ok(merged)
     };
-    let key = target.key(call, &call.captures.name)?;
-    match found {
-        Some(found) => Ok((200, writer.change(&key, found, subresource, &|old| make(Some(old))).await?)),
-        None if subresource.is_some() => Err(Status::not_found(&target.resource(), &key.name)),
-        None => {
-            may_create(api, call).await?;
-            if let Some(uid) = object::uid(&wanted) {
-                let why =
-                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-                return Err(Status::conflict(&target.resource(), &key.name, why));
+    let allowed = || -> BoxFuture<'_, Result<(), Status>> {
+        Box::pin(async {
+            if subresource.is_some() {
+                return Err(Status::not_found(&target.resource(), &key.name));
             }
-            let fresh = || {
-                let mut new = make(None)?;
-                object::metadata_mut(&mut new).remove("resourceVersion");
-                Ok(new)
-            };
-            Ok((201, writer.create(&fresh, Some(&call.captures.name)).await?))
-        }
-    }
+            may_create(api, call).await?;
+            check_wants_none(target, key, &wanted)
+        })
+    };
+    let fresh = || {
+        let mut new = make(None)?;
+        object::metadata_mut(&mut new).remove("resourceVersion");
+        Ok(new)
+    };
+    let put = Put { may_create: &allowed, fresh: &fresh, changed: &|old| make(Some(old)) };
+    writer.put(key, subresource, &put).await
+}
+
+/// What creates its object asks for none that was there.
+fn check_wants_none(target: &Target, key: &ObjectKey, wanted: &Value) -> Result<(), Status> {
+    let Some(uid) = object::uid(wanted) else { return Ok(()) };
+    let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    Err(Status::conflict(&target.resource(), &key.name, why))
 }
 
 /// The body of an apply patch.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Response;
 use portolan_machinery::{apply::Conversions, lifecycle};
-use portolan_types::{NamespaceName, ObjectKey, Status, object};
+use portolan_types::{BoxFuture, NamespaceName, ObjectKey, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     authz::{Authorizer as _, Verdict},
     call::{Call, Target},
     encode::Shape,
-    objects::Writer,
+    objects::{Put, Writer},
     options::WriteOptions,
 };
 
@@ -30,23 +30,27 @@ pub(super) async fn replace(
     let decode = |old: Option<&Value>| decoded(call, target, &options, old);
     let writer = Writer { api, call, target, options: &options, applied: false, conversions: Conversions::default() };
     let key = target.key(call, &call.captures.name)?;
-    let Some(found) = api.find(call, target, &key).await? else {
-        // A body of no sense is told before that there is nothing to replace.
-        let mut new = decode(None)?;
-        if subresource.is_some() || !target.kind.create_on_update {
-            return Err(Status::not_found(&target.resource(), &key.name));
-        }
-        let uid = object::meta_text(&new, "uid");
-        if !uid.is_empty() {
-            return Err(lifecycle::uid_conflict(&target.kind, &nothing(&key), uid));
-        }
-        may_create(api, call).await?;
-        object::metadata_mut(&mut new).remove("resourceVersion");
-        let created = writer.create(&|| Ok(new.clone()), Some(&call.captures.name)).await?;
-        return body::changed(api, call, &shape, 201, created);
+    let allowed = || -> BoxFuture<'_, Result<(), Status>> {
+        Box::pin(async {
+            // A body of no sense is told before that there is nothing to replace.
+            let new = decode(None)?;
+            if subresource.is_some() || !target.kind.create_on_update {
+                return Err(Status::not_found(&target.resource(), &key.name));
+            }
+            match object::meta_text(&new, "uid") {
+                "" => may_create(api, call).await,
+                uid => Err(lifecycle::uid_conflict(&target.kind, &nothing(&key), uid)),
+            }
+        })
     };
-    let changed = writer.change(&key, found, subresource, &|old| decode(Some(old))).await?;
-    body::changed(api, call, &shape, 200, changed)
+    let fresh = || {
+        let mut new = decode(None)?;
+        object::metadata_mut(&mut new).remove("resourceVersion");
+        Ok(new)
+    };
+    let put = Put { may_create: &allowed, fresh: &fresh, changed: &|old| decode(Some(old)) };
+    let (code, written) = writer.put(&key, subresource, &put).await?;
+    body::changed(api, call, &shape, code, written)
 }
 
 /// What stands where there is no object: nothing but the name.

@@ -94,6 +94,15 @@ impl<'a> Writer<'a> {
         make: &(dyn Fn() -> Result<Value, Status> + Sync),
         name: Option<&str>,
     ) -> Result<Changed, Status> {
+        self.create_at_last(make, name).await.map_err(CommitError::into_status)
+    }
+
+    /// As [`Writer::create`]; an error that says whether the name is taken.
+    pub(super) async fn create_at_last(
+        &self,
+        make: &(dyn Fn() -> Result<Value, Status> + Sync),
+        name: Option<&str>,
+    ) -> Result<Changed, CommitError> {
         let mut owners = Owners::Kept;
         for attempt in 1.. {
             self.conversions.clear();
@@ -105,12 +114,14 @@ impl<'a> Writer<'a> {
             match self.create_once(object, name, owners).await {
                 Err(CommitError::TooLarge(_)) if self.may_leave_out(owners) => owners = Owners::LeftOut,
                 Err(CommitError::Exists(_)) if generated && attempt < NAME_ATTEMPTS => {}
-                Err(CommitError::Exists(status)) if has_prefix => return Err(no_unique_name(self.target, &status)),
+                Err(CommitError::Exists(status)) if has_prefix && name.is_none() => {
+                    return Err(no_unique_name(self.target, &status).into());
+                }
                 Err(CommitError::Raced(_)) if attempt < more => self.doubt_definition(),
-                other => return other.map_err(CommitError::into_status),
+                other => return other,
             }
         }
-        Err(Status::internal("a write was tried too often"))
+        Err(Status::internal("a write was tried too often").into())
     }
 
     /// Whether an object that is too large is tried without its owners. Appliers would lose what they have applied.
@@ -195,27 +206,28 @@ impl<'a> Writer<'a> {
         let mut races = Races::new(self.api, key, self.call.deadline);
         let changed = self.change_at_last((key, found), subresource, make, &mut races).await;
         races.end();
-        changed
+        changed?.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))
     }
 
-    async fn change_at_last(
+    /// As [`Writer::change`]; `None` when the object goes before.
+    pub(super) async fn change_at_last(
         &self,
         (key, mut found): (&ObjectKey, Found),
         subresource: Option<&str>,
         make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
         races: &mut Races<'_>,
-    ) -> Result<Changed, Status> {
+    ) -> Result<Option<Changed>, Status> {
         let mut owners = Owners::Kept;
         loop {
             match self.change_once((key, &found), subresource, make, owners).await {
                 // There is an object of that name when a shared one has become an own one.
                 Err(CommitError::Raced(_) | CommitError::Exists(_)) => {
                     races.lose().await;
-                    let again = self.api.find(self.call, self.target, key).await?;
-                    found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &key.name))?;
+                    let Some(again) = self.api.find(self.call, self.target, key).await? else { return Ok(None) };
+                    found = again;
                 }
                 Err(CommitError::TooLarge(_)) if self.may_leave_out(owners) => owners = Owners::LeftOut,
-                other => return other.map_err(CommitError::into_status),
+                other => return other.map(Some).map_err(CommitError::into_status),
             }
         }
     }
