@@ -11,6 +11,7 @@ use portolan_machinery::{
 use portolan_store::{Expect, StoreError, StoredObject};
 use portolan_types::{GroupKind, NamespaceName, ObjectKey, ReadAt, ResourceVersion, Status, object};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     ApiServer, Body,
@@ -22,6 +23,7 @@ use crate::{
     encode,
     encode::{Deletions, Shape, media_of, tree},
     errors::status_for,
+    limits::in_own_slices,
     objects::{Commit, CommitError, Found, Races, read_list},
     options::ListOptions,
 };
@@ -176,8 +178,31 @@ pub(super) enum Admission {
     Passed,
 }
 
-/// Deletes one object.
+/// Deletes one object. What takes more than one write is done whoever waits for it: a pod that has been marked to go at once has
+/// nobody else who removes it.
 pub(super) async fn delete(
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
+    target: &Target,
+    (key, found): (&ObjectKey, Found),
+    (options, admission): (&DeleteOptions, Admission),
+) -> Result<Deleted, Status> {
+    if options.dry_run || !takes_two_writes(target) {
+        return remove(api, call, target, (key, found), (options, admission)).await;
+    }
+    let (api, call, target, key, options) = (api.clone(), call.clone(), target.clone(), key.clone(), options.clone());
+    let streams = api.streams.clone();
+    let removing =
+        in_own_slices(async move { remove(&api, &call, &target, (&key, found), (&options, admission)).await });
+    streams.spawn(removing).await.unwrap_or_else(|error| Err(Status::internal(error)))
+}
+
+/// As upstream, who watches sees pods marked before they go, also where they go at once.
+fn takes_two_writes(target: &Target) -> bool {
+    (&*target.kind.gvk.group, &*target.kind.gvk.kind) == ("", "Pod")
+}
+
+async fn remove(
     api: &ApiServer,
     call: &Call,
     target: &Target,
@@ -190,9 +215,7 @@ pub(super) async fn delete(
     }
     let races = Races::new(api, key, call.deadline);
     let mut removal = Removal { api, call, target, key, options, admission, races };
-    let deleted = removal.run(found).await;
-    removal.races.end();
-    deleted
+    removal.run(found).await
 }
 
 /// The deletion of one object, while it is tried.
@@ -211,12 +234,17 @@ impl Removal<'_> {
     async fn run(&mut self, mut found: Found) -> Result<Deleted, Status> {
         loop {
             match self.once(&found).await {
+                // Nobody waits for it any more.
+                Err(CommitError::Raced(status)) if self.call.deadline <= Instant::now() => return Err(status),
                 Err(CommitError::Raced(_)) => {
                     self.races.lose().await;
                     let again = self.api.find(self.call, self.target, self.key).await?;
                     found = again.ok_or_else(|| Status::not_found(&self.target.resource(), &self.key.name))?;
                 }
-                other => return other.map_err(CommitError::into_status),
+                other => {
+                    self.races.end();
+                    return other.map_err(CommitError::into_status);
+                }
             }
         }
     }
@@ -321,8 +349,8 @@ pub(super) async fn collection(
 
 /// What others have deleted meanwhile is as good as deleted, and told; shared objects stay.
 async fn delete_listed(
-    api: &ApiServer,
-    call: &Call,
+    api: &Arc<ApiServer>,
+    call: &Arc<Call>,
     target: &Target,
     stored: StoredObject,
     options: &DeleteOptions,

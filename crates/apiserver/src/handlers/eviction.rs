@@ -122,7 +122,7 @@ enum Said {
 
 /// An eviction that admission has let pass.
 struct Eviction<'a> {
-    api: &'a ApiServer,
+    api: &'a Arc<ApiServer>,
     call: &'a Arc<Call>,
     target: &'a Target,
     options: DeleteOptions,

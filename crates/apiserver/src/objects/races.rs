@@ -34,7 +34,7 @@ impl<'a> Races<'a> {
     }
 
     /// The write has been decided on, one way or the other.
-    pub(crate) fn end(mut self) {
+    pub(crate) fn end(&mut self) {
         self.is_over = true;
     }
 }

@@ -18,6 +18,7 @@ mod hooks;
 mod mutating;
 mod policies;
 mod quotas;
+mod races;
 mod reads;
 mod redefinition;
 mod schemas;
