@@ -73,6 +73,13 @@ impl<K: WorkKey> Worklist<K> {
         Self { queue, changed: Notify::new(), idle: Notify::new(), measured: None }
     }
 
+    /// One that hands out at most so many keys of a tenant at once.
+    #[must_use]
+    pub fn at_most(self, keys: usize) -> Self {
+        let queue = self.queue.into_inner().expect("no code panics under this lock").at_most(keys);
+        Self { queue: Mutex::new(queue), ..self }
+    }
+
     /// One that tells about itself.
     #[must_use]
     pub fn measured(mut self, metrics: QueueMetrics) -> Self {
@@ -104,7 +111,7 @@ impl<K: WorkKey> Worklist<K> {
             let next = {
                 let mut queue = self.queue();
                 let next = queue.take(Instant::now());
-                if queue.sizes().ready > 0 {
+                if queue.has_turn() {
                     self.changed.notify_one();
                 }
                 self.show(&queue);

@@ -1,7 +1,9 @@
 //! The queue of every loop, as a state machine: it is told the time and waits for nothing.
 //!
 //! It holds keys, never events: what is added twice is done once, and nobody works on a key twice at a time. Tenants take
-//! turns, so that one that floods its loop delays the others by one piece of work each round. A key that is done and not
+//! turns, so that one that floods its loop delays the others by one piece of work each round; how long that takes, the loop must
+//! bound. Of one tenant a queue may hand out fewer keys at once than there are workers ([`WorkQueue::at_most`]), so that no piece
+//! of its work keeps all of them. A key that is done and not
 //! asked for again leaves nothing behind, so the queue is bounded by the distinct keys that wait or are worked on.
 
 mod turns;
@@ -111,7 +113,7 @@ pub struct Sizes {
     pub busy: usize,
     /// Keys that wait for their time.
     pub delayed: usize,
-    /// Tenants with ready keys.
+    /// Tenants with ready keys that may be worked on now.
     pub tenants: usize,
 }
 
@@ -167,6 +169,18 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
             backoff,
             random: StdRng::from_seed(seed),
         }
+    }
+
+    /// At most so many keys of a tenant are worked on at once, which is one or more.
+    #[must_use]
+    pub fn at_most(mut self, keys: usize) -> Self {
+        self.ready.at_most(keys);
+        self
+    }
+
+    /// Whether a key's time has come that may be worked on now.
+    pub fn has_turn(&self) -> bool {
+        self.ready.tenants() > 0
     }
 
     /// Asks for a key now. One that is worked on comes again after that; one that waits out a failure comes now,
@@ -272,6 +286,7 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         let failures = entry.failures;
         self.entries.remove(key);
         self.busy -= 1;
+        self.ready.give_back(&key.tenant());
         Some((failures, again))
     }
 

@@ -47,6 +47,28 @@ fn a_key_is_worked_on_once_at_a_time_and_comes_again_when_asked_for_meanwhile() 
 }
 
 #[test]
+fn a_tenant_has_no_more_keys_in_work_than_it_may() {
+    let mut q = queue().at_most(2);
+    (0..4).for_each(|number| q.add(key(0, number)));
+    q.add(key(1, 9));
+    let taken: Vec<_> = std::iter::from_fn(|| match q.take(SECOND) {
+        Next::Key(key) => Some(key),
+        Next::At(_) | Next::Nothing => None,
+    })
+    .collect();
+    assert_eq!(taken, [key(0, 0), key(1, 9), key(0, 1)]);
+    assert_eq!((q.sizes().ready, q.has_turn()), (2, false));
+    q.add(key(0, 5));
+    assert_eq!(q.take(SECOND), Next::Nothing, "also of what comes meanwhile");
+    q.finish(key(0, 1), Outcome::Done, SECOND);
+    assert_eq!((q.has_turn(), q.take(SECOND)), (true, Next::Key(key(0, 2))));
+    q.fail(key(0, 0), None, SECOND);
+    q.finish(key(0, 2), Outcome::Done, SECOND);
+    q.finish(key(1, 9), Outcome::Done, SECOND);
+    assert_eq!(ready(&mut q, SECOND), [3, 5]);
+}
+
+#[test]
 fn delays() {
     let a = key(0, 1);
     let at = |at: Duration| move |q: &mut WorkQueue<Key, Duration>| q.add_at(a, at);
