@@ -1,5 +1,7 @@
 //! Devices (resource.k8s.io): what is behind gates that are closed, and what the server fills in.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::WriteContext;
@@ -46,7 +48,7 @@ pub(super) fn date_taints(ctx: &WriteContext<'_>, slice: &mut Value) {
 /// Drops what is told of devices that the claim has no more.
 pub(super) fn drop_given_back(old: &Value, claim: &mut Value) {
     let id = |device: &Value| ["driver", "pool", "device", "shareID"].map(|name| device.get(name).cloned());
-    let given = |claim: &Value| -> Vec<_> {
+    let given = |claim: &Value| -> HashSet<_> {
         let results = claim.pointer("/status/allocation/devices/results").and_then(Value::as_array);
         results.into_iter().flatten().map(id).collect()
     };

@@ -1,5 +1,7 @@
 //! What the server works out of a pod itself: selectors that follow its labels, and profiles that annotations name.
 
+use std::collections::{HashMap, VecDeque};
+
 use portolan_types::object;
 use serde_json::{Map, Value, json};
 
@@ -118,12 +120,14 @@ pub(super) fn keep_observed_generation(old: &Value, new: &mut Value) {
     keep(after, seen(before));
     let kind = |condition: &Value| condition.get("type").cloned();
     let all = before.get("conditions").and_then(Value::as_array);
-    let mut left: Vec<(Option<Value>, Option<Value>)> =
-        all.into_iter().flatten().map(|condition| (kind(condition), seen(condition))).collect();
+    let mut left: HashMap<Option<Value>, VecDeque<Option<Value>>> = HashMap::new();
+    for condition in all.into_iter().flatten() {
+        left.entry(kind(condition)).or_default().push_back(seen(condition));
+    }
     let conditions = after.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
     for condition in conditions {
-        if let Some(at) = left.iter().position(|(known, _)| *known == kind(condition)) {
-            keep(condition, left.remove(at).1);
+        if let Some(seen) = left.get_mut(&kind(condition)).and_then(VecDeque::pop_front) {
+            keep(condition, seen);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The group discovery.k8s.io.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use super::{
     Errors, FieldError, metadata, names,
@@ -51,13 +51,12 @@ fn general(object: &At<'_>, errors: &mut Errors) {
     if too_many(object, "ports", MAX_PORTS, errors) {
         return;
     }
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for port in object.items("ports") {
         let name = port.text("name");
         port.follows_if_set("name", names::dns_label, errors);
-        match taken.contains(&name) {
-            true => errors.duplicate(port.path("name"), &name.into()),
-            false => taken.push(name),
+        if !taken.insert(name) {
+            errors.duplicate(port.path("name"), &name.into());
         }
         match port.has("protocol") {
             true => port.supported("protocol", &selectors::PROTOCOLS, errors),

@@ -1,5 +1,7 @@
 //! Metadata of all kinds.
 
+use std::collections::HashSet;
+
 use portolan_types::object;
 use serde_json::{Value, json};
 
@@ -192,9 +194,9 @@ pub(super) fn validate_update(kind: &Kind, old: &Value, new: &Value, errors: &mu
 /// What of metadata may not change. Most of what clients send for it has been replaced before.
 pub(super) fn validate_update_any(old: &Value, new: &Value, errors: &mut Errors) {
     if object::is_deleting(old) {
-        let had = |name: &&str| object::finalizers(old).any(|old| old == *name);
+        let had: HashSet<&str> = object::finalizers(old).collect();
         let mut added: Vec<String> =
-            object::finalizers(new).filter(|name| !had(name)).map(|name| format!("{name:?}")).collect();
+            object::finalizers(new).filter(|name| !had.contains(name)).map(|name| format!("{name:?}")).collect();
         added.sort();
         added.dedup();
         if !added.is_empty() {
@@ -220,12 +222,11 @@ const MAX_MESSAGE: usize = 32 * 1024;
 
 /// Conditions of a status, in the form of new kinds.
 pub(super) fn conditions(status: &At<'_>, errors: &mut Errors) {
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for condition in status.items("conditions") {
         let kind = condition.text("type");
-        match taken.contains(&kind) {
-            true => errors.duplicate(condition.path("type"), &kind.into()),
-            false => taken.push(kind),
+        if !taken.insert(kind) {
+            errors.duplicate(condition.path("type"), &kind.into());
         }
         condition.follows("type", names::qualified_name, errors);
         condition.supported("status", &["False", "True", "Unknown"], errors);

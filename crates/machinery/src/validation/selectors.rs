@@ -1,6 +1,9 @@
 //! Label selectors, quantities, percentages, ports: parts that many kinds share.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    collections::HashSet,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use portolan_types::{LabelSelector, labels::LabelSelectorSpec, quantity::Quantity};
 use serde_json::Value;
@@ -158,8 +161,8 @@ pub(super) fn ip_complaint(text: &str) -> Option<&'static str> {
 }
 
 /// An address; those in `existing` were taken before rules were this strict.
-pub(super) fn legacy_ip(at: &At<'_>, existing: &[&str], errors: &mut Errors) {
-    if let Some(why) = ip_complaint(at.as_text()).filter(|_| !existing.contains(&at.as_text())) {
+pub(super) fn legacy_ip(at: &At<'_>, existing: &HashSet<&str>, errors: &mut Errors) {
+    if let Some(why) = ip_complaint(at.as_text()).filter(|_| !existing.contains(at.as_text())) {
         errors.invalid(&at.path, &at.as_text().into(), why);
     }
 }
@@ -190,8 +193,8 @@ pub(super) fn cidr_complaint(text: &str) -> Option<&'static str> {
 }
 
 /// A network; those in `existing` were taken before rules were this strict.
-pub(super) fn legacy_cidr(path: &Path, text: &str, existing: &[&str], errors: &mut Errors) {
-    if let Some(why) = cidr_complaint(text).filter(|_| !existing.contains(&text)) {
+pub(super) fn legacy_cidr(path: &Path, text: &str, existing: &HashSet<&str>, errors: &mut Errors) {
+    if let Some(why) = cidr_complaint(text).filter(|_| !existing.contains(text)) {
         errors.invalid(path, &text.into(), why);
     }
 }

@@ -1,5 +1,7 @@
 //! Groups of one kind: scheduling.k8s.io, coordination.k8s.io, node.k8s.io.
 
+use std::collections::HashSet;
+
 use super::{
     Errors, FieldError, core, internal, metadata, names,
     rules::{
@@ -88,14 +90,13 @@ fn runtime_class(object: &At<'_>, errors: &mut Errors) {
     let Some(scheduling) = object.present("scheduling") else { return };
     metadata::labels(&scheduling.path("nodeSelector"), Some(scheduling.get("nodeSelector")), errors);
     core::tolerations(&scheduling, errors);
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for toleration in scheduling.items("tolerations") {
         let key = ["key", "operator", "value", "effect"].map(|name| toleration.text(name));
-        if taken.contains(&key) {
+        if !taken.insert(key) {
             let shown = internal::shown("Toleration", toleration.value);
             errors.push(FieldError::duplicate_shown(&toleration.path, &shown, ""));
         }
-        taken.push(key);
     }
 }
 

@@ -1,3 +1,5 @@
+mod large;
+
 use portolan_types::placement::{
     ClusterSelector, Connection, Count, Enforcement, PhysicalClusterSpec, PlacementPolicySpec, PlacementStatus,
     Replicas,

@@ -297,8 +297,8 @@ fn is_fractional(value: &Value) -> bool {
 
 /// Finalizers that a custom object has come to have, and whose names others may choose, too.
 fn finalizers(old: Option<&Value>, new: &Value, warnings: &mut Warnings) {
-    let had = |name: &&str| old.is_some_and(|old| object::finalizers(old).any(|own| own == *name));
-    let added: BTreeSet<&str> = object::finalizers(new).filter(|name| !had(name)).collect();
+    let had: BTreeSet<&str> = old.into_iter().flat_map(object::finalizers).collect();
+    let added: BTreeSet<&str> = object::finalizers(new).filter(|name| !had.contains(name)).collect();
     for name in added {
         let mut warn = |why: &str| warnings.add(format!("metadata.finalizers: {name:?}: {why}"));
         key_faults(name).iter().for_each(|why| warn(why));

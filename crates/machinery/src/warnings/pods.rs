@@ -1,6 +1,6 @@
 //! Warnings about pods and templates of pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -125,9 +125,10 @@ pub(super) fn profiles_by_annotation(pod: &Value, warnings: &mut Warnings) {
         return;
     }
     let of_pod = pod.pointer("/spec/securityContext/appArmorProfile");
+    let annotated: HashMap<_, _> = annotations(pod).collect();
     for (_, container) in containers(pod) {
         let key = format!("{APPARMOR}{}", text(container, "/name"));
-        let Some((_, named)) = annotations(pod).find(|(own, _)| *own == key) else { continue };
+        let Some(named) = annotated.get(key.as_str()) else { continue };
         let has_one = container.pointer("/securityContext/appArmorProfile").is_some();
         let named = profile_of_annotation(named);
         if !has_one && (named.is_none() || named.as_ref() != of_pod) {
@@ -157,7 +158,8 @@ fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
 
 fn profiles(path: &str, pod: &Value, warnings: &mut Warnings) {
     let at = |rest: String| if path.is_empty() { rest } else { format!("{path}.{rest}") };
-    let has = |key: &str| annotations(pod).any(|(own, _)| own == key);
+    let annotated: HashMap<_, _> = annotations(pod).collect();
+    let has = |key: &str| annotated.contains_key(key);
     let set = |object: &Value, field: &str| object.pointer(&format!("/securityContext/{field}")).is_some();
     let of_pod = pod.get("spec").unwrap_or(&Value::Null);
     if !set(of_pod, "seccompProfile") && has(SECCOMP_OF_POD) {
@@ -170,8 +172,8 @@ fn profiles(path: &str, pod: &Value, warnings: &mut Warnings) {
             warnings.add(at(format!("metadata.annotations[{seccomp}]: {USE_SECCOMP}")));
         }
         // Of pods themselves it is told before the annotation becomes a field.
-        let named = annotations(pod).find(|(own, _)| *own == apparmor && !path.is_empty());
-        if let Some((_, named)) = named.filter(|_| !set(container, "appArmorProfile")) {
+        let named = annotated.get(apparmor.as_str()).filter(|_| !path.is_empty());
+        if let Some(named) = named.filter(|_| !set(container, "appArmorProfile")) {
             let of_pod = of_pod.pointer("/securityContext/appArmorProfile");
             if of_pod.is_none() || of_pod != profile_of_annotation(named).as_ref() {
                 warnings.add(at(format!("metadata.annotations[{apparmor}]: {USE_APPARMOR}")));

@@ -8,7 +8,7 @@ mod operation;
 use portolan_types::{Reason, Status};
 use serde_json::Value;
 
-use self::operation::Operation;
+use self::operation::{Operation, Taken};
 use crate::decode::{self, MAX_DEPTH, MediaType, depth, go_word};
 
 /// Most operations of one patch, as upstream.
@@ -20,7 +20,8 @@ const MAX_MEASURED: usize = 64;
 ///
 /// # Errors
 /// 400 when `patch` is no list of objects, 413 above 10,000 operations, 422 when an operation is none or does not apply, a
-/// `test` does not hold, copies grow beyond 3 MiB, or the document becomes deeper than 120 levels. Like upstream it does not
+/// `test` does not hold, copies grow beyond 3 MiB, a hundred
+/// million elements of lists are moved, or the document becomes deeper than 120 levels. Like upstream it does not
 /// say which of these it was.
 pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
     let bad = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
@@ -113,7 +114,7 @@ fn check_sent(operation: &Value) -> Result<(), String> {
 /// # Errors
 /// Why the first of them that does not apply does not.
 fn apply_all(mut doc: Value, operations: &[Operation<'_>]) -> Result<Value, Misfit> {
-    let mut copied = 0;
+    let mut taken = Taken::default();
     // Without a bound, a few copies into their own leaves make a tree that no stack can walk.
     let (mut at_most, mut measured) = (depth(&doc), 0);
     let too_deep = || Misfit::Operation("the document becomes too deep".to_owned());
@@ -122,7 +123,7 @@ fn apply_all(mut doc: Value, operations: &[Operation<'_>]) -> Result<Value, Misf
         if at_most > 2 * MAX_DEPTH {
             return Err(too_deep());
         }
-        operation.apply(&mut doc, &mut copied)?;
+        operation.apply(&mut doc, &mut taken)?;
         if at_most > MAX_DEPTH {
             // The bound is a guess; the tree is not deeper than twice as much, and can be walked.
             (at_most, measured) = (depth(&doc), measured + 1);
@@ -332,5 +333,17 @@ mod tests {
         let patch = Value::from((0..40).map(copy).collect::<Vec<_>>()).to_string();
         let status = json_patch(&json!({"a": {"seed": "0123456789"}}), patch.as_bytes()).unwrap_err();
         assert_eq!(status.code(), 422);
+    }
+
+    #[test]
+    fn a_patch_moves_so_many_elements() {
+        let doc = json!({"list": vec![0; 20_000]});
+        let patch = |count: usize, path: &str| -> Vec<u8> {
+            let one = json!({"op": "add", "path": path, "value": 1});
+            serde_json::to_vec(&vec![one; count]).unwrap()
+        };
+        assert!(json_patch(&doc, &patch(2_000, "/list/0")).is_ok());
+        assert!(json_patch(&doc, &patch(MAX_OPERATIONS, "/list/-")).is_ok(), "nothing is moved at the end");
+        assert_eq!(json_patch(&doc, &patch(MAX_OPERATIONS, "/list/0")).unwrap_err().code(), 422);
     }
 }

@@ -9,6 +9,28 @@ use crate::decode::depth;
 /// Most bytes of JSON that all `copy` operations of one patch may add, as upstream.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
+/// Most elements that all operations of one patch may move, to make room in lists or to close gaps: half a second of work.
+/// Upstream has no such bound.
+const MAX_MOVED: usize = 100_000_000;
+
+/// What the operations of one patch have taken so far.
+#[derive(Default)]
+pub(super) struct Taken {
+    copied: usize,
+    moved: usize,
+}
+
+impl Taken {
+    /// Counts the elements of a list behind a place at which one comes or goes, before they are moved.
+    fn moves(&mut self, elements: usize) -> Result<(), String> {
+        self.moved = self.moved.saturating_add(elements);
+        match self.moved > MAX_MOVED {
+            true => Err(format!("the patch moves more than {MAX_MOVED} elements of lists")),
+            false => Ok(()),
+        }
+    }
+}
+
 const MISSING: &str = "missing value";
 
 /// One operation, as it was sent.
@@ -45,33 +67,33 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Does it; `copied` counts what copies of the whole patch have added.
+    /// Does it; `taken` counts for the whole patch.
     ///
     /// # Errors
     /// When it cannot be done. The document may have lost what was to be moved then.
-    pub(super) fn apply(&self, doc: &mut Value, copied: &mut usize) -> Result<(), Misfit> {
+    pub(super) fn apply(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), Misfit> {
         let done = match self.name {
-            "add" => self.add(doc),
-            "remove" => self.remove(doc),
+            "add" => self.add(doc, taken),
+            "remove" => self.remove(doc, taken),
             "replace" => self.replace(doc),
-            "move" => self.move_value(doc),
-            "copy" => self.copy(doc, copied),
+            "move" => self.move_value(doc, taken),
+            "copy" => self.copy(doc, taken),
             "test" => return self.test(doc),
             other => Err(format!("Unexpected kind: {other}")),
         };
         done.map_err(Misfit::Operation)
     }
 
-    fn add(&self, doc: &mut Value) -> Result<(), String> {
+    fn add(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
         let path = self.path_or(MISSING)?;
         let place = Place::find(doc, path).ok_or_else(|| missing_path("add", &format!("\"{path}\"")))?;
-        place.add(self.value.clone()).map_err(|why| format!("error in add for path: '{path}': {why}"))
+        place.add(self.value.clone(), taken).map_err(|why| format!("error in add for path: '{path}': {why}"))
     }
 
-    fn remove(&self, doc: &mut Value) -> Result<(), String> {
+    fn remove(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
         let path = self.path_or(MISSING)?;
         let place = Place::find(doc, path).ok_or_else(|| missing_path("remove", &format!("\"{path}\"")))?;
-        place.remove().map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
+        place.remove(taken).map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
     }
 
     fn replace(&self, doc: &mut Value) -> Result<(), String> {
@@ -88,30 +110,31 @@ impl<'a> Operation<'a> {
         replaced.map_err(|_| format!("replace operation does not apply: doc is missing key: {path}: {MISSING}"))
     }
 
-    fn move_value(&self, doc: &mut Value) -> Result<(), String> {
+    fn move_value(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
         let from = self.from()?;
         let place = self.origin(doc, from)?;
         let key = place.key().to_owned();
-        let moved = place.remove().map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+        let moved = place.remove(taken).map_err(|why| format!("error in move for path: '{key}': {why}"))?;
         let path = self.path()?;
         let place = self.destination(doc, path)?;
-        place.add(moved).map_err(|why| format!("error in move for path: '{path}': {why}"))
+        place.add(moved, taken).map_err(|why| format!("error in move for path: '{path}': {why}"))
     }
 
-    fn copy(&self, doc: &mut Value, copied: &mut usize) -> Result<(), String> {
+    fn copy(&self, doc: &mut Value, taken: &mut Taken) -> Result<(), String> {
         let from = self.from()?;
         let place = self.origin(doc, from)?;
         let original = place.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
         // Counted before it is made: what is too much is never there.
-        *copied += json_len(original);
-        if *copied > MAX_COPIED {
+        taken.copied += json_len(original);
+        let copied = taken.copied;
+        if copied > MAX_COPIED {
             return Err(format!(
                 "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
             ));
         }
         let copy = original.clone();
         let place = self.destination(doc, self.path_or(MISSING)?)?;
-        place.add(copy).map_err(|why| format!("error while adding value during copy: {why}"))
+        place.add(copy, taken).map_err(|why| format!("error while adding value during copy: {why}"))
     }
 
     fn test(&self, doc: &mut Value) -> Result<(), Misfit> {
@@ -204,7 +227,7 @@ impl<'d> Place<'d> {
         }
     }
 
-    fn add(self, value: Value) -> Result<(), String> {
+    fn add(self, value: Value, taken: &mut Taken) -> Result<(), String> {
         match self {
             Self::Field(fields, key) => drop(fields.insert(key, value)),
             Self::Element(list, key) if key == "-" => list.push(value),
@@ -212,6 +235,7 @@ impl<'d> Place<'d> {
                 let at = number(&key).map_err(|why| format!("value was not a proper array index: '{key}': {why}"))?;
                 // From the end it counts from behind the last element.
                 let at = within(at, list.len() + 1)?;
+                taken.moves(list.len() - at)?;
                 list.insert(at, value);
             }
         }
@@ -229,13 +253,14 @@ impl<'d> Place<'d> {
         Ok(())
     }
 
-    fn remove(self) -> Result<Value, String> {
+    fn remove(self, taken: &mut Taken) -> Result<Value, String> {
         match self {
             Self::Field(fields, key) => {
                 fields.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: {MISSING}"))
             }
             Self::Element(list, key) => {
                 let at = present(&key, list.len())?;
+                taken.moves(list.len() - at)?;
                 Ok(list.remove(at))
             }
         }

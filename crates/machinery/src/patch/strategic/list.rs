@@ -1,6 +1,9 @@
 //! Merging lists.
 
-use std::mem;
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+};
 
 use serde_json::Value;
 
@@ -39,43 +42,62 @@ fn check_elements(live: &[Value], patch: &[Value]) -> Result<bool, Failure> {
 
 /// The union, in the order of the patch, with what only the live list has at its old place between.
 fn merge_scalars(live: Vec<Value>, patch: Vec<Value>) -> Result<Vec<Value>, Failure> {
-    let mut merged: Vec<Value> = Vec::with_capacity(live.len() + patch.len());
-    for value in live.iter().chain(&patch) {
-        if !merged.contains(value) {
-            merged.push(value.clone());
-        }
-    }
+    let mut seen = HashSet::new();
+    let merged = live.iter().chain(&patch).filter(|value| seen.insert(*value)).cloned().collect();
     order::arrange(merged, &patch, &live, None)
 }
 
 /// Removes what `$patch: delete` names, and everything for `$patch: replace`. Returns the list and the patch without them.
 fn obey_directives(live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>), Failure> {
     let (mut live, mut plain, mut replace) = (live, Vec::with_capacity(patch.len()), false);
+    let mut all_gone = HashSet::new();
     for element in patch {
         match element.get(PATCH) {
             None => plain.push(element),
             Some(directive) if directive == "delete" => {
                 let gone = element.get(key).ok_or_else(|| Failure::NoMergeKey(element.clone(), key.into()))?;
-                live.retain(|own| own.get(key) != Some(gone));
+                all_gone.insert(gone.clone());
             }
             Some(directive) if directive == "replace" => replace = true,
             Some(directive) if directive == "merge" => return Err(Failure::MergeDirective),
             Some(directive) => return Err(Failure::Directive(directive.clone(), element.clone())),
         }
     }
-    if replace {
-        live.clear();
+    match replace {
+        true => live.clear(),
+        false if all_gone.is_empty() => {}
+        false => live.retain(|own| own.get(key).is_none_or(|own| !all_gone.contains(own))),
     }
     Ok((live, plain))
 }
 
 fn merge_elements(mut live: Vec<Value>, patch: Vec<Value>, key: &str, shape: Shape<'_>) -> Result<Vec<Value>, Failure> {
+    let mut places: HashMap<Value, usize> = HashMap::new();
+    for (at, own) in live.iter().enumerate() {
+        if let Some(name) = own.get(key) {
+            places.entry(name.clone()).or_insert(at);
+        }
+    }
     for element in patch {
-        let Some(name) = element.get(key) else { return Err(Failure::NoMergeKey(element, key.into())) };
-        let own = live.iter_mut().find(|own| own.get(key) == Some(name));
-        match (own, element) {
+        let Some(name) = element.get(key).cloned() else { return Err(Failure::NoMergeKey(element, key.into())) };
+        let place = places.get(&name).copied();
+        match (place.and_then(|at| live.get_mut(at)), element) {
             (Some(Value::Object(own)), Value::Object(patch)) => *own = merge_objects(mem::take(own), patch, shape)?,
-            (_, element) => live.extend(settled(element)),
+            (_, element) => {
+                let Some(element) = settled(element) else { continue };
+                if let Some(name) = element.get(key) {
+                    places.entry(name.clone()).or_insert(live.len());
+                }
+                live.push(element);
+            }
+        }
+        // A key that is null is gone then. The next one that has it stands behind.
+        let is_named = |own: &Value| own.get(key) == Some(&name);
+        if let Some(at) = place.filter(|at| !is_named(&live[*at])) {
+            match live[at..].iter().position(is_named) {
+                Some(next) => drop(places.insert(name, at + next)),
+                None => drop(places.remove(&name)),
+            }
         }
     }
     Ok(live)

@@ -16,7 +16,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-use std::mem;
+use std::{collections::HashSet, mem};
 
 use portolan_types::{Reason, Status, object::Object};
 use serde_json::Value;
@@ -128,7 +128,8 @@ fn directive_target<'a>(key: &'a str, directive: &str) -> Option<Result<&'a str,
 fn retain_keys(live: &mut Object, patch: &mut Object) -> Result<(), Failure> {
     let Some(kept) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(kept) = kept else { return Err(Failure::RetainKeys) };
-    let is_kept = |key: &str| kept.iter().any(|k| k == key);
+    let kept: HashSet<&str> = kept.iter().filter_map(Value::as_str).collect();
+    let is_kept = |key: &str| kept.contains(key);
     let is_directive = |key: &str| key.starts_with(DELETE_VALUES) || key.starts_with(ELEMENT_ORDER);
     if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !is_kept(key)) {
         return Err(Failure::RetainKeys);
@@ -177,7 +178,7 @@ fn merge_ordered_lists(live: &mut Object, patch: &mut Object, shape: Shape<'_>) 
 
 fn delete_values(live: &mut Object, key: &str, unwanted: &Value) -> Result<(), Failure> {
     let Some(list) = live.get_mut(key).and_then(Value::as_array_mut) else { return Ok(()) };
-    let unwanted = unwanted.as_array().ok_or(Failure::DeletedValues)?;
+    let unwanted: HashSet<&Value> = unwanted.as_array().ok_or(Failure::DeletedValues)?.iter().collect();
     list.retain(|value| !unwanted.contains(value));
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The order of merged lists: what the patch lists stands as the patch has it, the rest as it stood.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::{Failure, PATCH};
@@ -37,11 +39,22 @@ pub(super) fn check(patch: &[Value], order: &[Value], key: Option<&str>) -> Resu
 /// The order that the live list counts as having: as upstream, new elements of the patch take the slots of deleted ones.
 pub(super) fn slots(live: &[Value], patch: &[Value], key: Option<&str>) -> Vec<Value> {
     let Some(key) = key else { return live.to_vec() };
-    let is_deleted = |element: &&Value| patch.iter().any(|p| p.get(PATCH).is_some() && p.get(key) == element.get(key));
-    let kept: Vec<&Value> = live.iter().filter(|element| !is_deleted(element)).collect();
-    let is_new = |element: &&Value| !kept.iter().any(|own| own.get(key) == element.get(key));
-    let new = patch.iter().filter(|element| element.get(PATCH).is_none()).filter(is_new);
+    let (plain, directives): (Vec<&Value>, Vec<&Value>) =
+        patch.iter().partition(|element| element.get(PATCH).is_none());
+    let deleted: HashSet<Option<&Value>> = directives.iter().map(|element| element.get(key)).collect();
+    let kept: Vec<&Value> = live.iter().filter(|element| !deleted.contains(&element.get(key))).collect();
+    let own: HashSet<Option<&Value>> = kept.iter().map(|element| element.get(key)).collect();
+    let new = plain.into_iter().filter(|element| !own.contains(&element.get(key)));
     kept.iter().copied().chain(new).take(live.len()).cloned().collect()
+}
+
+/// Where each element stands first.
+fn places<'a>(list: &'a [Value], key: Option<&str>) -> Result<HashMap<&'a Value, usize>, Failure> {
+    let mut places = HashMap::with_capacity(list.len());
+    for (at, element) in list.iter().enumerate() {
+        places.entry(identity(element, key)?).or_insert(at);
+    }
+    Ok(places)
 }
 
 /// Sorts `merged`: elements in `wanted` by that, the others by `before`. Others go before the first element of `wanted`
@@ -52,14 +65,12 @@ pub(super) fn arrange(
     before: &[Value],
     key: Option<&str>,
 ) -> Result<Vec<Value>, Failure> {
-    let ids = |list: &[Value]| list.iter().map(|e| identity(e, key).cloned()).collect::<Result<Vec<_>, _>>();
-    let (wanted, before) = (ids(wanted)?, ids(before)?);
-    let place = |list: &[Value], id: &Value| list.iter().position(|other| other == id);
+    let (wanted, before) = (places(wanted, key)?, places(before, key)?);
     let (mut listed, mut others) = (Vec::new(), Vec::new());
     for element in merged {
-        let id = identity(&element, key)?.clone();
-        let was = place(&before, &id);
-        match place(&wanted, &id) {
+        let id = identity(&element, key)?;
+        let was = before.get(id).copied();
+        match wanted.get(id).copied() {
             Some(at) => listed.push((at, was, element)),
             None => others.push((was.unwrap_or(usize::MAX), was, element)),
         }

@@ -234,3 +234,70 @@ proptest! {
         prop_assert_eq!(got, wanted);
     }
 }
+
+#[test]
+fn long_lists_are_merged_in_time() {
+    const MANY: usize = 30_000;
+    let finalizers = |from: usize| -> Value { (from..from + MANY).map(|n| format!("f{n}")).collect() };
+    let named = |from: usize| -> Value { (from..from + MANY).map(|n| json!({"name": format!("c{n}")})).collect() };
+    let deleted: Value = (0..MANY).map(|n| json!({"name": format!("c{n}"), "$patch": "delete"})).collect();
+    let keep: Value = (0..MANY).map(|n| format!("k{n}")).collect();
+    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    for (case, kind, doc, patch, field, length) in [
+        (
+            "scalars",
+            meta,
+            json!({"finalizers": finalizers(0)}),
+            json!({"finalizers": finalizers(1)}),
+            "finalizers",
+            MANY + 1,
+        ),
+        (
+            "scalars that go",
+            meta,
+            json!({"finalizers": finalizers(0)}),
+            json!({"$deleteFromPrimitiveList/finalizers": finalizers(1)}),
+            "finalizers",
+            1,
+        ),
+        (
+            "scalars with an order",
+            meta,
+            json!({"finalizers": finalizers(0)}),
+            json!({"$setElementOrder/finalizers": finalizers(1), "finalizers": finalizers(1)}),
+            "finalizers",
+            MANY + 1,
+        ),
+        ("elements", POD, json!({"containers": named(0)}), json!({"containers": named(1)}), "containers", MANY + 1),
+        ("elements that go", POD, json!({"containers": named(0)}), json!({"containers": deleted}), "containers", 0),
+        (
+            "elements with an order",
+            POD,
+            json!({"containers": named(0)}),
+            json!({"$setElementOrder/containers": named(1), "containers": named(1)}),
+            "containers",
+            MANY + 1,
+        ),
+        ("keys that stay", POD, json!({"containers": named(0)}), json!({"$retainKeys": keep}), "containers", 0),
+    ] {
+        let begun = cpu();
+        let merged = merge(kind, doc, patch).unwrap();
+        assert!(cpu() - begun < 6.0, "{case}: {} s", cpu() - begun);
+        assert_eq!(merged.get(field).and_then(Value::as_array).map_or(0, Vec::len), length, "{case}");
+    }
+}
+
+/// CPU seconds that this thread has taken so far.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells it");
+    let nanos: u64 = stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("it begins with the time");
+    std::time::Duration::from_nanos(nanos).as_secs_f64()
+}
+
+#[test]
+fn keys_that_are_null_go_from_one_element_after_the_other() {
+    let doc = json!({"containers": [{"name": null, "image": "a"}, {"name": null, "image": "b"}]});
+    let patch = json!({"containers": [{"name": null, "image": "c"}, {"name": null, "image": "d"}]});
+    let merged = merge(POD, doc, patch);
+    assert!(merged.is_err(), "an element without its key has no place: {merged:?}");
+}

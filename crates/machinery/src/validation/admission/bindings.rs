@@ -1,5 +1,7 @@
 //! Bindings of admission policies.
 
+use std::collections::HashSet;
+
 use super::{
     super::{Errors, names, selectors, view::At},
     matching,
@@ -50,17 +52,16 @@ fn parameters(at: &At<'_>, errors: &mut Errors) {
 
 fn actions(spec: &At<'_>, errors: &mut Errors) {
     let path = spec.path("validationActions");
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for action in spec.items("validationActions") {
         if !ACTIONS.contains(&action.as_text()) {
             errors.not_supported(&action.path, action.value, &ACTIONS);
         }
-        if taken.contains(&action.as_text()) {
+        if !taken.insert(action.as_text()) {
             errors.duplicate(&action.path, action.value);
         }
-        taken.push(action.as_text());
     }
-    if taken.contains(&"Deny") && taken.contains(&"Warn") {
+    if taken.contains("Deny") && taken.contains("Warn") {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
         errors.invalid(&path, spec.get("validationActions"), why);
     }

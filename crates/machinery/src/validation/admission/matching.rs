@@ -65,7 +65,7 @@ pub(super) fn rule(at: &At<'_>, errors: &mut Errors) {
 
 fn resources(at: &At<'_>, errors: &mut Errors) {
     needs_some(at, "resources", errors);
-    let (mut wild_below, mut wild_above): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut wild_below, mut wild_above): (HashSet<&str>, HashSet<&str>) = (HashSet::new(), HashSet::new());
     let (mut all, mut plain_all, mut plain) = (false, false, false);
     for one in at.items("resources") {
         let text = one.as_text();
@@ -79,18 +79,18 @@ fn resources(at: &At<'_>, errors: &mut Errors) {
             plain = text != "*";
             continue;
         };
-        if wild_below.contains(&resource) {
+        if wild_below.contains(resource) {
             let why = format!("if '{resource}/*' is present, must not specify {text}");
             errors.invalid(&one.path, one.value, &why);
         }
-        if wild_above.contains(&below) {
+        if wild_above.contains(below) {
             errors.invalid(&one.path, one.value, &format!("if '*/{below}' is present, must not specify {text}"));
         }
         if below == "*" {
-            wild_below.push(resource);
+            wild_below.insert(resource);
         }
         if resource == "*" {
-            wild_above.push(below);
+            wild_above.insert(below);
         }
     }
     let path = at.path("resources");

@@ -1,5 +1,7 @@
 //! Admission policies.
 
+use std::collections::HashSet;
+
 use portolan_cel::policy::Compiler;
 
 use super::{
@@ -175,7 +177,7 @@ fn audit(policy: &At<'_>, spec: &At<'_>, compiler: &Compiler, errors: &mut Error
         let shown = internal::shown("[]AuditAnnotation", spec.get(list));
         errors.push(FieldError::invalid_shown(spec.path(list), &shown, &why));
     }
-    let (name, mut taken) = (policy.child("metadata").text("name"), Vec::new());
+    let (name, mut taken) = (policy.child("metadata").text("name"), HashSet::new());
     for one in spec.items(list) {
         let key = one.text("key");
         if name.is_empty() {
@@ -191,10 +193,9 @@ fn audit(policy: &At<'_>, spec: &At<'_>, compiler: &Compiler, errors: &mut Error
             let compile = |text: &str| compiler.annotation(text.trim());
             expressions::compiles(&one, "valueExpression", "valueExpression is not specified", compile, errors);
         }
-        if taken.contains(&key) {
+        if !taken.insert(key) {
             errors.duplicate(one.path("key"), &key.into());
         }
-        taken.push(key);
     }
 }
 

@@ -68,7 +68,7 @@ fn has_bad_selector(hook: &At<'_>) -> bool {
 
 fn check(old: Option<&At<'_>>, new: &At<'_>, mutating: bool, errors: &mut Errors) {
     let lenient = Leniency::of(old, new);
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for hook in new.items("webhooks") {
         webhook(&hook, mutating, &lenient, errors);
         reviews(&hook, &lenient, errors);
@@ -76,9 +76,8 @@ fn check(old: Option<&At<'_>>, new: &At<'_>, mutating: bool, errors: &mut Errors
         if lenient.names || name.is_empty() {
             continue;
         }
-        match taken.contains(&name) {
-            true => errors.duplicate(hook.path("name"), &name.into()),
-            false => taken.push(name),
+        if !taken.insert(name) {
+            errors.duplicate(hook.path("name"), &name.into());
         }
     }
 }

@@ -194,14 +194,15 @@ fn stored_versions(new: &At<'_>, errors: &mut Errors) {
         return errors.invalid(path, &Value::Null, "must have at least one stored version");
     }
     let spec = new.child("spec");
-    let names: Vec<&str> = spec.items("versions").map(|version| version.text("name")).collect();
+    let names: HashSet<&str> = spec.items("versions").map(|version| version.text("name")).collect();
+    let known: HashSet<&str> = stored.iter().copied().collect();
     for version in spec.items("versions").filter(|version| version.flag("storage")) {
         let name = version.text("name");
-        if !stored.contains(&name) {
+        if !known.contains(name) {
             errors.invalid(&path, status.get("storedVersions"), &format!("must have the storage version {name}"));
         }
     }
-    for (at, name) in stored.iter().enumerate().filter(|(_, name)| !names.contains(name)) {
+    for (at, name) in stored.iter().enumerate().filter(|(_, name)| !names.contains(*name)) {
         let why = format!(
             "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
         );

@@ -242,12 +242,12 @@ fn keys(at: &At<'_>, errors: &mut Errors) {
         let why = format!("cannot be nullable when x-kubernetes-list-type is {kind}");
         errors.forbidden(items.path("nullable"), &why);
     }
+    let required: HashSet<&str> = items.items("required").filter_map(|required| required.value.as_str()).collect();
     for key in at.items("x-kubernetes-list-map-keys").filter(|_| kind == "map") {
         let name = key.value.as_str().unwrap_or_default();
         let Some(own) = items.get("properties").get(name) else { continue };
         let path: Path = items.path("properties").key(name);
-        let is_required = items.items("required").any(|required| required.value.as_str() == Some(name));
-        if !is_required && own.get("default").is_none_or(Value::is_null) {
+        if !required.contains(name) && own.get("default").is_none_or(Value::is_null) {
             let why =
                 "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             errors.required(path.child("default"), why);

@@ -41,10 +41,12 @@ pub(super) fn shared(one: &str, other: &str, completions: i64) -> Option<i64> {
     let intervals = |list: &str| -> Vec<(i64, i64)> {
         list.split(',').filter_map(|text| interval(text, completions).ok()).collect()
     };
-    let others = intervals(other);
+    // Each is behind the one before it, or the list is refused anyway.
+    let mut others = intervals(other);
+    others.sort_unstable();
     let overlap = |(first, last): (i64, i64)| {
-        let found = others.iter().find(|(start, end)| first <= *end && *start <= last);
-        found.map(|(start, _)| first.max(*start))
+        let found = others.get(others.partition_point(|(_, end)| *end < first));
+        found.filter(|(start, _)| *start <= last).map(|(start, _)| first.max(*start))
     };
     intervals(one).into_iter().find_map(overlap)
 }

@@ -1,5 +1,7 @@
 //! Endpoints of services, in their old form.
 
+use std::collections::HashSet;
+
 use super::super::{
     Errors, names,
     selectors::{self, PROTOCOLS},
@@ -24,7 +26,7 @@ fn subset_of(at: &At<'_>, errors: &mut Errors) {
     }
     for address in lists.iter().flat_map(|list| at.items(list)) {
         let ip = address.child("ip");
-        selectors::legacy_ip(&ip, &[], errors);
+        selectors::legacy_ip(&ip, &HashSet::new(), errors);
         address.follows_if_set("hostname", names::dns_label, errors);
         if address.has("nodeName") {
             address.follows("nodeName", names::dns_subdomain, errors);

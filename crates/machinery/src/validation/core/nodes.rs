@@ -70,7 +70,7 @@ fn avoided(text: &str) -> Result<Value, String> {
 
 fn networks(spec: &At<'_>, errors: &mut Errors) {
     for network in spec.items("podCIDRs") {
-        selectors::legacy_cidr(&network.path, network.as_text(), &[], errors);
+        selectors::legacy_cidr(&network.path, network.as_text(), &HashSet::new(), errors);
     }
     let all: Vec<&str> = spec.items("podCIDRs").map(|network| network.as_text()).collect();
     let addresses: Vec<&str> = all.iter().filter_map(|text| Some(text.split_once('/')?.0)).collect();

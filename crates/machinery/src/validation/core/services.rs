@@ -35,7 +35,7 @@ fn service(object: &At<'_>, old: &Value, errors: &mut Errors) {
     metadata::labels(&spec.path("selector"), Some(spec.get("selector")), errors);
     affinity(&spec, errors);
     cluster_ips(&spec, &old.child("spec"), errors);
-    let existing = texts(&old.child("spec"), "externalIPs");
+    let existing = texts(&old.child("spec"), "externalIPs").into_iter().collect();
     for address in spec.items("externalIPs") {
         let from = errors.len();
         selectors::legacy_ip(&address, &existing, errors);
@@ -162,7 +162,7 @@ fn cluster_ips(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     }
     spec.supported_if_present("ipFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"], errors);
     let from = errors.len();
-    let existing = texts(old, "clusterIPs");
+    let existing = texts(old, "clusterIPs").into_iter().collect();
     for (index, address) in spec.items("clusterIPs").enumerate() {
         match (index, address.as_text()) {
             (0, "None") if all.len() > 1 => errors.invalid(&path, list, "'None' must be the first and only value"),
@@ -228,7 +228,7 @@ fn source_ranges(object: &At<'_>, old: &At<'_>, errors: &mut Errors) {
         if !balanced {
             errors.forbidden(&path, why);
         }
-        let existing: Vec<&str> = texts(&old.child("spec"), ranges).into_iter().map(str::trim).collect();
+        let existing: HashSet<&str> = old.child("spec").items(ranges).map(|range| range.as_text().trim()).collect();
         for (index, range) in spec.items(ranges).enumerate() {
             selectors::legacy_cidr(&path.index(index), range.as_text().trim(), &existing, errors);
         }
@@ -239,7 +239,7 @@ fn source_ranges(object: &At<'_>, old: &At<'_>, errors: &mut Errors) {
         }
         let before = old.child("metadata").child("annotations").get(SOURCE_RANGES).as_str();
         for range in all.trim().split(',').filter(|_| before != Some(all) && !all.trim().is_empty()) {
-            selectors::legacy_cidr(&path, range.trim(), &[], errors);
+            selectors::legacy_cidr(&path, range.trim(), &HashSet::new(), errors);
         }
     }
 }
@@ -384,7 +384,7 @@ pub(super) fn status(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
 
 /// Where a load balancer or an ingress can be reached.
 pub(in crate::validation) fn ingress_points(before: &At<'_>, after: &At<'_>, modes: bool, errors: &mut Errors) {
-    let existing: Vec<&str> = before.items("ingress").map(|point| point.text("ip")).collect();
+    let existing: HashSet<&str> = before.items("ingress").map(|point| point.text("ip")).collect();
     for point in after.items("ingress") {
         let ip = point.text("ip");
         if !ip.is_empty() {

@@ -3,6 +3,8 @@
 mod levels;
 mod schemas;
 
+use std::collections::HashSet;
+
 use super::{
     Errors,
     rules::{
@@ -32,13 +34,12 @@ pub(super) static RULES: &[(&str, Rules)] = &[
 ];
 
 fn conditions(object: &At<'_>, errors: &mut Errors) {
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for condition in object.child("status").items("conditions") {
         let kind = condition.text("type");
-        if taken.contains(&kind) {
+        if !taken.insert(kind) {
             errors.duplicate(condition.path("type"), &kind.into());
         }
-        taken.push(kind);
         condition.needs("type", errors);
     }
 }

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 const CONTEXT: usize = 3;
 /// Longer texts are not compared: their difference would help nobody, and take long.
 const MAX_LINES: usize = 20_000;
+/// Nor are texts of which the same lines are found at so many places that it takes longer.
+const MAX_STEPS: usize = 2_000_000;
 
 /// Places in both texts that are the same: where it starts in each, and how many lines it has.
 #[derive(Clone, Copy)]
@@ -36,7 +38,7 @@ pub(super) fn unified(old: &str, new: &str) -> String {
         return String::new();
     }
     let mut out = String::new();
-    for group in groups(steps(&a, &b)) {
+    for group in groups(steps(&a, &b, MAX_STEPS).unwrap_or_default()) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let header = format!("@@ -{} +{} @@\n", range(first.a.0, last.a.1), range(first.b.0, last.b.1));
         out.push_str(&header);
@@ -80,13 +82,23 @@ fn places<'t>(b: &[&'t str]) -> HashMap<&'t str, Vec<usize>> {
     places
 }
 
-fn longest(a: &[&str], b: &[&str], places: &HashMap<&str, Vec<usize>>, within: Step) -> Match {
+/// `None` when it takes more than what is `left` of the steps.
+fn longest(
+    a: &[&str],
+    b: &[&str],
+    places: &HashMap<&str, Vec<usize>>,
+    within: Step,
+    left: &mut usize,
+) -> Option<Match> {
     let ((a_low, a_high), (b_low, b_high)) = (within.a, within.b);
     let mut best = Match { a: a_low, b: b_low, size: 0 };
     let mut lengths: HashMap<usize, usize> = HashMap::new();
     for (i, line) in a.iter().enumerate().take(a_high).skip(a_low) {
         let mut next = HashMap::new();
-        for &j in places.get(line).map_or(&[][..], Vec::as_slice).iter().filter(|j| (b_low..b_high).contains(*j)) {
+        let all = places.get(line).map_or(&[][..], Vec::as_slice);
+        let inside = &all[all.partition_point(|j| *j < b_low)..all.partition_point(|j| *j < b_high)];
+        *left = left.checked_sub(1 + inside.len())?;
+        for &j in inside {
             let size = j.checked_sub(1).and_then(|before| lengths.get(&before)).copied().unwrap_or(0) + 1;
             next.insert(j, size);
             if size > best.size {
@@ -101,15 +113,16 @@ fn longest(a: &[&str], b: &[&str], places: &HashMap<&str, Vec<usize>>, within: S
     while best.a + best.size < a_high && best.b + best.size < b_high && a[best.a + best.size] == b[best.b + best.size] {
         best.size += 1;
     }
-    best
+    Some(best)
 }
 
-fn steps(a: &[&str], b: &[&str]) -> Vec<Step> {
+/// `None` when it takes more than `most` steps to find them.
+fn steps(a: &[&str], b: &[&str], mut most: usize) -> Option<Vec<Step>> {
     let places = places(b);
     let mut matches = Vec::new();
     let mut left = vec![Step { tag: Tag::Changed, a: (0, a.len()), b: (0, b.len()) }];
     while let Some(within) = left.pop() {
-        let found = longest(a, b, &places, within);
+        let found = longest(a, b, &places, within, &mut most)?;
         if found.size == 0 {
             continue;
         }
@@ -137,7 +150,7 @@ fn steps(a: &[&str], b: &[&str]) -> Vec<Step> {
             _ => {}
         }
     }
-    out
+    Some(out)
 }
 
 /// Changes with their context; those that are far apart stand apart.
@@ -194,5 +207,15 @@ mod tests {
     #[test]
     fn long_texts_are_not_compared() {
         assert_eq!(unified(&"a\n".repeat(MAX_LINES), "b"), "");
+    }
+
+    #[test]
+    fn texts_that_are_alike_in_too_many_places_are_not_compared() {
+        let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+        let lines = |step: usize| (0..100).map(|n| names[n * step % 10].as_str()).collect::<Vec<_>>();
+        let (old, new) = (lines(1), lines(7));
+        // Each line is found at ten places: that is a thousand for the first match alone.
+        assert!(steps(&old, &new, 1_000).is_none());
+        assert!(steps(&old, &new, 100_000).is_some());
     }
 }

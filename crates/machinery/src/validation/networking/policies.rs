@@ -1,5 +1,7 @@
 //! Network policies.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::{
@@ -9,14 +11,14 @@ use super::super::{
 };
 
 pub(super) fn new(object: &At<'_>, errors: &mut Errors) {
-    spec(&object.child("spec"), &[], errors);
+    spec(&object.child("spec"), &HashSet::new(), errors);
 }
 
 pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
-    let mut existing = Vec::new();
+    let mut existing = HashSet::new();
     for (_, peer) in peers(&old.child("spec")) {
         let Some(block) = peer.present("ipBlock") else { continue };
-        existing.push(block.text("cidr"));
+        existing.insert(block.text("cidr"));
         existing.extend(block.items("except").map(|range| range.as_text()));
     }
     let from = errors.len();
@@ -41,7 +43,7 @@ fn peers<'v>(spec: &At<'v>) -> Vec<(&'static str, At<'v>)> {
     all
 }
 
-fn spec(spec: &At<'_>, existing: &[&str], errors: &mut Errors) {
+fn spec(spec: &At<'_>, existing: &HashSet<&str>, errors: &mut Errors) {
     selectors::tolerated_selector(&spec.child("podSelector"), errors);
     for (rules, peers) in RULES {
         for rule in spec.items(rules) {
@@ -84,7 +86,7 @@ fn port(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-fn peer(at: &At<'_>, existing: &[&str], errors: &mut Errors) {
+fn peer(at: &At<'_>, existing: &HashSet<&str>, errors: &mut Errors) {
     let selecting = ["podSelector", "namespaceSelector"].into_iter().filter_map(|name| at.present(name));
     let count = selecting.inspect(|selector| selectors::tolerated_selector(selector, errors)).count();
     match (count, at.present("ipBlock")) {
@@ -99,7 +101,7 @@ fn peer(at: &At<'_>, existing: &[&str], errors: &mut Errors) {
     }
 }
 
-fn ip_block(at: &At<'_>, existing: &[&str], errors: &mut Errors) {
+fn ip_block(at: &At<'_>, existing: &HashSet<&str>, errors: &mut Errors) {
     if !at.needs("cidr", errors) {
         return;
     }

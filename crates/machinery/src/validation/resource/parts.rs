@@ -184,15 +184,14 @@ pub(super) fn binding(at: &At<'_>, errors: &mut Errors) {
         };
         each(at, list, MAX_BINDING, rule, errors);
     }
-    let good: Vec<&str> = at.items(lists[0]).map(|one| one.as_text()).collect();
+    let good: HashSet<&str> = at.items(lists[0]).map(|one| one.as_text()).collect();
     for list in lists {
-        let mut taken = Vec::new();
+        let mut taken = HashSet::new();
         for one in at.items(list) {
-            match taken.contains(&one.as_text()) {
-                true => errors.duplicate(&one.path, one.value),
-                false => taken.push(one.as_text()),
+            if !taken.insert(one.as_text()) {
+                errors.duplicate(&one.path, one.value);
             }
-            if list == lists[1] && good.contains(&one.as_text()) {
+            if list == lists[1] && good.contains(one.as_text()) {
                 let why = "bindingFailureConditions must not overlap with bindingConditions";
                 errors.invalid(&one.path, one.value, why);
             }

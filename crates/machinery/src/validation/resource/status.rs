@@ -1,6 +1,6 @@
 //! What became of a claim.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let uid = |user: &At<'_>| user.text("uid").into();
     parts::set(&status, "reservedFor", MAX_RESERVED, user, uid, errors);
     let allocation = status.child("allocation");
-    let allocated: Vec<Value> = allocation.child("devices").items("results").map(|one| device_id(&one)).collect();
+    let allocated: HashSet<Value> = allocation.child("devices").items("results").map(|one| device_id(&one)).collect();
     let device = |one: &At<'_>, errors: &mut Errors| device(&allocated, one, errors);
     let twice = |at: &At<'_>, id: &Value| FieldError::duplicate_shown(&at.path, &shown(id), "");
     parts::set_told(&status, "devices", usize::MAX, device, (device_id, twice), errors);
@@ -54,7 +54,7 @@ fn reserved(before: &At<'_>, status: &At<'_>, deleting: bool, errors: &mut Error
     if status.count("reservedFor") == 0 {
         return;
     }
-    let had: Vec<&Value> = before.items("reservedFor").map(|user| user.value).collect();
+    let had: HashSet<&Value> = before.items("reservedFor").map(|user| user.value).collect();
     if !status.has("allocation") {
         errors.forbidden(status.path("reservedFor"), "may not be specified when `allocated` is not set");
     } else if deleting && status.items("reservedFor").any(|user| !had.contains(&user.value)) {
@@ -74,7 +74,7 @@ fn shown(id: &Value) -> String {
     format!("{{{}}}", ["Driver", "Pool", "Device", "ShareID"].map(part).join(","))
 }
 
-fn device(allocated: &[Value], at: &At<'_>, errors: &mut Errors) {
+fn device(allocated: &HashSet<Value>, at: &At<'_>, errors: &mut Errors) {
     core::csi_driver(at, "driver", errors);
     parts::pool_name(at, "pool", errors);
     at.follows("device", names::dns_label, errors);

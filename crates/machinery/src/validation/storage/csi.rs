@@ -1,5 +1,7 @@
 //! What CSI drivers say of themselves, of nodes, of capacity, and of attaching volumes.
 
+use std::collections::{HashMap, HashSet};
+
 use portolan_types::quantity::Quantity;
 
 use super::super::{
@@ -50,7 +52,7 @@ pub(super) fn attachment_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors)
 }
 
 pub(super) fn node(object: &At<'_>, errors: &mut Errors) {
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for driver in object.child("spec").items("drivers") {
         core::csi_driver(&driver, "name", errors);
         if driver.needs("nodeID", errors) && driver.text("nodeID").len() > MAX_NODE_ID {
@@ -58,19 +60,17 @@ pub(super) fn node(object: &At<'_>, errors: &mut Errors) {
             errors.invalid(driver.path("nodeID"), driver.get("nodeID"), &why);
         }
         driver.child("allocatable").nonnegative("count", errors);
-        if taken.contains(&driver.text("name")) {
+        if !taken.insert(driver.text("name")) {
             errors.duplicate(driver.path("name"), &driver.text("name").into());
         }
-        taken.push(driver.text("name"));
-        let mut keys = Vec::new();
+        let mut keys = HashSet::new();
         for key in driver.items("topologyKeys").map(|key| key.as_text()) {
             if key.is_empty() {
                 errors.required(&driver.path, "");
             }
-            if keys.contains(&key) {
+            if !keys.insert(key) {
                 errors.duplicate(&driver.path, &key.into());
             }
-            keys.push(key);
             errors.invalid_each(&driver.path, &key.into(), names::qualified_name(key));
         }
     }
@@ -83,9 +83,13 @@ pub(super) fn node_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
         driver
     };
     let spec = new.child("spec");
+    let mut named: HashMap<&str, Vec<At<'_>>> = HashMap::new();
+    for after in spec.items("drivers") {
+        named.entry(after.text("name")).or_default().push(after);
+    }
     for before in old.child("spec").items("drivers") {
-        for after in spec.items("drivers").filter(|after| after.text("name") == before.text("name")) {
-            let (was, is) = (mutable(&before), mutable(&after));
+        for after in named.get(before.text("name")).into_iter().flatten() {
+            let (was, is) = (mutable(&before), mutable(after));
             if was != is {
                 let shown = internal::shown("CSINodeDriver", &is);
                 errors.push(FieldError::invalid_shown(spec.path("drivers"), &shown, IMMUTABLE));
@@ -107,13 +111,12 @@ pub(super) fn driver(object: &At<'_>, errors: &mut Errors) {
         errors.required(spec.path(name), "");
     }
     spec.supported_if_present("fsGroupPolicy", &["File", "None", "ReadWriteOnceWithFSType"], errors);
-    let mut audiences = Vec::new();
+    let mut audiences = HashSet::new();
     for request in spec.items("tokenRequests") {
-        if audiences.contains(&request.text("audience")) {
+        if !audiences.insert(request.text("audience")) {
             errors.duplicate(request.path("audience"), &request.text("audience").into());
             continue;
         }
-        audiences.push(request.text("audience"));
         let (path, seconds) = (request.path("expirationSeconds"), request.get("expirationSeconds"));
         if seconds.as_i64().is_some_and(|seconds| seconds < TOKEN_SECONDS.0) {
             errors.invalid(&path, seconds, "may not specify a duration less than 10 minutes");

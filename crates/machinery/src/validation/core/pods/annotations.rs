@@ -1,5 +1,7 @@
 //! Annotations of pods that once were fields, and annotations that became fields.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{
@@ -55,9 +57,10 @@ pub(super) fn check(part: &Part<'_>, path: &Path, errors: &mut Errors) {
     for (key, value) in all.into_iter().flatten().filter(|(key, _)| key.starts_with(SECCOMP_CONTAINER)) {
         seccomp(value.as_str().unwrap_or_default(), &path.child(key), errors);
     }
+    let containers: HashSet<&str> = part.containers().map(|one| one.text("name")).collect();
     for (key, value) in all.into_iter().flatten() {
         let Some(container) = key.strip_prefix(APPARMOR) else { continue };
-        if !part.containers().any(|one| one.text("name") == container) {
+        if !containers.contains(container) {
             errors.invalid(path.key(key), &container.into(), "container not found");
         }
         let profile = value.as_str().unwrap_or_default();

@@ -12,15 +12,25 @@ use super::{
 /// The volumes of a pod by name.
 pub(super) type Volumes<'v> = HashMap<&'v str, &'v Value>;
 
+/// What containers may name of their pod.
+struct Known<'v> {
+    volumes: &'v Volumes<'v>,
+    /// Sorted names of claims for devices.
+    claims: Vec<&'v str>,
+}
+
 /// The containers of all sorts.
 pub(super) fn all(part: &Part<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let spec = &part.spec;
     if spec.count("containers") == 0 {
         errors.required(spec.path("containers"), "");
     }
+    let mut claims: Vec<&str> = spec.items("resourceClaims").map(|claim| claim.text("name")).collect();
+    claims.sort_unstable();
+    let known = &Known { volumes, claims };
     let mut taken = HashSet::new();
     for container in spec.items("containers") {
-        common(part, &container, volumes, errors);
+        common(part, &container, known, errors);
         take_name(&container, &mut taken, errors);
         probes::check(part, &container, errors);
         restart::check(&container, errors);
@@ -28,9 +38,9 @@ pub(super) fn all(part: &Part<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     host_ports(spec.items("containers"), errors);
     let mut taken: HashSet<&str> = spec.items("containers").map(|container| container.text("name")).collect();
     for container in spec.items("initContainers") {
-        init(part, &container, volumes, &mut taken, errors);
+        init(part, &container, known, &mut taken, errors);
     }
-    ephemeral(part, volumes, errors);
+    ephemeral(part, known, errors);
 }
 
 fn take_name<'v>(container: &At<'v>, taken: &mut HashSet<&'v str>, errors: &mut Errors) {
@@ -40,14 +50,8 @@ fn take_name<'v>(container: &At<'v>, taken: &mut HashSet<&'v str>, errors: &mut 
     }
 }
 
-fn init<'v>(
-    part: &Part<'_>,
-    container: &At<'v>,
-    volumes: &Volumes<'_>,
-    taken: &mut HashSet<&'v str>,
-    errors: &mut Errors,
-) {
-    common(part, container, volumes, errors);
+fn init<'v>(part: &Part<'_>, container: &At<'v>, known: &Known<'_>, taken: &mut HashSet<&'v str>, errors: &mut Errors) {
+    common(part, container, known, errors);
     restart::of_init(container, errors);
     let name = container.text("name");
     if taken.contains(name) {
@@ -88,14 +92,14 @@ const NOT_EPHEMERAL: [&str; 9] = [
     "lifecycle",
 ];
 
-fn ephemeral(part: &Part<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
+fn ephemeral(part: &Part<'_>, known: &Known<'_>, errors: &mut Errors) {
     let spec = &part.spec;
     let others: HashSet<&str> =
         spec.items("containers").chain(spec.items("initContainers")).map(|container| container.text("name")).collect();
     let mut taken = others.clone();
     let why = "cannot be set for an Ephemeral Container";
     for container in spec.items("ephemeralContainers") {
-        common(part, &container, volumes, errors);
+        common(part, &container, known, errors);
         super::padded_image(&container, errors);
         take_name(&container, &mut taken, errors);
         let target = container.text("targetContainerName");
@@ -114,17 +118,16 @@ fn ephemeral(part: &Part<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     }
 }
 
-fn common(part: &Part<'_>, at: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
+fn common(part: &Part<'_>, at: &At<'_>, known: &Known<'_>, errors: &mut Errors) {
     at.needs_to_follow("name", names::dns_label, errors);
     at.needs("image", errors);
     at.one_of("terminationMessagePolicy", &["File", "FallbackToLogsOnError"], errors);
     ports(at, errors);
     environment::check(at, errors);
-    mounts::check(at, volumes, errors);
-    mounts::devices(at, volumes, errors);
+    mounts::check(at, known.volumes, errors);
+    mounts::devices(at, known.volumes, errors);
     at.one_of("imagePullPolicy", &["Always", "IfNotPresent", "Never"], errors);
-    let claims: Vec<&str> = part.spec.items("resourceClaims").map(|claim| claim.text("name")).collect();
-    resources::requirements(&at.child("resources"), &claims, errors);
+    resources::requirements(&at.child("resources"), &known.claims, errors);
     resize_policy(part, at, errors);
     security::of_container(&at.child("securityContext"), part.host_users(), errors);
 }

@@ -1,5 +1,7 @@
 //! Environment variables of containers, and what of a pod they can show.
 
+use std::collections::HashMap;
+
 use portolan_types::quantity::Quantity;
 
 use super::{
@@ -165,11 +167,13 @@ pub(super) fn resource_field_ref(at: &At<'_>, volume: bool, errors: &mut Errors)
 
 /// Files that variables are read from are in empty directories.
 pub(super) fn files(part: &Part<'_>, errors: &mut Errors) {
+    // Of those of one name, the last.
+    let volumes: HashMap<&str, At<'_>> =
+        part.spec.items("volumes").map(|volume| (volume.text("name"), volume)).collect();
     for variable in part.containers().flat_map(|container| container.items("env")) {
         let Some(file) = variable.child("valueFrom").present("fileKeyRef") else { continue };
         let name = file.text("volumeName");
-        let volume = part.spec.items("volumes").filter(|volume| volume.text("name") == name).last();
-        match volume {
+        match volumes.get(name) {
             None => errors.not_found(file.path("volumeName"), &name.into()),
             Some(volume) if !volume.has("emptyDir") => {
                 let why = "referenced volume must be of type emptyDir";

@@ -18,6 +18,8 @@ mod status;
 mod update;
 pub(super) mod volumes;
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::{
@@ -226,7 +228,7 @@ fn dns_config(at: &At<'_>, errors: &mut Errors) {
         errors.invalid(config.path("nameservers"), config.get("nameservers"), &why);
     }
     for server in config.items("nameservers") {
-        selectors::legacy_ip(&server, &[], errors);
+        selectors::legacy_ip(&server, &HashSet::new(), errors);
     }
     let (path, searches) = (config.path("searches"), config.get("searches"));
     if config.count("searches") > MAX_SEARCHES {
@@ -248,14 +250,13 @@ fn dns_config(at: &At<'_>, errors: &mut Errors) {
 }
 
 fn scheduling_gates(at: &At<'_>, errors: &mut Errors) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for gate in at.items("schedulingGates") {
         let name = gate.text("name");
         errors.invalid_each(&gate.path, &name.into(), names::qualified_name(name));
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.duplicate(&gate.path, &name.into());
         }
-        seen.push(name);
     }
 }
 
@@ -335,7 +336,7 @@ pub(in crate::validation) const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "Prefe
 
 fn host_aliases(at: &At<'_>, errors: &mut Errors) {
     for alias in at.items("hostAliases") {
-        selectors::legacy_ip(&At { value: alias.get("ip"), path: alias.path("ip") }, &[], errors);
+        selectors::legacy_ip(&At { value: alias.get("ip"), path: alias.path("ip") }, &HashSet::new(), errors);
         for host in alias.items("hostnames") {
             errors.invalid_each(&host.path, host.value, names::dns_subdomain(host.as_text()));
         }

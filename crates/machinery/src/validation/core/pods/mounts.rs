@@ -11,6 +11,7 @@ use super::{
 pub(super) fn check(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let list = container.path("volumeMounts");
     let mut taken = HashSet::new();
+    let (names, paths) = named(container, "volumeDevices", "devicePath");
     for mount in container.items("volumeMounts") {
         let (name, path) = (mount.text("name"), mount.text("mountPath"));
         mount.needs("name", errors);
@@ -21,10 +22,10 @@ pub(super) fn check(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Erro
         if !taken.insert(path) {
             errors.invalid(mount.path("mountPath"), &path.into(), "must be unique");
         }
-        if container.items("volumeDevices").any(|device| device.text("name") == name) {
+        if names.contains(name) {
             errors.invalid(mount.path("name"), &name.into(), "must not already exist in volumeDevices");
         }
-        if container.items("volumeDevices").any(|device| device.text("devicePath") == path) {
+        if paths.contains(path) {
             let why = "must not already exist as a path in volumeDevices";
             errors.invalid(mount.path("mountPath"), &path.into(), why);
         }
@@ -32,6 +33,11 @@ pub(super) fn check(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Erro
         propagation(container, &mount, &list, errors);
         read_only(&mount, &list.child("recursiveReadOnly"), errors);
     }
+}
+
+/// The names and the paths in a list of what a container sees.
+fn named<'v>(container: &At<'v>, list: &str, path: &str) -> (HashSet<&'v str>, HashSet<&'v str>) {
+    container.items(list).map(|one| (one.text("name"), one.text(path))).unzip()
 }
 
 fn sub_path(mount: &At<'_>, list: &Path, errors: &mut Errors) {
@@ -82,6 +88,7 @@ fn read_only(mount: &At<'_>, path: &Path, errors: &mut Errors) {
 
 pub(super) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let (mut names, mut paths) = (HashSet::new(), HashSet::new());
+    let (mounted, mount_paths) = named(container, "volumeMounts", "mountPath");
     for device in container.items("volumeDevices") {
         let (name, path) = (device.text("name"), device.text("devicePath"));
         let volume = volumes.get(name);
@@ -106,10 +113,10 @@ pub(super) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Er
         } else {
             paths.insert(path);
         }
-        if container.items("volumeMounts").any(|mount| mount.text("name") == name) {
+        if mounted.contains(name) {
             errors.invalid(device.path("name"), &name.into(), "must not already exist in volumeMounts");
         }
-        if container.items("volumeMounts").any(|mount| mount.text("mountPath") == path) {
+        if mount_paths.contains(path) {
             let why = "must not already exist as a path in volumeMounts";
             errors.invalid(device.path("devicePath"), &path.into(), why);
         }

@@ -1,6 +1,9 @@
 //! Requests and limits, their names and amounts.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashSet},
+};
 
 use portolan_types::quantity::Quantity;
 use serde_json::Value;
@@ -148,7 +151,7 @@ fn huge_pages(name: &str, at: &At<'_>, errors: &mut Errors) -> bool {
     true
 }
 
-/// Requests and limits of a container. `claims` are the names of the pod's resource claims.
+/// Requests and limits of a container. `claims` are the names of the pod's resource claims, sorted.
 pub(in crate::validation) fn requirements(at: &At<'_>, claims: &[&str], errors: &mut Errors) {
     amounts(at, container_resource, errors);
     claim_names(at, claims, errors);
@@ -194,7 +197,9 @@ fn within_limit(at: &At<'_>, name: &str, amount: &At<'_>, errors: &mut Errors) {
 }
 
 fn claim_names(at: &At<'_>, claims: &[&str], errors: &mut Errors) {
-    let mut taken: HashSet<String> = HashSet::new();
+    let (mut taken, mut parted) = (HashSet::<String>::new(), HashSet::<String>::new());
+    // Long when there are many, and the same for all that are not found.
+    let known = OnceCell::new();
     for claim in at.items("claims") {
         let (name, request) = (claim.text("name"), claim.text("request"));
         if name.is_empty() {
@@ -206,20 +211,23 @@ fn claim_names(at: &At<'_>, claims: &[&str], errors: &mut Errors) {
         } else {
             claim.follows_if_set("request", names::dns_label, errors);
             let key = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
-            let part = taken.iter().any(|key| key.split_once('/').is_some_and(|(other, _)| other == name));
-            if taken.contains(&key) || (request.is_empty() && part) {
+            if taken.contains(&key) || (request.is_empty() && parted.contains(name)) {
                 errors.duplicate(&claim.path, &key.as_str().into());
             }
+            parted.extend(key.split_once('/').map(|(whole, _)| whole.to_owned()));
             taken.insert(key);
         }
-        if !claims.contains(&name) {
-            let mut known: Vec<&str> = claims.iter().copied().filter(|name| !name.is_empty()).collect();
-            known.sort_unstable();
-            let rest = if known.is_empty() { " which is empty".to_owned() } else { format!(": {}", known.join(", ")) };
-            let why = format!("must be one of the names in pod.spec.resourceClaims{rest}");
-            errors.push(FieldError::not_found_because(&claim.path, &name.into(), &why));
+        if claims.binary_search(&name).is_err() && !errors.is_full() {
+            let why = known.get_or_init(|| one_of_claims(claims));
+            errors.push(FieldError::not_found_because(&claim.path, &name.into(), why));
         }
     }
+}
+
+fn one_of_claims(claims: &[&str]) -> String {
+    let known: Vec<&str> = claims.iter().copied().filter(|name| !name.is_empty()).collect();
+    let rest = if known.is_empty() { " which is empty".to_owned() } else { format!(": {}", known.join(", ")) };
+    format!("must be one of the names in pod.spec.resourceClaims{rest}")
 }
 
 /// What a runtime adds to a pod.

@@ -9,13 +9,14 @@ use super::super::super::{
 
 pub(super) fn check(spec: &At<'_>, errors: &mut Errors) {
     let all: Vec<At<'_>> = spec.items("topologySpreadConstraints").collect();
-    for (index, constraint) in all.iter().enumerate() {
+    let pairs: Vec<String> = all.iter().map(pair).collect();
+    let last: HashMap<&str, usize> = pairs.iter().enumerate().map(|(index, pair)| (pair.as_str(), index)).collect();
+    for (index, (constraint, pair)) in all.iter().zip(&pairs).enumerate() {
         positive(constraint, "maxSkew", errors);
         constraint.needs_because("topologyKey", "can not be empty", errors);
         constraint.supported("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"], errors);
-        let pair = |one: &At<'_>| format!("{{{}, {}}}", one.text("topologyKey"), one.text("whenUnsatisfiable"));
-        if all[index + 1..].iter().any(|other| pair(other) == pair(constraint)) {
-            errors.duplicate(constraint.path("{topologyKey, whenUnsatisfiable}"), &pair(constraint).into());
+        if last.get(pair.as_str()).is_some_and(|last| *last > index) {
+            errors.duplicate(constraint.path("{topologyKey, whenUnsatisfiable}"), &pair.as_str().into());
         }
         if constraint.has("minDomains") {
             positive(constraint, "minDomains", errors);
@@ -33,6 +34,11 @@ pub(super) fn check(spec: &At<'_>, errors: &mut Errors) {
         selectors::selector(&constraint.child("labelSelector"), errors);
         errors.mark_tolerated(from, "selector of spreading");
     }
+}
+
+/// What no other constraint may have.
+fn pair(one: &At<'_>) -> String {
+    format!("{{{}, {}}}", one.text("topologyKey"), one.text("whenUnsatisfiable"))
 }
 
 fn positive(at: &At<'_>, name: &str, errors: &mut Errors) {

@@ -1,6 +1,6 @@
 //! What may be said of how a pod is doing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -73,7 +73,8 @@ fn nominated(old: &At<'_>, before: &At<'_>, after: &At<'_>, errors: &mut Errors)
 fn restarts(spec: &At<'_>, container: &At<'_>, code: i64) -> bool {
     let ended = |rule: &At<'_>| {
         let codes = rule.child("exitCodes");
-        let listed = codes.items("values").any(|value| value.value.as_i64() == Some(code));
+        let values = codes.get("values").as_array().into_iter().flatten();
+        let listed = values.into_iter().any(|value| value.as_i64() == Some(code));
         match codes.text("operator") {
             "In" => listed,
             "NotIn" => !listed,
@@ -108,25 +109,37 @@ fn transitions(
     if containers.is_some() && restarts_all {
         return;
     }
+    let goes_on = |status: &At<'_>| !status.child("state").has("terminated");
+    let going_on: HashSet<&str> = after.items(list).filter(goes_on).map(|status| status.text("name")).collect();
+    let containers = containers.map(|list| by_name(spec, list)).unwrap_or_default();
     for (index, old) in before.items(list).enumerate() {
         let Some(ended) = old.child("state").present("terminated") else { continue };
-        let same = |status: &At<'_>| status.text("name") == old.text("name");
-        if !after.items(list).any(|new| same(&new) && !new.child("state").has("terminated")) {
+        if !going_on.contains(old.text("name")) {
             continue;
         }
-        let container = containers.and_then(|list| spec.items(list).find(same));
-        if !container.is_some_and(|container| restarts(spec, &container, ended.number("exitCode"))) {
+        let container = containers.get(old.text("name"));
+        if !container.is_some_and(|container| restarts(spec, container, ended.number("exitCode"))) {
             let path = after.path(list).index(index).child("state");
             errors.forbidden(path, "may not be transitioned to non-terminated state");
         }
     }
 }
 
+/// The containers of a list; of those of one name, the first.
+fn by_name<'v>(spec: &At<'v>, list: &str) -> HashMap<&'v str, At<'v>> {
+    let mut all = HashMap::new();
+    for container in spec.items(list) {
+        all.entry(container.text("name")).or_insert(container);
+    }
+    all
+}
+
 fn claims(pod: &At<'_>, status: &At<'_>, errors: &mut Errors) {
     let mut taken = HashSet::new();
+    let own: HashSet<&str> = pod.child("spec").items("resourceClaims").map(|one| one.text("name")).collect();
     for claim in status.items("resourceClaimStatuses") {
         let name = claim.text("name");
-        if !pod.child("spec").items("resourceClaims").any(|one| one.text("name") == name) {
+        if !own.contains(name) {
             let why = "must match the name of an entry in `spec.resourceClaims`";
             errors.invalid(claim.path("name"), &name.into(), why);
         }
@@ -145,12 +158,15 @@ fn extended_claim(pod: &At<'_>, status: &At<'_>, errors: &mut Errors) {
         errors.required(claim.path("requestMappings"), "at least one request mapping is required");
     }
     let spec = pod.child("spec");
+    let lists = ["initContainers", "containers"];
+    // Of those of one name, the last.
+    let containers: HashMap<&str, At<'_>> =
+        lists.iter().flat_map(|list| spec.items(list)).map(|one| (one.text("name"), one)).collect();
     let mut taken = HashSet::new();
     for mapping in claim.items("requestMappings") {
         let part = |name: &str| mapping.text(name);
         let (container, resource, request) = (part("containerName"), part("resourceName"), part("requestName"));
-        let lists = ["initContainers", "containers"];
-        match lists.iter().flat_map(|list| spec.items(list)).filter(|one| one.text("name") == container).last() {
+        match containers.get(container) {
             Some(found) if found.child("resources").child("requests").has(resource) => {}
             Some(_) => {
                 let why = "must match the extended resource name of an entry in spec.initContainers.resources.requests \
@@ -173,11 +189,12 @@ fn extended_claim(pod: &At<'_>, status: &At<'_>, errors: &mut Errors) {
 }
 
 fn node_claims(pod: &At<'_>, status: &At<'_>, errors: &mut Errors) {
+    let own = pod.child("spec").items("resourceClaims").chain(status.items("resourceClaimStatuses"));
+    let own: HashSet<&str> = own.filter_map(|one| one.get("resourceClaimName").as_str()).collect();
     for claim in status.items("nodeAllocatableResourceClaimStatuses") {
         let name = claim.text("resourceClaimName");
         claim.needs_because("resourceClaimName", "must not be empty", errors);
-        let own = pod.child("spec").items("resourceClaims").chain(status.items("resourceClaimStatuses"));
-        if !own.into_iter().any(|one| one.get("resourceClaimName").as_str() == Some(name)) {
+        if !own.contains(name) {
             let why = "no mapping found in pod reference";
             errors.invalid(claim.path("resourceClaimName"), &name.into(), why);
         }
@@ -198,7 +215,7 @@ fn node_claims(pod: &At<'_>, status: &At<'_>, errors: &mut Errors) {
 
 /// Addresses, of which there is one per family at most.
 fn addresses(before: &At<'_>, after: &At<'_>, list: &str, errors: &mut Errors) {
-    let existing: Vec<&str> = before.items(list).map(|address| address.text("ip")).collect();
+    let existing: HashSet<&str> = before.items(list).map(|address| address.text("ip")).collect();
     let all: Vec<&str> = after.items(list).map(|address| address.text("ip")).collect();
     for address in after.items(list) {
         selectors::legacy_ip(&At { value: address.get("ip"), path: address.path.clone() }, &existing, errors);
@@ -245,12 +262,14 @@ const MAX_MESSAGE: usize = 1024;
 
 fn devices(pod: &At<'_>, status: &At<'_>, errors: &mut Errors) {
     for (list, containers) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+        let containers = by_name(&pod.child("spec"), containers);
+        let mut claims = HashMap::new();
         for status in status.items(list) {
-            let container =
-                pod.child("spec").items(containers).find(|container| container.text("name") == status.text("name"));
+            let (name, container) = (status.text("name"), containers.get(status.text("name")));
             for resource in status.items("allocatedResourcesStatus") {
-                if let Some(container) = &container {
-                    is_asked_for(&container.child("resources"), &resource, errors);
+                if let Some(resources) = container.map(|container| container.child("resources")) {
+                    let claims = claims.entry(name).or_insert_with(|| claims_of(&resources));
+                    is_asked_for(&resources, claims, &resource, errors);
                 }
                 health(&resource, errors);
             }
@@ -261,15 +280,20 @@ fn devices(pod: &At<'_>, status: &At<'_>, errors: &mut Errors) {
     }
 }
 
-fn is_asked_for(resources: &At<'_>, resource: &At<'_>, errors: &mut Errors) {
-    let name = resource.text("name");
-    let of_claim = |claim: At<'_>| match claim.text("request") {
-        "" => format!("claim:{}", claim.text("name")) == name,
-        request => format!("claim:{}/{request}", claim.text("name")) == name,
+/// How devices that a container claims are called in statuses.
+fn claims_of(resources: &At<'_>) -> HashSet<String> {
+    let called = |claim: At<'_>| match claim.text("request") {
+        "" => format!("claim:{}", claim.text("name")),
+        request => format!("claim:{}/{request}", claim.text("name")),
     };
+    resources.items("claims").map(called).collect()
+}
+
+fn is_asked_for(resources: &At<'_>, claims: &HashSet<String>, resource: &At<'_>, errors: &mut Errors) {
+    let name = resource.text("name");
     let (found, why) = match name.starts_with("claim:") {
         true => (
-            resources.items("claims").any(of_claim),
+            claims.contains(name),
             "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or \
              'claim:<claimName>' if request is empty",
         ),

@@ -1,5 +1,7 @@
 //! How a pod may change.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{
@@ -62,11 +64,9 @@ fn deadline(old: &At<'_>, new: &At<'_>, errors: &mut Errors) -> bool {
 }
 
 fn tolerations(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
-    let is_kept = |toleration: At<'_>| {
-        new.items("tolerations")
-            .any(|other| without(toleration.value, "tolerationSeconds") == without(other.value, "tolerationSeconds"))
-    };
-    if old.items("tolerations").all(is_kept) {
+    let lasting = |toleration: At<'_>| without(toleration.value, "tolerationSeconds");
+    let after: HashSet<Value> = new.items("tolerations").map(lasting).collect();
+    if old.items("tolerations").map(lasting).all(|before| after.contains(&before)) {
         super::tolerations(new, errors);
     } else {
         let why = "existing toleration can not be modified except its tolerationSeconds";
@@ -75,8 +75,9 @@ fn tolerations(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
 }
 
 fn scheduling_gates(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
+    let before: HashSet<&str> = old.items("schedulingGates").map(|gate| gate.text("name")).collect();
     for gate in new.items("schedulingGates") {
-        if !old.items("schedulingGates").any(|other| other.text("name") == gate.text("name")) {
+        if !before.contains(gate.text("name")) {
             let why = format!("only deletion is allowed, but found new scheduling gate '{}'", gate.text("name"));
             errors.forbidden(gate.path("name"), &why);
         }

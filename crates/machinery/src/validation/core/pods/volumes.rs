@@ -1,6 +1,6 @@
 //! Volumes of pods, and sources that persistent volumes have too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use portolan_types::quantity::Quantity;
 use serde_json::Value;
@@ -74,11 +74,9 @@ pub(super) fn list<'v>(part: &Part<'v>, errors: &mut Errors) -> HashMap<&'v str,
     let mut known = HashMap::new();
     let pod = part.metadata.get("name").and_then(Value::as_str).filter(|name| part.is_pod && !name.is_empty());
     let volumes = || part.spec.items("volumes");
-    let made = |name: &str| {
-        pod.is_some_and(|pod| {
-            volumes().any(|volume| volume.has("ephemeral") && format!("{pod}-{}", volume.text("name")) == name)
-        })
-    };
+    let ephemeral = || volumes().filter(|volume| volume.has("ephemeral"));
+    let made: HashSet<String> =
+        pod.into_iter().flat_map(|pod| ephemeral().map(move |one| format!("{pod}-{}", one.text("name")))).collect();
     for volume in volumes() {
         let mut own = Errors::default();
         one_source(&volume, &SOURCES, &mut own, |field, first, own| match field {
@@ -97,7 +95,7 @@ pub(super) fn list<'v>(part: &Part<'v>, errors: &mut Errors) -> HashMap<&'v str,
         }
         errors.append(own);
         let claim = volume.child("persistentVolumeClaim");
-        if made(claim.text("claimName")) {
+        if made.contains(claim.text("claimName")) {
             let why = "must not reference a PVC that gets created for an ephemeral volume";
             errors.invalid(claim.path("claimName"), claim.get("claimName"), why);
         }
