@@ -28,7 +28,8 @@ pub enum Expect {
     Lives {
         /// When it was created, which no other object of its name was.
         created: ResourceVersion,
-        /// When it was last written as far as is known. It may have been written since; an engine that has to ask may try this first.
+        /// A write of it that was read, after which it lived. It may have been written since; an engine that has to ask tries this first,
+        /// and believes it.
         written: ResourceVersion,
     },
     /// Nothing; but what is damaged is not written over.
