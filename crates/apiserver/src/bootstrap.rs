@@ -30,6 +30,11 @@ pub(crate) fn is_shared(resource: &GroupResource, name: &str) -> bool {
     find(resource, name).is_some()
 }
 
+/// The uid that a shared object has in a logical cluster which has not written to it.
+pub(crate) fn uid_of(key: &ObjectKey) -> Option<String> {
+    is_shared(&key.resource, &key.name).then(|| uid(key.cluster, &key.resource, &key.name))
+}
+
 /// The names of shared ClusterRoles that collect the rules of others.
 pub(crate) fn aggregated() -> impl Iterator<Item = &'static str> {
     bootstrap().cluster_roles.iter().filter(|role| role.get("aggregationRule").is_some()).map(object::name)

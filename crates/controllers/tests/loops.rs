@@ -55,6 +55,10 @@ impl Kinds for AsStored {
     fn changing(&self, _: &ObjectKey) -> Box<dyn Send> {
         Box::new(())
     }
+
+    fn uid_unstored(&self, _: &ObjectKey) -> Option<String> {
+        None
+    }
 }
 
 struct Fixture {

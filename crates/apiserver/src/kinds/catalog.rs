@@ -12,9 +12,11 @@ use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Obje
 use prometheus::IntCounter;
 
 use crate::{
+    bootstrap,
     errors::{damaged, status_for},
     follow::{Follower, follow},
     handlers::ApiDocuments,
+    objects::computed_uid,
 };
 
 use super::{
@@ -289,6 +291,10 @@ impl Kinds for Catalog {
 
     fn changing(&self, key: &ObjectKey) -> Box<dyn Send> {
         Box::new(self.change(key))
+    }
+
+    fn uid_unstored(&self, key: &ObjectKey) -> Option<String> {
+        bootstrap::uid_of(key).or_else(|| computed_uid(key))
     }
 }
 

@@ -13,7 +13,7 @@ mod write;
 pub(crate) use commit::{Commit, CommitError, Entry};
 pub(crate) use find::Found;
 pub(crate) use list::{reached, read_failed, read_list, snapshot, wait_until};
-pub(crate) use own::is_computed;
+pub(crate) use own::{computed_uid, is_computed};
 pub(crate) use put::Put;
 pub(crate) use races::Races;
 pub(crate) use slices::Slices;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use portolan_store::StoredObject;
-use portolan_types::{GroupResource, ObjectKey, Record, ResourceVersion};
+use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion};
 use serde_json::{Value, json};
 
 use crate::{
@@ -33,6 +33,16 @@ fn computed(resource: &GroupResource) -> Option<Computed> {
 /// Whether a resource is computed and not stored.
 pub(crate) fn is_computed(resource: &GroupResource) -> bool {
     computed(resource).is_some()
+}
+
+/// The uid of the face of a logical cluster. The server's parts have none.
+pub(crate) fn computed_uid(key: &ObjectKey) -> Option<String> {
+    let is_face = matches!(computed(&key.resource), Some(Computed::Face)) && key.name.as_str() == NAME;
+    is_face.then(|| face_uid(key.cluster))
+}
+
+fn face_uid(cluster: LogicalClusterId) -> String {
+    cluster.to_string()
 }
 
 /// The computed objects of a resource, or the one of a name; `None` when the resource is stored.
@@ -74,7 +84,7 @@ fn face(cluster: &LogicalCluster) -> Value {
         "kind": "LogicalCluster",
         "metadata": {
             "name": NAME,
-            "uid": cluster.id.to_string(),
+            "uid": face_uid(cluster.id),
             "creationTimestamp": cluster.created,
             "annotations": {"kcp.io/cluster": cluster.id.to_string(), "kcp.io/path": cluster.path},
         },

@@ -129,7 +129,7 @@ impl OwnerRef {
     }
 }
 
-/// Whether the owner that `reference` names is there, by name and uid, read from the store itself. `gone` is known to be gone:
+/// Whether the owner that `reference` names is there, by name and uid, as the server shows it. `gone` is known to be gone:
 /// the definition of its kind may be, too.
 pub(super) async fn state(
     plane: &Plane,
@@ -147,7 +147,7 @@ pub(super) async fn state(
     let Some(key) = reference.key(&kind, dependent.cluster, &dependent.scope) else { return Ok(OwnerState::Unknown) };
     let owner = match plane.get(&key).await {
         Ok(Some(owner)) => owner,
-        Ok(None) => return Ok(OwnerState::Absent),
+        Ok(None) => return Ok(unstored(plane, &kind, &key, reference)),
         // It is there. When it is deleted, every object is looked at again.
         Err(PlaneError::Store(StoreError::Damaged { .. })) => return Ok(OwnerState::Unknown),
         Err(error) => return Err(error),
@@ -158,6 +158,16 @@ pub(super) async fn state(
     let waiting = object::is_deleting(&owner.object)
         && object::finalizers(&owner.object).any(|finalizer| finalizer == FOREGROUND_FINALIZER);
     Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
+}
+
+/// What is not stored may be shown all the same: roles that all logical clusters share, a logical cluster's own face.
+fn unstored(plane: &Plane, kind: &Kind, key: &ObjectKey, reference: &OwnerRef) -> OwnerState {
+    match plane.kinds().uid_unstored(key) {
+        Some(uid) if uid == reference.uid => OwnerState::Solid,
+        // What nobody can ask for is never seen to be gone.
+        None if !kind.has_verb("get") => OwnerState::Unknown,
+        Some(_) | None => OwnerState::Absent,
+    }
 }
 
 /// Where owners are that are not where their dependents look for them. Of each it is asked once: it takes a read for every

@@ -1,10 +1,34 @@
-use portolan_machinery::kinds::KindTable;
-use portolan_types::{GroupVersionKind, LogicalClusterId, Scope, Seams};
+use portolan_machinery::{
+    custom::Definition,
+    kinds::{BuiltinKinds, KindTable, Kinds, Surface},
+};
+use portolan_types::{GroupVersionKind, LogicalClusterId, Scope, Seams, Status};
 use serde_json::json;
 
 use super::*;
 
 const HOME: LogicalClusterId = LogicalClusterId::ROOT;
+
+/// Kinds of logical clusters that show a ClusterRole which they do not store.
+struct Shows;
+
+impl Kinds for Shows {
+    fn of(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Arc<Surface>, Status>> {
+        BuiltinKinds.of(cluster)
+    }
+
+    fn definitions(&self, cluster: LogicalClusterId) -> BoxFuture<'_, Result<Vec<Arc<Definition>>, Status>> {
+        BuiltinKinds.definitions(cluster)
+    }
+
+    fn changing(&self, key: &ObjectKey) -> Box<dyn Send> {
+        BuiltinKinds.changing(key)
+    }
+
+    fn uid_unstored(&self, key: &ObjectKey) -> Option<String> {
+        (&*key.resource.resource == "clusterroles" && key.name.as_str() == "view").then(|| "shown".to_owned())
+    }
+}
 
 /// Objects, and a collector that looks at what it is told to look at.
 struct Stage {
@@ -14,7 +38,8 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let plane = Arc::new(Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system()));
+        let plane = Plane::new(portolan_store::memory(), KindTable::builtin(), Seams::system());
+        let plane = Arc::new(plane.with_kinds(Arc::new(Shows)));
         Self { collector: GarbageCollector::new(plane.clone()), plane }
     }
 
@@ -108,7 +133,7 @@ async fn an_object_that_was_changed_since_it_was_found_goes_only_by_what_it_is_n
 #[tokio::test]
 async fn who_keeps_an_object_and_where_it_is_looked_for() {
     let s = Stage::new();
-    for name in ["shop", "other"] {
+    for name in ["shop", "other", "default"] {
         s.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
     }
     let uid = |found: &Found| object::meta_text(&found.object, "uid").to_owned();
@@ -159,6 +184,33 @@ async fn who_keeps_an_object_and_where_it_is_looked_for() {
         assert_eq!(now, left, "{case}");
         assert_eq!(s.events().await, event.into_iter().collect::<Vec<_>>(), "{case}");
         s.remove(&found.key).await;
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_is_shown_and_not_stored_keeps_its_dependents() {
+    let s = Stage::new();
+    let role = |name: &str, uid: &str| reference("rbac.authorization.k8s.io/v1", "ClusterRole", name, uid);
+    for (case, owner, stays) in [
+        ("that one", role("view", "shown"), true),
+        ("another one of its name", role("view", "stored"), false),
+        ("one that is neither shown nor stored", role("none", "shown"), false),
+        ("what nobody can ask for", reference("authentication.k8s.io/v1", "TokenReview", "r", "u"), true),
+    ] {
+        let uid = owner["uid"].as_str().unwrap().parse().unwrap();
+        let resource = GroupResource::new("rbac.authorization.k8s.io", "clusterroles");
+        let key = ObjectKey::cluster_scoped(HOME, resource, owner["name"].as_str().unwrap().parse().unwrap());
+        for looked_at_as in ["itself", "one of the dependents", "one of all"] {
+            let found = s.create(owned(map("shop", "dependent"), &[&owner])).await;
+            let look = match looked_at_as {
+                "itself" => Key::Object(found.key.clone()),
+                "one of all" => Key::AllOf(HOME),
+                _ => Key::DependentsOf(Gone { key: key.clone(), uid: Clone::clone(&uid) }),
+            };
+            s.collector.reconcile(&look).await.unwrap();
+            assert_eq!(s.get(&found.key).await.is_some(), stays, "{case}, as {looked_at_as}");
+            s.remove(&found.key).await;
+        }
     }
 }
 

@@ -105,6 +105,10 @@ impl Kinds for Failing {
     fn changing(&self, _: &ObjectKey) -> Box<dyn Send> {
         Box::new(())
     }
+
+    fn uid_unstored(&self, _: &ObjectKey) -> Option<String> {
+        None
+    }
 }
 
 struct Stage {

@@ -134,6 +134,10 @@ pub trait Kinds: Send + Sync {
     /// The object at `key` is about to be written, or has been: what follows from it is read again, until the guard is dropped
     /// and once after. To be held over the write of what defines kinds.
     fn changing(&self, key: &ObjectKey) -> Box<dyn Send>;
+
+    /// The uid of the object that a logical cluster shows at `key` while none is stored there; `None` where it shows none. Whoever
+    /// concludes from what is not stored must ask.
+    fn uid_unstored(&self, key: &ObjectKey) -> Option<String>;
 }
 
 /// Where all logical clusters serve the built-in kinds and no others.
@@ -151,5 +155,9 @@ impl Kinds for BuiltinKinds {
 
     fn changing(&self, _: &ObjectKey) -> Box<dyn Send> {
         Box::new(())
+    }
+
+    fn uid_unstored(&self, _: &ObjectKey) -> Option<String> {
+        None
     }
 }
