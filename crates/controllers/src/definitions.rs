@@ -15,14 +15,13 @@ use serde_json::Value;
 
 use crate::{
     at_once::at_once,
+    emptying::SHARE,
     plane::{Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
 
 /// How soon instances that are left are looked at again.
 const RECHECK: Duration = Duration::from_millis(500);
-/// Instances that one look at a group deletes before other groups have their turn.
-const SHARE: usize = 1000;
 /// How often the definitions of a group are looked at in one go: each may free a name that another waits for.
 const PASSES: usize = 8;
 /// Who owns names and conditions: upstream the API server itself.

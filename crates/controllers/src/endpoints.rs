@@ -73,7 +73,7 @@ impl Endpoints {
                 "metadata": {"name": object::name(service), "namespace": object::namespace(service)},
             });
             wanted.write_to(&mut new);
-            self.plane.create(self.endpoints, key.cluster, new).await?;
+            self.plane.create_within(self.endpoints, key.cluster, &new).await?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use conditions::Emptied;
 
 use portolan_machinery::{
     custom,
-    kinds::Kind,
+    kinds::{Kind, Surface},
     lifecycle::{DeleteOptions, Propagation},
 };
 use portolan_store::{Damaged, Event, RangeRequest, RangeScope, StoreError, StoredObject};
@@ -17,10 +17,11 @@ use portolan_types::{
     placement::PlacementRecord,
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
     at_once::at_once,
-    emptying::{Emptying, LINGER, RECHECK},
+    emptying::{Cuts, Emptying, GO_ON, LINGER, RECHECK, SHARE, waits_for_others},
     plane::{Found, Plane, PlaneError, Step},
     runtime::{Controller, Outcome},
 };
@@ -35,57 +36,109 @@ pub struct Namespaces {
     /// Kinds of all logical clusters whose objects live in namespaces, pods first, events last.
     content: Vec<&'static Kind>,
     emptying: Emptying<Place, Place>,
+    cuts: Cuts<Place, Cut>,
 }
 
 type Place = (LogicalClusterId, NamespaceName);
+
+/// Where the next look goes on.
+struct Cut {
+    resource: GroupResource,
+    /// Behind this object of it.
+    after: Option<ObjectKey>,
+}
+
+/// What one look did about a kind.
+enum Pass {
+    /// It had its share, up to this object.
+    Cut(ObjectKey),
+    /// Whether something is left that no physical cluster makes.
+    Whole { waits: bool },
+}
+
+/// What was asked to go.
+enum Deleted {
+    /// A share, up to this object.
+    Cut(ObjectKey),
+    /// Everything; whether there was anything.
+    All { any: bool },
+}
 
 impl Namespaces {
     /// On the objects of `plane`.
     pub fn new(plane: Arc<Plane>) -> Self {
         let table = plane.table();
         let kind = table.kind(&GroupVersionKind::new("", "v1", "Namespace")).expect("the table has core/v1");
-        let stored = |kind: &&Kind| is_stored(kind) && kind.namespaced && kind.has_verb("delete");
-        let mut content: Vec<&Kind> = table.kinds().map(|kind| &**kind).filter(stored).collect();
+        let mut content: Vec<&Kind> = table.kinds().map(|kind| &**kind).filter(is_content).collect();
         content.sort_by_key(|kind| match (&*kind.gvk.group, &*kind.resource) {
-            ("", "pods") => 0,
+            _ if is_pods(kind) => 0,
             ("", "events") => 2,
             _ => 1,
         });
-        Self { plane, kind, content, emptying: Emptying::default() }
+        Self { plane, kind, content, emptying: Emptying::default(), cuts: Cuts::default() }
     }
 
-    async fn empty(&self, cluster: LogicalClusterId, namespace: &NamespaceName) -> Emptied {
+    /// Asks everything to go, a share of it behind where the last look was cut, and tells what is left; and where the next look
+    /// goes on if this one was cut as well.
+    async fn empty(&self, (cluster, namespace): &Place, from: Option<Cut>) -> (Emptied, Option<Cut>) {
         let mut emptied = Emptied::default();
-        let surface = match self.plane.kinds().of(cluster).await {
+        let surface = match self.plane.kinds().of(*cluster).await {
             Ok(surface) => Some(surface),
             Err(error) => {
                 emptied.undiscovered = Some(error);
                 None
             }
         };
-        let is_content = |kind: &&Kind| is_stored(kind) && kind.namespaced && kind.has_verb("delete");
-        let own = surface.iter().flat_map(|surface| surface.own_kinds()).map(|(_, kind)| &**kind).filter(is_content);
-        for kind in self.content.iter().copied().chain(own) {
-            let scope = RangeScope::Namespace(cluster, kind.storage.group_resource(), namespace.clone());
+        let (mut left, mut from) = (SHARE, from);
+        let first = from.as_ref().map(|cut| cut.resource.clone());
+        let is_before = |kind: &&Kind| first.as_ref().is_some_and(|first| *first != kind.storage.group_resource());
+        for kind in self.content_with(surface.as_deref()).skip_while(is_before) {
+            let resource = kind.storage.group_resource();
+            if left == 0 {
+                return (emptied, Some(Cut { resource, after: None }));
+            }
+            let scope = RangeScope::Namespace(*cluster, resource.clone(), namespace.clone());
+            let after = from.take().and_then(|cut| cut.after);
             // One kind that cannot be deleted keeps no other.
-            let waits = self.empty_of(kind, scope, &mut emptied).await.unwrap_or_else(|error| {
-                emptied.failures.push(error);
-                false
-            });
+            let waits = match self.empty_of(kind, scope, after, &mut left, &mut emptied).await {
+                Ok(Pass::Cut(after)) => return (emptied, Some(Cut { resource, after: Some(after) })),
+                Ok(Pass::Whole { waits }) => waits,
+                Err(error) => {
+                    emptied.failures.push(error);
+                    false
+                }
+            };
             // Pods may need what else is in their namespace while they end (KEP-5080). Those that a physical cluster makes are
             // made there anew until what they are made from is gone: waiting for their end first would never end.
-            if &*kind.resource == "pods" && waits {
+            if is_pods(kind) && waits {
                 break;
             }
         }
-        self.add_undefined(cluster, namespace, &mut emptied).await;
-        emptied
+        self.add_undefined(*cluster, namespace, &mut emptied).await;
+        (emptied, None)
     }
 
-    /// Deletes all objects of a kind, and takes in what is left. Whether something is that no physical cluster makes.
-    async fn empty_of(&self, kind: &Kind, scope: RangeScope, emptied: &mut Emptied) -> Result<bool, PlaneError> {
+    /// The kinds whose objects live in namespaces, pods first, custom ones last.
+    fn content_with<'a>(&'a self, surface: Option<&'a Surface>) -> impl Iterator<Item = &'a Kind> {
+        let own = surface.into_iter().flat_map(Surface::own_kinds).map(|(_, kind)| &**kind);
+        self.content.iter().copied().chain(own.filter(is_content))
+    }
+
+    /// Asks all objects of a kind to go, and takes in what is left.
+    async fn empty_of(
+        &self,
+        kind: &Kind,
+        scope: RangeScope,
+        after: Option<ObjectKey>,
+        share: &mut usize,
+        emptied: &mut Emptied,
+    ) -> Result<Pass, PlaneError> {
+        let any = match self.delete_all(kind, scope.clone(), after, share).await? {
+            Deleted::Cut(after) => return Ok(Pass::Cut(after)),
+            Deleted::All { any } => any,
+        };
         let (mut waits, mut known) = (false, Ok(()));
-        if self.delete_all(kind, scope.clone()).await? {
+        if any {
             let mut slices = self.plane.slices(scope);
             while let Some(left) = slices.next().await? {
                 emptied.add(kind, &left.found);
@@ -93,7 +146,7 @@ impl Namespaces {
                 known = known.and(left.check());
             }
         }
-        known.map(|()| waits)
+        known.map(|()| Pass::Whole { waits })
     }
 
     /// Tells what there is of kinds whose definition is damaged: nobody knows how to delete it.
@@ -129,20 +182,51 @@ impl Namespaces {
         Ok(damaged)
     }
 
-    /// Deletes all objects of a scope that can be read, a slice of them in memory at a time. Whether there were any at all.
-    async fn delete_all(&self, kind: &Kind, scope: RangeScope) -> Result<bool, PlaneError> {
+    /// Asks objects of a scope that can be read to go, a slice of them in memory at a time.
+    async fn delete_all(
+        &self,
+        kind: &Kind,
+        scope: RangeScope,
+        after: Option<ObjectKey>,
+        share: &mut usize,
+    ) -> Result<Deleted, PlaneError> {
         let options = &DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-        let (mut request, mut any, mut done) = (RangeRequest::slices(scope).past_damage(), false, Ok(()));
+        let (mut any, mut done) = (after.is_some(), Ok(()));
+        let mut request = RangeRequest { after, limit: Some(SHARE), ..RangeRequest::slices(scope).past_damage() };
         loop {
             let page = self.plane.store().range(request.clone()).await?;
             any |= !page.objects.is_empty() || !page.damaged.is_empty();
-            request.after = page.last.clone();
+            let asked: Vec<_> =
+                page.objects.into_iter().filter(|stored| !waits_for_others(&stored.record.header)).collect();
+            let many = asked.len();
             let delete = |stored: StoredObject| async move { self.plane.delete(kind, &stored.key, options).await };
-            done = done.and(at_once(page.objects, delete).await);
-            if !page.more {
-                return done.map(|()| any);
+            let deleted = at_once(asked, delete).await;
+            // What fails is asked again by the next look, and is not to keep it from what comes behind.
+            *share = share.saturating_sub(if deleted.is_ok() { many } else { 0 });
+            done = done.and(deleted);
+            let Some(last) = page.last.filter(|_| page.more) else { return done.map(|()| Deleted::All { any }) };
+            if *share == 0 {
+                return done.map(|()| Deleted::Cut(last));
             }
+            request.after = Some(last);
         }
+    }
+
+    /// Whether there is nothing at one state: each kind was looked at at its own, and what has been made of it since by whom no
+    /// deletion of a namespace keeps from it is not seen there.
+    async fn is_empty(&self, (cluster, namespace): &Place) -> Result<bool, PlaneError> {
+        let surface = self.plane.kinds().of(*cluster).await?;
+        let mut at = None;
+        for kind in self.content_with(Some(&surface)) {
+            let scope = RangeScope::Namespace(*cluster, kind.storage.group_resource(), namespace.clone());
+            let request = RangeRequest { at, limit: Some(1), ..RangeRequest::all(scope).past_damage() };
+            let page = self.plane.store().range(request).await?;
+            if !page.objects.is_empty() || !page.damaged.is_empty() {
+                return Ok(false);
+            }
+            at = Some(page.revision);
+        }
+        Ok(true)
     }
 
     /// Takes its own finalizer off; the namespace stays while there are others.
@@ -184,8 +268,18 @@ fn goes_when_empty(namespace: &Value) -> bool {
     held_by(namespace).all(|held| held == FINALIZER) && object::finalizers(namespace).next().is_none()
 }
 
+/// Kubernetes' own, and no custom resource of that name.
+fn is_pods(kind: &Kind) -> bool {
+    kind.gvk.group.is_empty() && &*kind.resource == "pods"
+}
+
 fn is_made_below(found: &Found) -> bool {
     PlacementRecord::of(&found.object).is_some_and(|record| record.is_projected())
+}
+
+/// Whether objects of this kind are what a namespace is emptied of.
+fn is_content(kind: &&Kind) -> bool {
+    is_stored(kind) && kind.namespaced && kind.has_verb("delete")
 }
 
 /// Whether objects are stored as this kind.
@@ -229,6 +323,7 @@ impl Controller for Namespaces {
             let (cluster, name) = place;
             let label = name.parse().expect("a DNS label is a path segment");
             let key = ObjectKey::cluster_scoped(*cluster, self.kind.group_resource(), label);
+            let from = self.cuts.take(place);
             let namespace = self.plane.get(&key).await?.map(|found| found.object);
             // What another finalizer holds after this one is done is no concern of this loop.
             let is_ending = |object: &Value| object::is_deleting(object) && held_by(object).next().is_some();
@@ -237,13 +332,31 @@ impl Controller for Namespaces {
                 return Ok(Outcome::Done);
             };
             self.emptying.begin(place.clone(), place.clone());
+            if let Some(rest) = self.emptying.rest(place) {
+                return Ok(Outcome::CheckAgainIn(rest));
+            }
             portolan_types::failpoint!("controllers/namespace-ending");
-            let emptied = self.empty(*cluster, name).await;
+            let (began, is_whole) = (Instant::now(), from.is_none());
+            let (emptied, cut) = self.empty(place, from).await;
+            let is_cut = cut.is_some();
+            cut.into_iter().for_each(|cut| self.cuts.keep(place.clone(), cut));
+            if is_cut || !is_whole {
+                return emptied.into_error().map_or(Ok(GO_ON), Err);
+            }
             if !emptied.is_done() || !goes_when_empty(&namespace) {
                 self.tell(&key, &emptied).await?;
             }
             if !emptied.is_done() {
-                return emptied.into_error().map_or(Ok(Outcome::CheckAgainIn(RECHECK)), Err);
+                return match emptied.into_error() {
+                    Some(error) => Err(error),
+                    None => {
+                        self.emptying.looked(place, began);
+                        Ok(Outcome::CheckAgainIn(RECHECK))
+                    }
+                };
+            }
+            if !self.is_empty(place).await? {
+                return Ok(Outcome::CheckAgainIn(LINGER));
             }
             portolan_types::failpoint!("controllers/namespace-empty");
             self.finalize(&key).await?;

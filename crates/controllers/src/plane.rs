@@ -1,21 +1,26 @@
 //! Objects, as loops read and write them: through the same life cycle rules as requests, without HTTP.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use portolan_machinery::{
     custom,
     kinds::{BuiltinKinds, Kind, KindTable, Kinds},
-    lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext},
+    lifecycle::{self, DeleteOptions, Deletion, Update, WriteContext, allocation},
 };
 use portolan_store::{
-    self as store, Damaged, DynStore, Modified, Objects, RangePage, RangeRequest, RangeScope, StoreError,
+    self as store, Damaged, DynStore, Expect, Modified, Objects, RangePage, RangeRequest, RangeScope, StoreError,
+    Transaction, Write,
 };
 use portolan_types::{
-    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, ResourceVersion, Scope, Seams, Status,
+    GroupResource, LogicalClusterId, NamespaceName, ObjectKey, ObjectName, Record, ResourceVersion, Scope, Seams,
+    Status,
 };
 use serde_json::Value;
 
-use crate::runtime::LoopMetrics;
+use crate::{emptying::SHARE, runtime::LoopMetrics};
 
 /// Why a loop's step failed.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +86,11 @@ impl Listed {
         self.check().map(|()| self.found)
     }
 
-    fn of(page: RangePage) -> Result<Self, PlaneError> {
+    /// What a page has.
+    ///
+    /// # Errors
+    /// When something else is wrong with an object than damage.
+    pub fn of(page: RangePage) -> Result<Self, PlaneError> {
         let mut listed = Self { found: Vec::with_capacity(page.objects.len()), damaged: page.damaged };
         for stored in page.objects {
             match stored.to_value() {
@@ -111,6 +120,11 @@ impl Slices<'_> {
         request.after = page.last.clone();
         self.next = (page.more && request.after.is_some()).then_some(request);
         Listed::of(page).map(Some)
+    }
+
+    /// The object behind which the next slice begins; `None` behind the last.
+    pub fn rest(&self) -> Option<ObjectKey> {
+        self.next.as_ref()?.after.clone()
     }
 }
 
@@ -233,7 +247,13 @@ impl Plane {
 
     /// The objects of a scope, a slice of them in memory at a time, each as it is when its slice is read.
     pub fn slices(&self, scope: RangeScope) -> Slices<'_> {
-        Slices { plane: self, next: Some(RangeRequest::slices(scope).past_damage()) }
+        self.slices_behind(scope, None)
+    }
+
+    /// As [`Plane::slices`], of what comes behind an object.
+    pub fn slices_behind(&self, scope: RangeScope, after: Option<ObjectKey>) -> Slices<'_> {
+        let request = RangeRequest { after, limit: Some(SHARE), ..RangeRequest::slices(scope).past_damage() };
+        Slices { plane: self, next: Some(request) }
     }
 
     /// Objects of a scope at the latest state, damaged ones apart: so many, or all.
@@ -255,6 +275,54 @@ impl Plane {
         cluster: LogicalClusterId,
         object: Value,
     ) -> Result<Option<Found>, PlaneError> {
+        self.create_checked(kind, cluster, object, None).await
+    }
+
+    /// As [`Plane::create`], but of a kind that lives in namespaces, and only in one that is there and stays: nothing comes into a
+    /// namespace behind the back of who empties it. `None` also where it does not.
+    ///
+    /// # Errors
+    /// Those of [`Plane::create`].
+    pub async fn create_within(
+        &self,
+        kind: &Kind,
+        cluster: LogicalClusterId,
+        object: &Value,
+    ) -> Result<Option<Found>, PlaneError> {
+        let namespace = portolan_types::object::namespace(object);
+        let create = || async move {
+            match self.staying(cluster, namespace).await? {
+                Some(check) => self.create_checked(kind, cluster, object.clone(), Some(check)).await,
+                None => Ok(None),
+            }
+        };
+        store::retried(was_beaten, create).await
+    }
+
+    /// What a transaction that makes something in a namespace has to check, so that it is not made when the namespace is to end;
+    /// `None` where it is to end already, or is not there.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn staying(
+        &self,
+        cluster: LogicalClusterId,
+        namespace: &str,
+    ) -> Result<Option<(ObjectKey, Expect)>, PlaneError> {
+        let Ok(name) = namespace.parse() else { return Ok(None) };
+        let key = ObjectKey::cluster_scoped(cluster, GroupResource::new("", "namespaces"), name);
+        let stored = self.store().get(&key).await?;
+        let stays = stored.filter(|stored| !stored.record.header.is_deleting);
+        Ok(stays.map(|stored| (key, Expect::At(stored.revision))))
+    }
+
+    async fn create_checked(
+        &self,
+        kind: &Kind,
+        cluster: LogicalClusterId,
+        object: Value,
+        check: Option<(ObjectKey, Expect)>,
+    ) -> Result<Option<Found>, PlaneError> {
         let status = object.get("status").cloned();
         let namespace = kind.namespaced.then(|| portolan_types::object::namespace(&object).to_owned());
         let mut object = lifecycle::prepare_create(&self.context(), kind, object, namespace.as_deref(), None)?;
@@ -263,8 +331,10 @@ impl Plane {
         }
         let key = self.key_of(kind, cluster, &object)?;
         let _changing = self.changing(&key);
-        match self.objects.create(&key, &object).await {
-            Ok(revision) => Ok(Some(with_revision(key, revision, object))),
+        let mut txn = Transaction::one(key.clone(), Expect::Absent, Some(Record::of(&object)));
+        txn.checks.extend(check);
+        match self.store().commit(txn).await {
+            Ok(committed) => Ok(Some(with_revision(key, committed.into_inner().first, object))),
             Err(StoreError::AlreadyExists { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -293,7 +363,78 @@ impl Plane {
             Ok(step)
         };
         let _changing = self.changing(key);
-        Ok(self.objects.modify(key, modify).await?.map(Modified::into_object))
+        self.modify(key, modify).await
+    }
+
+    /// Looks at an object and changes it, again when somebody was faster; with one that is removed goes what it has reserved.
+    /// `None` when there is no such object.
+    async fn modify(
+        &self,
+        key: &ObjectKey,
+        change: impl FnMut(&mut Value) -> Result<store::Step, PlaneError> + Send,
+    ) -> Result<Option<Value>, PlaneError> {
+        // Tries come one after the other; the lock only shows that to the compiler.
+        let change = Mutex::new(change);
+        store::retried(was_beaten, || self.try_modify(key, &change)).await
+    }
+
+    async fn try_modify(
+        &self,
+        key: &ObjectKey,
+        change: &Mutex<impl FnMut(&mut Value) -> Result<store::Step, PlaneError> + Send>,
+    ) -> Result<Option<Value>, PlaneError> {
+        let Some(Found { mut object, revision, .. }) = self.get(key).await? else { return Ok(None) };
+        let step = (*change.lock().expect("no code panics under this lock"))(&mut object);
+        let (record, released) = match step? {
+            store::Step::Keep => return Ok(Some(object)),
+            store::Step::Write => (Some(Record::of(&object)), Vec::new()),
+            store::Step::Delete => (None, self.releases(key, &object).await?),
+        };
+        let mut txn = Transaction::one(key.clone(), Expect::At(revision), record);
+        txn.writes.extend(released);
+        let revision = self.store().commit(txn).await?.into_inner().first;
+        Ok(Some(with_revision(key.clone(), revision, object).object))
+    }
+
+    /// What gives back the addresses and ports of a Service that goes. A record that is damaged, or somebody else's, stays.
+    async fn releases(&self, key: &ObjectKey, object: &Value) -> Result<Vec<Write>, PlaneError> {
+        let mut releases = Vec::new();
+        if !key.resource.group.is_empty() || &*key.resource.resource != "services" {
+            return Ok(releases);
+        }
+        for (reserved, name) in allocation::reserved(object) {
+            let Ok(name) = name.parse() else { continue };
+            let key_of_record = ObjectKey::cluster_scoped(key.cluster, reserved.stored_as(), name);
+            let record = match self.get(&key_of_record).await {
+                Err(PlaneError::Store(StoreError::Damaged { .. })) => continue,
+                record => record?,
+            };
+            let is_own = |record: &Found| {
+                allocation::holder(&record.object)
+                    .is_some_and(|(namespace, name)| key.namespace() == Some(&namespace) && key.name == name)
+            };
+            releases.extend(record.filter(is_own).map(|record| Write {
+                expect: Expect::At(record.revision),
+                key: record.key,
+                record: None,
+            }));
+        }
+        Ok(releases)
+    }
+
+    /// Takes a finalizer off an object, which goes when it is deleted and nothing else holds it.
+    ///
+    /// # Errors
+    /// Those of [`Plane::change`].
+    pub async fn drop_finalizer(&self, kind: &Kind, key: &ObjectKey, finalizer: &str) -> Result<(), PlaneError> {
+        let drop_it = |current: &mut Value| {
+            let finalizers = portolan_types::object::metadata_mut(current).get_mut("finalizers");
+            let Some(finalizers) = finalizers.and_then(Value::as_array_mut) else { return Step::Keep };
+            let before = finalizers.len();
+            finalizers.retain(|own| own != finalizer);
+            if finalizers.len() == before { Step::Keep } else { Step::Write(None) }
+        };
+        self.change(kind, key, drop_it).await.map(drop)
     }
 
     /// Deletes an object as a request would: marks it while finalizers, grace or copies downstream hold it.
@@ -348,7 +489,7 @@ impl Plane {
                 }
             })
         };
-        self.objects.modify(key, modify).await?;
+        self.modify(key, modify).await?;
         Ok(goes_now)
     }
 
@@ -381,6 +522,11 @@ impl Plane {
         };
         Ok(ObjectKey { cluster, resource: kind.storage.group_resource(), scope, name })
     }
+}
+
+/// Gone between reading and writing is as good as changed: the next look tells.
+fn was_beaten(error: &PlaneError) -> bool {
+    matches!(error, PlaneError::Store(StoreError::Conflict { .. } | StoreError::NotFound { .. }))
 }
 
 fn with_revision(key: ObjectKey, revision: ResourceVersion, mut object: Value) -> Found {

@@ -52,7 +52,7 @@ impl ServiceAccounts {
             }
         });
         if found.await?.is_none() {
-            self.plane.create(self.config_maps, cluster, wanted).await?;
+            self.plane.create_within(self.config_maps, cluster, &wanted).await?;
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl ServiceAccounts {
         });
         let key = self.plane.key_of(self.accounts, cluster, &wanted)?;
         if self.plane.get(&key).await?.is_none() {
-            self.plane.create(self.accounts, cluster, wanted).await?;
+            self.plane.create_within(self.accounts, cluster, &wanted).await?;
         }
         Ok(())
     }

@@ -10,17 +10,16 @@ use portolan_machinery::{
 use portolan_store::{Event, RangeRequest, RangeScope, StoreError};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
-    emptying::{Emptying, LINGER, RECHECK},
-    plane::{Plane, PlaneError, Step},
+    emptying::{Cuts, Emptying, GO_ON, LINGER, RECHECK, SHARE, waits_for_others},
+    plane::{Plane, PlaneError},
     runtime::{Controller, Outcome},
 };
 
 /// Holds a Workspace until its logical cluster is gone; kcp's name.
 pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
-/// Objects read per step while looking for what holds a workspace.
-const PAGE: usize = 500;
 
 /// The workspace loop.
 pub struct Workspaces {
@@ -28,6 +27,18 @@ pub struct Workspaces {
     directory: Arc<dyn Directory>,
     kind: &'static Kind,
     emptying: Emptying<LogicalClusterId, ObjectKey>,
+    cuts: Cuts<LogicalClusterId, ObjectKey>,
+}
+
+/// What a look at a logical cluster that goes has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Nothing holds it any more.
+    Nothing,
+    /// Something that has been asked to go.
+    Some,
+    /// The look had its share, and there may be more.
+    More,
 }
 
 /// Which logical clusters there are, as the API server knows them.
@@ -47,45 +58,47 @@ impl Workspaces {
     pub fn new(plane: Arc<Plane>, directory: Arc<dyn Directory>) -> Self {
         let gvk = GroupVersionKind::new("tenancy.kcp.io", "v1alpha1", "Workspace");
         let kind = plane.table().kind(&gvk).expect("the table has tenancy.kcp.io");
-        Self { plane, directory, kind, emptying: Emptying::default() }
+        Self { plane, directory, kind, emptying: Emptying::default(), cuts: Cuts::default() }
     }
 
-    /// Asks everything that holds `cluster`, which goes because of the workspace `key`, to go; the number of what is left.
-    async fn empty(&self, cluster: LogicalClusterId, key: &ObjectKey) -> Result<usize, PlaneError> {
+    /// Asks everything that holds `cluster`, which goes because of the workspace `key`, to go: a share of it.
+    async fn empty(&self, cluster: LogicalClusterId, key: &ObjectKey) -> Result<Left, PlaneError> {
         self.directory.mark_deleting(cluster).await?;
         portolan_types::failpoint!("controllers/workspace-marked");
         self.emptying.begin(cluster, key.clone());
         let mut children = self.plane.slices(RangeScope::Cluster(cluster, self.kind.group_resource()));
-        let (mut left, mut known) = (0, HashSet::new());
+        let (mut left, mut asked, mut known) = (false, 0, HashSet::new());
         while let Some(slice) = children.next().await? {
-            for child in &slice.found {
+            for child in slice.found.iter().filter(|child| !object::is_deleting(&child.object)) {
                 self.plane.delete(self.kind, &child.key, &background()).await?;
+                asked += 1;
             }
-            left += slice.found.len();
+            if asked >= SHARE {
+                return Ok(Left::More);
+            }
+            left |= !slice.found.is_empty();
             known.extend(slice.found.iter().filter_map(|child| cluster_of(&child.object)));
         }
         // One whose Workspace cannot be read, or was deleted as such, goes without it.
         for child in self.directory.children(cluster).into_iter().filter(|child| !known.contains(child)) {
-            let of_child = Box::pin(self.empty(child, key)).await?;
-            if of_child == 0 {
-                self.end(child).await?;
+            match Box::pin(self.empty(child, key)).await? {
+                Left::Nothing => self.end(child).await?,
+                Left::Some => left = true,
+                Left::More => return Ok(Left::More),
             }
-            left += of_child;
         }
-        match left {
-            0 => self.release_held(cluster).await,
-            left => Ok(left),
-        }
+        if left { Ok(Left::Some) } else { self.release_held(cluster).await }
     }
 
-    async fn release_held(&self, cluster: LogicalClusterId) -> Result<usize, PlaneError> {
+    async fn release_held(&self, cluster: LogicalClusterId) -> Result<Left, PlaneError> {
+        let from = self.cuts.take(&cluster);
+        let is_whole = from.is_none();
         // What is damaged holds nothing: it goes with the rest.
-        let mut request = RangeRequest::all(RangeScope::Everything(cluster)).past_damage();
-        request.limit = Some(PAGE);
-        let mut held = 0;
+        let mut request = RangeRequest::slices(RangeScope::Everything(cluster)).past_damage();
+        (request.after, request.limit) = (from, Some(SHARE));
+        let (mut held, mut asked) = (false, 0);
         loop {
             let page = self.plane.store().range(request.clone()).await?;
-            request.after = page.last.clone();
             for stored in page.objects {
                 let header = &stored.record.header;
                 if !header.has_finalizers && header.placed_on.is_empty() {
@@ -93,15 +106,22 @@ impl Workspaces {
                 }
                 let kind = self.plane.kind_of(cluster, &stored.key.resource).await?;
                 // What nobody can read or write any more would hold the workspace for ever.
-                if kind.is_some() || !header.placed_on.is_empty() {
-                    held += 1;
-                }
-                if let Some(kind) = kind {
+                held |= kind.is_some() || !header.placed_on.is_empty();
+                if let Some(kind) = kind.filter(|_| !waits_for_others(header)) {
                     self.plane.delete(&kind, &stored.key, &background()).await?;
+                    asked += 1;
                 }
             }
-            if !page.more {
-                return Ok(held);
+            match page.last.filter(|_| page.more) {
+                None if held => return Ok(Left::Some),
+                None if is_whole => return Ok(Left::Nothing),
+                // What it began behind may hold it.
+                None => return Ok(Left::More),
+                Some(last) if asked >= SHARE => {
+                    self.cuts.keep(cluster, last);
+                    return Ok(Left::More);
+                }
+                last => request.after = last,
             }
         }
     }
@@ -115,24 +135,13 @@ impl Workspaces {
         portolan_types::failpoint!("controllers/logical-cluster-deleted");
         self.directory.remove(cluster).await?;
         portolan_types::failpoint!("controllers/directory-entry-removed");
+        self.cuts.take(&cluster);
         self.emptying.end(&cluster);
         Ok(())
     }
 
     fn is_asked_to_go(&self, event: &Event) -> bool {
         event.record.header.is_deleting && event.key.resource == self.kind.group_resource()
-    }
-
-    async fn release(&self, key: &ObjectKey) -> Result<(), PlaneError> {
-        let release = |workspace: &mut Value| {
-            if let Some(finalizers) =
-                object::metadata_mut(workspace).get_mut("finalizers").and_then(Value::as_array_mut)
-            {
-                finalizers.retain(|finalizer| finalizer != FINALIZER);
-            }
-            Step::Write(None)
-        };
-        self.plane.change(self.kind, key, release).await.map(drop)
     }
 }
 
@@ -178,12 +187,20 @@ impl Controller for Workspaces {
                 return Ok(Outcome::Done);
             }
             if let Some(cluster) = cluster_of(&workspace.object) {
-                if self.empty(cluster, key).await? > 0 {
-                    return Ok(Outcome::CheckAgainIn(RECHECK));
+                if let Some(rest) = self.emptying.rest(&cluster) {
+                    return Ok(Outcome::CheckAgainIn(rest));
                 }
-                self.end(cluster).await?;
+                let began = Instant::now();
+                match self.empty(cluster, key).await? {
+                    Left::Nothing => self.end(cluster).await?,
+                    Left::More => return Ok(GO_ON),
+                    Left::Some => {
+                        self.emptying.looked(&cluster, began);
+                        return Ok(Outcome::CheckAgainIn(RECHECK));
+                    }
+                }
             }
-            self.release(key).await?;
+            self.plane.drop_finalizer(self.kind, key, FINALIZER).await?;
             Ok(Outcome::Done)
         })
     }

@@ -474,6 +474,77 @@ async fn what_physical_clusters_make_does_not_hold_up_what_it_is_made_from() {
     f.until("then the namespace", &shop, |found| found.is_none()).await;
 }
 
+#[tokio::test]
+async fn a_custom_resource_called_pods_holds_up_no_other() {
+    let f = Fixture::start();
+    for (plural, kind) in [("pods", "Pod"), ("zebras", "Zebra")] {
+        let crd = f.create(definition(plural, kind)).await;
+        f.until("it is established", &crd, |crd| condition(crd.unwrap(), "Established")["status"] == "True").await;
+    }
+    let shop = f.create(namespace("shop")).await;
+    let own = |kind: &str| {
+        let mut own = widget("a", None);
+        own["kind"] = kind.into();
+        own
+    };
+    let mut pod = own("Pod");
+    pod["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let (pod, zebra) = (f.create(pod).await, f.create(own("Zebra")).await);
+    f.delete(&shop, Propagation::Background).await;
+    f.until("what comes behind it goes", &zebra, |found| found.is_none()).await;
+    f.release(&pod).await;
+    f.until("then the namespace", &shop, |found| found.is_none()).await;
+}
+
+#[tokio::test]
+async fn what_a_service_has_reserved_goes_with_it_whoever_deletes_it() {
+    let f = Fixture::start();
+    let shop = f.create(namespace("shop")).await;
+    let put = async |group: &str, resource: &str, name: &str, holder: &str| {
+        let parent = json!({"group": "", "resource": "services", "namespace": "shop", "name": holder});
+        let key = ObjectKey::cluster_scoped(CLUSTER, GroupResource::new(group, resource), name.parse().unwrap());
+        let record = json!({"metadata": {"name": name}, "spec": {"parentRef": parent}});
+        let txn = Transaction::one(key.clone(), Expect::Absent, Some(portolan_types::Record::of(&record)));
+        f.plane.store().commit(txn).await.unwrap();
+        key
+    };
+    let spec = |ip: &str, port: u16| json!({"type": "NodePort", "clusterIP": ip, "ports": [{"name": "a", "port": 80, "nodePort": port}, {"name": "b", "port": 81, "nodePort": 31_999}]});
+    let other = put("portolan.dev", "nodeports", "31999", "another").await;
+    for how in ["its namespace", "its owner", "its finalizer"] {
+        let owner = f.create(config_map("owner", None)).await;
+        let mut web = service("web", spec("10.96.0.9", 30_123));
+        match how {
+            "its owner" => {
+                web["metadata"]["ownerReferences"] =
+                    config_map("x", f.get(&owner).await.as_ref())["metadata"]["ownerReferences"].clone();
+            }
+            "its finalizer" => web["metadata"]["finalizers"] = json!(["example.com/hold"]),
+            _ => {}
+        }
+        let web = f.create(web).await;
+        let address = put("networking.k8s.io", "ipaddresses", "10.96.0.9", "web").await;
+        let port = put("portolan.dev", "nodeports", "30123", "web").await;
+        match how {
+            "its owner" => f.delete(&owner, Propagation::Background).await,
+            "its finalizer" => {
+                f.delete(&web, Propagation::Background).await;
+                assert!(f.get(&address).await.is_some(), "while it is there");
+                f.release(&web).await;
+            }
+            _ => f.delete(&shop, Propagation::Background).await,
+        }
+        f.until(how, &web, |found| found.is_none()).await;
+        assert_eq!((f.get(&address).await, f.get(&port).await), (None, None), "{how}");
+        assert!(f.get(&other).await.is_some(), "{how}: what is another's stays");
+        if how == "its namespace" {
+            f.until("it goes", &shop, |found| found.is_none()).await;
+            f.create(namespace("shop")).await;
+        } else if how == "its finalizer" {
+            f.delete(&owner, Propagation::Background).await;
+        }
+    }
+}
+
 /// A loop that panics at the first namespace it sees.
 struct Panics;
 

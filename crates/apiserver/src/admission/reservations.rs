@@ -1,6 +1,7 @@
 //! What only one object of a logical cluster can have: addresses and ports. Each is a record of its own, written in the same
-//! transaction as its holder, so that no two can have it. A record whose holder is gone is taken over.
+//! transaction as its holder, so that no two can have it. A record whose holder is gone, or has it no more, is taken over.
 
+use portolan_machinery::lifecycle::allocation;
 use portolan_store::{Expect, StoredObject, Write};
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey, Record, Status, object};
 use serde_json::Value;
@@ -38,21 +39,24 @@ pub(super) async fn release(api: &ApiServer, key: ObjectKey, holder: &ObjectKey)
     Ok(own.then_some(Write { key, expect: Expect::At(stored.revision), record: None }))
 }
 
+/// Whether the holder is there and still has it: one of its name that was made later has what it was given then.
 async fn is_held(api: &ApiServer, stored: &StoredObject, asking: &ObjectKey) -> Result<bool, Status> {
     let Some(holder) = holder_of(stored, asking)? else { return Ok(true) };
     if holder == *asking {
         return Ok(false);
     }
-    Ok(api.store.get(&holder).await.map_err(|e| status_for(&e))?.is_some())
+    let Some(service) = api.store.get(&holder).await.map_err(|e| status_for(&e))? else { return Ok(false) };
+    let service = service.to_value().map_err(|e| status_for(&e))?;
+    let is_it = |(reserved, name): &(allocation::Reserved, String)| {
+        reserved.stored_as() == stored.key.resource && name.as_str() == stored.key.name.as_str()
+    };
+    Ok(allocation::reserved(&service).iter().any(is_it))
 }
 
 /// The Service in `spec.parentRef`.
 fn holder_of(stored: &StoredObject, like: &ObjectKey) -> Result<Option<ObjectKey>, Status> {
     let value = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
     debug_assert!(!object::name(&value).is_empty());
-    let text = |key: &str| value.pointer(&format!("/spec/parentRef/{key}")).and_then(Value::as_str).unwrap_or_default();
-    let (namespace, name) = (text("namespace").parse().ok(), text("name").parse().ok());
-    Ok(namespace
-        .zip(name)
-        .map(|(namespace, name)| ObjectKey::namespaced(like.cluster, like.resource.clone(), namespace, name)))
+    let key = |(namespace, name)| ObjectKey::namespaced(like.cluster, like.resource.clone(), namespace, name);
+    Ok(allocation::holder(&value).map(key))
 }

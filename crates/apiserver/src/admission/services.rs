@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use portolan_machinery::lifecycle::allocation::{
-    AddressRange, ClusterIp, NODE_PORTS, needs_cluster_ip, needs_health_check_port, needs_node_ports,
-    node_port_candidates, set_cluster_ip, set_health_check_port, set_node_port,
+    AddressRange, ClusterIp, NODE_PORTS, Reserved, needs_cluster_ip, needs_health_check_port, needs_node_ports,
+    node_port_candidates, reserved, set_cluster_ip, set_health_check_port, set_node_port,
 };
 use portolan_store::Write;
 use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Status, StatusCause, object};
@@ -53,8 +53,8 @@ pub(super) async fn furnish(
     }
     reserve_given_ports(api, request, service, old, commit).await?;
     if let Some(old) = old {
-        let kept = names(service);
-        let gone = names(old).into_iter().filter(|name| !kept.contains(name));
+        let kept = reserved(service);
+        let gone = reserved(old).into_iter().filter(|name| !kept.contains(name));
         for (resource, name) in gone {
             give_back(api, &holder, resource, &name, commit).await?;
         }
@@ -70,7 +70,7 @@ pub(super) async fn clear(
     commit: &mut Commit,
 ) -> Result<(), Status> {
     let holder = holder(request, service)?;
-    for (resource, name) in names(service) {
+    for (resource, name) in reserved(service) {
         give_back(api, &holder, resource, &name, commit).await?;
     }
     Ok(())
@@ -87,37 +87,6 @@ async fn give_back(
         commit.companions.extend(release(api, key, holder).await?);
     }
     Ok(())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reserved {
-    Address,
-    Port,
-}
-
-impl Reserved {
-    fn stored_as(self) -> GroupResource {
-        match self {
-            Self::Address => GroupResource::new("networking.k8s.io", "ipaddresses"),
-            Self::Port => GroupResource::new("portolan.dev", "nodeports"),
-        }
-    }
-}
-
-/// What a Service has of its own.
-fn names(service: &Value) -> Vec<(Reserved, String)> {
-    let spec = |key: &str| service.get("spec").and_then(|spec| spec.get(key));
-    let address = spec("clusterIP").and_then(Value::as_str).filter(|ip| ip.parse::<IpAddr>().is_ok());
-    let ports = spec("ports").and_then(Value::as_array).into_iter().flatten().filter_map(|port| port.get("nodePort"));
-    let ports = ports.chain(spec("healthCheckNodePort")).filter_map(Value::as_u64).filter(|port| *port > 0);
-    let mut all: Vec<(Reserved, String)> = address.map(|ip| (Reserved::Address, ip.to_owned())).into_iter().collect();
-    for port in ports.map(|port| (Reserved::Port, port.to_string())) {
-        // One port may serve several protocols.
-        if !all.contains(&port) {
-            all.push(port);
-        }
-    }
-    all
 }
 
 fn holder(request: &Request<'_>, service: &Value) -> Result<ObjectKey, Status> {
@@ -199,8 +168,8 @@ async fn reserve_given_ports(
     commit: &mut Commit,
 ) -> Result<(), Status> {
     let holder = &holder(request, service)?;
-    let before = old.map(names).unwrap_or_default();
-    for (resource, name) in names(service).into_iter().filter(|(resource, _)| *resource == Reserved::Port) {
+    let before = old.map(reserved).unwrap_or_default();
+    for (resource, name) in reserved(service).into_iter().filter(|(resource, _)| *resource == Reserved::Port) {
         let known =
             before.contains(&(resource, name.clone())) || commit.companions.iter().any(|w| *w.key.name == *name);
         if known {

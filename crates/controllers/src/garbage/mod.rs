@@ -17,7 +17,7 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle::{DeleteOptions, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation},
 };
-use portolan_store::{Change, Event, Expect, RangeRequest, RangeScope, Transaction};
+use portolan_store::{Change, Event, Expect, RangePage, RangeRequest, RangeScope, StoredObject, Transaction};
 use portolan_types::{
     BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, note::Note, object, work::WorkKey,
 };
@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use crate::{
     at_once::at_once,
+    emptying::{Cuts, GO_ON, SHARE},
     plane::{Found, Listed, Plane, PlaneError, Slices, Step},
     runtime::{Controller, Outcome},
 };
@@ -36,6 +37,9 @@ const LINGER: Duration = Duration::from_millis(20);
 /// How long an owner waits at most to see that a dependent has let go of it.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// When those among many that failed are looked at again, together with the others.
+const FAILED: Duration = Duration::from_secs(1);
+
 /// When an object is looked at again of which an owner is of a kind that is not served.
 const UNSERVED: Duration = Duration::from_secs(300);
 
@@ -43,6 +47,28 @@ const UNSERVED: Duration = Duration::from_secs(300);
 pub struct GarbageCollector {
     plane: Arc<Plane>,
     whereabouts: owners::Whereabouts,
+    cuts: Cuts<Key, Cut>,
+}
+
+/// What looks at many objects, each of which had its share, came to so far.
+#[derive(Default)]
+struct Cut {
+    /// The last object that was looked at.
+    after: Option<ObjectKey>,
+    /// Whether an object has to be looked at again for what is not known of its owners.
+    again: bool,
+    failed: bool,
+}
+
+impl Cut {
+    /// When all have been looked at.
+    fn end(&self) -> Outcome {
+        match (self.failed, self.again) {
+            (true, _) => Outcome::CheckAgainIn(FAILED),
+            (false, true) => Outcome::CheckAgainIn(UNSERVED),
+            (false, false) => Outcome::Done,
+        }
+    }
 }
 
 /// What may need collecting.
@@ -74,7 +100,7 @@ impl WorkKey for Key {
 impl GarbageCollector {
     /// On the objects of `plane`.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Self { plane, whereabouts: owners::Whereabouts::default() }
+        Self { plane, whereabouts: owners::Whereabouts::default(), cuts: Cuts::default() }
     }
 
     fn dependents(&self, cluster: LogicalClusterId, owner: &str) -> Slices<'_> {
@@ -87,11 +113,14 @@ impl GarbageCollector {
         let kind = &*kind;
         let waits_for = |finalizer: &str| object::finalizers(&found.object).any(|f| f == finalizer);
         if object::is_deleting(&found.object) && waits_for(ORPHAN_FINALIZER) {
-            return self.orphan(kind, &found).await.map(|()| Outcome::Done);
+            return self.orphan(kind, &found).await;
         }
         if object::is_deleting(&found.object) && waits_for(FOREGROUND_FINALIZER) {
-            if why == Why::Itself {
-                self.attempt_dependents(key.cluster, object::meta_text(&found.object, "uid"), Cause::Looked).await?;
+            if let Why::Itself(cut) = why {
+                let (looking, uid) = (Key::Object(key.clone()), object::meta_text(&found.object, "uid"));
+                if self.attempt_dependents(&looking, uid, Cause::Looked, cut).await? == GO_ON {
+                    return Ok(GO_ON);
+                }
             }
             return self.release(kind, &found).await;
         }
@@ -99,18 +128,23 @@ impl GarbageCollector {
     }
 
     /// Takes the owner off its dependents, then lets it go; not while a dependent is damaged, which would lose its owner unseen.
-    async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<(), PlaneError> {
+    async fn orphan(&self, kind: &Kind, owner: &Found) -> Result<Outcome, PlaneError> {
         let uid = object::meta_text(&owner.object, "uid");
-        let (mut dependents, mut done) = (self.dependents(owner.key.cluster, uid), Ok(()));
+        let (mut dependents, mut done, mut looked_at) = (self.dependents(owner.key.cluster, uid), Ok(()), 0);
         while let Some(slice) = dependents.next().await? {
             done = done.and(slice.check());
+            looked_at += slice.found.len();
             let dropped = at_once(slice.found, |dependent| async move {
                 self.drop_references(&dependent, |reference| reference.uid == uid).await
             });
             done = done.and(dropped.await);
+            // Those that own themselves now are not among the next ones. One that failed is, and may be followed by any number.
+            if looked_at >= SHARE && done.is_ok() && dependents.rest().is_some() {
+                return Ok(GO_ON);
+            }
         }
         done?;
-        self.drop_finalizer(kind, &owner.key, ORPHAN_FINALIZER).await
+        self.plane.drop_finalizer(kind, &owner.key, ORPHAN_FINALIZER).await.map(|()| Outcome::Done)
     }
 
     /// Foreground: the owner goes when no dependent is left that blocks it. A dependent that lets go of it says nothing of
@@ -133,52 +167,83 @@ impl GarbageCollector {
         }
         match blocked {
             true => Ok(Outcome::CheckAgainIn(AGAIN)),
-            false => self.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await.map(|()| Outcome::Done),
+            false => self.plane.drop_finalizer(kind, &owner.key, FOREGROUND_FINALIZER).await.map(|()| Outcome::Done),
         }
     }
 
+    /// Looks at a share of the dependents of an owner.
     async fn attempt_dependents(
         &self,
-        cluster: LogicalClusterId,
+        looking: &Key,
         owner: &str,
         cause: Cause<'_>,
+        mut cut: Cut,
     ) -> Result<Outcome, PlaneError> {
-        let (mut dependents, again, mut done) = (self.dependents(cluster, owner), AtomicBool::new(false), Ok(()));
+        let scope = RangeScope::OwnedBy(looking.tenant(), owner.to_owned());
+        let (mut dependents, mut done, mut looked_at) = (self.plane.slices_behind(scope, cut.after.take()), Ok(()), 0);
         while let Some(slice) = dependents.next().await? {
-            let attempted = at_once(slice.found, |dependent| {
-                let again = &again;
-                async move {
-                    let kind = self.plane.kind_of(cluster, &dependent.key.resource).await?;
-                    let Some(kind) = kind else { return Ok(()) };
-                    if self.attempt(&kind, &dependent, cause).await? != Outcome::Done {
-                        again.store(true, Ordering::Relaxed);
-                    }
-                    Ok(())
-                }
-            });
-            done = done.and(attempted.await);
+            let staying = slice.found.into_iter().filter(|dependent| !object::is_deleting(&dependent.object));
+            let attempted = self.attempt_each(staying.collect(), cause, &mut looked_at, &mut cut).await;
+            done = done.and(attempted);
+            if looked_at >= SHARE
+                && let Some(rest) = dependents.rest()
+            {
+                return Ok(self.go_on(looking, Cut { after: Some(rest), failed: cut.failed || done.is_err(), ..cut }));
+            }
         }
-        done?;
-        Ok(if again.into_inner() { Outcome::CheckAgainIn(UNSERVED) } else { Outcome::Done })
+        done.map(|()| cut.end())
     }
 
-    /// One that fails keeps nobody else from being looked at.
-    async fn attempt_all(&self, cluster: LogicalClusterId) -> Result<(), PlaneError> {
-        let mut next = Some(RangeRequest::slices(RangeScope::Everything(cluster)).past_damage());
-        let mut done = Ok(());
+    /// Looks at a share of all that have owners. One that fails keeps nobody else from being looked at.
+    async fn attempt_all(&self, looking: &Key, mut cut: Cut) -> Result<Outcome, PlaneError> {
+        let scope = RangeScope::Everything(looking.tenant());
+        let first =
+            RangeRequest { after: cut.after.take(), limit: Some(SHARE), ..RangeRequest::slices(scope).past_damage() };
+        let (mut next, mut done, mut looked_at) = (Some(first), Ok(()), 0);
         while let Some(request) = next {
             let page = self.plane.store().range(request.clone()).await?;
             next = request.next(&page);
-            let owned = page.objects.into_iter().filter(|stored| !stored.record.header.owners.is_empty());
-            let attempted = at_once(owned, |stored| async move {
-                let found = Found { object: stored.to_value()?, key: stored.key, revision: stored.revision };
-                match self.plane.kind_of(cluster, &found.key.resource).await? {
-                    Some(kind) => self.attempt(&kind, &found, Cause::AnyGone).await.map(drop),
-                    None => Ok(()),
-                }
-            });
-            done = done.and(attempted.await);
+            let is_owned = |stored: &StoredObject| {
+                let header = &stored.record.header;
+                !header.owners.is_empty() && !header.is_deleting
+            };
+            let owned = Listed::of(RangePage { objects: page.objects.into_iter().filter(is_owned).collect(), ..page })?;
+            // What was damaged when it was read has no owners that are known.
+            let attempted = self.attempt_each(owned.found, Cause::AnyGone, &mut looked_at, &mut cut).await;
+            done = done.and(attempted);
+            if looked_at >= SHARE
+                && let Some(rest) = next.as_ref().and_then(|next| next.after.clone())
+            {
+                return Ok(self.go_on(looking, Cut { after: Some(rest), failed: cut.failed || done.is_err(), ..cut }));
+            }
         }
+        // Those of which an owner is not known are looked at again by themselves.
+        done.map(|()| Cut { again: false, ..cut }.end())
+    }
+
+    fn go_on(&self, looking: &Key, cut: Cut) -> Outcome {
+        self.cuts.keep(looking.clone(), cut);
+        GO_ON
+    }
+
+    async fn attempt_each(
+        &self,
+        objects: Vec<Found>,
+        cause: Cause<'_>,
+        looked_at: &mut usize,
+        cut: &mut Cut,
+    ) -> Result<(), PlaneError> {
+        *looked_at += objects.len();
+        let again = &AtomicBool::new(false);
+        let attempted = at_once(objects, |found| async move {
+            let Some(kind) = self.plane.kind_of(found.key.cluster, &found.key.resource).await? else { return Ok(()) };
+            if self.attempt(&kind, &found, cause).await? != Outcome::Done {
+                again.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let done = attempted.await;
+        cut.again |= again.load(Ordering::Relaxed);
         done
     }
 
@@ -249,7 +314,12 @@ impl GarbageCollector {
         };
         let Some((key, mut event)) = note.about(self.plane.seams(), &found.key, &found.object) else { return Ok(()) };
         object::metadata_mut(&mut event).remove("ownerReferences");
-        self.plane.store().commit(Transaction::one(key, Expect::Anything, Some(Record::of(&event)))).await?;
+        // It goes with its namespace, so it does not come when that is to go.
+        let place = key.namespace().map_or("", |namespace| namespace.as_str());
+        let Some(check) = self.plane.staying(key.cluster, place).await? else { return Ok(()) };
+        let mut txn = Transaction::one(key, Expect::Anything, Some(Record::of(&event)));
+        txn.checks.push(check);
+        self.plane.store().commit(txn).await?;
         Ok(())
     }
 
@@ -323,16 +393,6 @@ impl GarbageCollector {
         };
         self.plane.change(&kind, &found.key, change).await.map(drop)
     }
-
-    async fn drop_finalizer(&self, kind: &Kind, key: &ObjectKey, finalizer: &str) -> Result<(), PlaneError> {
-        let drop_it = |current: &mut Value| {
-            let finalizers = object::metadata_mut(current).get_mut("finalizers").and_then(Value::as_array_mut);
-            let Some(finalizers) = finalizers else { return Step::Keep };
-            finalizers.retain(|f| f != finalizer);
-            Step::Write(None)
-        };
-        self.plane.change(kind, key, drop_it).await.map(drop)
-    }
 }
 
 impl Controller for GarbageCollector {
@@ -380,16 +440,17 @@ impl Controller for GarbageCollector {
 
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
+            let cut = self.cuts.take(key).unwrap_or_default();
             match key {
-                Key::Object(key) => self.look_at(key, Why::Itself).await,
+                Key::Object(key) => self.look_at(key, Why::Itself(cut)).await,
                 Key::Owner(owner) => match owner.find(&self.plane).await? {
                     Some(key) => self.look_at(&key, Why::Dependent).await,
                     None => Ok(Outcome::Done),
                 },
                 Key::DependentsOf(gone) => {
-                    self.attempt_dependents(gone.key.cluster, gone.uid.as_str(), Cause::Gone(gone)).await
+                    self.attempt_dependents(key, gone.uid.as_str(), Cause::Gone(gone), cut).await
                 }
-                Key::AllOf(cluster) => self.attempt_all(*cluster).await.map(|()| Outcome::Done),
+                Key::AllOf(_) => self.attempt_all(key, cut).await,
             }
         })
     }
@@ -439,10 +500,9 @@ impl<'a> Cause<'a> {
 }
 
 /// Why an object is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// It was written.
-    Itself,
+    /// It was written; its dependents were looked at so far.
+    Itself(Cut),
     /// A dependent of it has gone or changed. The others have been seen to, or are being.
     Dependent,
 }

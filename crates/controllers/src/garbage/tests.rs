@@ -215,6 +215,35 @@ async fn an_owner_that_is_shown_and_not_stored_keeps_its_dependents() {
 }
 
 #[tokio::test]
+async fn one_look_deletes_a_share_of_many_dependents_and_the_next_goes_on_behind_it() {
+    const EACH: usize = SHARE + 200;
+    let s = Stage::new();
+    let gone = reference("v1", "ConfigMap", "gone", "gone");
+    for n in 0..EACH {
+        let mut held = owned(map("shop", &format!("a-held-{n}")), &[&gone]);
+        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        s.create(held).await;
+        s.create(owned(map("shop", &format!("b-{n}")), &[&gone])).await;
+    }
+    let count = async || {
+        let all = s.plane.list(RangeScope::OwnedBy(HOME, "gone".into())).await.unwrap();
+        (all.len(), all.iter().filter(|found| object::is_deleting(&found.object)).count())
+    };
+    let key = ObjectKey { name: "gone".parse().unwrap(), ..s.create(map("shop", "other")).await.key };
+    let key = Key::DependentsOf(Gone { key, uid: "gone".parse().unwrap() });
+    let (mut looks, mut before) = (1, 0);
+    while s.collector.reconcile(&key).await.unwrap() == GO_ON {
+        let (left, marked) = count().await;
+        let done = 2 * EACH - left + marked;
+        assert!((SHARE..2 * SHARE).contains(&(done - before)), "{done} after {before}");
+        (looks, before) = (looks + 1, done);
+    }
+    assert!(looks > 1);
+    assert_eq!(count().await, (EACH, EACH), "those that are held have been asked");
+    assert_eq!(s.collector.reconcile(&key).await.unwrap(), Outcome::Done, "and are not asked again");
+}
+
+#[tokio::test]
 async fn what_was_owned_by_one_whose_definition_has_gone_with_it_goes() {
     let s = Stage::new();
     let widget = reference("example.dev/v1", "Widget", "w", "one");

@@ -20,16 +20,36 @@ struct Failing {
     inner: DynStore,
     maps: Arc<AtomicBool>,
     kinds: Arc<AtomicBool>,
+    /// A ConfigMap is made, once, when Events are looked for, which come last.
+    behind: Arc<AtomicBool>,
+}
+
+impl Failing {
+    async fn make_behind(&self, namespace: &NamespaceName) {
+        let maps = GroupResource::new("", "configmaps");
+        let key = ObjectKey::namespaced(LogicalClusterId::ROOT, maps, namespace.clone(), "late".parse().unwrap());
+        let late =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late", "namespace": namespace}});
+        self.inner.commit(Transaction::one(key, Expect::Absent, Some(Record::of(&late)))).await.unwrap();
+    }
 }
 
 impl Store for Failing {
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangePage, StoreError>> {
         let is_maps =
             matches!(&request.scope, RangeScope::Namespace(_, resource, _) if *resource.resource == *"configmaps");
-        match is_maps && self.maps.load(Ordering::Relaxed) {
-            true => Box::pin(async { Err(StoreError::Unknown) }),
-            false => self.inner.range(request),
+        if is_maps && self.maps.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(StoreError::Unknown) });
         }
+        Box::pin(async move {
+            if let RangeScope::Namespace(_, resource, namespace) = &request.scope
+                && &*resource.resource == "events"
+                && self.behind.swap(false, Ordering::Relaxed)
+            {
+                self.make_behind(namespace).await;
+            }
+            self.inner.range(request).await
+        })
     }
 
     fn commit(&self, txn: Transaction) -> BoxFuture<'static, Result<Durable<Committed>, StoreError>> {
@@ -126,7 +146,7 @@ impl Stage {
     }
 
     async fn on(store: DynStore, namespace: Value) -> Self {
-        let failing = Failing { inner: store, maps: Arc::default(), kinds: Arc::default() };
+        let failing = Failing { inner: store, maps: Arc::default(), kinds: Arc::default(), behind: Arc::default() };
         let plane = Plane::new(Arc::new(failing.clone()), KindTable::builtin(), Seams::system());
         let plane = Arc::new(plane.with_kinds(Arc::new(failing.clone())));
         let namespaces = Namespaces::new(plane.clone());
@@ -183,6 +203,73 @@ async fn what_cannot_be_deleted_is_told_and_keeps_nothing_else() {
     s.failing.kinds.store(false, Ordering::Relaxed);
     s.namespaces.reconcile(&s.place).await.unwrap();
     assert_eq!(s.get().await, None);
+}
+
+#[tokio::test]
+async fn what_comes_behind_a_look_is_seen_before_the_namespace_goes() {
+    let s = Stage::with(namespace(&[])).await;
+    s.failing.behind.store(true, Ordering::Relaxed);
+    assert_eq!(s.namespaces.reconcile(&s.place).await.unwrap(), Outcome::CheckAgainIn(LINGER));
+    assert!(s.get().await.is_some() && !s.is_empty("configmaps").await);
+    assert_eq!(s.namespaces.reconcile(&s.place).await.unwrap(), Outcome::Done);
+    assert!(s.get().await.is_none() && s.is_empty("configmaps").await);
+}
+
+#[tokio::test]
+async fn nothing_that_a_loop_makes_comes_into_a_namespace_that_ends() {
+    let s = Stage::with(namespace(&["example.com/own"])).await;
+    let open = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "open"}});
+    let open = s.plane.create(s.namespaces.kind, LogicalClusterId::ROOT, open).await.unwrap().unwrap().key;
+    let maps = s.plane.table().kind(&GroupVersionKind::new("", "v1", "ConfigMap")).unwrap();
+    let map = |namespace: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b", "namespace": namespace}});
+    for (namespace, comes) in [("shop", false), ("none", false), ("open", true)] {
+        let made = s.plane.create_within(maps, LogicalClusterId::ROOT, &map(namespace)).await.unwrap();
+        assert_eq!(made.is_some(), comes, "{namespace}");
+    }
+    let check = s.plane.staying(LogicalClusterId::ROOT, "open").await.unwrap().unwrap();
+    s.plane.delete(s.namespaces.kind, &open, &DeleteOptions::default()).await.unwrap();
+    let key = s.plane.key_of(maps, LogicalClusterId::ROOT, &map("open")).unwrap();
+    let mut late = Transaction::one(key, Expect::Anything, Some(Record::of(&map("open"))));
+    late.checks.push(check);
+    let refused = s.plane.store().commit(late).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn one_look_empties_a_share_of_a_namespace_and_the_next_goes_on_behind_it() {
+    const EACH: usize = SHARE + 200;
+    let s = Stage::with(namespace(&[])).await;
+    let put = async |name: String, finalizers: &[&str]| {
+        let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop", "uid": name}});
+        if !finalizers.is_empty() {
+            map["metadata"]["finalizers"] = json!(finalizers);
+        }
+        let maps = GroupResource::new("", "configmaps");
+        let key = ObjectKey::namespaced(s.place.0, maps, s.place.1.clone(), name.parse().unwrap());
+        let txn = Transaction::one(key, Expect::Anything, Some(Record::of(&map)));
+        s.failing.commit(txn).await.unwrap();
+    };
+    for n in 0..EACH {
+        put(format!("a-held-{n}"), &["example.com/hold"]).await;
+        put(format!("b-{n}"), &[]).await;
+    }
+    let count = async || {
+        let maps = RangeScope::Namespace(s.place.0, GroupResource::new("", "configmaps"), s.place.1.clone());
+        let all = s.plane.list(maps).await.unwrap();
+        (all.len(), all.iter().filter(|found| object::is_deleting(&found.object)).count())
+    };
+    let mut cut = 0;
+    while s.namespaces.reconcile(&s.place).await.unwrap() == GO_ON {
+        cut += 1;
+        let (left, marked) = count().await;
+        let done = 2 * EACH - left + marked;
+        assert!(done <= cut * SHARE, "{done} after {cut}");
+    }
+    assert_eq!((cut, count().await), (3, (EACH, EACH)), "twice cut, then once from where it was cut to the end");
+    assert!(s.is_empty("secrets").await);
+    assert_eq!(s.wrong().await.len(), 2, "{:?}", s.wrong().await);
+    let waits = s.namespaces.reconcile(&s.place).await.unwrap();
+    assert!(matches!(waits, Outcome::CheckAgainIn(rest) if rest < RECHECK), "it rests after a long look: {waits:?}");
 }
 
 #[tokio::test]

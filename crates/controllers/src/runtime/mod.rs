@@ -41,10 +41,11 @@ pub trait Controller: Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// Brings one key from what is to what should be. Each step is safe to repeat.
+    /// Brings one key from what is to what should be. Each step is safe to repeat. A look at many objects takes a share of them and
+    /// comes again at once for the next: others wait for as long as it takes.
     fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>>;
 
-    /// How many keys are reconciled at once.
+    /// How many keys are reconciled at once: of one tenant one less, if there are several.
     fn workers(&self) -> usize {
         4
     }

@@ -32,7 +32,9 @@ impl Loops {
     /// One more loop.
     #[must_use]
     pub fn with(mut self, controller: impl Controller) -> Self {
-        let mut queue = Worklist::new(Backoff::default(), self.plane.seams());
+        // One worker is left to others whatever a logical cluster has to do.
+        let most = controller.workers().saturating_sub(1).max(1);
+        let mut queue = Worklist::new(Backoff::default(), self.plane.seams()).at_most(most);
         if let Some(metrics) = self.plane.metrics() {
             queue = queue.measured(metrics.work().of(controller.name()));
         }

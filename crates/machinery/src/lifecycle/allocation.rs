@@ -2,11 +2,14 @@
 //! needed, in which order candidates are tried, and how a choice is written down. The caller knows what is taken.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::{IpAddr, Ipv4Addr},
 };
 
-use portolan_types::object::{self, child_mut};
+use portolan_types::{
+    GroupResource, NamespaceName, ObjectName,
+    object::{self, child_mut},
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -21,6 +24,44 @@ pub enum ClusterIp {
     Given(IpAddr),
     /// Any free one.
     Any,
+}
+
+/// What only one Service of a logical cluster can have, each with a record of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// A cluster IP: an IPAddress.
+    Address,
+    /// A node port: a record that is not served.
+    Port,
+}
+
+impl Reserved {
+    /// What records of it are stored as.
+    pub fn stored_as(self) -> GroupResource {
+        match self {
+            Self::Address => GroupResource::new("networking.k8s.io", "ipaddresses"),
+            Self::Port => GroupResource::new("portolan.dev", "nodeports"),
+        }
+    }
+}
+
+/// What a Service has of its own, each with the name of its record and once.
+pub fn reserved(service: &Value) -> Vec<(Reserved, String)> {
+    let address = Some(spec_text(service, "clusterIP")).filter(|ip| ip.parse::<IpAddr>().is_ok());
+    let health_check = service.pointer("/spec/healthCheckNodePort");
+    let numbers = ports(service).iter().filter_map(|port| port.get("nodePort")).chain(health_check);
+    // One port may serve several protocols.
+    let mut seen = HashSet::new();
+    let numbers = numbers.filter_map(Value::as_u64).filter(|port| *port > 0 && seen.insert(*port));
+    let address = address.map(|ip| (Reserved::Address, ip.to_owned()));
+    address.into_iter().chain(numbers.map(|port| (Reserved::Port, port.to_string()))).collect()
+}
+
+/// Namespace and name of what a record of an address or port is for.
+pub fn holder(record: &Value) -> Option<(NamespaceName, ObjectName)> {
+    let parent = record.pointer("/spec/parentRef")?;
+    let text = |key: &str| parent.get(key).and_then(Value::as_str);
+    Some((text("namespace")?.parse().ok()?, text("name")?.parse().ok()?))
 }
 
 /// What cluster IP `new` needs. `old` is its stored state, whose address is its own already.
