@@ -1,51 +1,128 @@
 //! Lets go of what admission protected while it was in use: volume claims, volumes, and classes of their attributes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
 use portolan_store::{Change, Event, RangeScope};
-use portolan_types::{BoxFuture, GroupResource, ObjectKey, object};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ObjectKey, Record, ResourceVersion, Scope, object};
 use serde_json::Value;
 
 use crate::{
-    plane::{Plane, PlaneError, Step},
+    plane::{Plane, PlaneError},
     runtime::{Controller, Outcome},
 };
 
-/// How often something that is waited for is looked at again. Few things are: no watch of all pods is worth them.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How soon something that is waited for is looked at again though nothing was seen to let go of it. Each look at a claim reads all
+/// pods of its namespace.
+const AGAIN: Duration = Duration::from_secs(300);
+/// How long a look waits for more to let go.
+const LINGER: Duration = Duration::from_millis(20);
+
+const CLAIMS: &str = "persistentvolumeclaims";
+const VOLUMES: &str = "persistentvolumes";
+const CLASSES: &str = "volumeattributesclasses";
 
 /// What is protected, and by which finalizer.
 const PROTECTED: [(&str, &str, &str); 3] = [
-    ("", "persistentvolumeclaims", "kubernetes.io/pvc-protection"),
-    ("", "persistentvolumes", "kubernetes.io/pv-protection"),
-    ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
+    ("", CLAIMS, "kubernetes.io/pvc-protection"),
+    ("", VOLUMES, "kubernetes.io/pv-protection"),
+    ("storage.k8s.io", CLASSES, "kubernetes.io/vac-protection"),
 ];
 
 /// The loop over what is protected and being deleted.
 pub struct Protection {
     plane: Arc<Plane>,
+    waiting: Waiting,
+}
+
+/// What waits until nobody uses it. In memory only while it does.
+#[derive(Default)]
+struct Waiting(Mutex<HashMap<Place, HashSet<ObjectKey>>>);
+
+/// A namespace of a logical cluster, or what is in none.
+type Place = (LogicalClusterId, Scope);
+
+impl Waiting {
+    /// From now on it matters who lets go of it. To be called before it is looked who uses it, so that none is missed.
+    fn begin(&self, key: &ObjectKey) {
+        self.lock().entry((key.cluster, key.scope.clone())).or_default().insert(key.clone());
+    }
+
+    fn end(&self, key: &ObjectKey) {
+        let (mut places, place) = (self.lock(), (key.cluster, key.scope.clone()));
+        if let Some(keys) = places.get_mut(&place) {
+            keys.remove(key);
+            if keys.is_empty() {
+                places.remove(&place);
+            }
+        }
+    }
+
+    /// What waits at a place, as far as `wanted`.
+    fn at(&self, place: &Place, wanted: impl Fn(&ObjectKey) -> bool) -> Vec<ObjectKey> {
+        let places = self.lock();
+        places.get(place).into_iter().flatten().filter(|key| wanted(key)).cloned().collect()
+    }
+
+    fn is_nothing(&self, place: &Place) -> bool {
+        !self.lock().contains_key(place)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Place, HashSet<ObjectKey>>> {
+        self.0.lock().expect("no code panics under this lock")
+    }
 }
 
 impl Protection {
     /// On the objects of `plane`.
     pub fn new(plane: Arc<Plane>) -> Self {
-        Self { plane }
+        Self { plane, waiting: Waiting::default() }
     }
 
     async fn is_used(&self, key: &ObjectKey, protected: &Value) -> Result<bool, PlaneError> {
         let all = |resource| RangeScope::Cluster(key.cluster, GroupResource::new("", resource));
         match (&*key.resource.resource, key.namespace()) {
-            ("persistentvolumeclaims", Some(namespace)) => {
+            (CLAIMS, Some(namespace)) => {
                 let scope = RangeScope::Namespace(key.cluster, GroupResource::new("", "pods"), namespace.clone());
                 self.any(scope, |pod| uses_claim(pod, protected)).await
             }
-            ("persistentvolumes", _) => Ok(protected.pointer("/status/phase").and_then(Value::as_str) == Some("Bound")),
+            (VOLUMES, _) => Ok(protected.pointer("/status/phase").and_then(Value::as_str) == Some("Bound")),
             _ => {
                 let names = |holder: &Value| names_class(holder, &key.name);
-                Ok(self.any(all("persistentvolumeclaims"), names).await?
-                    || self.any(all("persistentvolumes"), names).await?)
+                Ok(self.any(all(CLAIMS), names).await? || self.any(all(VOLUMES), names).await?)
             }
         }
+    }
+
+    /// What waits, and the object of an event may have let go of with it.
+    fn let_go(&self, event: &Event) -> Vec<ObjectKey> {
+        let is_pod = &*event.key.resource.resource == "pods";
+        let place = (event.key.cluster, if is_pod { event.key.scope.clone() } else { Scope::Cluster });
+        if self.waiting.is_nothing(&place) {
+            return Vec::new();
+        }
+        let (before, now) = match event.change {
+            Change::Deleted => (Some(&event.record), None),
+            Change::Created | Change::Updated => (event.previous.as_ref(), Some(&event.record)),
+        };
+        let Some(before) = before.map(|record| tree(record)) else { return Vec::new() };
+        let now = now.and_then(|record| tree(record));
+        // Of what was damaged nobody knows what it used.
+        let lets_go = |used: &dyn Fn(&Value) -> bool, uses: &dyn Fn(&Value) -> bool| {
+            before.as_ref().is_none_or(used) && !now.as_ref().is_some_and(uses)
+        };
+        self.waiting.at(&place, |key| {
+            let names = |pod: &Value| claims_of(pod).any(|own| own == key.name.as_str());
+            let is_of_class = |holder: &Value| names_class(holder, &key.name);
+            match &*key.resource.resource {
+                CLAIMS => is_pod && lets_go(&names, &|pod| !is_shut_down(pod) && names(pod)),
+                CLASSES => !is_pod && lets_go(&is_of_class, &is_of_class),
+                _ => false,
+            }
+        })
     }
 
     /// Whether there is one of a kind. One that is damaged may be it.
@@ -59,6 +136,24 @@ impl Protection {
         }
         known.map(|()| false)
     }
+}
+
+/// An object that was stored, if it can be read.
+fn tree(record: &Record) -> Option<Value> {
+    let object = record.to_value(ResourceVersion::FIRST).ok()?;
+    object.get("kind").is_some().then_some(object)
+}
+
+/// The names of claims that a pod has volumes of, or would have.
+fn claims_of(pod: &Value) -> impl Iterator<Item = String> {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    volumes.filter_map(|volume| match volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str) {
+        Some(name) => Some(name.to_owned()),
+        None => {
+            volume.get("ephemeral").filter(|source| !source.is_null())?;
+            Some(format!("{}-{}", object::name(pod), volume.get("name")?.as_str()?))
+        }
+    })
 }
 
 /// Whether a pod uses a claim of its namespace, by name or as one of its ephemeral volumes, as upstream's controller of claims
@@ -108,35 +203,39 @@ impl Controller for Protection {
     }
 
     fn resources(&self) -> Vec<GroupResource> {
-        PROTECTED.iter().map(|(group, resource, _)| GroupResource::new(*group, *resource)).collect()
+        let pods = GroupResource::new("", "pods");
+        PROTECTED.iter().map(|(group, resource, _)| GroupResource::new(*group, *resource)).chain([pods]).collect()
     }
 
     fn keys(&self, event: &Event) -> Vec<Self::Key> {
-        let is_asked = event.change != Change::Deleted && event.record.header.is_deleting;
-        is_asked.then(|| event.key.clone()).into_iter().collect()
+        let mut keys = self.let_go(event);
+        // Also when it is gone: then it waits no more.
+        if event.record.header.is_deleting && finalizer_of(&event.key.resource).is_some() {
+            keys.push(event.key.clone());
+        }
+        keys
+    }
+
+    fn linger(&self, event: &Event, key: &ObjectKey) -> Duration {
+        if event.key == *key { Duration::ZERO } else { LINGER }
     }
 
     fn reconcile<'a>(&'a self, key: &'a Self::Key) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
         Box::pin(async move {
-            let (Some(found), Some(finalizer)) = (self.plane.get(key).await?, finalizer_of(&key.resource)) else {
-                return Ok(Outcome::Done);
-            };
+            let Some(finalizer) = finalizer_of(&key.resource) else { return Ok(Outcome::Done) };
             let waits =
                 |object: &Value| object::is_deleting(object) && object::finalizers(object).any(|own| own == finalizer);
-            if !waits(&found.object) {
+            let found = self.plane.get(key).await?.filter(|found| waits(&found.object));
+            let (Some(found), Some(kind)) = (found, self.plane.stored_kind(&key.resource)) else {
+                self.waiting.end(key);
                 return Ok(Outcome::Done);
-            }
+            };
+            self.waiting.begin(key);
             if self.is_used(key, &found.object).await? {
                 return Ok(Outcome::CheckAgainIn(AGAIN));
             }
-            let Some(kind) = self.plane.stored_kind(&key.resource) else { return Ok(Outcome::Done) };
-            let release = |current: &mut Value| {
-                let list = object::metadata_mut(current).get_mut("finalizers").and_then(Value::as_array_mut);
-                let Some(list) = list else { return Step::Keep };
-                list.retain(|own| own != finalizer);
-                Step::Write(None)
-            };
-            self.plane.change(kind, key, release).await?;
+            self.plane.drop_finalizer(kind, key, finalizer).await?;
+            self.waiting.end(key);
             Ok(Outcome::Done)
         })
     }
@@ -172,5 +271,57 @@ mod tests {
             pod["metadata"].as_object_mut().unwrap().extend(deletion.as_object().unwrap().clone());
             assert_eq!(uses_claim(&pod, &claim(owner)), expected, "{case}");
         }
+    }
+
+    #[test]
+    fn who_lets_go_of_a_claim_names_it_while_it_waits() {
+        let key = |group: &str, resource: &str, name: &str| {
+            let (resource, name) = (GroupResource::new(group, resource), name.parse().unwrap());
+            ObjectKey::namespaced(LogicalClusterId::ROOT, resource, "shop".parse().unwrap(), name)
+        };
+        let pod = |claims: &[&str], grace: Option<u64>| {
+            let volumes: Vec<_> = claims
+                .iter()
+                .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
+                .chain([json!({"name": "own", "ephemeral": {"volumeClaimTemplate": {}}})])
+                .collect();
+            let mut pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"volumes": volumes}});
+            if let Some(grace) = grace {
+                pod["metadata"]["deletionTimestamp"] = json!("t");
+                pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+            }
+            Arc::new(Record::of(&pod))
+        };
+        let event = |change, record: &Arc<Record>, previous: Option<&Arc<Record>>| Event {
+            revision: ResourceVersion::FIRST,
+            change,
+            key: key("", "pods", "p"),
+            record: record.clone(),
+            previous: previous.cloned(),
+        };
+        let plane = portolan_machinery::kinds::KindTable::builtin();
+        let plane = Plane::new(portolan_store::memory(), plane, portolan_types::Seams::system());
+        let protection = Protection::new(Arc::new(plane));
+        let waiting = ["a", "b", "p-own"].map(|name| key("", CLAIMS, name));
+        let (whole, less) = (pod(&["a", "b", "c"], None), pod(&["b", "c"], None));
+        let (ending, ended) = (pod(&["a", "b"], Some(30)), pod(&["a", "b"], Some(0)));
+        let damaged = Arc::new(Record::of(&json!({})));
+        assert_eq!(protection.keys(&event(Change::Deleted, &whole, None)), [], "nobody waits");
+        waiting.iter().for_each(|key| protection.waiting.begin(key));
+        for (case, event, expected) in [
+            ("it is made", event(Change::Created, &whole, None), &[] as &[&str]),
+            ("it is changed otherwise", event(Change::Updated, &whole, Some(&whole)), &[]),
+            ("it is to go", event(Change::Updated, &ending, Some(&whole)), &[]),
+            ("it uses less", event(Change::Updated, &less, Some(&whole)), &["a"]),
+            ("its node has seen the end of it", event(Change::Updated, &ended, Some(&ending)), &["a", "b", "p-own"]),
+            ("it is gone", event(Change::Deleted, &less, None), &["b", "p-own"]),
+            ("it was damaged, and is gone", event(Change::Deleted, &damaged, None), &["a", "b", "p-own"]),
+        ] {
+            let mut names: Vec<_> = protection.keys(&event).iter().map(|key| key.name.to_string()).collect();
+            names.sort();
+            assert_eq!(names, expected, "{case}");
+        }
+        waiting.iter().for_each(|key| protection.waiting.end(key));
+        assert!(protection.waiting.lock().is_empty(), "nothing stays in memory");
     }
 }
