@@ -9,6 +9,7 @@ pub mod certificate_requests;
 pub mod definitions;
 mod emptying;
 pub mod ended_jobs;
+pub mod ending_pods;
 pub mod endpoints;
 pub mod events;
 pub mod garbage;
@@ -42,6 +43,7 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(ended_jobs::EndedJobs::new(plane.clone()))
         .with(certificate_requests::CertificateRequests::new(plane.clone()))
         .with(quotas::Quotas::new(plane.clone()))
+        .with(ending_pods::EndingPods::new(plane.clone()))
         .with(protection::Protection::new(plane.clone()))
         .with(endpoints::Endpoints::new(plane.clone()))
         .with(type_checks::TypeChecks::new(plane.clone()))
