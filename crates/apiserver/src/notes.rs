@@ -104,7 +104,10 @@ mod tests {
         for (key, value) in [("a", "1"), ("b", "two\nlines"), ("a", "1")] {
             notes.add(key, value, About::default);
         }
-        let text = |notes: &Notes| (notes.0.lock().text.clone(), notes.0.lock().left_out);
+        let text = |notes: &Notes| {
+            let noted = notes.0.lock();
+            (noted.text.clone(), noted.left_out)
+        };
         assert_eq!(text(&notes), (r#"a="1"; b="two\nlines""#.to_owned(), 0));
         (0..30_000).for_each(|n| notes.add("k", &format!("{n} {}", "x".repeat(500)), About::default));
         let (line, left_out) = text(&notes);
