@@ -94,16 +94,17 @@ pub struct Limits {
     pub definition_bytes: usize,
     /// Names of resources that a workspace in root and all below it define.
     pub defined_names: usize,
-    /// Admission policies, their bindings and configurations of webhooks in one logical cluster, together.
+    /// Admission policies, their bindings and configurations of webhooks in one logical cluster, together; and as many LimitRanges
+    /// and PriorityClasses.
     pub admission_objects: usize,
-    /// Bytes of all of them without their statuses: they are read, and looked at, with each write. So much is kept in memory of
+    /// Bytes of all of each of these without their statuses: they are read, and looked at, with each write. So much is kept in memory of
     /// one logical cluster. Their statuses have as many bytes of their own.
     pub admission_bytes: usize,
     /// Webhooks in all configurations of one logical cluster.
     pub admission_webhooks: usize,
-    /// TLS connections at once.
+    /// TLS connections at once; one address, of IPv6 one /64, may have half of them.
     pub connections: usize,
-    /// Connections at once whose handshake is not done.
+    /// Connections at once whose handshake is not done; one address may have half of them.
     pub handshakes: usize,
     /// Time for a read.
     pub read_timeout: Duration,

@@ -1,7 +1,13 @@
 //! One connection: handshake, then requests until it ends.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
+use futures::future::BoxFuture;
 use http::{HeaderValue, Request, header::CONNECTION};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -18,7 +24,7 @@ use crate::{
     pipeline,
 };
 
-use super::plain;
+use super::{activity::Activity, plain};
 
 /// Time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -33,7 +39,9 @@ const STREAMS: u32 = 250;
 const PENDING_RESETS: usize = 50;
 /// Bytes of all headers of a request.
 const HEADER_BYTES: u32 = 64 * 1024;
-const HTTP1_BUFFER: usize = 1024 * 1024;
+const HTTP1_BUFFER: usize = HEADER_BYTES as usize;
+/// How long a connection that is over has to end in good order.
+const LAST: Duration = Duration::from_secs(5);
 const HTTP1_HEADERS: usize = 128;
 
 /// The TLS handshake. Who begins with a plain request is told so.
@@ -65,7 +73,10 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
     // It takes no further requests when the server closes, and before that when it sends the client away.
     let leaving = closing.child_token();
     let (stopping, sent_away) = (closing, leaving.clone());
+    let activity = Activity::new();
+    let begun = activity.clone();
     let service = service_fn(move |request: Request<Incoming>| {
+        let under_way = begun.begin();
         let (server, peer) = (server.clone(), peer.clone());
         let (stopping, sent_away) = (stopping.clone(), sent_away.clone());
         // On its way into a task it is moved several times.
@@ -83,24 +94,52 @@ pub(super) async fn run(server: Arc<ApiServer>, stream: TlsStream<TcpStream>, cl
             if http1 && stopping.is_cancelled() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(under_way.answer(response))
         })
     });
-    let builder = builder(task_flow.clone());
+    // What was agreed upon needs not be guessed, for which there is no time-out.
+    let builder = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => builder(task_flow.clone()).http2_only(),
+        Some(_) => builder(task_flow.clone()).http1_only(),
+        None => builder(task_flow.clone()),
+    };
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ended = task_flow.work(async {
-        tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = leaving.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        }
+        let connection = connection.as_mut();
+        let leaving = leaving.cancelled();
+        // Boxed, since the compiler does not see through so many layers that it may change threads.
+        let ended: BoxFuture<'_, _> =
+            Box::pin(until_over(connection, &activity, leaving, |connection| connection.graceful_shutdown()));
+        ended.await.unwrap_or(Ok(()))
     });
     let ended = ended.await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended with an error");
     }
+}
+
+/// Works on a connection until it ends, or is good for nothing more: then it has a moment to end in good order, and there is
+/// nothing that it ended with. Once it is `leaving` it takes no further requests.
+async fn until_over<C: Future>(
+    mut connection: Pin<&mut C>,
+    activity: &Activity,
+    leaving: impl Future<Output = ()>,
+    shut_down: impl Fn(Pin<&mut C>),
+) -> Option<C::Output> {
+    let mut over = pin!(activity.is_over());
+    tokio::select! {
+        ended = connection.as_mut() => return Some(ended),
+        () = over.as_mut() => {}
+        () = leaving => {
+            shut_down(connection.as_mut());
+            tokio::select! {
+                ended = connection.as_mut() => return Some(ended),
+                () = over => {}
+            }
+        }
+    }
+    shut_down(connection.as_mut());
+    tokio::time::timeout(LAST, connection).await.ok()
 }
 
 /// Whether a client is to make a new connection after a request, which may lead it to another server. What is under way on the
@@ -140,7 +179,7 @@ mod tests {
         time::{Instant, timeout},
     };
 
-    use super::*;
+    use super::{super::activity::IDLE, *};
 
     const SETTINGS: u8 = 4;
     const PING_FRAME: u8 = 6;
@@ -174,6 +213,20 @@ mod tests {
             Self { socket, answers, pings: 0, acks: 0 }
         }
 
+        /// To a server that looks whether something goes on, before anything was said.
+        fn say_nothing() -> Self {
+            let (socket, server) = tokio::io::duplex(64 * 1024);
+            let service =
+                service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(http::Response::new(String::new())));
+            tokio::spawn(async move {
+                let builder = builder(TokioExecutor::new());
+                let connection = pin!(builder.serve_connection(TokioIo::new(server), service));
+                let (activity, never) = (Activity::new(), std::future::pending());
+                until_over(connection, &activity, never, |connection| connection.graceful_shutdown()).await.is_some()
+            });
+            Self { socket, answers: true, pings: 0, acks: 0 }
+        }
+
         /// Listens until the server ends the connection.
         async fn listen(&mut self) {
             let mut head = [0; 9];
@@ -196,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_lasts_as_long_as_its_peer_answers() {
+    async fn a_peer_that_answers_is_there() {
         let mut client = Idle::connect(true).await;
         let minutes = Duration::from_secs(90 * 60);
         assert!(timeout(minutes, client.listen()).await.is_err(), "it is not ended");
@@ -206,6 +259,17 @@ mod tests {
         client.socket.write_all(&frame(PING_FRAME, 0, b"whatever")).await.unwrap();
         assert!(timeout(Duration::from_secs(1), client.listen()).await.is_err());
         assert_eq!(client.acks, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_requests_ends_whatever_its_peer_said() {
+        for begun in [&b""[..], b"PRI * HTT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"] {
+            let mut client = Idle::say_nothing();
+            client.socket.write_all(begun).await.unwrap();
+            let since = Instant::now();
+            timeout(2 * IDLE, client.listen()).await.expect("it is ended");
+            assert!((IDLE..IDLE + 2 * LAST).contains(&since.elapsed()), "{begun:?}: {:?}", since.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

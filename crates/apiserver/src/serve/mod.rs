@@ -1,6 +1,8 @@
 //! The server's own accept loop: TLS, HTTP/1.1 and HTTP/2, time-outs, bounds, an orderly end.
 
+mod activity;
 mod connection;
+mod places;
 mod plain;
 mod starting;
 mod tls;
@@ -9,7 +11,6 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{ApiServer, ConfigError};
 
+use places::{Place, Places};
 pub use starting::serve_starting;
 use tls::{Shown, server_config};
 
@@ -37,8 +39,7 @@ impl ApiServer {
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let mut renewal = tokio::time::interval_at(tokio::time::Instant::now() + RENEWAL, RENEWAL);
         let limits = &self.config.limits;
-        let places = Arc::new(Semaphore::new(limits.connections));
-        let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+        let (places, handshakes) = (Places::new(limits.connections), Places::new(limits.handshakes));
         let mut connections = JoinSet::new();
         let closing = CancellationToken::new();
         loop {
@@ -59,9 +60,7 @@ impl ApiServer {
                     continue;
                 }
             };
-            let (Ok(place), Ok(handshake)) =
-                (places.clone().try_acquire_owned(), handshakes.clone().try_acquire_owned())
-            else {
+            let (Some(place), Some(handshake)) = (places.take(peer.ip()), handshakes.take(peer.ip())) else {
                 tracing::debug!(%peer, "too many connections");
                 continue;
             };
@@ -99,7 +98,7 @@ async fn serve_one(
     acceptor: TlsAcceptor,
     socket: TcpStream,
     peer: SocketAddr,
-    handshake: tokio::sync::OwnedSemaphorePermit,
+    handshake: Place,
     closing: CancellationToken,
 ) {
     match connection::shake(&acceptor, socket).await {

@@ -496,7 +496,10 @@ async fn a_certificate_that_soon_ends_is_replaced_while_the_server_runs() {
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let live = || request(served.address, "GET", "/livez", String::new());
-    assert_eq!(sender.send_request(live()).await.unwrap().status(), StatusCode::OK);
+    // Nor would the connection last for an hour without anything on it.
+    let lasting = "/api/v1/namespaces?watch=true&timeoutSeconds=7200";
+    let watch = sender.send_request(request(served.address, "GET", lasting, String::new())).await.unwrap();
+    assert_eq!(watch.status(), StatusCode::OK);
     hands.forward(DAYS * 86_400);
     assert_eq!(shown(&served.connect("http/1.1", true).await), before, "nobody has looked yet");
     tokio::time::pause();
@@ -509,7 +512,7 @@ async fn a_certificate_that_soon_ends_is_replaced_while_the_server_runs() {
     };
     tokio::time::timeout(std::time::Duration::from_secs(20), renewed).await.expect("another one is shown");
     assert_eq!(sender.send_request(live()).await.unwrap().status(), StatusCode::OK, "connections of before go on");
-    drop(sender);
+    drop((watch, sender));
     served.shutdown.cancel();
     served.task.await.unwrap();
 }
