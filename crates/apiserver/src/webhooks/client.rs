@@ -37,7 +37,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{service::Service, trust};
+use super::{names::Names, service::Service, trust};
 
 /// Largest answer, in bytes.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
@@ -115,12 +115,13 @@ type ClientKey = (LogicalClusterId, [u8; 32], Option<ObjectKey>);
 /// The clients of all webhooks.
 pub(crate) struct Clients {
     addresses: WebhookAddresses,
+    names: Names,
     kept: Mutex<HashMap<ClientKey, Https>>,
 }
 
 impl Clients {
     pub(crate) fn new(addresses: WebhookAddresses) -> Self {
-        Self { addresses, kept: Mutex::default() }
+        Self { addresses, names: Names::of_system(), kept: Mutex::default() }
     }
 
     /// How many clients are kept.
@@ -173,7 +174,8 @@ impl Clients {
         if let Some(client) = self.kept.lock().get(&key) {
             return Ok(client.clone());
         }
-        let way = service.map_or(Way::Addresses(self.addresses), Way::Service);
+        let outside = || Outside { allowed: self.addresses, names: self.names.clone(), tenant: cluster };
+        let way = service.map_or_else(|| Way::Addresses(outside()), Way::Service);
         let dials = Arc::new(Semaphore::new(MAX_DIALS));
         let connector = Connector { way, tls: Arc::new(trust::config(ca_bundle)?), dials };
         let client = Client::builder(TokioExecutor::new())
@@ -261,7 +263,7 @@ struct Connector {
 enum Way {
     /// An address that has been checked: a name is resolved once, so one that resolves to another address the next time gains
     /// nothing.
-    Addresses(WebhookAddresses),
+    Addresses(Outside),
     /// A pod of a Service.
     Service(Service),
 }
@@ -306,19 +308,27 @@ impl Connector {
 impl Way {
     async fn dial(&self, host: &str, port: u16) -> Result<Box<dyn Wire>, String> {
         Ok(match self {
-            Self::Addresses(allowed) => Box::new(allowed.dial(host, port).await?),
+            Self::Addresses(outside) => Box::new(outside.dial(host, port).await?),
             Self::Service(service) => Box::new(service.connect(port).await?),
         })
     }
 }
 
-impl WebhookAddresses {
-    async fn dial(self, host: &str, port: u16) -> Result<TcpStream, String> {
-        let found = tokio::net::lookup_host((host, port)).await;
-        let found = found.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
+/// Addresses that a tenant's names lead to.
+#[derive(Clone)]
+struct Outside {
+    allowed: WebhookAddresses,
+    names: Names,
+    tenant: LogicalClusterId,
+}
+
+impl Outside {
+    async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let found = self.names.addresses(self.tenant, host).await;
+        let found = found.ok_or_else(|| format!("dial tcp: lookup {host}: no such host"))?;
         let mut why = "dial tcp: no such host".to_owned();
-        for address in found {
-            let dialed = match self.check(address) {
+        for address in found.iter().map(|address| SocketAddr::new(*address, port)) {
+            let dialed = match self.allowed.check(address) {
                 Err(refused) => Err(refused),
                 Ok(()) => TcpStream::connect(address).await.map_err(|e| dial_error(&e)),
             };

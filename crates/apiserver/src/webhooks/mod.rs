@@ -2,6 +2,7 @@
 
 mod client;
 mod endpoint;
+mod names;
 mod service;
 mod trust;
 
