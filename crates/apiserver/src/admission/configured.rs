@@ -7,7 +7,10 @@ use std::{
 
 use parking_lot::Mutex;
 use portolan_store::{Change, Damage, Damaged, DynStore, Event, RangeRequest, RangeScope, StoredObject, WatchScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status, object};
+use portolan_types::{
+    BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status,
+    object::{self, Object},
+};
 use serde_json::Value;
 
 use crate::{
@@ -248,10 +251,14 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// The namespaces of quotas. Who charges those reads them then, also what cannot be read.
     async fn with_quotas(&mut self) -> Result<HashSet<String>, Status> {
-        let readable = self.read(QUOTAS).await?;
+        let mut all = HashSet::new();
+        let mut quotas = self.slices(QUOTAS);
+        while let Some(slice) = self.next(QUOTAS, &mut quotas).await? {
+            all.extend(slice.iter().filter_map(|quota| quota.key.namespace()).map(ToString::to_string));
+        }
         let damaged = self.damaged.iter().filter(|(of, _)| *of == QUOTAS).map(|(_, found)| &found.key);
-        let all = readable.iter().map(|quota| &quota.key).chain(damaged);
-        Ok(all.filter_map(|key| key.namespace()).map(ToString::to_string).collect())
+        all.extend(damaged.filter_map(|key| key.namespace()).map(ToString::to_string));
+        Ok(all)
     }
 
     async fn limits(&mut self) -> Result<HashMap<String, Vec<Value>>, Status> {
@@ -287,26 +294,64 @@ impl Reading<'_> {
 
     async fn trees(&mut self, resource: Resource) -> Result<Vec<Value>, Status> {
         let mut trees = Vec::new();
-        for stored in self.read(resource).await? {
-            let Ok(mut tree) = stored.record.to_value(stored.revision) else {
-                self.damaged.push((resource, Damaged { key: stored.key, why: Damage::Body }));
-                continue;
-            };
-            // Nobody looks at it here, and it has bounds of its own.
-            let status = tree.as_object_mut().and_then(|fields| fields.remove("status"));
-            let of_status = status.map_or(0, |status| status.to_string().len());
-            self.bytes += stored.record.body().len().saturating_sub(of_status);
-            trees.push(tree);
+        let mut slices = self.slices(resource);
+        while let Some(slice) = self.next(resource, &mut slices).await? {
+            for stored in slice {
+                let Ok(mut tree) = stored.record.to_value(stored.revision) else {
+                    self.damaged.push((resource, Damaged { key: stored.key, why: Damage::Body }));
+                    continue;
+                };
+                self.bytes += stored.record.body().len().saturating_sub(reduce(resource, &mut tree));
+                trees.push(tree);
+            }
         }
         Ok(trees)
     }
 
-    async fn read(&mut self, resource: Resource) -> Result<Vec<StoredObject>, Status> {
-        let scope = RangeScope::Cluster(self.cluster, GroupResource::new(resource.0, resource.1));
-        let page = self.store.range(RangeRequest::all(scope).past_damage()).await.map_err(|e| status_for(&e))?;
-        self.damaged.extend(page.damaged.into_iter().map(|found| (resource, found)));
-        Ok(page.objects)
+    fn slices(&self, (group, resource): Resource) -> Option<RangeRequest> {
+        let scope = RangeScope::Cluster(self.cluster, GroupResource::new(group, resource));
+        Some(RangeRequest::slices(scope).past_damage())
     }
+
+    /// The objects of the next slice; `None` behind the last.
+    async fn next(
+        &mut self,
+        resource: Resource,
+        slice: &mut Option<RangeRequest>,
+    ) -> Result<Option<Vec<StoredObject>>, Status> {
+        let Some(request) = slice.take() else { return Ok(None) };
+        let page = self.store.range(request.clone()).await.map_err(|e| status_for(&e))?;
+        *slice = request.next(&page);
+        self.damaged.extend(page.damaged.into_iter().map(|found| (resource, found)));
+        Ok(Some(page.objects))
+    }
+}
+
+/// Takes out of an object what nobody looks at here, a status and what a class says of itself; how many bytes these were.
+fn reduce(resource: Resource, tree: &mut Value) -> usize {
+    let kept: Option<&[&str]> = match resource {
+        PRIORITIES => Some(&["globalDefault", "metadata", "preemptionPolicy", "value"]),
+        LIMITS => Some(&["metadata", "spec"]),
+        _ => None,
+    };
+    let Some(fields) = tree.as_object_mut() else { return 0 };
+    let mut gone = Vec::new();
+    let is_kept = |name: &str| kept.map_or(name != "status", |kept| kept.contains(&name));
+    take(fields, is_kept, &mut gone);
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| kept.is_some()) {
+        take(metadata, |name| matches!(name, "name" | "namespace"), &mut gone);
+    }
+    gone.iter().map(|value| value.to_string().len()).sum()
+}
+
+fn take(fields: &mut Object, is_kept: impl Fn(&str) -> bool, gone: &mut Vec<Value>) {
+    fields.retain(|name, value| {
+        let keep = is_kept(name);
+        if !keep {
+            gone.push(value.take());
+        }
+        keep
+    });
 }
 
 impl Follower for Configured {
@@ -367,6 +412,23 @@ mod tests {
         store.commit(Transaction::one(key, Expect::Damaged, None)).await.unwrap();
         assert_eq!(damaged().await, 0);
         store.close().await;
+    }
+
+    #[test]
+    fn of_classes_and_limits_is_kept_what_admission_looks_at() {
+        let metadata = json!({"name": "a", "annotations": {"why": "x".repeat(10_000)}});
+        let class = json!({"metadata": metadata, "value": 7, "description": "y".repeat(10_000)});
+        let range = json!({"metadata": metadata, "spec": {"limits": []}, "kind": "LimitRange"});
+        let hook = json!({"metadata": metadata, "webhooks": [], "status": {"a": 1}});
+        for (resource, mut tree, expected, least) in [
+            (PRIORITIES, class, json!({"metadata": {"name": "a"}, "value": 7}), 20_000),
+            (LIMITS, range, json!({"metadata": {"name": "a"}, "spec": {"limits": []}}), 10_000),
+            (MUTATING, hook, json!({"metadata": metadata, "webhooks": []}), 7),
+        ] {
+            let gone = reduce(resource, &mut tree);
+            assert_eq!(tree, expected);
+            assert!((least..least + 100).contains(&gone), "{resource:?}: {gone}");
+        }
     }
 
     #[test]

@@ -58,25 +58,43 @@ pub(super) async fn stored_in_namespace(
     range(api, RangeScope::Namespace(cluster, GroupResource::new(group, resource), namespace)).await
 }
 
-/// The objects of a resource in a logical cluster.
+/// Those objects of a resource in a logical cluster that are wanted. No others are held.
 pub(super) async fn in_cluster(
     api: &ApiServer,
     cluster: LogicalClusterId,
     (group, resource): (&str, &str),
+    is_wanted: impl Fn(&Value) -> bool + Send,
 ) -> Result<Vec<Value>, Status> {
     let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
-    range(api, scope).await?.iter().map(tree).collect()
+    Ok(in_slices(api, RangeRequest::slices(scope), is_wanted).await?.0)
 }
 
-/// As [`in_cluster`], beside what is damaged.
+/// All objects of a resource in a logical cluster, beside what is damaged.
 pub(super) async fn readable_in_cluster(
     api: &ApiServer,
     cluster: LogicalClusterId,
     (group, resource): (&str, &str),
 ) -> Result<(Vec<Value>, Vec<Damaged>), Status> {
     let scope = RangeScope::Cluster(cluster, GroupResource::new(group, resource));
-    let page = api.store.range(RangeRequest::all(scope).past_damage()).await.map_err(|e| status_for(&e))?;
-    Ok((page.objects.iter().map(tree).collect::<Result<_, _>>()?, page.damaged))
+    in_slices(api, RangeRequest::slices(scope).past_damage(), |_| true).await
+}
+
+/// What a request and those that go on from it find: of the records one slice is held.
+async fn in_slices(
+    api: &ApiServer,
+    first: RangeRequest,
+    is_wanted: impl Fn(&Value) -> bool + Send,
+) -> Result<(Vec<Value>, Vec<Damaged>), Status> {
+    let (mut next, mut all, mut damaged) = (Some(first), Vec::new(), Vec::new());
+    while let Some(slice) = next {
+        let page = api.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+        next = slice.next(&page);
+        for stored in &page.objects {
+            all.extend(Some(tree(stored)?).filter(&is_wanted));
+        }
+        damaged.extend(page.damaged);
+    }
+    Ok((all, damaged))
 }
 
 async fn range(api: &ApiServer, scope: RangeScope) -> Result<Vec<StoredObject>, Status> {

@@ -15,17 +15,39 @@ use crate::{
 
 use super::Request;
 
-/// The group of what a logical cluster configures its admission with.
-const GROUP: &str = "admissionregistration.k8s.io";
-/// Of all of these there is one sum.
-const RESOURCES: [&str; 6] = [
-    "mutatingadmissionpolicies",
-    "mutatingadmissionpolicybindings",
-    "mutatingwebhookconfigurations",
-    "validatingadmissionpolicies",
-    "validatingadmissionpolicybindings",
-    "validatingwebhookconfigurations",
+/// Resources whose objects have their room in common.
+struct Sum {
+    resources: &'static [(&'static str, &'static str)],
+    /// What they are called together.
+    all: &'static str,
+    room: Room,
+}
+
+/// What a logical cluster configures its admission with.
+static SUMS: [Sum; 2] = [
+    Sum {
+        resources: &[
+            ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+            ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+            ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        ],
+        all: "the admission policies, bindings and webhook configurations of a logical cluster",
+        room: Room::Admission,
+    },
+    Sum {
+        resources: &[("", "limitranges"), ("scheduling.k8s.io", "priorityclasses")],
+        all: "the LimitRanges and PriorityClasses of a logical cluster",
+        room: Room::Classes,
+    },
 ];
+
+fn sum_of(request: &Request<'_>) -> Option<&'static Sum> {
+    let own = (&*request.kind.gvk.group, &*request.kind.resource);
+    SUMS.iter().find(|sum| sum.resources.contains(&own))
+}
 
 /// How an object changes in size.
 pub(super) struct Growth {
@@ -60,7 +82,7 @@ fn bytes(object: &Value) -> usize {
 
 /// Whether the request writes what admission is configured with, or the status of that.
 pub(super) fn is_configuration(request: &Request<'_>) -> bool {
-    *request.kind.gvk.group == *GROUP && RESOURCES.contains(&&*request.kind.resource)
+    sum_of(request).is_some()
 }
 
 /// What there is of the configuration of admission, or is in one object of it.
@@ -91,6 +113,8 @@ impl Measure {
 pub(super) enum Room {
     /// What admission is configured with.
     Admission,
+    /// What pods take from their namespace and their class.
+    Classes,
     /// Definitions of resources, and the names of those that a tenant has.
     Definitions,
     /// Quotas.
@@ -112,6 +136,7 @@ impl Room {
     ) -> Result<(), Status> {
         let name = match self {
             Self::Admission => "admission",
+            Self::Classes => "classes",
             Self::Definitions => "definitions",
             Self::Quotas => "quotas",
         };
@@ -128,7 +153,7 @@ impl Room {
 
 /// # Errors
 /// 403 when the logical cluster has too many policies, bindings and configurations of webhooks, too large ones, or too many
-/// webhooks in them.
+/// webhooks in them; or too many or too large LimitRanges and PriorityClasses.
 pub(super) async fn check_configuration(
     api: &ApiServer,
     request: &Request<'_>,
@@ -141,10 +166,10 @@ pub(super) async fn check_configuration(
     if ![&bytes, &statuses, &webhooks].iter().any(|growth| growth.is_any()) {
         return Ok(());
     }
-    Room::Admission.enter(api, request.cluster.id, commit).await?;
+    let Some(Sum { resources, all, room }) = sum_of(request) else { return Ok(()) };
+    room.enter(api, request.cluster.id, commit).await?;
     let Limits { admission_objects, admission_bytes: room, admission_webhooks, .. } = api.config.limits;
-    let (count, stored) = configured(api, request.cluster.id).await?;
-    let all = "the admission policies, bindings and webhook configurations of a logical cluster";
+    let (count, stored) = configured(api, request.cluster.id, resources).await?;
     let why = match old {
         None if count >= admission_objects => format!("{all} are at most {admission_objects}"),
         _ if bytes.exceeds(stored.bytes, room) => format!("{all} have at most {room} bytes"),
@@ -158,10 +183,14 @@ pub(super) async fn check_configuration(
 }
 
 /// How many there are, and what is stored in them.
-async fn configured(api: &ApiServer, cluster: LogicalClusterId) -> Result<(usize, Measure), Status> {
+async fn configured(
+    api: &ApiServer,
+    cluster: LogicalClusterId,
+    resources: &[(&str, &str)],
+) -> Result<(usize, Measure), Status> {
     let (mut count, mut all) = (0, Measure::default());
-    for resource in RESOURCES {
-        let scope = RangeScope::Cluster(cluster, GroupResource::new(GROUP, resource));
+    for (group, resource) in resources {
+        let scope = RangeScope::Cluster(cluster, GroupResource::new(*group, *resource));
         let of_one = |stored: &StoredObject| {
             let object = stored.record.to_value(stored.revision).map_err(|e| damaged(&stored.key, &e))?;
             all.add(Measure::of(&object));

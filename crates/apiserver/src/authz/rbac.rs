@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use portolan_machinery::rbac::{self, MASTERS, PolicyRule, User};
 use portolan_store::{DynStore, Event, RangeRequest, RangeScope, WatchScope};
-use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status};
+use portolan_types::{BoxFuture, GroupResource, LogicalClusterId, ResourceVersion, Status, object};
 use serde_json::Value;
 
 use crate::{
@@ -184,10 +184,21 @@ impl RbacAuthorizer {
     /// The objects of a resource; `stored` is raised by their bytes.
     async fn read(&self, cluster: LogicalClusterId, resource: &str, stored: &mut usize) -> Result<Vec<Value>, Status> {
         let scope = RangeScope::Cluster(cluster, GroupResource::new(GROUP, resource));
-        let page = self.store.range(RangeRequest::all(scope).past_damage()).await.map_err(|e| status_for(&e))?;
-        *stored += page.objects.iter().map(|o| o.record.body().len()).sum::<usize>();
-        let value = |o: portolan_store::StoredObject| o.record.to_value(o.revision).map_err(|e| damaged(&o.key, &e));
-        page.objects.into_iter().map(value).collect()
+        let (mut next, mut all) = (Some(RangeRequest::slices(scope).past_damage()), Vec::new());
+        while let Some(slice) = next {
+            let page = self.store.range(slice.clone()).await.map_err(|e| status_for(&e))?;
+            next = slice.next(&page);
+            for object in page.objects {
+                *stored += object.record.body().len();
+                let mut value = object.record.to_value(object.revision).map_err(|e| damaged(&object.key, &e))?;
+                // They grant nothing, and may be most of it.
+                for name in ["annotations", "managedFields"] {
+                    object::metadata_mut(&mut value).remove(name);
+                }
+                all.push(value);
+            }
+        }
+        Ok(all)
     }
 
     /// Whether `user` may do it, by the roles and bindings of a logical cluster.

@@ -404,6 +404,26 @@ async fn what_admission_is_configured_with_is_bounded_in_number_and_bytes() {
     admin.merge(&format!("{bindings}/b"), of(1)).await.expect(200);
 }
 
+#[tokio::test]
+async fn limits_and_classes_have_a_bound_in_number_and_in_bytes() {
+    let class =
+        |name: &str, bytes: usize| json!({"metadata": {"name": name}, "value": 1, "description": "x".repeat(bytes)});
+    let range = |name: &str| json!({"metadata": {"name": name}, "spec": {"limits": []}});
+    let (classes, ranges) = ("/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/namespaces/default/limitranges");
+    let admin = Plane::with(|config| config.limits.admission_objects = 2).await.admin();
+    admin.post(classes, class("a", 1)).await.expect(201);
+    admin.post(ranges, range("a")).await.expect(201);
+    let refused = admin.post(ranges, range("b")).await.expect(403).message();
+    assert!(refused.ends_with("the LimitRanges and PriorityClasses of a logical cluster are at most 2"), "{refused}");
+    admin.delete(&format!("{classes}/a")).await.expect(200);
+    admin.post(ranges, range("b")).await.expect(201);
+
+    let admin = Plane::with(|config| config.limits.admission_bytes = 40_000).await.admin();
+    admin.post(classes, class("a", 20_000)).await.expect(201);
+    admin.post(classes, class("b", 20_000)).await.expect(403);
+    admin.post(classes, class("b", 10_000)).await.expect(201);
+}
+
 /// How many of twenty writes that race each other are taken. The others are refused.
 async fn taken(admin: &Client, path: &str, object: impl Fn(usize) -> Value) -> usize {
     let create = |n| {

@@ -48,12 +48,11 @@ async fn default_of(
     resource: (&str, &str),
     marks: &[&str],
 ) -> Result<Option<String>, Status> {
-    let all = lookup::in_cluster(api, request.cluster.id, resource).await?;
-    let mut defaults: Vec<&Value> =
-        all.iter().filter(|class| marks.iter().any(|mark| object::annotation(class, mark) == Some("true"))).collect();
+    let is_default = |class: &Value| marks.iter().any(|mark| object::annotation(class, mark) == Some("true"));
+    let mut defaults = lookup::in_cluster(api, request.cluster.id, resource, is_default).await?;
     defaults.sort_by(|a, b| {
-        let made = |class| object::meta_text(class, "creationTimestamp");
-        made(b).cmp(made(a)).then_with(|| object::name(a).cmp(object::name(b)))
+        let made = [b, a].map(|class| object::meta_text(class, "creationTimestamp"));
+        made[0].cmp(made[1]).then_with(|| object::name(a).cmp(object::name(b)))
     });
     Ok(defaults.first().map(|class| object::name(class).to_owned()))
 }
