@@ -92,7 +92,9 @@ fn unreadable(why: &str) -> Status {
 
 fn not_base64(error: &DecodeError) -> Status {
     let at = match error {
-        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLength(at) | DecodeError::InvalidLastSymbol(at, _) => *at,
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
+        // Go names the letter that is left over.
+        DecodeError::InvalidLength(letters) => letters.saturating_sub(1),
         DecodeError::InvalidPadding => 0,
     };
     unreadable(&format!("illegal base64 data at input byte {at}"))
@@ -136,6 +138,8 @@ mod tests {
         for (forged, why) in [
             ("", ": unexpected end of JSON input"),
             ("A!", not_base64),
+            ("x", ": illegal base64 data at input byte 0"),
+            ("abcde", ": illegal base64 data at input byte 4"),
             ("e30", generic),
             ("abc", no_value),
             ("nonsense", r": invalid character '\u009e' looking for beginning of value"),
