@@ -42,7 +42,7 @@ fn wrapped(read: &Read<'_>) -> i64 {
     let scale = i64::from(read.scale());
     let digits = rounded(read.digits(), scale.min(0).unsigned_abs());
     // A 64th power of ten has no bits among the last 64.
-    let zeros = vec![b'0'; usize::try_from(scale.max(0).min(64)).unwrap_or_default()];
+    let zeros = vec![b'0'; usize::try_from(scale.clamp(0, 64)).unwrap_or_default()];
     let all = digits.bytes().chain(zeros);
     let value = all.fold(0_i64, |value, digit| value.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
     if read.negative { value.wrapping_neg() } else { value }
