@@ -174,12 +174,19 @@ async fn a_stateful_set_starts_in_order_each_pod_with_its_claim() {
     let mut set = workload("StatefulSet", 2);
     set["spec"]["serviceName"] = "web".into();
     set["spec"]["volumeClaimTemplates"] = json!([{
-        "metadata": {"name": "data"},
+        "metadata": {"name": "data", "labels": {"tier": "gold", "app": "other"}, "annotations": {"example.com/own": "yes"}},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }]);
     f.create(&format!("{APPS}/statefulsets"), set).await;
     f.until(&format!("{APPS}/statefulsets/web"), |s| s["status"]["readyReplicas"] == 2).await;
-    f.until(&format!("{CORE}/persistentvolumeclaims/data-web-1"), |c| c["status"]["phase"] == "Bound").await;
+    let claim = &format!("{CORE}/persistentvolumeclaims/data-web-1");
+    let claim = f.until(claim, |c| c["status"]["phase"] == "Bound").await["metadata"].take();
+    let told = (&claim["labels"], &claim["annotations"]["example.com/own"]);
+    assert_eq!(
+        told,
+        (&json!({"tier": "gold", "app": "web"}), &json!("yes")),
+        "as its template, and as the set selects"
+    );
     let log = f.text(&format!("{CORE}/pods/web-0/log?container=web")).await;
     assert!(log.contains("simulated: web of pod web-0 started"), "{log}");
     let first = f.get(&format!("{CORE}/pods/web-0")).await;

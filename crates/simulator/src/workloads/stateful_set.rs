@@ -86,14 +86,23 @@ async fn create(family: &Family, set: &Found, ordinal: i64, revision: &str) -> R
 
 /// The claim of one pod; it outlives the pod, as upstream keeps it.
 async fn ensure_claim(family: &Family, set: &Found, template: &Value, pod: &str) -> Result<String, PlaneError> {
-    let name = format!("{}-{pod}", object::name(template));
-    let labels = set.object.pointer("/spec/selector/matchLabels").cloned().unwrap_or_else(|| json!({}));
-    let claim = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": template["spec"],
-        "metadata": {"name": name, "namespace": object::namespace(&set.object), "labels": labels},
-    });
+    let claim = claim_from(&set.object, template, pod);
+    let name = object::name(&claim).to_owned();
     family.plane.create(kind(&family.plane, ("", "PersistentVolumeClaim")), set.key.cluster, claim).await?;
     Ok(name)
+}
+
+/// What the template says, and the labels that select the pods of the set.
+fn claim_from(set: &Value, template: &Value, pod: &str) -> Value {
+    let mut claim = template.clone();
+    claim["apiVersion"] = "v1".into();
+    claim["kind"] = "PersistentVolumeClaim".into();
+    let metadata = object::metadata_mut(&mut claim);
+    metadata.insert("name".into(), format!("{}-{pod}", object::name(template)).into());
+    metadata.insert("namespace".into(), object::namespace(set).into());
+    let selected = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object).cloned();
+    object::child_mut(metadata, "labels").extend(selected.unwrap_or_default());
+    claim
 }
 
 fn status(set: &Value, pods: &[&Found], revision: &str) -> Value {
