@@ -23,5 +23,6 @@ pub(crate) mod portolan;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod tools;
+pub(crate) mod tunnel;
 pub(crate) mod webhook;
 pub(crate) mod workdir;

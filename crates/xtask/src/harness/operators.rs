@@ -11,6 +11,8 @@ use super::go;
 use super::tools::repository;
 
 const PROMETHEUS_OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
+/// `go.mod` requires the same.
+const PROMETHEUS_OPERATOR_VERSION: &str = "v0.85.0";
 /// The folder of its definitions, in its module and in the cache.
 const DEFINITIONS: &str = "prometheus-operator-crd";
 
@@ -41,6 +43,12 @@ impl Operators {
         (self.prometheus.join("operator"), self.prometheus.join(DEFINITIONS))
     }
 
+    /// prometheus-operator's own end-to-end tests, and the folder of its module that they read files of.
+    pub(crate) fn prometheus_operator_tests(&self) -> Result<(PathBuf, PathBuf)> {
+        let module = go::fetched(&format!("{PROMETHEUS_OPERATOR}@{PROMETHEUS_OPERATOR_VERSION}"))?;
+        Ok((self.prometheus.join("e2e.test"), module))
+    }
+
     /// Of cert-manager: `controller`, `webhook`, `cainjector` and `chart`; its own tests `e2e.test` and `ginkgo`, which runs
     /// them.
     pub(crate) fn cert_manager(&self, name: &str) -> PathBuf {
@@ -48,8 +56,16 @@ impl Operators {
     }
 }
 
+/// The program, its definitions, and its own end-to-end tests.
 fn build_prometheus_operator() -> Result<PathBuf> {
-    build("prometheus-operator", "operators", &[], |module, dir| {
+    build("prometheus-operator", "operators", &[PROMETHEUS_OPERATOR_VERSION], |module, dir| {
+        let listed = go::run(module, &["list", "-m", "-f", "{{.Version}}", PROMETHEUS_OPERATOR])?;
+        ensure!(
+            listed.trim() == PROMETHEUS_OPERATOR_VERSION,
+            "go.mod requires {listed}, not {PROMETHEUS_OPERATOR_VERSION}"
+        );
+        let (out, tests) = (format!("{}/", dir.display()), format!("{PROMETHEUS_OPERATOR}/test/e2e"));
+        go::run(module, &["test", "-c", "-vet=off", "-ldflags", "-s -w", "-o", &out, &tests])?;
         let from = source(module, PROMETHEUS_OPERATOR)?.join("example").join(DEFINITIONS);
         copy(&from, &dir.join(DEFINITIONS))
     })

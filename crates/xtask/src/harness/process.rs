@@ -62,9 +62,14 @@ impl Process {
         self.pid
     }
 
+    /// How the process has ended; `None` while it runs.
+    pub(crate) fn ended(&self) -> Result<Option<ExitStatus>> {
+        lock(&self.child).try_wait().context("cannot look at a child process")
+    }
+
     /// An error with the end of the log when the process has ended.
     pub(crate) fn check_alive(&self) -> Result<()> {
-        match lock(&self.child).try_wait().context("cannot look at a child process")? {
+        match self.ended()? {
             None => Ok(()),
             Some(status) => bail!("{} ended with {status}:\n{}", self.name, self.log_tail()),
         }

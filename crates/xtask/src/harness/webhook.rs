@@ -29,8 +29,8 @@ pub(crate) struct Reply {
     pub(crate) after: Duration,
 }
 
-/// Answers a review that was sent to a path.
-pub(crate) type Answer = fn(&str, &Value) -> Reply;
+/// Answers a review that was sent to a path; it may take its time.
+type Answer = Arc<dyn Fn(&str, &Value) -> Reply + Send + Sync>;
 
 /// A validating webhook that refuses what has a label `refuse`, with that label's value as the message. See [`serve_with`].
 pub(crate) fn serve(listener: TcpListener, name: &str) -> Result<String> {
@@ -38,7 +38,11 @@ pub(crate) fn serve(listener: TcpListener, name: &str) -> Result<String> {
 }
 
 /// Serves at `listener` for the rest of the process, as the host `name`. Returns the `caBundle` that vouches for it.
-pub(crate) fn serve_with(listener: TcpListener, name: &str, answer: Answer) -> Result<String> {
+pub(crate) fn serve_with(
+    listener: TcpListener,
+    name: &str,
+    answer: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static,
+) -> Result<String> {
     let authority = Authority::new("webhook")?;
     let own = authority.named(name)?;
     let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).context("no certificate")?;
@@ -50,7 +54,7 @@ pub(crate) fn serve_with(listener: TcpListener, name: &str, answer: Answer) -> R
         .with_single_cert(vec![certificate], key)?;
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::spawn(move || runtime.block_on(accept(listener, TlsAcceptor::from(Arc::new(config)), answer)));
+    thread::spawn(move || runtime.block_on(accept(listener, TlsAcceptor::from(Arc::new(config)), Arc::new(answer))));
     Ok(STANDARD.encode(authority.certificate()))
 }
 
@@ -58,12 +62,12 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, answer: Answer) -> Resu
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (connection, _) = listener.accept().await?;
-        let tls = tls.clone();
+        let (tls, answer) = (tls.clone(), answer.clone());
         tokio::spawn(async move {
             let Ok(connection) = tls.accept(connection).await else { return };
             let server = hyper::server::conn::http1::Builder::new();
             // Whoever asked sees what became of it.
-            let service = service_fn(|request| answered(request, answer));
+            let service = service_fn(|request| answered(request, answer.clone()));
             let _ = server.serve_connection(TokioIo::new(connection), service).await;
         });
     }
@@ -72,7 +76,9 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, answer: Answer) -> Resu
 async fn answered(request: Request<Incoming>, answer: Answer) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let reply = answer(&path, &serde_json::from_slice(&body).unwrap_or_default());
+    let asked = serde_json::from_slice(&body).unwrap_or_default();
+    let nothing = Reply { status: 500, body: String::new(), after: Duration::ZERO };
+    let reply = tokio::task::spawn_blocking(move || answer(&path, &asked)).await.unwrap_or(nothing);
     tokio::time::sleep(reply.after).await;
     let mut response = Response::new(Full::from(reply.body));
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

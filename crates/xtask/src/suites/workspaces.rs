@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::json;
 
 use crate::harness::kubectl::Kubectl;
@@ -56,6 +56,12 @@ impl Workspaces {
     /// Deletes the workspace `root:<name>` and waits until it is gone.
     pub(super) fn delete(&self, name: &str) -> Result<()> {
         let slow = self.root.within(Duration::from_secs(130));
-        slow.run(&format!("delete workspace {name} --timeout=120s")).map(drop)
+        slow.run(&format!("delete workspace {name} --timeout=120s")).map(drop).with_context(|| self.held(name))
+    }
+
+    /// What a workspace that does not go says of that.
+    fn held(&self, name: &str) -> String {
+        let told = "--output=jsonpath={.status.conditions[*].message}";
+        self.root.run(&format!("get workspace {name} {told}")).unwrap_or_else(|error| format!("{error:#}"))
     }
 }

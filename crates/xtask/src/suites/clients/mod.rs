@@ -2,11 +2,14 @@
 //! kube-apiserver has to work. The same programs pass against a real one (`--against kube`).
 
 mod cert_manager;
+mod deployed;
+mod go_tests;
 mod harbour;
 mod helm;
 mod helm_kinds;
 mod programs;
 mod prometheus;
+mod prometheus_published;
 
 use std::fs;
 use std::path::Path;
@@ -49,6 +52,8 @@ struct Stage<'a> {
     clients: &'a Clients,
     /// In the logical cluster of the suite.
     kubectl: &'a Kubectl,
+    /// Further logical clusters, where the server has them.
+    workspaces: Option<&'a Workspaces>,
     /// For what the suite writes.
     dir: &'a Path,
 }
@@ -95,7 +100,10 @@ fn run_at(report: &mut Report, chosen: &[Published], server: Portolan, tools: &T
         let name = client.name();
         let made = workspaces.make(name);
         if report.check(&format!("{name}: a workspace is made and Ready"), || made.as_ref().map(drop).map_err(copy)) {
-            made.iter().for_each(|kubectl| run(report, *client, &Stage { clients: &clients, kubectl, dir }));
+            if let Ok(kubectl) = &made {
+                let stage = Stage { clients: &clients, kubectl, workspaces: Some(&workspaces), dir };
+                run(report, *client, &stage);
+            }
             report
                 .check(&format!("{name}: the workspace goes with all that is left in it"), || workspaces.delete(name));
         }
@@ -115,7 +123,7 @@ pub(super) fn run_against_kube(
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     // An API server that has just started remembers nothing of what was before.
     cluster.interrupt(Duration::ZERO)?;
-    let stage = Stage { clients: &clients, kubectl: cluster.kubectl(), dir };
+    let stage = Stage { clients: &clients, kubectl: cluster.kubectl(), workspaces: None, dir };
     chosen.iter().for_each(|client| run(report, *client, &stage));
     Ok(())
 }
@@ -155,7 +163,10 @@ fn run(report: &mut Report, client: Published, stage: &Stage<'_>) {
             programs::run(report, "kopf", stage.clients.python("kopf_suite.py"), stage);
             programs::run(report, "kopf, own kind", stage.clients.python("kopf_custom_suite.py"), stage);
         }
-        Published::PrometheusOperator => prometheus::run(report, stage),
+        Published::PrometheusOperator => {
+            prometheus::run(report, stage);
+            prometheus_published::run(report, stage);
+        }
         Published::CertManager => cert_manager::run(report, stage),
         Published::Javascript => match stage.clients.javascript("client_suite.mjs", stage.dir) {
             Ok(command) => programs::run(report, "javascript", command, stage),

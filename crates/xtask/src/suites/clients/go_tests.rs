@@ -1,0 +1,95 @@
+//! What `go test -v` prints of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail, ensure};
+
+/// How many lines of what is wrong are shown.
+const SHOWN: usize = 60;
+/// How many lines an error of a test has.
+const ERROR_LINES: usize = 8;
+
+/// All tests that were begun, by name, and the word of each that ended: `PASS`, `FAIL` or `SKIP`.
+pub(super) struct GoTests<'a> {
+    verdicts: BTreeMap<&'a str, Option<&'a str>>,
+    printed: &'a str,
+}
+
+impl<'a> GoTests<'a> {
+    /// From the output.
+    pub(super) fn read(printed: &'a str) -> Self {
+        let mut verdicts = BTreeMap::new();
+        for line in printed.lines().map(str::trim_start) {
+            if let Some(name) = line.strip_prefix("=== RUN ") {
+                verdicts.entry(name.trim()).or_insert(None);
+            } else if let Some((word, rest)) = line.strip_prefix("--- ").and_then(|verdict| verdict.split_once(": ")) {
+                verdicts.insert(rest.rsplit_once(" (").map_or(rest, |(name, _)| name), Some(word));
+            }
+        }
+        Self { verdicts, printed }
+    }
+
+    /// The cases that passed: tests without tests in them.
+    pub(super) fn cases(&self) -> usize {
+        let parents: BTreeSet<&str> =
+            self.verdicts.keys().flat_map(|name| name.match_indices('/').map(move |(at, _)| &name[..at])).collect();
+        let passed = self.verdicts.iter().filter(|(name, word)| **word == Some("PASS") && !parents.contains(**name));
+        passed.count()
+    }
+
+    /// Whether all tests passed, and so many cases ran.
+    pub(super) fn outcome(&self, cases: usize) -> Result<()> {
+        let wrong: Vec<String> =
+            self.verdicts.iter().filter(|(_, word)| **word != Some("PASS")).map(told).take(SHOWN).collect();
+        if !wrong.is_empty() {
+            bail!("{}\n{}", wrong.join("\n"), self.errors());
+        }
+        ensure!(self.cases() == cases, "{} cases passed, and not {cases}\n{}", self.cases(), self.errors());
+        Ok(())
+    }
+
+    /// The lines in which tests say what is wrong, each with what follows.
+    fn errors(&self) -> String {
+        let lines: Vec<&str> = self.printed.lines().collect();
+        let says = |line: &str| line.contains("_test.go:") || line.starts_with("panic:");
+        let begins = (0..lines.len()).filter(|at| says(lines[*at]));
+        let shown = begins.flat_map(|at| lines[at..].iter().take(ERROR_LINES));
+        let shown: Vec<&str> = shown.take(SHOWN).copied().collect();
+        if shown.is_empty() { lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n") } else { shown.join("\n") }
+    }
+}
+
+fn told((name, word): (&&str, &Option<&str>)) -> String {
+    format!("{name}: {}", word.unwrap_or("it did not end"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "=== RUN   TestA\n=== RUN   TestA/x\n=== PAUSE TestA/x\n=== RUN   TestA/x_(y)\n=== RUN   TestA/x/deep\n\
+                           === CONT  TestA/x\n--- PASS: TestA (1.00s)\n    --- PASS: TestA/x (0.50s)\n        \
+                           --- PASS: TestA/x/deep (0.50s)\n    --- PASS: TestA/x_(y) (0.50s)\nPASS\n";
+
+    #[test]
+    fn cases_are_tests_without_tests_in_them() {
+        let tests = GoTests::read(PRINTED);
+        assert_eq!(tests.cases(), 2);
+        assert!(tests.outcome(2).is_ok());
+        assert_eq!(tests.outcome(3).unwrap_err().to_string().lines().next(), Some("2 cases passed, and not 3"));
+        assert!(GoTests::read("testing: warning: no tests to run\nPASS\n").outcome(1).is_err());
+    }
+
+    #[test]
+    fn what_does_not_pass_is_told_with_its_reason() {
+        let failed = PRINTED.replace("--- PASS: TestA/x/deep", "--- FAIL: TestA/x/deep")
+            + "    a_test.go:7: not so\n        because\n";
+        let error = GoTests::read(&failed).outcome(2).unwrap_err().to_string();
+        assert_eq!(error, "TestA/x/deep: FAIL\n    a_test.go:7: not so\n        because");
+        let skipped = PRINTED.replace("--- PASS: TestA/x_(y)", "--- SKIP: TestA/x_(y)");
+        assert!(GoTests::read(&skipped).outcome(1).is_err());
+        let broken_off = "=== RUN   TestA\npanic: test timed out after 1s\n";
+        let error = GoTests::read(broken_off).outcome(0).unwrap_err().to_string();
+        assert_eq!(error, "TestA: it did not end\npanic: test timed out after 1s");
+    }
+}
