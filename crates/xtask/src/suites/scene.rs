@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::downstream;
 use super::workspaces::Workspaces;
@@ -56,19 +56,7 @@ impl Scene {
         let regions = [(EAST, "eu"), (WEST, "us")];
         let mut items = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}})];
         for (name, region) in regions {
-            items.push(json!({
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": name, "namespace": "infra"},
-                "stringData": {"kubeconfig": self.cluster(name)?.kubeconfig().to_json()},
-            }));
-            let secret = json!({"namespace": "infra", "name": name, "key": "kubeconfig"});
-            items.push(json!({
-                "apiVersion": "portolan.dev/v1alpha1",
-                "kind": "PhysicalCluster",
-                "metadata": {"name": name, "labels": {"region": region, "zone": format!("{region}-1")}},
-                "spec": {"connection": {"direct": {"kubeconfigSecretRef": secret}}},
-            }));
+            items.extend(registration(self.cluster(name)?, &json!({"region": region, "zone": format!("{region}-1")})));
         }
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
         self.workspaces.root().run_with("apply -f -", &list)?;
@@ -97,6 +85,25 @@ impl Scene {
     pub(super) fn workspace(&self, name: &str) -> Result<Kubectl> {
         self.workspaces.make(name)
     }
+}
+
+/// What registers a physical cluster in `root`: a Secret in the namespace `infra`, and the PhysicalCluster that names it.
+pub(super) fn registration(cluster: &PhysicalCluster, labels: &Value) -> [Value; 2] {
+    let name = cluster.name();
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": "infra"},
+        "stringData": {"kubeconfig": cluster.kubeconfig().to_json()},
+    });
+    let reference = json!({"namespace": "infra", "name": name, "key": "kubeconfig"});
+    let registered = json!({
+        "apiVersion": "portolan.dev/v1alpha1",
+        "kind": "PhysicalCluster",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"connection": {"direct": {"kubeconfigSecretRef": reference}}},
+    });
+    [secret, registered]
 }
 
 /// The same error again, for a second place that reports it.

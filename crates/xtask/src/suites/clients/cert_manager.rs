@@ -94,15 +94,24 @@ pub(super) fn run(report: &mut Report, stage: &Stage<'_>) {
 }
 
 fn launch(stage: &Stage<'_>) -> Result<Harbour> {
-    let port = free_port()?;
+    let webhook = Webhook::of(stage)?;
     let chart = stage.clients.operators().cert_manager("chart");
     // Its programs run here and not in pods: pods of its Deployments would be others, in nobody's way.
     let values = format!(
-        "replicaCount=0,webhook.replicaCount=0,cainjector.replicaCount=0,startupapicheck.enabled=false,\
-         global.leaderElection.namespace={NAMESPACE},webhook.url.host=localhost:{port}"
+        "replicaCount=0,cainjector.replicaCount=0,startupapicheck.enabled=false,\
+         global.leaderElection.namespace={NAMESPACE},{}",
+        webhook.values
     );
-    helm(stage, &["install", RELEASE, go::text(&chart)?, "--create-namespace", "--set", &values])?;
+    stage.kubectl.run(&format!("create namespace {NAMESPACE}"))?;
+    if let Some(quay) = stage.quay {
+        stage.kubectl.run(&format!("annotate namespace {NAMESPACE} portolan.dev/pin={}", quay.name()))?;
+    }
+    helm(stage, &["install", RELEASE, go::text(&chart)?, "--set", &values])?;
     stage.kubectl.run("wait crd --all --for=condition=Established --timeout=60s")?;
+    if stage.quay.is_some() {
+        let kubectl = stage.kubectl.in_namespace(NAMESPACE).within(PATIENCE);
+        kubectl.run("rollout status deployment/cert-manager-webhook --timeout=50s")?;
+    }
     stage.kubectl.run("create namespace harbour")?;
     let gates = format!("--feature-gates={GATES}");
     let leads = format!("--leader-election-namespace={NAMESPACE}");
@@ -122,17 +131,46 @@ fn launch(stage: &Stage<'_>) -> Result<Harbour> {
             "cert-manager-webhook",
             vec![
                 gates,
-                format!("--secure-port={port}"),
+                format!("--secure-port={}", webhook.port),
                 format!("--healthz-port={}", free_port()?),
                 format!("--dynamic-serving-ca-secret-namespace={NAMESPACE}"),
                 "--dynamic-serving-ca-secret-name=cert-manager-webhook-ca".to_owned(),
-                "--dynamic-serving-dns-names=localhost".to_owned(),
+                format!("--dynamic-serving-dns-names={}", webhook.names),
             ],
         ),
         ("cainjector", "cert-manager-cainjector", vec![leads]),
     ];
     let programs = programs.into_iter().map(|(name, account, flags)| spawn(stage, name, account, flags));
     Ok(Harbour { programs: programs.collect::<Result<_>>()?, kubectl: stage.kubectl.in_namespace("harbour") })
+}
+
+/// How its webhook is reached, which runs beside the tests.
+struct Webhook {
+    /// Where it listens.
+    port: u16,
+    /// What its certificate is for.
+    names: String,
+    /// What the chart is told of it.
+    values: String,
+}
+
+impl Webhook {
+    /// Where a pod has a port that leads here, behind the Service of the chart, as it is meant: Portolan goes through the pod. No
+    /// kube-apiserver can reach a Service here, and is told an address.
+    fn of(stage: &Stage<'_>) -> Result<Self> {
+        if let Some(quay) = stage.quay {
+            let forwarded = quay.kubelet().https;
+            let service = format!("{RELEASE}-webhook");
+            return Ok(Self {
+                port: forwarded.local,
+                names: format!("{service},{service}.{NAMESPACE},{service}.{NAMESPACE}.svc"),
+                values: format!("webhook.securePort={}", forwarded.pod),
+            });
+        }
+        let port = free_port()?;
+        let values = format!("webhook.replicaCount=0,webhook.url.host=localhost:{port}");
+        Ok(Self { port, names: "localhost".to_owned(), values })
+    }
 }
 
 /// Starts one of its programs as the service account that its chart made for it.

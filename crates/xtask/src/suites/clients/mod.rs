@@ -16,9 +16,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
 
 use super::etcd::was_killed;
-use super::scene::copy;
+use super::scene::{copy, registration};
 use super::workspaces::Workspaces;
 use crate::harness::clients::Clients;
 use crate::harness::cluster::PhysicalCluster;
@@ -54,6 +55,8 @@ struct Stage<'a> {
     kubectl: &'a Kubectl,
     /// Further logical clusters, where the server has them.
     workspaces: Option<&'a Workspaces>,
+    /// Where pods have ports that lead to this machine.
+    quay: Option<&'a PhysicalCluster>,
     /// For what the suite writes.
     dir: &'a Path,
 }
@@ -100,12 +103,17 @@ fn run_at(report: &mut Report, chosen: &[Published], server: Portolan, tools: &T
         let name = client.name();
         let made = workspaces.make(name);
         if report.check(&format!("{name}: a workspace is made and Ready"), || made.as_ref().map(drop).map_err(copy)) {
+            let quay = client.quay(report, tools, dir, workspaces.root());
             if let Ok(kubectl) = &made {
-                let stage = Stage { clients: &clients, kubectl, workspaces: Some(&workspaces), dir };
+                let stage =
+                    Stage { clients: &clients, kubectl, workspaces: Some(&workspaces), quay: quay.as_ref(), dir };
                 run(report, *client, &stage);
             }
             report
                 .check(&format!("{name}: the workspace goes with all that is left in it"), || workspaces.delete(name));
+            if quay.is_some() {
+                report.check(&format!("{name}: its physical cluster is let go"), || let_go(workspaces.root()));
+            }
         }
     }
     report.check("clients: the server is still the process that was started", || workspaces.server().check_alive());
@@ -123,12 +131,40 @@ pub(super) fn run_against_kube(
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     // An API server that has just started remembers nothing of what was before.
     cluster.interrupt(Duration::ZERO)?;
-    let stage = Stage { clients: &clients, kubectl: cluster.kubectl(), workspaces: None, dir };
+    let stage = Stage { clients: &clients, kubectl: cluster.kubectl(), workspaces: None, quay: None, dir };
     chosen.iter().for_each(|client| run(report, *client, &stage));
     Ok(())
 }
 
+/// A real physical cluster for who has webhooks behind Services: they are reached through its API server.
+const QUAY: &str = "quay";
+
+fn registered(tools: &Tools, dir: &Path, root: &Kubectl) -> Result<PhysicalCluster> {
+    let cluster = PhysicalCluster::start(tools, &dir.join(QUAY), QUAY)?;
+    let mut items = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}})];
+    items.extend(registration(&cluster, &json!({})));
+    root.run_with("apply -f -", &json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
+    root.run(&format!("wait physicalcluster/{QUAY} --for=condition=Ready --timeout=50s"))?;
+    Ok(cluster)
+}
+
+fn let_go(root: &Kubectl) -> Result<()> {
+    root.within(Duration::from_secs(70)).run(&format!("delete physicalcluster {QUAY} --timeout=60s")).map(drop)
+}
+
 impl Published {
+    /// The physical cluster that it needs beside the simulated one, if it does.
+    fn quay(self, report: &mut Report, tools: &Tools, dir: &Path, root: &Kubectl) -> Option<PhysicalCluster> {
+        let mut quay = None;
+        if matches!(self, Self::CertManager) {
+            report.check(&format!("{}: a physical cluster becomes Ready", self.name()), || {
+                quay = Some(registered(tools, dir, root)?);
+                Ok(())
+            });
+        }
+        quay
+    }
+
     /// Also the name of its workspace.
     fn name(self) -> &'static str {
         match self {
