@@ -21,8 +21,8 @@ import (
 // trials is how often a default has to hold with random values around it before it counts as unconditional.
 const trials = 200
 
-// step leads from a struct to one of its fields, through a pointer or the first element of a list. Maps are not entered: no
-// map of structs has defaults below it.
+// step leads from a struct to one of its fields, through a pointer or the first element of a list. Maps are not entered:
+// of the maps of structs one has defaults below it (`nodeAllocatableResourceMappings`), and those stand in the code.
 type step struct {
 	field int
 	name  string

@@ -31,6 +31,8 @@ const (
 	stepsOfHistory = 8
 	// More update than managedFields keep apart.
 	managersOfCrowd = 14
+	// The bases behind these are more of the same kinds.
+	basesOfHistories = 128
 )
 
 // clockStart is where the clock of each history starts. Times after the year of it are from the real clock.
@@ -94,6 +96,7 @@ func writersOf(bases []base) ([]*writer, error) {
 		return nil, err
 	}
 	types := map[schema.GroupVersion]managedfields.TypeConverter{}
+	bases = bases[:min(len(bases), basesOfHistories)]
 	writers := make([]*writer, len(bases))
 	for i, b := range bases {
 		w, err := newWriter(b)

@@ -30,6 +30,7 @@ func main() {
 	internal := flag.String("internal", "", "write the forms of internal types to this file")
 	bases := flag.String("bases", "", "good objects to change")
 	verdicts := flag.String("verdicts", "", "write what the registries say of the changed bases to this file")
+	whole := flag.Bool("whole", false, "write long texts of verdicts as they are, to see what differs")
 	defaults := flag.String("defaults", "", "write what is filled into the changed bases to this file")
 	rows := flag.String("rows", "", "write the rows in tables of the changed bases to this file")
 	histories := flag.Int("histories", 0, "print so many histories of writes of objects like each base")
@@ -45,7 +46,7 @@ func main() {
 	} else if *histories > 0 || *kept != "" {
 		err = writeHistories(*bases, *kept, *histories, *seed)
 	} else if *verdicts != "" {
-		err = writeVerdicts(*bases, *verdicts)
+		err = writeVerdicts(*bases, *verdicts, *whole)
 	} else if *defaults != "" {
 		err = writeRecords(*bases, *defaults, defaulted)
 	} else if *rows != "" {

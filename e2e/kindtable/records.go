@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	apiextensionsserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,7 +71,7 @@ func (v *verdicts) record(at int, b base, make func(map[string]any) ([]string, e
 	if err := v.line(record{Base: at, Made: v.numbered(own)}); err != nil {
 		return err
 	}
-	for _, change := range changes(tree, "") {
+	for _, change := range b.changes(tree) {
 		changed := runtime.DeepCopyJSON(tree)
 		put(changed, strings.Split(change.path, "/")[1:], change.value, change.remove)
 		made, err := make(changed)
@@ -92,10 +93,14 @@ func (v *verdicts) record(at int, b base, make func(map[string]any) ([]string, e
 
 // codecsOf gives the codecs and the scheme that know a group.
 func codecsOf(group string) (serializer.CodecFactory, *runtime.Scheme) {
-	if group == "apiregistration.k8s.io" {
+	switch group {
+	case "apiregistration.k8s.io":
 		return aggregatorscheme.Codecs, aggregatorscheme.Scheme
+	case "apiextensions.k8s.io":
+		return apiextensionsserver.Codecs, apiextensionsserver.Scheme
+	default:
+		return legacyscheme.Codecs, legacyscheme.Scheme
 	}
-	return legacyscheme.Codecs, legacyscheme.Scheme
 }
 
 // decoded reads an object as a request's body is read: defaulted, in the internal form.

@@ -7,9 +7,12 @@ import (
 	"reflect"
 	"unsafe"
 
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apiextensionsserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	crdstore "k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -23,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
@@ -144,7 +148,7 @@ func registries() (map[schema.GroupResource]*genericregistry.Store, error) {
 		noderest.RESTStorageProvider{}, policyrest.RESTStorageProvider{}, rbacrest.RESTStorageProvider{Authorizer: anyone},
 		schedulingrest.RESTStorageProvider{}, storagerest.RESTStorageProvider{}, svmrest.RESTStorageProvider{},
 		flowcontrolrest.RESTStorageProvider{}, appsrest.StorageProvider{}, admissionregistrationrest.RESTStorageProvider{Authorizer: anyone, DiscoveryClient: client.Discovery()},
-		eventsrest.RESTStorageProvider{}, resourcerest.RESTStorageProvider{Authorizer: anyone, NamespaceClient: client.CoreV1().Namespaces()}, &coreProvider{},
+		eventsrest.RESTStorageProvider{}, resourcerest.RESTStorageProvider{Authorizer: anyone, NamespaceClient: adminNamespaces{}}, &coreProvider{},
 	} {
 		group, err := provider.NewRESTStorage(enabled, noStorage{})
 		if err != nil {
@@ -161,10 +165,21 @@ func registries() (map[schema.GroupResource]*genericregistry.Store, error) {
 		return nil, err
 	}
 	add("apiextensions.k8s.io", "customresourcedefinitions", crds)
+	add("apiextensions.k8s.io", "customresourcedefinitions/status", crdstore.NewStatusREST(apiextensionsserver.Scheme, crds))
 	services := apiservicestore.NewREST(aggregatorscheme.Scheme, noStorage{})
 	add("apiregistration.k8s.io", "apiservices", services)
 	add("apiregistration.k8s.io", "apiservices/status", apiservicestore.NewStatusREST(aggregatorscheme.Scheme, services))
 	return found, nil
+}
+
+// adminNamespaces says of every namespace that claims in it may be for administrators.
+type adminNamespaces struct {
+	corev1client.NamespaceInterface
+}
+
+func (adminNamespaces) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Namespace, error) {
+	labels := map[string]string{resourceapi.DRAAdminNamespaceLabelKey: "true"}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, nil
 }
 
 // storeIn finds the generic store that a registry wraps.

@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,17 +22,22 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
-	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/capabilities"
 )
 
 // base is a good object. Each case changes one place in it.
 type base struct {
-	Resource    string          `json:"resource"`
-	Subresource string          `json:"subresource,omitempty"`
-	Object      json.RawMessage `json:"object"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource,omitempty"`
+	// Brief, where it is there, is the only part in which places are changed, and each once. So a part that other kinds
+	// have as well is judged in full in one of them, and in the others as far as it takes to see that it is judged at all.
+	Brief string `json:"brief,omitempty"`
+	// New says that the object has what the registry drops from new ones, or never stores for another reason: it is judged
+	// as a new one and not as one that is there.
+	New bool `json:"new,omitempty"`
+	// Refused says that the object is no good one: it has what no object may have. It is judged as it is.
+	Refused bool            `json:"refused,omitempty"`
+	Object  json.RawMessage `json:"object"`
 }
 
 // readBases reads a base a line.
@@ -53,25 +57,9 @@ func readBases(from string) ([]base, error) {
 	return bases, nil
 }
 
-// verdicts are what the real registries say of changed objects: texts once, cases as numbers of texts.
-type verdicts struct {
-	texts map[string]int
-	order []string
-	lines bytes.Buffer
-}
-
-// verdict is one case: the base, the place that is changed, what is put there (nothing: it is taken out), and what is wrong
-// with the object then, when it is new and when it takes the place of the base: field, reason and message, by number.
-type verdict struct {
-	Base   int             `json:"b"`
-	Path   string          `json:"p"`
-	Value  json.RawMessage `json:"v,omitempty"`
-	Create []int           `json:"c,omitempty"`
-	Update []int           `json:"u,omitempty"`
-}
-
-// writeVerdicts asks the registries about every base with every place in it changed in several ways.
-func writeVerdicts(from, to string) error {
+// writeVerdicts asks the registries about every base with every place in it changed in several ways. `whole` keeps
+// long texts as they are.
+func writeVerdicts(from, to string, whole bool) error {
 	klog.SetLogger(logr.Discard()) // each error that is found twice is logged
 	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true})
 	stores, err := registries()
@@ -82,7 +70,7 @@ func writeVerdicts(from, to string) error {
 	if err != nil {
 		return err
 	}
-	out := &verdicts{texts: map[string]int{}}
+	out := &verdicts{texts: map[string]int{}, whole: whole}
 	var refused []error
 	for i, b := range bases {
 		if err := out.judge(i, b, stores); err != nil {
@@ -95,157 +83,181 @@ func writeVerdicts(from, to string) error {
 	return out.write(to)
 }
 
-// write writes the texts, an empty line, and the cases.
-func (v *verdicts) write(to string) error {
-	texts, err := json.Marshal(v.order)
-	if err != nil {
-		return err
-	}
-	split := bytes.ReplaceAll(texts, []byte(`","`), []byte("\",\n\""))
-	return os.WriteFile(to, append(append(split, []byte("\n\n")...), v.lines.Bytes()...), 0o644)
-}
-
-// line adds a case.
-func (v *verdicts) line(value any) error {
-	text, err := json.Marshal(value)
-	v.lines.Write(append(text, '\n'))
-	return err
-}
-
 // judgement holds what is needed to judge changes of one base.
 type judgement struct {
 	info  *request.RequestInfo
 	store *genericregistry.Store
+	base  map[string]any
+	isNew bool
 }
 
-func (v *verdicts) judge(at int, b base, stores map[schema.GroupResource]*genericregistry.Store) error {
+// judgementOf gives what judges a base, and the part of it that is changed.
+func judgementOf(b base, stores map[schema.GroupResource]*genericregistry.Store) (j judgement, place string, err error) {
 	var tree map[string]any
 	if err := json.Unmarshal(b.Object, &tree); err != nil {
-		return err
+		return j, "", err
 	}
 	gv, err := schema.ParseGroupVersion(tree["apiVersion"].(string))
 	if err != nil {
-		return err
+		return j, "", err
 	}
 	resource := b.Resource
+	switch b.Subresource {
+	case "":
+	case "status", "approval":
+		place = "/status/"
+	default:
+		place = "/spec/"
+	}
 	if b.Subresource != "" {
 		resource += "/" + b.Subresource
 	}
 	store := stores[schema.GroupResource{Group: gv.Group, Resource: resource}]
 	if store == nil {
-		return fmt.Errorf("no registry for %s", resource)
+		return j, "", fmt.Errorf("no registry for %s", resource)
 	}
-	j := judgement{store: store, info: &request.RequestInfo{IsResourceRequest: true, APIGroup: gv.Group, APIVersion: gv.Version,
-		Resource: b.Resource, Subresource: b.Subresource}}
-	create, update, err := j.ask(tree, tree, b.Subresource != "")
+	info := &request.RequestInfo{IsResourceRequest: true, APIGroup: gv.Group, APIVersion: gv.Version,
+		Resource: b.Resource, Subresource: b.Subresource}
+	return judgement{store: store, info: info, base: tree, isNew: b.New}, place, nil
+}
+
+func (v *verdicts) judge(at int, b base, stores map[schema.GroupResource]*genericregistry.Store) error {
+	j, place, err := judgementOf(b, stores)
 	if err != nil {
 		return err
 	}
-	if len(create)+len(update) != 0 {
-		return fmt.Errorf("the base itself is refused: %v %v", create, update)
+	own, err := j.ask(j.base)
+	if err != nil {
+		return err
 	}
-	place := "/spec"
-	if b.Subresource == "status" {
-		place = "/status"
+	if isRefused := len(own.create)+len(own.update) != 0; isRefused != b.Refused {
+		return fmt.Errorf("the base itself is refused (%v): %v %v", isRefused, own.create, own.update)
 	}
-	for _, change := range changes(tree, "") {
-		if b.Subresource != "" && !strings.HasPrefix(change.path, place+"/") {
+	if b.Refused {
+		return v.add(verdict{Base: at, Cases: [][]any{v.caseOf(change{}, own)}})
+	}
+	var line verdict
+	for _, change := range b.changes(j.base) {
+		if !strings.HasPrefix(change.path, place) {
 			continue
 		}
-		changed := runtime.DeepCopyJSON(tree)
+		changed := runtime.DeepCopyJSON(j.base)
 		put(changed, strings.Split(change.path, "/")[1:], change.value, change.remove)
-		create, update, err := j.ask(tree, changed, b.Subresource != "")
+		found, err := j.ask(changed)
 		if err != nil {
 			continue // refused before it is looked at
 		}
-		line := verdict{Base: at, Path: change.path, Create: v.numbers(create), Update: v.numbers(update)}
-		if !change.remove {
-			if line.Value, err = json.Marshal(change.value); err != nil {
+		if change.remove && !j.isNew {
+			found.added = j.askAdded(changed)
+		}
+		if line.Path != change.path {
+			if err := v.add(line); err != nil {
 				return err
 			}
+			line = verdict{Base: at, Path: change.path}
 		}
-		if err := v.line(line); err != nil {
-			return err
-		}
+		line.Cases = append(line.Cases, v.caseOf(change, found))
 	}
-	return nil
+	return v.add(line)
 }
 
-func (v *verdicts) numbers(causes []metav1.StatusCause) []int {
-	var out []int
-	for _, cause := range causes {
-		out = append(out, v.numbered([]string{cause.Field, string(cause.Type), cause.Message})...)
-	}
-	return out
-}
-
-// numbered gives each text its number.
-func (v *verdicts) numbered(texts []string) []int {
-	var out []int
-	for _, text := range texts {
-		number, ok := v.texts[text]
-		if !ok {
-			number = len(v.order)
-			v.texts[text] = number
-			v.order = append(v.order, text)
+// ask creates the changed object and puts it in place of the base, as far as the registry's checks. A subresource is only
+// ever updated.
+func (j judgement) ask(changed map[string]any) (found answers, err error) {
+	if j.info.Subresource == "" {
+		if found.create, err = j.askWrite(nil, changed); err != nil {
+			return found, err
 		}
-		out = append(out, number)
 	}
-	return out
+	if j.isNew {
+		return found, nil
+	}
+	found.update, err = j.askWrite(j.base, changed)
+	return found, err
 }
 
-// ask creates the changed object and puts it in place of the old one, as far as the registry's checks.
-func (j judgement) ask(old, changed map[string]any, onlyUpdate bool) (create, update []metav1.StatusCause, err error) {
+// askAdded puts the base in place of the object that lacks a part of it. It gives nil where no such object can be stored.
+func (j judgement) askAdded(lacking map[string]any) *[]metav1.StatusCause {
+	causes, err := j.askWrite(lacking, j.base)
+	if err != nil || slices.ContainsFunc(causes, tellsNow) {
+		return nil
+	}
+	return &causes
+}
+
+// tellsNow tells whether the present time, which the registry filled in, is in a message.
+func tellsNow(cause metav1.StatusCause) bool {
+	return strings.Contains(cause.Message, time.Now().UTC().Format("2006-01-02T15:"))
+}
+
+// askWrite goes as far as the registry's checks of an object that is new, or takes the place of an old one.
+func (j judgement) askWrite(old, changed map[string]any) (causes []metav1.StatusCause, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v", cause) // a real server answers 500 then
 		}
 	}()
+	ctx := j.context()
+	if old == nil {
+		object, err := j.decoded(changed, "")
+		if err != nil {
+			return nil, err
+		}
+		return causesOf(j.create(ctx, object))
+	}
+	before, err := j.stored(old)
+	if err != nil {
+		return nil, err
+	}
+	after, err := j.decoded(changed, "1")
+	if err != nil {
+		return nil, err
+	}
+	return causesOf(j.update(ctx, after, before))
+}
+
+// context is that of a request by one who may do all. Policies ask whether the user may read their parameters; the first
+// group of all may.
+func (j judgement) context() context.Context {
 	namespace := ""
 	if j.store.UpdateStrategy.NamespaceScoped() {
 		namespace = "ns"
 	}
-	// Policies ask whether the user may read their parameters; the first group of all may.
 	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
-	ctx := request.WithUser(request.WithRequestInfo(request.WithNamespace(context.Background(), namespace), j.info), admin)
-	fresh := func(tree map[string]any, version string) (runtime.Object, error) {
-		text, err := json.Marshal(tree)
-		if err != nil {
-			return nil, err
-		}
-		codecs := legacyscheme.Codecs
-		if j.info.APIGroup == apiregistration.GroupName {
-			codecs = aggregatorscheme.Codecs
-		}
-		object, _, err := codecs.UniversalDecoder().Decode(text, nil, nil)
-		if err != nil {
-			return nil, err
-		}
-		accessor, err := meta.Accessor(object)
-		if err == nil {
-			accessor.SetResourceVersion(version)
-		}
-		return object, err
-	}
-	if !onlyUpdate {
-		object, err := fresh(changed, "")
-		if err != nil {
-			return nil, nil, err
-		}
-		if create, err = causesOf(j.create(ctx, object)); err != nil {
-			return nil, nil, err
-		}
-	}
-	before, err := fresh(old, "1")
+	return request.WithUser(request.WithRequestInfo(request.WithNamespace(context.Background(), namespace), j.info), admin)
+}
+
+// decoded reads an object into the internal form, at a resourceVersion.
+func (j judgement) decoded(tree map[string]any, version string) (runtime.Object, error) {
+	text, err := json.Marshal(tree)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	after, err := fresh(changed, "1")
+	codecs, _ := codecsOf(j.info.APIGroup)
+	object, _, err := codecs.UniversalDecoder().Decode(text, nil, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	update, err = causesOf(j.update(ctx, after, before))
-	return create, update, err
+	accessor, err := meta.Accessor(object)
+	if err == nil {
+		accessor.SetResourceVersion(version)
+	}
+	return object, err
+}
+
+// stored reads an object as one that comes from the store, where empty lists and maps are not kept.
+func (j judgement) stored(tree map[string]any) (runtime.Object, error) {
+	object, err := j.decoded(tree, "1")
+	if err != nil {
+		return nil, err
+	}
+	codecs, _ := codecsOf(j.info.APIGroup)
+	codec := codecs.LegacyCodec(schema.GroupVersion{Group: j.info.APIGroup, Version: j.info.APIVersion})
+	text, err := runtime.Encode(codec, object)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.Decode(codec, text)
 }
 
 // create goes as far as the registry goes before it stores an object: services are given what they have of their own first.
@@ -281,16 +293,17 @@ func causesOf(err error) ([]metav1.StatusCause, error) {
 	}
 }
 
-// steady sorts causes that stand next to each other and are about entries of one map of capacities, which upstream goes
-// through in no order.
+// steady sorts causes that stand next to each other and are about entries of one map of capacities or attributes, which
+// upstream goes through in no order.
 func steady(causes []metav1.StatusCause) []metav1.StatusCause {
 	place := func(cause metav1.StatusCause) (of, key string) {
-		of, rest, _ := strings.Cut(cause.Field, ".capacity[")
-		key, _, found := strings.Cut(rest, "]")
-		if !found {
-			return "", ""
+		for _, name := range []string{".capacity[", ".attributes["} {
+			of, rest, _ := strings.Cut(cause.Field, name)
+			if key, _, found := strings.Cut(rest, "]"); found {
+				return of + name, key
+			}
 		}
-		return of, key
+		return "", ""
 	}
 	for from := 0; from < len(causes); {
 		of, _ := place(causes[from])
@@ -308,109 +321,4 @@ func steady(causes []metav1.StatusCause) []metav1.StatusCause {
 		from = to
 	}
 	return causes
-}
-
-// change is one change of one place.
-type change struct {
-	path   string
-	value  any
-	remove bool
-}
-
-// escaper makes steps of JSON pointers.
-var escaper, unescaper = strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~1", "/", "~0", "~")
-
-// changes lists the changes of a tree, in order of their places.
-func changes(tree any, path string) []change {
-	var out []change
-	switch tree := tree.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(tree)) {
-			at := path + "/" + escaper.Replace(key)
-			if skipped(at) {
-				continue
-			}
-			out = append(out, change{path: at, remove: true})
-			out = append(out, others(tree[key], at)...)
-			out = append(out, changes(tree[key], at)...)
-		}
-	case []any:
-		for i, element := range tree {
-			at := path + "/" + strconv.Itoa(i)
-			out = append(out, others(element, at)...)
-			out = append(out, changes(element, at)...)
-		}
-	}
-	return out
-}
-
-// skipped are the places that say what an object is.
-func skipped(path string) bool {
-	switch path {
-	case "/apiVersion", "/kind", "/metadata/uid", "/metadata/namespace", "/metadata/creationTimestamp", "/metadata/name":
-		return true
-	}
-	return false
-}
-
-// others lists what can stand in place of a value.
-func others(value any, path string) []change {
-	var instead []any
-	switch value := value.(type) {
-	case string:
-		instead = []any{"", "Bad Value!", "other"}
-		if strings.ContainsAny(value, "/.") {
-			instead = append(instead, "/a/../b")
-		}
-	case float64:
-		instead = []any{-1, 0, 70000}
-	case bool:
-		instead = []any{!value}
-	case []any:
-		instead = []any{[]any{}}
-		if len(value) > 0 {
-			instead = append(instead, append(slices.Clone(value), value[0]))
-		}
-	case map[string]any:
-		instead = []any{map[string]any{}}
-	}
-	var out []change
-	for _, value := range instead {
-		out = append(out, change{path: path, value: value})
-	}
-	return out
-}
-
-// put changes one place of a tree.
-func put(tree any, path []string, value any, remove bool) {
-	switch tree := tree.(type) {
-	case map[string]any:
-		key := unescaper.Replace(path[0])
-		switch {
-		case len(path) > 1:
-			put(tree[key], path[1:], value, remove)
-		case remove:
-			delete(tree, key)
-		default:
-			tree[key] = normal(value)
-		}
-	case []any:
-		at, err := strconv.Atoi(path[0])
-		if err != nil {
-			return
-		}
-		if len(path) > 1 {
-			put(tree[at], path[1:], value, remove)
-		} else {
-			tree[at] = normal(value)
-		}
-	}
-}
-
-// normal gives numbers the type that JSON trees have.
-func normal(value any) any {
-	if number, ok := value.(int); ok {
-		return int64(number)
-	}
-	return value
 }

@@ -8,7 +8,7 @@ use crate::{
     defaults,
     kinds::{Kind, KindTable},
     table::{IncludeObject, table},
-    validation::verdicts::{BASES, Base, canonical, kind_of, put},
+    validation::verdicts::{BASES, Base, canonical, kind_of, put, testdata},
 };
 
 #[derive(Deserialize)]
@@ -84,7 +84,7 @@ fn shown(value: &Value) -> String {
 
 #[test]
 fn every_default_is_that_of_the_real_types() {
-    compare(include_str!("../testdata/defaults.txt"), 0, |_, kind, object| {
+    compare(&testdata("defaults.txt"), 0, |_, kind, object| {
         let before = canonical(kind, &object).unwrap();
         let mut after = before.clone();
         defaults::apply(KindTable::builtin(), kind, &mut after).unwrap();
@@ -97,7 +97,7 @@ fn every_default_is_that_of_the_real_types() {
 #[test]
 fn every_row_is_that_of_the_real_printers() {
     // What is left is a list that is empty and there, which no object that comes from a store has.
-    compare(include_str!("../testdata/rows.txt"), 1, |_, kind, object| {
+    compare(&testdata("rows.txt"), 1, |_, kind, object| {
         let mut object = canonical(kind, &object).unwrap();
         defaults::apply(KindTable::builtin(), kind, &mut object).unwrap();
         let now = "2026-11-21T04:00:00Z".parse().unwrap();

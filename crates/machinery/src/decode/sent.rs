@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::kinds::{Field, FieldKind, Kind, KindTable, Special};
 
 /// Puts the empty lists and maps of `sent` back into `object`, where it has nothing in their place. Of an object this is all but its
-/// status, of a part of one that part.
+/// status, of a part of one that part: its status for those that write it, else its spec.
 pub(crate) fn restore_empty(
     table: &KindTable,
     kind: &Kind,
@@ -15,7 +15,11 @@ pub(crate) fn restore_empty(
     object: &mut Value,
 ) {
     let (Some(sent), Some(object)) = (sent.as_object(), object.as_object_mut()) else { return };
-    let is_meant = |name: &str| subresource.map_or(name != "status", |part| name == part);
+    let is_meant = |name: &str| match subresource {
+        None => name != "status",
+        Some("status" | "approval") => name == "status",
+        Some(_) => name == "spec",
+    };
     let meant = sent.iter().filter(|(name, _)| is_meant(name));
     meant.for_each(|(name, value)| field(table, &FieldKind::Message(kind.decoded_as), (name, value), object));
 }
@@ -102,6 +106,18 @@ mod tests {
                 "its status",
                 Some("status"),
                 json!({"metadata": decoded["metadata"], "spec": decoded["spec"], "status": {"podIPs": []}}),
+            ),
+            (
+                "a part of its spec",
+                Some("resize"),
+                json!({
+                    "metadata": decoded["metadata"],
+                    "spec": {
+                        "nodeSelector": {}, "volumes": [{"name": "defaulted"}],
+                        "containers": [{"args": [], "command": ["c"], "resources": {"limits": {}}}],
+                    },
+                    "status": {},
+                }),
             ),
         ] {
             let mut object = decoded.clone();

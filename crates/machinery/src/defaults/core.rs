@@ -33,6 +33,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("io.k8s.api.rbac.v1.Subject", subject),
     ("io.k8s.api.resource.v1.ExactDeviceRequest", device_request),
     ("io.k8s.api.resource.v1.DeviceSubRequest", device_request),
+    ("io.k8s.api.resource.v1.NodeAllocatableResourceMapping", resource_mapping),
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", custom_resource_definition),
 ];
 
@@ -289,13 +290,23 @@ fn device_request(request: &mut Fields) {
     }
 }
 
-/// Names that are accepted are no claims, and have no defaults.
+/// A device takes of the node what a part of its capacity is, once.
+fn resource_mapping(mapping: &mut Fields) {
+    default_to(mapping, "allocationMultiplier", "1");
+}
+
+/// Names that are accepted are no claims, and have no defaults. A webhook of which nothing is said is none.
 fn custom_resource_definition(definition: &mut Fields) {
     let stored = custom::stored_versions(definition.get("spec").unwrap_or(&Value::Null), &Value::Null);
     if stored.as_array().is_some_and(|all| !all.is_empty()) {
         default_unset(child_mut(definition, "status"), "storedVersions", stored);
     }
-    let Some(names) = child(definition, "spec").and_then(|spec| child(spec, "names")) else { return };
+    let Some(spec) = child(definition, "spec") else { return };
+    let says_nothing = |hook: &Value| hook.as_object().is_some_and(|own| own.values().all(Value::is_null));
+    if let Some(conversion) = child(spec, "conversion").filter(|own| own.get("webhook").is_some_and(says_nothing)) {
+        conversion.remove("webhook");
+    }
+    let Some(names) = child(spec, "names") else { return };
     let kind = text(names, "kind").to_owned();
     if !kind.is_empty() {
         default_unset(names, "singular", kind.to_lowercase());

@@ -81,6 +81,22 @@ fn items<'v>(fields: &'v mut Map<String, Value>, name: &str) -> impl Iterator<It
     fields.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
+const STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+
+/// Drops what a pod's status says of the images of volumes.
+pub(super) fn drop_volume_status(old: &Value, pod: &mut Value) {
+    let statuses = STATUSES.iter().flat_map(|name| list(&old["status"], name));
+    if statuses.flat_map(|status| list(status, "volumeMounts")).any(|mount| mount.get("volumeStatus").is_some()) {
+        return;
+    }
+    let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
+    for name in STATUSES {
+        for container in items(status, name) {
+            items(container, "volumeMounts").for_each(|mount| drop(mount.remove("volumeStatus")));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -121,6 +137,17 @@ mod tests {
             let mut again = object.clone();
             drop_closed(of, &object, &mut again);
             assert_eq!(again, object, "{of:?} had it before");
+        }
+    }
+
+    #[test]
+    fn images_of_volumes_are_told_only_where_they_were() {
+        let pod = |mount: Value| json!({"status": {"initContainerStatuses": [{"name": "i", "volumeMounts": [mount]}]}});
+        let (told, left) = (json!({"name": "v", "volumeStatus": {"image": {"imageRef": "r"}}}), json!({"name": "v"}));
+        for (before, expected) in [(left.clone(), left.clone()), (told.clone(), told.clone())] {
+            let mut new = pod(told.clone());
+            drop_volume_status(&pod(before.clone()), &mut new);
+            assert_eq!(new, pod(expected), "{before}");
         }
     }
 }

@@ -37,7 +37,7 @@ pub use scale::{read_scale, scale_of, with_scale};
 pub use signing::asked_by;
 #[cfg(test)]
 pub(crate) use strategy::allocate;
-pub(crate) use strategy::status_keeps_metadata;
+pub(crate) use strategy::{same_sources, status_keeps_metadata};
 pub use update::{Update, other_uid, prepare_update, uid_conflict};
 
 use crate::{

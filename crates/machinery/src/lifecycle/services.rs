@@ -50,11 +50,7 @@ fn text<'v>(spec: &'v Value, name: &str) -> &'v str {
 }
 
 fn has_node_ports(spec: &Value) -> bool {
-    match text(spec, "type") {
-        "NodePort" => true,
-        "LoadBalancer" => spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false)),
-        _ => false,
-    }
+    matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
 }
 
 /// Whether it can be reached from outside.

@@ -173,8 +173,6 @@ fn is_known_source(source: &Value) -> bool {
 fn data_source(old: &Value, claim: &mut Value) {
     let had = |name: &str| old.pointer(&format!("/spec/{name}")).is_some();
     let spec = child_mut(fields(claim), "spec");
-    let namespace = |reference: &Value| reference.get("namespace").and_then(Value::as_str).map(str::to_owned);
-    let is_elsewhere = |reference: &Value| namespace(reference).is_some_and(|namespace| !namespace.is_empty());
     if spec.get("dataSourceRef").is_some_and(is_elsewhere) && !had("dataSourceRef") {
         spec.remove("dataSourceRef");
     }
@@ -183,6 +181,11 @@ fn data_source(old: &Value, claim: &mut Value) {
     {
         spec.remove("dataSource");
     }
+    same_sources(spec);
+}
+
+/// Makes `dataSource` and `dataSourceRef` of the spec of a claim say the same, where it has one of them.
+pub(crate) fn same_sources(spec: &mut object::Object) {
     match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
         (Some(source), None) => drop(spec.insert("dataSourceRef".into(), source)),
         (None, Some(mut reference)) if !is_elsewhere(&reference) => {
@@ -191,6 +194,11 @@ fn data_source(old: &Value, claim: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// Whether a source is said to be in a namespace.
+fn is_elsewhere(reference: &Value) -> bool {
+    reference.get("namespace").and_then(Value::as_str).is_some_and(|namespace| !namespace.is_empty())
 }
 
 /// Of the secrets of an account only names are kept.
@@ -319,6 +327,7 @@ fn status_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Val
                 if kept.pointer("/status/qosClass").is_none() {
                     put(&mut kept["status"], "qosClass", class);
                 }
+                gates::drop_volume_status(old, &mut kept);
             }
             ("apps", "Deployment") => put(&mut kept["metadata"], "labels", labels),
             _ => {}

@@ -57,7 +57,7 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
     let target = &spec[source]["target"];
     let current = |key: &str| status.and_then(|status| status.get(source)?.get("current")?.get(key));
     let shown = |key: &str| format::amount(current(key), UNKNOWN);
-    let wanted = |key: &str| format::amount(target.get(key), "0");
+    let wanted = |key: &str| format::amount(target.get(key), "<nil>");
     let is_average = target.get("averageValue").is_some_and(|value| !value.is_null());
     match source {
         "pods" => format!("{}/{}", shown("averageValue"), wanted("averageValue")),

@@ -95,8 +95,8 @@ fn external_ip(row: &Row<'_>) -> String {
         "ClusterIP" | "NodePort" if given.is_empty() => NONE.into(),
         "ClusterIP" | "NodePort" => external,
         "LoadBalancer" => match (load_balancer(row), external) {
-            (balancer, external) if external.is_empty() && balancer.is_empty() => "<pending>".into(),
-            (balancer, external) if external.is_empty() => balancer,
+            (balancer, _) if given.is_empty() && balancer.is_empty() => "<pending>".into(),
+            (balancer, _) if given.is_empty() => balancer,
             (balancer, external) if balancer.is_empty() => external,
             (balancer, external) => format!("{balancer},{external}"),
         },

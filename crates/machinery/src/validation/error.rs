@@ -165,6 +165,14 @@ impl FieldError {
         Self::new(field, "FieldValueTooLong", format!("Too long: may not be more than {}", plural(max, "byte")))
     }
 
+    /// A text is longer than `max` bytes, a number that somebody gave: nothing is as short as one below zero.
+    pub fn longer_than(field: impl fmt::Display, max: i64) -> Self {
+        match usize::try_from(max) {
+            Ok(max) => Self::too_long(field, max),
+            Err(_) => Self::new(field, "FieldValueTooLong", "Too long: value is too long".into()),
+        }
+    }
+
     /// A list has more than `max` elements.
     pub fn too_many(field: impl fmt::Display, actual: usize, max: usize) -> Self {
         Self::new(field, "FieldValueTooMany", format!("Too many: {actual}: must have at most {}", plural(max, "item")))

@@ -104,6 +104,35 @@ pub(crate) fn labels(path: &Path, labels: Option<&Value>, errors: &mut Errors) {
     }
 }
 
+/// Fields of metadata that templates may not have, by the names that upstream tells, in its order.
+const NOT_IN_TEMPLATES: [&str; 13] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uID",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// The metadata of a template of claims: only labels and annotations may be given.
+pub(super) fn of_claim_template(own: &At<'_>, errors: &mut Errors) {
+    annotations_at(&own.path("annotations"), Some(own.get("annotations")), errors);
+    labels(&own.path("labels"), Some(own.get("labels")), errors);
+    for told in NOT_IN_TEMPLATES {
+        let name = if told == "uID" { "uid" } else { told };
+        if own.has(name) {
+            errors.forbidden(own.path(told), "cannot be set");
+        }
+    }
+}
+
 /// Annotations, also those of templates.
 pub(crate) fn annotations_at(path: &Path, annotations: Option<&Value>, errors: &mut Errors) {
     for key in annotations.and_then(Value::as_object).into_iter().flat_map(|map| map.keys()) {

@@ -78,7 +78,7 @@ impl Outcome {
                     let known: Vec<String> = known.iter().map(as_text).collect();
                     FieldError::not_supported(at, &value, &known.iter().map(String::as_str).collect::<Vec<_>>())
                 }
-                Fault::TooLong(most) => FieldError::too_long(at, usize::try_from(most).unwrap_or_default()),
+                Fault::TooLong(most) => FieldError::longer_than(at, most),
                 Fault::TooMany(actual, most) => {
                     FieldError::too_many(at, actual, usize::try_from(most).unwrap_or_default())
                 }

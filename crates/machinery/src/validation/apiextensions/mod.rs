@@ -39,6 +39,7 @@ const OLD_SCHEMAS: &str = "missing schemas";
 fn created(new: &At<'_>, errors: &mut Errors) {
     names_of::definition(new, errors);
     definition(new, errors);
+    standing(new, errors);
     names_of::approval(None, new, errors);
     preserved(None, new, errors);
 }
@@ -60,14 +61,19 @@ fn changed(old: Option<&At<'_>>, new: &At<'_>, errors: &mut Errors) {
     }
     spec.immutable(&before, "group", errors);
     spec.child("names").immutable(&before.child("names"), "plural", errors);
+    standing(new, errors);
     names_of::approval(Some(old), new, errors);
     preserved(Some(old), new, errors);
 }
 
-/// What holds of new and of changed definitions, in upstream's order.
+/// What holds of new and of changed definitions.
 fn definition(new: &At<'_>, errors: &mut Errors) {
     let internal = internal::of(new.get("spec"));
     spec(&At { value: &internal, path: new.path("spec") }, errors);
+}
+
+/// What holds of the status that definitions have.
+fn standing(new: &At<'_>, errors: &mut Errors) {
     accepted_names(new, errors);
     stored_versions(new, errors);
 }
@@ -90,7 +96,7 @@ fn spec(spec: &At<'_>, errors: &mut Errors) {
     versions(spec, &mut schemas, errors);
     if let Some(first) = spec.items("versions").next() {
         let wrong = names::dns_1035_label(first.text("name"));
-        if !wrong.is_empty() {
+        if !wrong.is_empty() && !first.text("name").is_empty() {
             errors.invalid(spec.path("version"), &first.text("name").into(), &wrong.join(","));
         }
     }
@@ -195,10 +201,12 @@ fn stored_versions(new: &At<'_>, errors: &mut Errors) {
     }
     let spec = new.child("spec");
     let names: HashSet<&str> = spec.items("versions").map(|version| version.text("name")).collect();
-    let known: HashSet<&str> = stored.iter().copied().collect();
-    for version in spec.items("versions").filter(|version| version.flag("storage")) {
+    let mut left: HashSet<&str> = stored.iter().copied().collect();
+    for version in spec.items("versions") {
         let name = version.text("name");
-        if !known.contains(name) {
+        // A name that comes twice is found once.
+        let is_left = left.remove(name);
+        if version.flag("storage") && !is_left {
             errors.invalid(&path, status.get("storedVersions"), &format!("must have the storage version {name}"));
         }
     }

@@ -147,7 +147,9 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
         // What was wrong with the template before may stay so.
         let mut before = Errors::default();
         check(old, extent, &mut before);
-        if !before.is_empty() {
+        let was_wrong = !before.is_empty();
+        own.tolerate(0, || before);
+        if was_wrong {
             own = Errors::default();
             check(new, Extent { template: false, ..extent }, &mut own);
         }

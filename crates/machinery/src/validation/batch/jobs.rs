@@ -192,7 +192,13 @@ const FROZEN: [(&str, &str); 5] = [
 
 pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (before, after) = (old.child("spec"), new.child("spec"));
+    let from = errors.len();
     selected(&after, errors);
+    errors.tolerate(from, || {
+        let mut broken = Errors::default();
+        selected(&before, &mut broken);
+        broken
+    });
     completions(&before, &after, errors);
     let frozen = |name: &str, kind: &str, errors: &mut Errors| {
         if !is_same(before.get(name), after.get(name)) {

@@ -11,6 +11,7 @@ use super::{
     persistent_volumes::access_modes,
     pods,
 };
+use crate::lifecycle;
 
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
@@ -20,20 +21,17 @@ pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
 
 /// A template of claims in a pod's volume: only labels and annotations may be given of its metadata.
 pub(super) fn template(at: &At<'_>, errors: &mut Errors) {
-    let own = at.child("metadata");
-    metadata::annotations_at(&own.path("annotations"), Some(own.get("annotations")), errors);
-    metadata::labels(&own.path("labels"), Some(own.get("labels")), errors);
-    let fields = ["name", "generateName", "namespace", "selfLink", "uID", "resourceVersion", "generation"];
-    let json = |field: &'static str| if field == "uID" { "uid" } else { field };
-    for field in fields.into_iter().filter(|field| own.has(json(field))) {
-        errors.forbidden(own.path(field), "cannot be set");
-    }
-    own.forbids(&["deletionGracePeriodSeconds", "ownerReferences", "finalizers"], "cannot be set", errors);
-    spec(&at.child("spec"), errors);
+    metadata::of_claim_template(&at.child("metadata"), errors);
+    spec_given(&at.child("spec"), true, errors);
 }
 
 /// The spec of a claim.
 pub(in crate::validation) fn spec(spec: &At<'_>, errors: &mut Errors) {
+    spec_given(spec, false, errors);
+}
+
+/// The spec of a claim; one in a volume of a pod is looked at as if it were new, whatever was there before.
+fn spec_given(spec: &At<'_>, is_new: bool, errors: &mut Errors) {
     if spec.count("accessModes") == 0 {
         errors.required(spec.path("accessModes"), "at least 1 access mode is required");
     }
@@ -42,7 +40,7 @@ pub(in crate::validation) fn spec(spec: &At<'_>, errors: &mut Errors) {
     storage(spec, errors);
     spec.follows_if_set("storageClassName", names::dns_subdomain, errors);
     spec.supported_if_present("volumeMode", &["Block", "Filesystem"], errors);
-    sources(spec, errors);
+    sources(spec, is_new, errors);
     spec.follows_if_set("volumeAttributesClassName", names::dns_subdomain, errors);
 }
 
@@ -62,7 +60,7 @@ fn storage(spec: &At<'_>, errors: &mut Errors) {
 const GROUP: &str = "group of a data source";
 
 /// What a volume is filled from.
-fn sources(spec: &At<'_>, errors: &mut Errors) {
+fn sources(spec: &At<'_>, is_new: bool, errors: &mut Errors) {
     for name in ["dataSource", "dataSourceRef"] {
         let Some(source) = spec.present(name) else { continue };
         source.needs("name", errors);
@@ -74,8 +72,10 @@ fn sources(spec: &At<'_>, errors: &mut Errors) {
         }
         let from = errors.len();
         source.follows_if_set("apiGroup", names::dns_subdomain, errors);
-        errors.mark_tolerated(from, GROUP);
-        if source.has("apiGroup") {
+        if !is_new {
+            errors.mark_tolerated(from, GROUP);
+        }
+        if source.has("apiGroup") && !is_new {
             errors.waive(GROUP);
         }
         if name == "dataSourceRef" {
@@ -120,6 +120,8 @@ pub(super) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
 /// What of a claim stays as it is.
 fn frozen(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
     let (mut before, mut after) = (old.get("spec").clone(), new.get("spec").clone());
+    // Claims of old may have one source only.
+    before.as_object_mut().into_iter().for_each(lifecycle::same_sources);
     let (was, is) = (annotation(old, BETA_CLASS), annotation(new, BETA_CLASS));
     let class = |spec: &Value| spec.get("storageClassName").and_then(Value::as_str).map(str::to_owned);
     if class(&before).is_none() && class(&after).is_some() {

@@ -59,12 +59,13 @@ pub(super) fn check(object: &At<'_>, errors: &mut Errors) {
     spec(&object.child("spec"), Some(object.child("metadata").text("name")), errors);
 }
 
+const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
+
 /// A volume that is given where it is attached.
 pub(in crate::validation) fn inline(at: &At<'_>, errors: &mut Errors) {
-    let why = "may not be specified in the context of inline volumes";
-    at.forbids(&["claimRef"], why, errors);
+    at.forbids(&["claimRef"], NOT_INLINE, errors);
     if at.count("capacity") > 0 {
-        errors.forbidden(at.path("capacity"), why);
+        errors.forbidden(at.path("capacity"), NOT_INLINE);
     }
     if !at.has("csi") {
         errors.required(at.path("csi"), "has to be specified in the context of inline volumes");
@@ -86,7 +87,7 @@ fn spec(spec: &At<'_>, name: Option<&str>, errors: &mut Errors) {
         if !matches!(spec.text(policy), "" | "Retain") {
             errors.forbidden(spec.path(policy), "may only be Retain in the context of inline volumes");
         }
-        spec.forbids(&["nodeAffinity"], "may not be specified in the context of inline volumes", errors);
+        spec.forbids(&["nodeAffinity"], NOT_INLINE, errors);
     }
     if let Some(affinity) = spec.present("nodeAffinity").filter(|_| name.is_some()) {
         match affinity.present("required") {
@@ -96,7 +97,8 @@ fn spec(spec: &At<'_>, name: Option<&str>, errors: &mut Errors) {
     }
     volumes::one_source(spec, &SOURCES, errors, |field, first, errors| match field {
         "iscsi" if first => volumes::iscsi_of_volume(name.unwrap_or_default(), &spec.child("iscsi"), errors),
-        "local" if first && !spec.has("nodeAffinity") => {
+        // One that is inline may not have it, and wants it all the same.
+        "local" if first && !(spec.has("nodeAffinity") && name.is_some()) => {
             errors.required(spec.path("nodeAffinity"), "Local volume requires node affinity");
         }
         _ => {}
@@ -106,6 +108,14 @@ fn spec(spec: &At<'_>, name: Option<&str>, errors: &mut Errors) {
         let why = "may not be 'recycle' for a hostPath mount of '/'";
         errors.forbidden(spec.path("persistentVolumeReclaimPolicy"), why);
     }
+    if name.is_some() {
+        class_and_mode(spec, errors);
+    } else {
+        inline_class_and_mode(spec, errors);
+    }
+}
+
+fn class_and_mode(spec: &At<'_>, errors: &mut Errors) {
     spec.follows_if_set("storageClassName", names::dns_subdomain, errors);
     spec.supported_if_present("volumeMode", &["Block", "Filesystem"], errors);
     let class = "volumeAttributesClassName";
@@ -116,6 +126,17 @@ fn spec(spec: &At<'_>, name: Option<&str>, errors: &mut Errors) {
         if !spec.has("csi") {
             errors.required(spec.path("csi"), "has to be specified when using volumeAttributesClassName");
         }
+    }
+}
+
+/// Nothing looks at the class of attributes of such a volume.
+fn inline_class_and_mode(spec: &At<'_>, errors: &mut Errors) {
+    if !spec.text("storageClassName").is_empty() {
+        errors.forbidden(spec.path("storageClassName"), NOT_INLINE);
+    }
+    if spec.has("volumeMode") && spec.text("volumeMode") != "Filesystem" {
+        let why = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        errors.forbidden(spec.path("volumeMode"), why);
     }
 }
 

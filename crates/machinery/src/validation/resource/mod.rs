@@ -72,9 +72,7 @@ fn class(object: &At<'_>, errors: &mut Errors) {
 
 fn template(object: &At<'_>, errors: &mut Errors) {
     let spec = object.child("spec");
-    let own = spec.child("metadata");
-    metadata::annotations_at(&own.path("annotations"), Some(own.get("annotations")), errors);
-    metadata::labels(&own.path("labels"), Some(own.get("labels")), errors);
+    metadata::of_claim_template(&spec.child("metadata"), errors);
     claims::spec(&spec.child("spec"), errors);
 }
 

@@ -80,6 +80,15 @@ fn of_pod(old: &At<'_>, new: &At<'_>, frozen: &mut Value, errors: &mut Errors) {
     }
 }
 
+/// Makes CPU and memory of a container what they were. The claims of its devices are lost, as upstream has it, so that no
+/// container that has such is resized.
+fn put_back_compute_of_container(container: &mut Value, old: &Value) {
+    put_back_compute(container, old);
+    if let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) {
+        resources.remove("claims");
+    }
+}
+
 /// Makes CPU and memory of `resources` what they were.
 fn put_back_compute(holder: &mut Value, old: &Value) {
     let empty = Value::Null;
@@ -124,7 +133,7 @@ fn same_containers(old: &At<'_>, new: &At<'_>, errors: &mut Errors) -> bool {
 fn containers(old: &At<'_>, new: &At<'_>, frozen: &mut Value, errors: &mut Errors) {
     let list = frozen.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten();
     for (container, before) in list.zip(old.items("containers")) {
-        put_back_compute(container, before.value);
+        put_back_compute_of_container(container, before.value);
         if container != before.value {
             errors.forbidden(&new.path, "only cpu and memory resources are mutable");
         }
@@ -135,7 +144,7 @@ fn init_containers(old: &At<'_>, new: &At<'_>, frozen: &mut Value, errors: &mut 
     let list = frozen.get_mut("initContainers").and_then(Value::as_array_mut).into_iter().flatten();
     for ((container, before), after) in list.zip(old.items("initContainers")).zip(new.items("initContainers")) {
         let changed = container != before.value;
-        put_back_compute(container, before.value);
+        put_back_compute_of_container(container, before.value);
         if container != before.value {
             let why = "only cpu and memory resources for init or sidecar containers are mutable";
             errors.forbidden(&after.path, why);

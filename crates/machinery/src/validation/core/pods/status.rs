@@ -2,8 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::Value;
-
 use super::{
     super::super::{Errors, FieldError, internal, names, selectors, view::At},
     annotations, is_native, security,
@@ -36,11 +34,6 @@ pub(in crate::validation) fn update(old: &At<'_>, new: &At<'_>, errors: &mut Err
     host_addresses(&before, &after, errors);
     users(new, &after, errors);
     devices(new, &after, errors);
-    for list in LISTS {
-        for mount in after.items(list).flat_map(|status| status.items("volumeMounts")) {
-            volume_status(&mount.child("volumeStatus"), errors);
-        }
-    }
 }
 
 const LISTS: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
@@ -320,17 +313,5 @@ fn health(resource: &At<'_>, errors: &mut Errors) {
         if !taken.insert(device.text("resourceID")) {
             errors.duplicate(device.path("resourceID"), device.get("resourceID"));
         }
-    }
-}
-
-/// Longest reference to an image.
-const MAX_IMAGE: usize = 256;
-
-fn volume_status(status: &At<'_>, errors: &mut Errors) {
-    let Some(image) = status.value.get("image").filter(|image| **image != Value::Null) else { return };
-    let at = At { value: image, path: status.path("imageVolumeStatus") };
-    at.needs_because("imageRef", "imageRef must not be empty", errors);
-    if at.text("imageRef").len() > MAX_IMAGE {
-        errors.push(FieldError::too_long(at.path("imageRef"), MAX_IMAGE));
     }
 }
