@@ -11,6 +11,8 @@ mod autoscaling;
 mod batch;
 mod certificates;
 mod core;
+#[cfg(test)]
+mod coverage;
 mod discovery;
 mod dispatch;
 mod error;
