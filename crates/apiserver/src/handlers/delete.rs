@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::Response;
 use portolan_machinery::{
-    decode::{self},
+    decode,
     lifecycle::{self, DeleteOptions, Deletion, WriteContext},
 };
 use portolan_store::{Expect, StoreError, StoredObject};
@@ -28,8 +28,6 @@ use crate::{
     options::ListOptions,
 };
 
-/// Where upstream knows the options from; clients see it in a message.
-const OPTIONS_SCHEME: &str = "pkg/apis/meta/internalversion/scheme/register.go:27";
 /// What clients are told that leave open what becomes of a job's pods.
 const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 /// The right to delete objects that cannot be read.
@@ -71,27 +69,8 @@ fn warn_of_pods(call: &Call, target: &Target, options: &DeleteOptions) {
 }
 
 fn from_body(call: &Call, target: &Target) -> Result<DeleteOptions, Status> {
-    let table = &target.table;
-    let schema = table.object_type("meta.k8s.io", "v1", "DeleteOptions");
-    let schema = schema.ok_or_else(|| Status::internal("no type DeleteOptions"))?;
-    let decoded = decode::decode_type(table, schema, media_of(call)?, &call.body).map_err(cut_off)?;
-    let text = |key: &str| decoded.object.get(key).and_then(Value::as_str).unwrap_or_default();
-    if !matches!(text("kind"), "" | "DeleteOptions") {
-        let (kind, version) = (text("kind"), text("apiVersion"));
-        let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {OPTIONS_SCHEME:?}");
-        return Err(Status::bad_request(why));
-    }
-    DeleteOptions::from_value(&decoded.object, call.query.all("dryRun"))
-}
-
-/// Upstream looks for the type first.
-fn cut_off(failure: Status) -> Status {
-    match failure.message() {
-        "unexpected end of JSON input" => {
-            Status::bad_request("couldn't get version/kind; json parse error: unexpected end of JSON input")
-        }
-        _ => failure,
-    }
+    let options = decode::delete_options(&target.table, media_of(call)?, &call.body).map_err(Status::bad_request)?;
+    DeleteOptions::from_value(&options, call.query.all("dryRun"))
 }
 
 pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {

@@ -10,7 +10,7 @@ use portolan_machinery::{
     kinds::Kind,
     lifecycle, patch,
 };
-use portolan_types::{BoxFuture, ObjectKey, Reason, Status, object};
+use portolan_types::{BoxFuture, GroupVersion, ObjectKey, Reason, Status, object};
 use serde_json::{Value, json};
 
 use crate::{
@@ -21,7 +21,13 @@ use crate::{
     options::WriteOptions,
 };
 
-use super::{body, update::may_create};
+use super::{
+    body,
+    update::{may_create, nameless},
+};
+
+/// The version of Go's inner types.
+const INNER_VERSION: &str = "__internal";
 
 /// How a patch is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +154,8 @@ impl<'a> Patch<'a> {
         let mut new = self.raw(old)?;
         let kind = self.said_kind(old, &mut new)?;
         let repeated = self.repeated(validation);
-        match decode::prune_patched(&self.target.table, kind, &mut new, validation, repeated.clone()) {
+        let prune = if self.kind == PatchKind::Strategic { decode::prune_merged } else { decode::prune_patched };
+        match prune(&self.target.table, kind, &mut new, validation, repeated.clone()) {
             Ok(mut warnings) => {
                 if self.kind == PatchKind::Strategic {
                     let first = repeated.len().min(warnings.len());
@@ -185,6 +192,9 @@ impl<'a> Patch<'a> {
 
     /// The patched document as text.
     fn echo(&self, old: &Value, patched: &Value) -> String {
+        if !self.target.kind.is_typed() || !patched.is_object() {
+            return patched.to_string();
+        }
         let touched = match self.kind {
             PatchKind::Json => patch::Touched::by_json(&self.call.body),
             PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => patch::Touched::by_merge(old, &self.tree),
@@ -196,28 +206,67 @@ impl<'a> Patch<'a> {
     /// cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
     fn said_kind(&self, old: &Value, new: &mut Value) -> Result<&Kind, Status> {
         let own = &*self.target.kind;
-        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (version, kind) = (text(new, "apiVersion"), text(new, "kind"));
-        if (&version, &kind) == (&text(old, "apiVersion"), &text(old, "kind")) {
+        if self.kind == PatchKind::Strategic {
+            for key in ["apiVersion", "kind"] {
+                if new.get(key).is_none_or(Value::is_string) {
+                    new[key] = old[key].clone();
+                }
+            }
             return Ok(own);
         }
-        let given = |text: &String| !text.is_empty();
-        if self.kind != PatchKind::Strategic && (given(&version) || given(&kind)) {
-            let kind = Some(kind).filter(given).unwrap_or_else(|| text(old, "kind"));
-            let version = Some(version).filter(given).unwrap_or_else(|| text(old, "apiVersion"));
-            if (&version, &kind) != (&text(old, "apiVersion"), &text(old, "kind")) {
-                if let Some(other) = self.other_version(&version, &kind) {
-                    (new["apiVersion"], new["kind"]) = (version.into(), kind.into());
-                    return Ok(other);
-                }
-                let why = decode::other_type(&self.target.table, &self.target.kind, &version, &kind);
-                return Err(decode::unfit_patch(&self.echo(old, new), &why));
-            }
+        let unfit = |why: String| decode::unfit_patch(&self.echo(old, new), &why);
+        let (version, kind) = decode::said_head(new).map_err(unfit)?;
+        let (version, kind) = (version.to_owned(), kind.to_owned());
+        let text = |key: &str| old.get(key).and_then(Value::as_str).unwrap_or_default();
+        if (&*version, &*kind) == (text("apiVersion"), text("kind")) {
+            return Ok(own);
         }
-        for key in ["apiVersion", "kind"] {
-            new[key] = old[key].clone();
+        if !own.is_typed() {
+            return self.check_said(old, new, (&version, &kind)).map(|()| own);
         }
+        let kind = if kind.is_empty() { text("kind").to_owned() } else { kind };
+        if version.is_empty() {
+            return self.without_version(old, new, &kind);
+        }
+        let found = if (&*version, &*kind) == (text("apiVersion"), text("kind")) {
+            Some(own)
+        } else {
+            self.other_version(&version, &kind)
+        };
+        if let Some(found) = found {
+            (new["apiVersion"], new["kind"]) = (version.into(), kind.into());
+            return Ok(found);
+        }
+        let why = decode::other_type(&self.target.table, own, &version, &kind);
+        Err(decode::unfit_patch(&self.echo(old, new), &why))
+    }
+
+    /// Upstream reads an object without a version as one of its inner types, which have no names for the fields of metadata. A custom
+    /// resource has none, so that its scale is what it was.
+    fn without_version(&self, old: &Value, new: &mut Value, kind: &str) -> Result<&Kind, Status> {
+        let own = &*self.target.kind;
+        if kind != &*own.gvk.kind {
+            let inner = GroupVersion { version: INNER_VERSION.into(), ..own.group_version() }.to_string();
+            let why = decode::other_type(&self.target.table, own, &inner, kind);
+            return Err(decode::unfit_patch(&self.echo(old, new), &why));
+        }
+        if !self.target.is_custom() {
+            return Err(nameless(object::name(old)));
+        }
+        (new["apiVersion"], new["kind"]) = (old["apiVersion"].clone(), old["kind"].clone());
         Ok(own)
+    }
+
+    /// A custom resource must say what it is. That it is something else is found when it is validated.
+    fn check_said(&self, old: &Value, new: &Value, (version, kind): (&str, &str)) -> Result<(), Status> {
+        if kind.is_empty() {
+            let shown = self.echo(old, new);
+            return Err(decode::unfit_patch(&shown, &decode::missing_kind(&shown)));
+        }
+        match version.is_empty() {
+            false => Ok(()),
+            true => Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")),
+        }
     }
 
     /// A built-in kind of this name that is stored as the target's.
@@ -229,12 +278,9 @@ impl<'a> Patch<'a> {
 }
 
 fn check_named(old: &Value, new: &Value) -> Result<(), Status> {
-    let name = object::name(old);
     match object::name(new).is_empty() {
         false => Ok(()),
-        true => Err(Status::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        ))),
+        true => Err(nameless(object::name(old))),
     }
 }
 
@@ -269,7 +315,7 @@ async fn applied(
             conversions: &writer.conversions,
         };
         let mut merged = apply::apply(&target.table, &target.kind, request)?;
-        make_canonical(target, &mut merged)?;
+        decode::make_applied_canonical(&target.table, &target.kind, &wanted, &mut merged)?;
         check_repeated(call, options.validation)?;
         live.map_or(Ok(()), |live| check_uid(target, live, &merged))?;
         Ok(merged)

@@ -72,12 +72,21 @@ fn decoded(call: &Call, target: &Target, options: &WriteOptions, old: Option<&Va
 /// # Errors
 /// 400 when it is another one, or none.
 pub(super) fn check_name(name: &str, wanted: &str) -> Result<(), Status> {
-    let why = match name {
-        "" => format!("the name of the object ({wanted} based on URL) was undeterminable: name must be provided"),
-        _ if name == wanted => return Ok(()),
-        _ => format!("the name of the object ({name}) does not match the name on the URL ({wanted})"),
-    };
-    Err(Status::bad_request(why))
+    match name {
+        "" => Err(nameless(wanted)),
+        _ if name == wanted => Ok(()),
+        _ => {
+            let why = format!("the name of the object ({name}) does not match the name on the URL ({wanted})");
+            Err(Status::bad_request(why))
+        }
+    }
+}
+
+/// What is said of an object without the name that the URL has.
+pub(super) fn nameless(wanted: &str) -> Status {
+    Status::bad_request(format!(
+        "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+    ))
 }
 
 /// An update that creates needs the right to create, too.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use portolan_types::{GroupKind, GroupVersionKind, Status, StatusCause, quoted::go_quoted};
+use portolan_types::{GroupKind, GroupVersionKind, Reason, Status, StatusCause, object, quoted::go_quoted};
 use serde_json::Value;
 
-use super::{MediaType, print::go_word};
+use super::{MediaType, Unfit, print::go_word};
 use crate::{
     kinds::{Kind, KindTable},
     protobuf::{self, ProtobufError},
@@ -98,7 +98,7 @@ pub(super) fn explain(table: &KindTable, kind: &Kind, media: MediaType, body: &[
     }
 }
 
-fn no_head(text: &str) -> String {
+pub(super) fn no_head(text: &str) -> String {
     format!("couldn't get version/kind; json parse error: {text}")
 }
 
@@ -126,6 +126,23 @@ impl<'a> Head<'a> {
             other => Err(format!("json: cannot unmarshal {} into Go value of type {HEAD}", go_word(other))),
         }
     }
+}
+
+/// The apiVersion and kind that an object says, empty where it says none.
+///
+/// # Errors
+/// When it is no object, or says it in no text or in a version of too many parts.
+pub fn said_head(object: &Value) -> Result<(&str, &str), String> {
+    let head = Head::of(object).map_err(|text| no_head(&text))?;
+    match head.api_version.matches('/').count() {
+        0 | 1 => Ok((head.api_version, head.kind)),
+        _ => Err(format!("unexpected GroupVersion string: {}", head.api_version)),
+    }
+}
+
+/// What is said of an object that does not say what it is. `shown` is the object.
+pub fn missing_kind(shown: &str) -> String {
+    format!("Object 'Kind' is missing in '{shown}'")
 }
 
 /// The type that an object says that it is; what it leaves out is as in `expected`.
@@ -167,7 +184,7 @@ pub(super) fn wrong_version(kind: &Kind, api_version: &str) -> Status {
 /// The answer to a custom resource that does not say what it is.
 pub(super) fn no_kind(kind: &Kind, body: &[u8]) -> Status {
     let shown = String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN)]);
-    unrecognized(kind, body, &format!("Object 'Kind' is missing in '{shown}'"))
+    unrecognized(kind, body, &missing_kind(&shown))
 }
 
 /// What is repeated of a body.
@@ -241,6 +258,17 @@ pub fn patched(shown: &str, why: &str) -> Status {
         field: "patch".into(),
     };
     Status::invalid(&GroupKind { group: "".into(), kind: "".into() }, "", vec![cause])
+}
+
+/// What an apply left behind, where it is none of its kind. Upstream takes what is applied for wrong only where it is compared.
+pub(super) fn applied(kind: &Kind, applied: &Value, unfit: &Unfit) -> Status {
+    let GroupVersionKind { group, version, kind } = &kind.gvk;
+    let (namespace, name) = (object::namespace(applied), object::name(applied));
+    let what =
+        format!("failed to convert new object ({namespace}/{name}; {group}/{version}, Kind={kind}) to proper version");
+    let why = unfit.converted();
+    let to = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
+    Status::new(Reason::Unknown, format!("{what}: unable to convert unstructured object to {to}, Kind={kind}: {why}"))
 }
 
 const SUMMARY_BYTES: usize = 30;

@@ -8,6 +8,7 @@
 mod base64;
 mod errors;
 mod operations;
+mod options;
 mod print;
 mod scalar;
 mod sent;
@@ -32,11 +33,13 @@ use crate::{
     protobuf,
 };
 use errors::Fault;
-pub use errors::{other_type, package, patched as unfit_patch, said_type};
+pub use errors::{missing_kind, other_type, package, patched as unfit_patch, said_head, said_type};
 use operations::Operations;
+pub use options::delete_options;
 pub use print::{go_print, go_print_text, go_type, go_word};
 pub(crate) use sent::restore_empty;
 pub(crate) use stored::settle;
+use syntax::Huge;
 pub use syntax::json_error;
 use tree::{PLAIN, Tree};
 pub(crate) use walk::zero;
@@ -216,36 +219,16 @@ pub fn repeated_in_yaml(body: &[u8]) -> Vec<String> {
     if told.is_empty() { repeated_keys(body) } else { told }
 }
 
-/// Decodes a body of any message type, such as options or a scale: canonical, with `apiVersion` and `kind` as they stand.
-///
-/// # Errors
-/// 400 for anything that is not of this type.
-pub fn decode_type(table: &KindTable, schema: TypeId, media: MediaType, body: &[u8]) -> Result<Decoded, Status> {
-    let walk = Walk::new(table);
-    let root = FieldKind::Message(schema);
-    let walked = match media {
-        MediaType::Json => walk_json(&walk, &root, body).map(|object| (object, false)),
-        MediaType::Yaml => walk_yaml(&walk, &root, body),
-        MediaType::Protobuf => {
-            let object = protobuf_tree(table, body)?;
-            walk.seed(&root).deserialize(object).map(|object| (object, false)).map_err(|error| error.to_string())
-        }
-    };
-    let fault = || told_fault(table, &root, media, body).or_else(|| walk.fault());
-    let fail = |text: String| Status::bad_request(fault().map_or(text, |fault| fault.to_string()));
-    let (object, repeats) = walked.map_err(fail)?;
-    let mut warnings = if repeats { repeated_in_yaml(body) } else { Vec::new() };
-    warnings.extend(walk.notes().iter().map(ToString::to_string));
-    Ok(Decoded { object: object.unwrap_or_else(|| zero(table, &root)), warnings })
-}
-
 /// Decodes a body without schema: a tree bounded in depth, in which the last of duplicate keys wins.
 ///
 /// # Errors
 /// What is wrong with it, in Go's words, when it is no JSON or YAML.
 pub fn decode_any(media: MediaType, body: &[u8]) -> Result<Value, String> {
     match media {
-        MediaType::Json => read_json(body, |json| PLAIN.deserialize(json)),
+        MediaType::Json => {
+            let respelled = syntax::respelled(body, Huge::Kept);
+            read_json(respelled.as_deref().unwrap_or(body), |json| PLAIN.deserialize(json))
+        }
         MediaType::Yaml => yaml::read(body).map(|read| read.tree),
         MediaType::Protobuf => protobuf::decode(body, KindTable::builtin()).map_err(|error| error.to_string()),
     }
@@ -278,6 +261,34 @@ pub fn prune_canonical(
     prune_patched(table, kind, object, validation, Vec::new())
 }
 
+/// What an apply left behind in canonical form, as Go's converter from maps has it.
+///
+/// # Errors
+/// 500, as upstream, when values do not fit: those that were `applied` have been checked before.
+pub fn make_applied_canonical(
+    table: &KindTable,
+    kind: &Kind,
+    applied: &Value,
+    merged: &mut Value,
+) -> Result<(), Status> {
+    let walked = pruned(&Walk::converting(table), kind, merged, FieldValidation::Ignore, Vec::new());
+    walked.map(drop).map_err(|unfit| errors::applied(kind, applied, &unfit))
+}
+
+/// As [`prune_patched`], as Go's converter from maps has it, through which strategic merge patches go.
+///
+/// # Errors
+/// As [`prune_patched`].
+pub fn prune_merged(
+    table: &KindTable,
+    kind: &Kind,
+    object: &mut Value,
+    validation: FieldValidation,
+    repeated: Vec<String>,
+) -> Result<Vec<String>, Unfit> {
+    pruned(&Walk::converting(table), kind, object, validation, repeated)
+}
+
 /// As [`prune_canonical`], behind `repeated`: what is said of keys that stand in the patch more than once.
 ///
 /// # Errors
@@ -289,11 +300,20 @@ pub fn prune_patched(
     validation: FieldValidation,
     repeated: Vec<String>,
 ) -> Result<Vec<String>, Unfit> {
-    let walk = Walk::new(table);
+    pruned(&Walk::new(table), kind, object, validation, repeated)
+}
+
+fn pruned(
+    walk: &Walk<'_>,
+    kind: &Kind,
+    object: &mut Value,
+    validation: FieldValidation,
+    repeated: Vec<String>,
+) -> Result<Vec<String>, Unfit> {
     let root = FieldKind::Message(kind.decoded_as);
     let walked = walk.seed(&root).deserialize(object.take());
     let clean = walked.map_err(|error| Unfit(walk.fault().unwrap_or(Fault::Value(error.to_string()))))?;
-    *object = clean.unwrap_or_else(|| zero(table, &root));
+    *object = clean.unwrap_or_else(|| zero(walk.table(), &root));
     conversion::settle_number(kind, object).map_err(|why| Unfit(Fault::Value(why)))?;
     let undeclared = unknown(kind, object).map_err(|why| Unfit(Fault::Value(why)))?;
     if validation == FieldValidation::Ignore {
@@ -387,15 +407,52 @@ fn read_json<T>(
 ) -> Result<T, String> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = read(&mut json).and_then(|value| json.end().map(|()| value));
-    value.map_err(|error| syntax::json_error(body).unwrap_or_else(|| error.to_string()))
+    value.map_err(|error| {
+        let huge = || Some(cannot_hold(syntax::huge_number(body)?));
+        syntax::json_error(body).or_else(huge).unwrap_or_else(|| error.to_string())
+    })
+}
+
+/// Go's words for a number that no float holds, where nothing else is known of it.
+fn cannot_hold(number: &str) -> String {
+    format!("json: cannot unmarshal number {number} into Go value of type float64")
 }
 
 /// Walks JSON; of a number that does not fit its own spelling is told.
 fn walk_json(walk: &Walk<'_>, root: &FieldKind, body: &[u8]) -> Result<Option<Value>, String> {
-    read_json(body, |json| {
-        let walked = walk.spelled().seed(root).deserialize(json);
-        walked.inspect_err(|error| walk.spell(syntax::number_before(body, error.line(), error.column())))
-    })
+    let read = |body: &[u8]| {
+        read_json(body, |json| {
+            let walked = walk.spelled().seed(root).deserialize(json);
+            walked.inspect_err(|error| walk.spell(syntax::number_before(body, error.line(), error.column())))
+        })
+    };
+    let first = read(body);
+    let Some(respelled) = first.is_err().then(|| syntax::respelled(body, Huge::AsTexts)).flatten() else {
+        return first;
+    };
+    if let Some(broken) = syntax::json_error(body) {
+        return Err(broken);
+    }
+    walk.begin_respelled();
+    let walked = read(&respelled)?;
+    // What nobody knows the type of cannot be kept.
+    match walked.as_ref().and_then(huge_text) {
+        None => Ok(walked),
+        Some(number) => {
+            walk.stop_at(cannot_hold(number));
+            Err(cannot_hold(number))
+        }
+    }
+}
+
+/// A number that no float holds, where it stands in a tree as a text.
+fn huge_text(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => text.strip_prefix(syntax::HUGE),
+        Value::Array(list) => list.iter().find_map(huge_text),
+        Value::Object(map) => map.values().find_map(huge_text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
 }
 
 /// Walks the JSON that Go makes of YAML. Tells also whether a key stood more than once.
@@ -419,8 +476,4 @@ pub fn depth(value: &Value) -> usize {
         Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
-}
-
-fn protobuf_tree(table: &KindTable, body: &[u8]) -> Result<Value, Status> {
-    protobuf::decode(body, table).map_err(|error| Status::bad_request(format!("error decoding: {error}")))
 }

@@ -12,6 +12,7 @@ pub fn go_print(value: &Value) -> String {
     printed(value, &|leaf| match leaf {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),
+        Value::Number(number) if !number.is_i64() => number.as_f64().map_or_else(|| number.to_string(), go_general),
         other => other.to_string(),
     })
 }

@@ -9,7 +9,7 @@ use super::{
     print::go_float,
     time::{self, Layout, Moment},
 };
-use crate::kinds::{Scalar, Special};
+use crate::kinds::{FieldKind, Scalar, Special};
 
 /// A value that is neither list nor object, as it was read.
 pub(super) enum Token {
@@ -17,8 +17,13 @@ pub(super) enum Token {
     Int(i64),
     Uint(u64),
     Float(f64),
+    /// A number that no float holds, as it is spelled.
+    Huge(String),
     Text(String),
 }
+
+/// What Go calls a number that is no integer.
+pub(super) const FLOAT: &str = "float64";
 
 /// Why a value does not fit.
 pub(super) enum Misfit {
@@ -33,7 +38,7 @@ impl Token {
     pub(super) fn word(&self) -> String {
         match self {
             Self::Bool(_) => "bool".into(),
-            Self::Int(_) | Self::Uint(_) | Self::Float(_) => "number".into(),
+            Self::Int(_) | Self::Uint(_) | Self::Float(_) | Self::Huge(_) => "number".into(),
             Self::Text(_) => "string".into(),
         }
     }
@@ -43,6 +48,7 @@ impl Token {
             Self::Int(n) => format!("number {n}"),
             Self::Uint(n) => format!("number {n}"),
             Self::Float(n) => format!("number {}", go_float(*n)),
+            Self::Huge(text) => format!("number {text}"),
             Self::Bool(_) | Self::Text(_) => self.word(),
         }
     }
@@ -51,7 +57,44 @@ impl Token {
         match self {
             Self::Int(n) => Some(i128::from(*n)),
             Self::Uint(n) => Some(i128::from(*n)),
-            Self::Bool(_) | Self::Float(_) | Self::Text(_) => None,
+            Self::Bool(_) | Self::Float(_) | Self::Huge(_) | Self::Text(_) => None,
+        }
+    }
+
+    /// As Go's converter from maps takes it for a value of `kind`. There numbers beyond 64 bits are floats, whole floats are integers, and
+    /// what an integer has no room for falls off. Types that read JSON by themselves get it written anew.
+    pub(super) fn converted(self, kind: &FieldKind) -> Result<Self, Misfit> {
+        let token = match self {
+            Self::Uint(n) => i64::try_from(n).map_or(Self::Float(n as f64), Self::Int),
+            other => other,
+        };
+        match (kind, token) {
+            (FieldKind::Scalar(Scalar::Int32), token) => token.whole().map(|n| n.wrapped(|n| i64::from(n as i32))),
+            (FieldKind::Scalar(Scalar::Uint32), token) => token.whole().map(|n| n.wrapped(|n| i64::from(n as u32))),
+            (FieldKind::Scalar(Scalar::Int64 | Scalar::Uint64), token) => token.whole(),
+            (FieldKind::Scalar(Scalar::String), Self::Float(_)) => Err(Misfit::Type(FLOAT.into())),
+            (FieldKind::Special(Special::Quantity), Self::Float(n)) => Ok(Self::Text(go_float(n))),
+            (FieldKind::Special(Special::IntOrString), Self::Float(n)) => {
+                Ok(go_float(n).parse().map_or(Self::Float(n), Self::Int))
+            }
+            (_, token) => Ok(token),
+        }
+    }
+
+    /// A float that is whole as an integer; of one beyond 64 bits the processor makes the least.
+    fn whole(self) -> Result<Self, Misfit> {
+        match self {
+            Self::Float(n) if n.trunc() != n => Err(Misfit::Type(FLOAT.into())),
+            Self::Float(n) if n.abs() >= -(i64::MIN as f64) => Ok(Self::Int(i64::MIN)),
+            Self::Float(n) => Ok(Self::Int(n as i64)),
+            other => Ok(other),
+        }
+    }
+
+    fn wrapped(self, wrap: impl Fn(i64) -> i64) -> Self {
+        match self {
+            Self::Int(n) => Self::Int(wrap(n)),
+            other => other,
         }
     }
 
@@ -62,7 +105,7 @@ impl Token {
             Self::Int(value) => value.into(),
             Self::Uint(value) => value.into(),
             Self::Float(value) => value.into(),
-            Self::Text(value) => value.into(),
+            Self::Huge(value) | Self::Text(value) => value.into(),
         }
     }
 
@@ -82,6 +125,7 @@ impl Token {
             (Scalar::Uint32, token) => token.integer_within(0, u32::MAX.into()),
             (Scalar::Uint64, token) => token.integer_within(0, u64::MAX.into()),
             (Scalar::Double, token @ (Token::Int(_) | Token::Uint(_) | Token::Float(_))) => Ok(token.plain()),
+            (Scalar::Double, Token::Huge(text)) => Err(Misfit::Type(format!("number {text}"))),
             (Scalar::Bytes, Token::Text(text)) => bytes(text),
             (Scalar::String | Scalar::Bool | Scalar::Double | Scalar::Bytes, token) => Err(Misfit::Type(token.word())),
         }
@@ -124,6 +168,7 @@ fn quantity(token: Token) -> Result<Value, Misfit> {
         Token::Int(n) => n.to_string(),
         Token::Uint(n) => n.to_string(),
         Token::Float(n) => go_float(n),
+        Token::Huge(text) => text,
         Token::Bool(_) => "true".into(),
     })
 }

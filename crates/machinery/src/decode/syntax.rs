@@ -207,14 +207,93 @@ impl Scanner {
 pub(super) fn number_before(body: &[u8], line: usize, column: usize) -> Option<&str> {
     let line = body.split(|byte| *byte == b'\n').nth(line.checked_sub(1)?)?;
     let read = line.get(..column)?;
-    let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
-    let start = read.iter().rposition(|byte| !is_part(byte)).map_or(0, |last| last + 1);
+    let start = read.iter().rposition(|byte| !is_of_number(byte)).map_or(0, |last| last + 1);
     std::str::from_utf8(&read[start..]).ok().filter(|text| !text.is_empty())
+}
+
+/// What a number beyond any float is read as: a text of this and the number.
+pub(super) const HUGE: &str = "\0number ";
+
+/// What becomes of numbers beyond any float.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Huge {
+    /// They stay, and the usual reader stops at them.
+    Kept,
+    /// They are texts after [`HUGE`].
+    AsTexts,
+}
+
+/// JSON in which `-0` is 0, which the usual reader takes for a float, and Go for an integer. `None` where there is nothing to change.
+pub(super) fn respelled(body: &[u8], huge: Huge) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut done = 0;
+    for (start, number) in numbers(body) {
+        let new = match number {
+            "-0" => "0".to_owned(),
+            number if huge == Huge::AsTexts && is_huge(number) => format!("\"\\u0000number {number}\""),
+            _ => continue,
+        };
+        out.extend_from_slice(&body[done..start]);
+        out.extend_from_slice(new.as_bytes());
+        done = start + number.len();
+    }
+    (done > 0).then(|| [&out, &body[done..]].concat())
+}
+
+/// The first number in JSON that no float holds.
+pub(super) fn huge_number(body: &[u8]) -> Option<&str> {
+    numbers(body).map(|(_, number)| number).find(|number| is_huge(number))
+}
+
+fn is_huge(number: &str) -> bool {
+    number.parse::<f64>().is_ok_and(f64::is_infinite)
+}
+
+/// All numbers that stand in JSON outside of texts, with where they begin.
+fn numbers(body: &[u8]) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let mut in_text = false;
+        while let Some(byte) = body.get(at) {
+            match byte {
+                b'\\' if in_text => at += 1,
+                b'"' => in_text = !in_text,
+                b'-' | b'0'..=b'9' if !in_text => {
+                    let length = body[at..].iter().take_while(|byte| is_of_number(byte)).count();
+                    let start = at;
+                    at += length;
+                    return Some((start, std::str::from_utf8(&body[start..at]).unwrap_or_default()));
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    })
+}
+
+fn is_of_number(byte: &u8) -> bool {
+    byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_spelled_so_that_they_can_be_read() {
+        for (text, expected) in [
+            (r#"{"a":1,"b":[-0.0,"-0","\"-0"]}"#, None),
+            (r#"{"a":-0}"#, Some(r#"{"a":0}"#)),
+            (r#"[1e999, -0,-1e400]"#, Some(r#"["\u0000number 1e999", 0,"\u0000number -1e400"]"#)),
+        ] {
+            let respelled = respelled(text.as_bytes(), Huge::AsTexts).map(|json| String::from_utf8(json).unwrap());
+            assert_eq!(respelled.as_deref(), expected, "{text}");
+        }
+        let kept = respelled(b"[1e999,-0]", Huge::Kept);
+        assert_eq!(kept.as_deref(), Some(&b"[1e999,0]"[..]));
+        assert_eq!(huge_number(br#"["1e999", 5, 1e309]"#), Some("1e309"));
+    }
 
     #[test]
     fn json_is_refused_in_gos_words() {

@@ -521,3 +521,55 @@ fn a_key_that_is_repeated_without_end_hides_nothing_that_follows() {
         [r#"unknown field "x""#, r#"unknown field "y""#, r#"duplicate field "data.a""#, r#"unknown field "z""#];
     assert_eq!(decoded.unwrap().warnings, expected);
 }
+
+#[test]
+fn numbers_of_strategic_patches_are_taken_as_gos_converter_takes_them() {
+    let deployment =
+        |spec: Value| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": spec});
+    let merged = |spec: Value| {
+        let mut object = deployment(spec);
+        prune_merged(KindTable::builtin(), kind("apps", "Deployment"), &mut object, FieldValidation::Warn, Vec::new())
+            .map(|_| object["spec"].take())
+            .map_err(|unfit| unfit.converted())
+    };
+    let replicas = |number: Value| merged(json!({"replicas": number})).map(|mut spec| spec["replicas"].take());
+    for (number, expected) in [
+        (json!(2.0), json!(2)),
+        (json!(1e2), json!(100)),
+        (json!(99_999_999_999_i64), json!(1_215_752_191)),
+        (json!(9_223_372_036_854_775_808_u64), json!(0)),
+        (json!(1e19), json!(0)),
+    ] {
+        assert_eq!(replicas(number.clone()), Ok(expected), "{number}");
+    }
+    assert_eq!(replicas(json!(2.5)), Err("cannot convert float64 to int32".into()));
+    let surge = |number: Value| merged(json!({"strategy": {"rollingUpdate": {"maxSurge": number}}}));
+    assert_eq!(surge(json!(1e2)).unwrap()["strategy"]["rollingUpdate"]["maxSurge"], 100);
+    let refused = "json: cannot unmarshal number 2.5 into Go value of type int32";
+    assert_eq!(surge(json!(2.5)), Err(refused.into()));
+    let labels = |number: Value| merged(json!({"selector": {"matchLabels": {"a": number}}}));
+    assert_eq!(labels(json!(5)), Err("cannot convert int64 to string".into()));
+    assert_eq!(labels(json!(2.0)), Err("unrecognized type: string".into()));
+}
+
+#[test]
+fn numbers_that_no_float_holds_are_told_as_they_are_spelled() {
+    let put = |spec: &str| {
+        let body = format!(r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"x"}},"spec":{spec}}}"#);
+        let kind = kind("apps", "Deployment");
+        decode(KindTable::builtin(), kind, MediaType::Json, body.as_bytes(), FieldValidation::Warn)
+    };
+    let frame = "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal number";
+    assert_eq!(
+        put(r#"{"replicas":1e999}"#).unwrap_err().message(),
+        format!("{frame} 1e999 into Go struct field DeploymentSpec.spec.replicas of type int32")
+    );
+    assert_eq!(
+        put(r#"{"selector":{"matchLabels":{"a":-1e400}}}"#).unwrap_err().message(),
+        format!("{frame} into Go struct field LabelSelector.spec.selector.matchLabels of type string")
+    );
+    let unknown = put(r#"{"none":1e999,"replicas":-0}"#).unwrap();
+    assert_eq!((&unknown.object["spec"]["replicas"], unknown.warnings.len()), (&json!(0), 1));
+    let any = decode_any(MediaType::Json, br#"{"a":["1e1",1e999]}"#).unwrap_err();
+    assert_eq!(any, "json: cannot unmarshal number 1e999 into Go value of type float64");
+}

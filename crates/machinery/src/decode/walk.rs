@@ -18,6 +18,7 @@ use super::{
     errors::Fault,
     print::go_word,
     scalar::{self, Misfit, Token},
+    syntax::HUGE,
     tree::{PLAIN, Tree},
 };
 use crate::{
@@ -41,6 +42,10 @@ pub(super) struct Walk<'t> {
     patient: bool,
     /// Whether it is of JSON as it is spelled.
     spelled: Cell<bool>,
+    /// Values are taken as Go's converter from maps takes them, and not as its decoder for JSON.
+    converts: bool,
+    /// Texts may stand for numbers that no float holds.
+    respelled: Cell<bool>,
 }
 
 /// An unknown or duplicate field. The path grows at its front while the walk goes up.
@@ -81,6 +86,8 @@ impl<'t> Walk<'t> {
             fault: Cell::new(None),
             patient: false,
             spelled: Cell::new(false),
+            converts: false,
+            respelled: Cell::new(false),
         }
     }
 
@@ -93,6 +100,35 @@ impl<'t> Walk<'t> {
     pub(super) fn spelled(&self) -> &Self {
         self.spelled.set(true);
         self
+    }
+
+    /// A walk that takes values as Go's converter from maps does, through which strategic merge patches and what is applied go.
+    pub(super) fn converting(table: &'t KindTable) -> Self {
+        Self { converts: true, ..Self::new(table) }
+    }
+
+    /// Stops because of a number that no float holds, of which nobody knows the type.
+    pub(super) fn stop_at(&self, why: String) {
+        self.fault.set(Some(Fault::Value(why)));
+    }
+
+    /// Begins anew, with JSON in which numbers that no float holds are texts.
+    pub(super) fn begin_respelled(&self) {
+        self.notes.take();
+        self.noted.set(0);
+        self.fault.set(None);
+        self.respelled.set(true);
+    }
+
+    fn text(&self, text: String) -> Token {
+        match text.strip_prefix(HUGE).filter(|_| self.respelled.get()) {
+            Some(number) => Token::Huge(number.to_owned()),
+            None => Token::Text(text),
+        }
+    }
+
+    pub(super) fn table(&self) -> &'t KindTable {
+        self.table
     }
 
     /// Reads a value of this kind; `None` when it is null.
@@ -234,11 +270,12 @@ impl<'w> Node<'w, '_> {
     }
 
     fn token<E: serde::de::Error>(self, token: Token) -> Result<Option<Value>, E> {
-        let done = match self.kind {
+        let token = if self.walk.converts { token.converted(self.kind) } else { Ok(token) };
+        let done = token.and_then(|token| match self.kind {
             FieldKind::Scalar(scalar) => token.scalar(*scalar),
             FieldKind::Special(special) => token.special(*special),
             FieldKind::Message(_) | FieldKind::List(_) | FieldKind::Map(_) => Err(Misfit::Type(token.word())),
-        };
+        });
         done.map(Some).or_else(|misfit| self.misfit(misfit))
     }
 
@@ -252,6 +289,9 @@ impl<'w> Node<'w, '_> {
             return Ok(None);
         }
         Err(self.walk.stop(match misfit {
+            Misfit::Type(found) if self.walk.converts && reads_json(self.kind) => {
+                Fault::Value(format!("json: cannot unmarshal {found} into Go value of type {}", wanted()))
+            }
             Misfit::Type(found) => {
                 Fault::Type { found, wanted: wanted(), named: None, owner: String::new(), fields: Vec::new() }
             }
@@ -356,6 +396,12 @@ impl<'w> Node<'w, '_> {
 /// Whether Go's type reads JSON by itself.
 fn reads_itself(kind: &FieldKind) -> bool {
     matches!(kind, FieldKind::Special(special) if *special != Special::Strings)
+}
+
+/// Whether Go's type reads JSON by itself, also where the rest is converted from maps.
+fn reads_json(kind: &FieldKind) -> bool {
+    let FieldKind::Special(special) = kind else { return false };
+    matches!(special, Special::IntOrString | Special::Time | Special::MicroTime | Special::Duration)
 }
 
 /// Takes nulls off and adds what is always written.
@@ -506,11 +552,11 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Self::Value, E> {
-        self.token(Token::Text(value.to_owned()))
+        self.token(self.walk.text(value.to_owned()))
     }
 
     fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Self::Value, E> {
-        self.token(Token::Text(value))
+        self.token(self.walk.text(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {

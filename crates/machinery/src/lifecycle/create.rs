@@ -93,15 +93,22 @@ pub(super) fn fill_type(kind: &Kind, object: &mut Value) {
 /// Custom resources may be sent as what they are not.
 ///
 /// # Errors
-/// 422 when it is another kind.
+/// 422 when it is another kind, or of another version.
 pub(super) fn check_kind(kind: &Kind, object: &Value) -> Result<(), Status> {
-    let own = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-    if kind.is_typed() || *own == *kind.gvk.kind {
+    if kind.is_typed() {
         return Ok(());
     }
-    let cause = FieldError::invalid("kind", &own.into(), &format!("must be {}", kind.gvk.kind));
-    let own = GroupKind { group: kind.gvk.group.clone(), kind: own.into() };
-    Err(Status::invalid(&own, object::name(object), vec![cause.into()]))
+    let said = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let expected = [("kind", kind.gvk.kind.to_string()), ("apiVersion", kind.group_version().to_string())];
+    let others = expected.into_iter().filter(|(key, expected)| said(key) != expected);
+    let causes: Vec<_> = others
+        .map(|(key, expected)| FieldError::invalid(key, &said(key).into(), &format!("must be {expected}")).into())
+        .collect();
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let own = GroupKind { group: kind.gvk.group.clone(), kind: said("kind").into() };
+    Err(Status::invalid(&own, object::name(object), causes))
 }
 
 /// Gives the object the namespace of the URL.

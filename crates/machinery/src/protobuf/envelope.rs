@@ -87,6 +87,15 @@ pub fn decode_also(
     Ok(Value::Object(object))
 }
 
+/// The object in an enveloped body as one of this type, whatever the envelope says of it, without apiVersion and kind.
+///
+/// # Errors
+/// When the bytes are no such body, or none of such an object.
+pub fn decode_raw(body: &[u8], schema: TypeId, table: &KindTable) -> Result<Value, ProtobufError> {
+    let raw = Envelope::of(body)?.raw;
+    Decoder::new(table, raw.len()).object(schema, raw).map(Value::Object)
+}
+
 /// The apiVersion and kind of an enveloped body.
 ///
 /// # Errors
@@ -208,7 +217,7 @@ impl<'a> Envelope<'a> {
                 (2, WireType::Bytes) => envelope.raw = reader.bytes()?,
                 (3, WireType::Bytes) => envelope.encoding = text(reader.bytes()?),
                 (1..=4, wire) if wire != WireType::Bytes => {
-                    return Err(ProtobufError::WireType { field: "envelope".into() });
+                    return Err(ProtobufError::WireType { field: "envelope".into(), wire: wire.number() });
                 }
                 (_, wire) => reader.skip(wire)?,
             }

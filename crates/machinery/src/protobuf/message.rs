@@ -71,13 +71,21 @@ impl<'t> Decoder<'t> {
         self.depth += 1;
         let own = self.table.get(schema);
         let mut reader = Reader::new(data);
-        while let Some((number, wire)) = reader.tag()? {
+        let name = || own.name.rsplit('.').next().unwrap_or_default().to_owned();
+        let named = |error| match error {
+            ProtobufError::IllegalTag { number, tag, .. } => ProtobufError::IllegalTag { message: name(), number, tag },
+            other => other,
+        };
+        while let Some((number, wire)) = reader.tag().map_err(named)? {
             match own.on_wire(number) {
+                _ if wire == WireType::EndGroup => return Err(ProtobufError::EndGroup(name())),
                 None => reader.skip(wire)?,
                 Some(WireTarget::Inline(inner)) if wire == WireType::Bytes => {
                     self.fields(inner, reader.bytes()?, object)?;
                 }
-                Some(WireTarget::Inline(_)) => return Err(ProtobufError::WireType { field: own.name.to_string() }),
+                Some(WireTarget::Inline(_)) => {
+                    return Err(ProtobufError::WireType { field: own.name.to_string(), wire: wire.number() });
+                }
                 Some(WireTarget::Field(at)) => self.field(&own.fields[at as usize], wire, &mut reader, object)?,
             }
         }
@@ -163,7 +171,7 @@ impl<'t> Decoder<'t> {
         reader: &mut Reader<'_>,
     ) -> Result<(String, Value), ProtobufError> {
         if wire != WireType::Bytes {
-            return Err(unexpected(field));
+            return Err(unexpected(field, wire));
         }
         let mut entry = Reader::new(reader.bytes()?);
         let (mut key, mut value) = (String::new(), None);
@@ -189,14 +197,16 @@ impl<'t> Decoder<'t> {
         reader: &mut Reader<'_>,
     ) -> Result<Value, ProtobufError> {
         match (kind, wire) {
-            (FieldKind::Scalar(scalar), wire) => scalar_value(*scalar, wire, reader)?.ok_or_else(|| unexpected(field)),
+            (FieldKind::Scalar(scalar), wire) => {
+                scalar_value(*scalar, wire, reader)?.ok_or_else(|| unexpected(field, wire))
+            }
             (FieldKind::Special(special), WireType::Bytes) => special::decode(self, field, *special, reader.bytes()?),
             (FieldKind::Message(inner), WireType::Bytes) => {
                 let mut object = Map::new();
                 self.merge(*inner, reader.bytes()?, &mut object)?;
                 Ok(Value::Object(object))
             }
-            _ => Err(unexpected(field)),
+            _ => Err(unexpected(field, wire)),
         }
     }
 }
@@ -237,6 +247,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn unexpected(field: &Field) -> ProtobufError {
-    ProtobufError::WireType { field: field.name.to_string() }
+fn unexpected(field: &Field, wire: WireType) -> ProtobufError {
+    ProtobufError::WireType { field: field.name.to_string(), wire: wire.number() }
 }

@@ -19,10 +19,21 @@ mod write;
 mod tests;
 
 pub use envelope::{
-    CONTENT_TYPE, ListNumbers, around_items, decode, decode_also, encode, is_protobuf, push_item, type_of, watch_frame,
+    CONTENT_TYPE, ListNumbers, around_items, decode, decode_also, decode_raw, encode, is_protobuf, push_item, type_of,
+    watch_frame,
 };
 pub(crate) use json::absent;
 pub(crate) use write::{bytes, double, message, number};
+
+/// What Go calls a field, by its name in JSON.
+fn go_name(field: &str) -> String {
+    match (field, field.split_at_checked(1)) {
+        ("uid" | "ip", _) => field.to_ascii_uppercase(),
+        ("apiVersion", _) => "APIVersion".into(),
+        (_, Some((first, rest))) => first.to_ascii_uppercase() + rest,
+        (_, None) => field.into(),
+    }
+}
 
 /// Why bytes cannot be decoded, or a tree not encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -40,14 +51,32 @@ pub enum ProtobufError {
     #[error("proto: integer overflow")]
     Overflow,
     /// The wire type of a known field does not fit its kind.
-    #[error("the protobuf field {field} has an unexpected wire type")]
+    #[error("proto: wrong wireType = {wire} for field {}", go_name(field))]
     WireType {
         /// The JSON name of the field.
         field: String,
+        /// The wire type, as protobuf counts them.
+        wire: u8,
     },
-    /// A wire type or field number that protobuf does not have.
-    #[error("illegal tag in the protobuf message")]
-    IllegalTag,
+    /// A wire type that protobuf does not have, or the end of a group that has not begun.
+    #[error("proto: illegal wireType {0}")]
+    IllegalWireType(u8),
+    /// The end of a group that has not begun.
+    #[error("proto: {0}: wiretype end group for non-group")]
+    EndGroup(
+        /// The message.
+        String,
+    ),
+    /// A field number that protobuf does not have.
+    #[error("proto: {message}: illegal tag {number} (wire type {tag})")]
+    IllegalTag {
+        /// The message; empty where it is not known.
+        message: String,
+        /// What stands for the number.
+        number: i32,
+        /// Number and wire type as they stand there.
+        tag: u64,
+    },
     /// Messages are nested too deeply.
     #[error("the protobuf message is nested too deeply")]
     TooDeep,

@@ -16,6 +16,20 @@ pub(super) enum WireType {
     Fixed32,
 }
 
+impl WireType {
+    /// As it stands in a tag.
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Self::Varint => 0,
+            Self::Fixed64 => 1,
+            Self::Bytes => 2,
+            Self::StartGroup => 3,
+            Self::EndGroup => 4,
+            Self::Fixed32 => 5,
+        }
+    }
+}
+
 /// Reads a message from its start to its end.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -39,11 +53,12 @@ impl<'a> Reader<'a> {
             3 => WireType::StartGroup,
             4 => WireType::EndGroup,
             5 => WireType::Fixed32,
-            _ => return Err(ProtobufError::IllegalTag),
+            other => return Err(ProtobufError::IllegalWireType(other as u8)),
         };
-        match u32::try_from(tag >> 3) {
-            Ok(number) if number > 0 => Ok(Some((number, wire))),
-            _ => Err(ProtobufError::IllegalTag),
+        // Go takes what is left of the tag for a number of 32 bits.
+        match (tag >> 3) as u32 as i32 {
+            number @ 1.. => Ok(Some((number.unsigned_abs(), wire))),
+            number => Err(ProtobufError::IllegalTag { message: String::new(), number, tag }),
         }
     }
 
@@ -88,7 +103,7 @@ impl<'a> Reader<'a> {
                 WireType::Fixed32 => drop(self.take(4)?),
                 WireType::StartGroup if open == MAX_GROUPS => return Err(ProtobufError::TooDeep),
                 WireType::StartGroup => open += 1,
-                WireType::EndGroup if open == 0 => return Err(ProtobufError::IllegalTag),
+                WireType::EndGroup if open == 0 => return Err(ProtobufError::IllegalWireType(wire.number())),
                 WireType::EndGroup => open -= 1,
             }
             if open == 0 {

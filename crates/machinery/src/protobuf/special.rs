@@ -202,7 +202,9 @@ impl<'a> Parts<'a> {
             match wire {
                 WireType::Varint => parts.push((number, Part::Number(reader.varint()?))),
                 WireType::Bytes => parts.push((number, Part::Bytes(reader.bytes()?))),
-                _ if number <= 3 => return Err(ProtobufError::WireType { field: field.name.to_string() }),
+                _ if number <= 3 => {
+                    return Err(ProtobufError::WireType { field: field.name.to_string(), wire: wire.number() });
+                }
                 _ => reader.skip(wire)?,
             }
         }

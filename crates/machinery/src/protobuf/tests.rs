@@ -137,10 +137,18 @@ fn broken_bodies_are_errors() {
         (
             "text where a number belongs",
             enveloped("v1", "DeleteOptions", b"\x0a\x01a"),
-            ProtobufError::WireType { field: "gracePeriodSeconds".into() },
+            ProtobufError::WireType { field: "gracePeriodSeconds".into(), wire: 2 },
         ),
-        ("field number 0", enveloped("v1", "DeleteOptions", b"\x00\x01"), ProtobufError::IllegalTag),
-        ("a group which ends unopened", enveloped("v1", "DeleteOptions", b"\xfc\x01"), ProtobufError::IllegalTag),
+        (
+            "field number 0",
+            enveloped("v1", "DeleteOptions", b"\x00\x01"),
+            ProtobufError::IllegalTag { message: "DeleteOptions".into(), number: 0, tag: 0 },
+        ),
+        (
+            "a group which ends unopened",
+            enveloped("v1", "DeleteOptions", b"\xfc\x01"),
+            ProtobufError::EndGroup("DeleteOptions".into()),
+        ),
     ] {
         assert_eq!(decode(&body, table()), Err(expected), "{case}");
     }

@@ -25,7 +25,7 @@ const MAX_MEASURED: usize = 64;
 /// say which of these it was.
 pub fn json_patch(doc: &Value, patch: &[u8]) -> Result<Value, Status> {
     let bad = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
-    let patch = read_list(patch, "[]handlers.jsonPatchOp").map_err(bad)?;
+    let patch = read_list(patch, "[]handlers.jsonPatchOp").map_err(in_operation).map_err(bad)?;
     if patch.len() > MAX_OPERATIONS {
         return Err(Status::too_large(too_many(patch.len())));
     }
@@ -89,6 +89,11 @@ fn read_list(patch: &[u8], list: &str) -> Result<Vec<Value>, String> {
         Value::Array(operations) => Ok(operations),
         other => Err(unfit(&other, list)),
     }
+}
+
+/// What is said of a number that no float holds, which stands for the value of an operation.
+fn in_operation(why: String) -> String {
+    why.replace(" into Go value of type float64", " into Go struct field jsonPatchOp.value of type float64")
 }
 
 fn check_object(operation: &Value, go_type: &str) -> Result<(), String> {
