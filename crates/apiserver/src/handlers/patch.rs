@@ -380,12 +380,3 @@ pub(super) fn check_repeated(call: &Call, validation: FieldValidation) -> Result
     call.warn(repeated);
     Ok(())
 }
-
-/// What an apply left behind, in canonical form.
-///
-/// # Errors
-/// 500, as upstream, when values do not fit: those that were applied have been checked before.
-pub(super) fn make_canonical(target: &Target, merged: &mut Value) -> Result<(), Status> {
-    let unfit = |unfit: decode::Unfit| Status::new(Reason::Unknown, unfit.converted());
-    decode::prune_canonical(&target.table, &target.kind, merged, FieldValidation::Ignore).map(drop).map_err(unfit)
-}

@@ -66,12 +66,21 @@ fn scale_kind() -> GroupVersionKind {
     GroupVersionKind::new("autoscaling", "v1", "Scale")
 }
 
-/// A patch asks for no uid, as an update does. Upstream holds the one that it leaves behind against the object.
 fn patched(target: &Target, patch: &Patch<'_>, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
-    let new = patch.typed(old, validation)?;
-    let (uid, asked) = (object::meta_text(old, "uid"), object::meta_text(&new, "uid"));
+    let mut new = patch.typed(old, validation)?;
+    match target.is_custom() {
+        // As upstream, which looks at it for built-in kinds only.
+        true => drop(object::metadata_mut(&mut new).insert("uid".into(), object::meta_text(old, "uid").into())),
+        false => check_uid(target, old, &new)?,
+    }
+    Ok(new)
+}
+
+/// A patch asks for no uid, as an update does. Upstream holds the one that it leaves behind against the object.
+fn check_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
+    let (uid, asked) = (object::meta_text(old, "uid"), object::meta_text(new, "uid"));
     if asked.is_empty() || asked == uid {
-        return Ok(new);
+        return Ok(());
     }
     let GroupResource { group, resource } = target.resource();
     let about = GroupResource::new(group, format!("{resource}/scale"));
@@ -86,8 +95,8 @@ async fn change(
     found: Found,
     make: &(dyn Fn(&Value) -> Result<Value, Status> + Sync),
 ) -> Result<Changed, Status> {
-    let kind = &writer.target.kind;
-    let through = |old: &Value| lifecycle::with_scale(kind, old, make(&lifecycle::scale_of(kind, old)?)?);
+    let (kind, table) = (&writer.target.kind, &writer.target.table);
+    let through = |old: &Value| lifecycle::with_scale(kind, old, make(&apply::live_scale(table, kind, old)?)?);
     writer.change(key, found, Some("scale"), &through).await
 }
 
@@ -105,10 +114,10 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
             now: &now,
             conversions: &writer.conversions,
         };
-        let mut merged = apply::apply(&target.table, &target.kind, request)?;
-        super::patch::make_canonical(target, &mut merged)?;
+        let applied = apply::apply_scale(&target.table, &target.kind, &request)?;
         super::patch::check_repeated(call, writer.options.validation)?;
-        Ok(merged)
+        check_uid(target, old, &applied.scale)?;
+        applied.onto(&target.kind, old)
     };
     writer.change(key, found, Some("scale"), &make).await
 }

@@ -364,6 +364,31 @@ async fn a_deletion_by_its_query_has_preconditions() {
 }
 
 #[tokio::test]
+async fn a_scale_written_as_it_is_moves_the_revision_while_owners_change() {
+    let admin = Plane::new().await.admin();
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let set = json!({"metadata": {"name": "r"}, "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": {
+        "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let mut version = admin.post(sets, set).await.expect(201).json()["metadata"]["resourceVersion"].clone();
+    let scale =
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "r"}, "spec": {"replicas": 1}});
+    for moves in [true, true, false] {
+        let written = admin.put(&format!("{sets}/r/scale"), scale.clone()).await.expect(200).json();
+        let now = written["metadata"]["resourceVersion"].clone();
+        assert_eq!(now != version, moves, "{now}");
+        version = now;
+    }
+    let mut more = scale;
+    more["spec"]["more"] = 1.into();
+    let refused =
+        admin.patch(&format!("{sets}/r/scale?fieldManager=m"), "application/apply-patch+yaml", more).await.expect(500);
+    assert_eq!(
+        refused.message(),
+        "failed to create typed patch object (/r; autoscaling/v1, Kind=Scale): .spec.more: field not declared in schema"
+    );
+}
+
+#[tokio::test]
 async fn who_says_in_the_older_word_that_nothing_stays_hears_that_it_does() {
     let admin = Plane::new().await.admin();
     let mut held = config_map("a", json!({}));

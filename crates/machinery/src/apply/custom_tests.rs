@@ -217,7 +217,7 @@ fn what_comes_to_be_owned_as_a_whole_is() {
 }
 
 #[test]
-fn a_scale_whose_number_nobody_owns_is_not_applied() {
+fn scales_of_custom_resources_are_not_applied() {
     let names = json!({"plural": "gauges", "singular": "gauge", "kind": "Gauge", "listKind": "GaugeList"});
     let crd = json!({"metadata": {"name": "gauges.example.dev"}, "status": {"acceptedNames": names}, "spec": {
         "group": "example.dev", "scope": "Namespaced", "names": names, "versions": [{"name": "v1", "served": true, "storage": true,
@@ -235,12 +235,15 @@ fn a_scale_whose_number_nobody_owns_is_not_applied() {
             now: NOW,
             conversions: &Conversions::default(),
         };
-        apply(&table, table.kind_named("example.dev", "v1", "Gauge").unwrap(), request).map_err(Status::from)
+        let kind = table.kind_named("example.dev", "v1", "Gauge").unwrap();
+        apply_scale(&table, kind, &request).map(drop).map_err(Status::from)
     };
-    let unowned = Writes::gauge("v1", &json!({"n": 1}));
-    let refused = scaled(&unowned).unwrap_err();
-    let why = "request to convert CR to an invalid group/version: autoscaling/v1";
-    assert!(refused.code() == 500 && refused.message().ends_with(why), "{}", refused.message());
-    let owned = writes.apply(None, "v1", "a", &json!({"n": 1})).unwrap();
-    assert_eq!(scaled(&owned).unwrap()["spec"], json!({"n": 2}));
+    let why = "to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
+    let unowned = scaled(&Writes::gauge("v1", &json!({"n": 1}))).unwrap_err();
+    let tried =
+        "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, Kind=Scale)";
+    assert_eq!((unowned.code(), unowned.message()), (500, format!("{tried} {why}").as_str()));
+    let owned = scaled(&writes.apply(None, "v1", "a", &json!({"n": 1})).unwrap()).unwrap_err();
+    let tried = "failed to convert new object (/x; autoscaling/v1, Kind=Scale)";
+    assert_eq!((owned.code(), owned.message()), (500, format!("{tried} {why}").as_str()));
 }

@@ -41,6 +41,12 @@ impl ManagerId {
         Self { manager: manager.into(), applied, api_version, subresource: subresource.into() }
     }
 
+    /// The same manager in another version.
+    pub(super) fn in_version(&self, api_version: &str) -> Self {
+        let api_version = if self.applied { String::new() } else { api_version.to_owned() };
+        Self { api_version, ..self.clone() }
+    }
+
     /// The form in which upstream sorts managers: a JSON object.
     pub(super) fn identifier(&self) -> String {
         let part = |name: &str, value: &str| match value {
@@ -108,14 +114,9 @@ impl Managers {
         Self::decode(managed_fields(object)).unwrap_or_default()
     }
 
-    /// The form on the wire, sorted; `None` without entries.
+    /// The form on the wire; see [`encode`].
     pub(super) fn encode(&self) -> Option<Value> {
-        let mut sorted: Vec<_> = self.0.iter().collect();
-        sorted.sort_by_key(|(id, entry)| {
-            (!id.applied, entry.time.clone(), &id.manager, entry.api_version.clone(), &id.subresource)
-        });
-        let entries: Vec<Value> = sorted.into_iter().map(|(id, entry)| encode_entry(id, entry)).collect();
-        (!entries.is_empty()).then_some(Value::Array(entries))
+        encode(self.0.iter())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -130,10 +131,13 @@ impl Managers {
         self.0.insert(id, entry);
     }
 
-    /// Whether somebody owns some of these. What nobody owns of a scale stays so, as upstream has it: the scale alone has no
-    /// owners then, and what has none is not tracked.
-    pub(super) fn own_any_of(&self, fields: &FieldSet) -> bool {
-        self.0.values().any(|entry| !entry.fields.intersection(fields).is_empty())
+    /// Takes an entry out.
+    pub(super) fn take(&mut self, id: &ManagerId) -> Option<Entry> {
+        self.0.remove(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ManagerId, &Entry)> {
+        self.0.iter()
     }
 
     /// All entries but that of `id`.
@@ -216,6 +220,25 @@ impl Managers {
             entry.time = next.time;
         }
     }
+}
+
+impl IntoIterator for Managers {
+    type Item = (ManagerId, Entry);
+    type IntoIter = std::collections::btree_map::IntoIter<ManagerId, Entry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// The form of entries on the wire, sorted; `None` without any. Two may be of one manager, after a write through a scale.
+pub(super) fn encode<'a>(entries: impl Iterator<Item = (&'a ManagerId, &'a Entry)>) -> Option<Value> {
+    let mut sorted: Vec<_> = entries.collect();
+    sorted.sort_by_key(|(id, entry)| {
+        (!id.applied, entry.time.clone(), &id.manager, entry.api_version.clone(), &id.subresource)
+    });
+    let entries: Vec<Value> = sorted.into_iter().map(|(id, entry)| encode_entry(id, entry)).collect();
+    (!entries.is_empty()).then_some(Value::Array(entries))
 }
 
 fn decode_entry(value: &Value) -> Result<(ManagerId, Entry), InvalidEntry> {

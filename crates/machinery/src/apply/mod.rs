@@ -25,6 +25,7 @@ mod managers;
 mod merge;
 mod reconcile;
 mod remove;
+mod scale;
 mod set;
 mod shape;
 #[cfg(test)]
@@ -33,7 +34,7 @@ mod validate;
 mod versions;
 
 use portolan_types::{
-    Reason, Status,
+    GroupVersionKind, Reason, Status,
     object::{self, Object},
 };
 use serde_json::{Value, json};
@@ -47,13 +48,11 @@ use self::{
     set::FieldSet,
     versions::{Differences, Owned},
 };
-use crate::{
-    kinds::{Kind, KindTable},
-    lifecycle,
-};
+use crate::kinds::{Kind, KindTable};
 
 pub use conversions::{Conversions, Unapplied, Unconverted, Wanted};
 pub use lay_over::lay_over;
+pub use scale::{AppliedScale, apply_scale, live_scale};
 
 /// An apply patch for one object.
 #[derive(Clone, Debug)]
@@ -61,7 +60,7 @@ pub struct ApplyRequest<'a> {
     /// The stored object; `None` creates it.
     pub live: Option<&'a Value>,
     /// The configuration as the client sent it, neither completed with defaults nor made canonical: only what stands in it
-    /// comes to be owned. For the subresource `scale` an `autoscaling/v1` `Scale`.
+    /// comes to be owned.
     pub applied: Value,
     /// The field manager; it is required for apply.
     pub manager: &'a str,
@@ -87,24 +86,12 @@ pub struct ApplyRequest<'a> {
 /// [`Unapplied::Unconverted`] when a webhook has to be asked first.
 pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Result<Value, Unapplied> {
     let frame = Frame::new(table, kind, request.subresource, request.conversions);
-    let applied = check_identity(kind, &request)?;
-    if object::metadata(&applied).get("managedFields").is_some_and(|fields| !fields.is_null()) {
-        return Err(Status::bad_request("metadata.managedFields must be nil").into());
-    }
-    check_merges(kind, &frame, &applied)?;
+    check_is(&kind.gvk, &request.applied)?;
     let nothing = Value::Object(Object::new());
     let live = request.live.unwrap_or(&nothing);
     let id = ManagerId::applier(request.manager, frame.subresource);
-    let apply = Apply { frame: &frame, live, applied: &applied, id: &id, now: request.now };
-    let mut managers = match request.subresource {
-        Some("scale") => apply.managers_of_scale(kind)?,
-        _ => apply.managers_before(),
-    };
-    versions::settle(&frame, &mut managers, live)?;
-    let (mut merged, managers) = match apply.lay_over(managers.clone(), request.force) {
-        Err(Unmerged::Conflicts(conflicts)) => apply.forgive_kubectl(managers, &conflicts)?,
-        done => done?,
-    };
+    let apply = Apply { frame: &frame, live, applied: &request.applied, id: &id, now: request.now };
+    let (mut merged, managers) = apply.run(Managers::of(live), request.force)?;
     if request.manager == last_applied::KUBECTL {
         last_applied::refresh(&mut merged, &request.applied);
     }
@@ -113,41 +100,16 @@ pub fn apply(table: &KindTable, kind: &Kind, request: ApplyRequest<'_>) -> Resul
     Ok(merged)
 }
 
-/// Checks that the configuration is of the right kind. For `scale` returns the part of the object that it stands for.
-fn check_identity(kind: &Kind, request: &ApplyRequest<'_>) -> Result<Value, Status> {
-    let text = |key: &str| request.applied.get(key).and_then(Value::as_str).unwrap_or_default();
-    let expected = match request.subresource {
-        Some("scale") => kind.subresource("scale").map_or(&kind.gvk, |scale| &scale.gvk),
-        _ => &kind.gvk,
-    };
-    if text("apiVersion") != expected.group_version().to_string() || text("kind") != &*expected.kind {
-        let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
-        return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={}", text("kind"))));
+/// # Errors
+/// 400 when a configuration is of another version or kind.
+fn check_is(expected: &GroupVersionKind, applied: &Value) -> Result<(), Status> {
+    let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("apiVersion") == expected.group_version().to_string() && text("kind") == &*expected.kind {
+        return Ok(());
     }
-    if request.subresource != Some("scale") {
-        return Ok(request.applied.clone());
-    }
-    let mut part = json!({"apiVersion": kind.group_version().to_string(), "kind": *kind.gvk.kind});
-    let metadata = object::metadata_mut(&mut part);
-    let given = object::metadata(&request.applied).iter();
-    let identity = ["name", "namespace", "uid", "resourceVersion", "managedFields"];
-    metadata.extend(given.filter(|(key, _)| identity.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
-    if let Some(replicas) = request.applied.pointer("/spec/replicas") {
-        lifecycle::put_replicas(kind, &mut part, replicas.clone());
-    }
-    Ok(part)
+    let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
+    Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={}", text("kind"))))
 }
-
-fn check_merges(kind: &Kind, frame: &Frame<'_>, applied: &Value) -> Result<(), Status> {
-    let Some(all) = validate::complaints(frame.shape, applied) else { return Ok(()) };
-    let (namespace, name) = (object::namespace(applied), object::name(applied));
-    let gvk = format!("{}/{}, Kind={}", kind.gvk.group, kind.gvk.version, kind.gvk.kind);
-    let why = format!("failed to create typed patch object ({namespace}/{name}; {gvk}): {all}");
-    Err(Status::new(Reason::Unknown, why))
-}
-
-/// The version of scales.
-const SCALE_VERSION: &str = "autoscaling/v1";
 
 /// Why a configuration cannot be laid over an object.
 enum Unmerged {
@@ -184,12 +146,31 @@ struct Apply<'a> {
 }
 
 impl Apply<'_> {
-    /// The owners before this. What stood there before anybody was recorded belongs to `before-first-apply`.
-    fn managers_before(&self) -> Managers {
-        let managers = Managers::of(self.live);
-        if !managers.is_empty() {
-            return managers;
+    /// The object with the configuration laid over it, and who owns what then. `owners` are those of the object.
+    fn run(&self, owners: Managers, force: bool) -> Result<(Value, Managers), Unapplied> {
+        if object::metadata(self.applied).get("managedFields").is_some_and(|fields| !fields.is_null()) {
+            return Err(Status::bad_request("metadata.managedFields must be nil").into());
         }
+        self.check_merges()?;
+        let mut managers = if owners.is_empty() { self.before_first() } else { owners };
+        versions::settle(self.frame, &mut managers, self.live)?;
+        match self.lay_over(managers.clone(), force) {
+            Err(Unmerged::Conflicts(conflicts)) => self.forgive_kubectl(managers, &conflicts),
+            done => Ok(done?),
+        }
+    }
+
+    fn check_merges(&self) -> Result<(), Status> {
+        let Some(all) = validate::complaints(self.frame.shape, self.applied) else { return Ok(()) };
+        let (namespace, name) = (object::namespace(self.applied), object::name(self.applied));
+        let GroupVersionKind { group, version, kind } = &self.frame.kind.gvk;
+        let why =
+            format!("failed to create typed patch object ({namespace}/{name}; {group}/{version}, Kind={kind}): {all}");
+        Err(Status::new(Reason::Unknown, why))
+    }
+
+    /// What stood there before anybody was recorded belongs to `before-first-apply`.
+    fn before_first(&self) -> Managers {
         let Frame { api_version, subresource, .. } = self.frame;
         let fields = created_fields(self.frame, self.live);
         let mut managers = Managers::default();
@@ -203,29 +184,6 @@ impl Apply<'_> {
             );
         }
         managers
-    }
-
-    /// As [`Apply::managers_before`]: a scale has no owner where nobody owns the number of replicas. None is no field of it.
-    ///
-    /// # Errors
-    /// 500 of a custom resource in that case: upstream wants to convert its scale.
-    fn managers_of_scale(&self, kind: &Kind) -> Result<Managers, Status> {
-        let mut managers = Managers::of(self.live);
-        let path = lifecycle::replicas_path(kind);
-        let wanted = path.iter().try_fold(self.live, |value, name| value.get(name)).and_then(Value::as_i64);
-        let replicas = frame::set_of(&[&path]);
-        let is_owned = managers.own_any_of(&replicas);
-        if !is_owned && !kind.is_typed() {
-            let tried = "failed to create manager for existing fields: failed to convert live object";
-            let why = format!("request to convert CR to an invalid group/version: {SCALE_VERSION}");
-            let of = format!("(/; {SCALE_VERSION}, Kind=Scale) to proper version");
-            return Err(Status::new(Reason::Unknown, format!("{tried} {of}: {why}")));
-        }
-        if !is_owned && wanted.is_some_and(|wanted| wanted != 0) {
-            let id = ManagerId::updater(BEFORE_FIRST_APPLY, SCALE_VERSION, self.frame.subresource);
-            managers.give(id, &self.frame.api_version, replicas, None);
-        }
-        Ok(managers)
     }
 
     fn lay_over(&self, mut managers: Managers, force: bool) -> Result<(Value, Managers), Unmerged> {
@@ -255,7 +213,7 @@ impl Apply<'_> {
         managers.take_away(&changed, Some(self.id));
         let fields = configured.difference(Frame::never_owned());
         // Who comes to own more or less of what stays as it is has not written at any time.
-        let time = match merged == *self.live || self.frame.subresource == "scale" {
+        let time = match merged == *self.live {
             true => last.and_then(|last| last.time),
             false => Some(self.now.to_owned()),
         };
@@ -293,7 +251,7 @@ pub struct UpdateRequest<'a> {
     pub old: Option<&'a Value>,
     /// The field manager.
     pub manager: &'a str,
-    /// The subresource that is written to. Through `scale` the whole object is.
+    /// The subresource that is written to. Through `scale` the number of replicas is.
     pub subresource: Option<&'a str>,
     /// The present moment, RFC 3339 in whole seconds.
     pub now: &'a str,
@@ -317,6 +275,11 @@ pub fn track_update(
     new: &mut Value,
 ) -> Result<(), Unconverted> {
     let UpdateRequest { old, manager, subresource, now, conversions } = *request;
+    if let (Some("scale"), Some(old)) = (subresource, old) {
+        let owners = scale::updated(table, kind, request, old, new);
+        managers::set_managed_fields(new, owners);
+        return Ok(());
+    }
     let frame = Frame::new(table, kind, subresource, conversions);
     let id = ManagerId::updater(manager, &frame.api_version, frame.subresource);
     let tracked = match old {
@@ -386,26 +349,16 @@ fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str
     let before = is_unchanged.then(|| managers.clone());
     versions::settle(frame, &mut managers, old)?;
     let written = difference.written();
-    if before.as_ref() == Some(&managers) || frame.subresource == "scale" && !managers.own_any_of(&written) {
+    if before.as_ref() == Some(&managers) {
         return Ok(stored.cloned());
     }
     managers.take_away(&Differences::new(frame, managers.entries(), difference, (old, new))?, None);
     managers.sweep();
     if !written.is_empty() {
-        let time = written_at(frame, managers::managed_fields(old), &id, now);
-        managers.give(id, &frame.api_version, written, time);
+        managers.give(id, &frame.api_version, written, Some(now.to_owned()));
     }
     managers.cap();
     Ok(managers.encode())
-}
-
-/// The time of an entry. What is written through a scale is as old as what its manager wrote before, as upstream has it.
-fn written_at(frame: &Frame<'_>, stored: Option<&Value>, id: &ManagerId, now: &str) -> Option<String> {
-    if frame.subresource != "scale" {
-        return Some(now.to_owned());
-    }
-    let before = Managers::decode(stored).unwrap_or_default();
-    before.get(id).and_then(|entry| entry.time.clone())
 }
 
 /// Whether the owners in `managedFields` can be read.

@@ -358,19 +358,88 @@ fn each_endpoint_owns_its_part() {
     let scale =
         json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 3}});
     let live = object.live().clone();
-    let request = ApplyRequest {
-        live: Some(&live),
-        applied: scale,
-        manager: "s",
-        force: true,
-        subresource: Some("scale"),
-        now: NOW,
-        conversions: &Conversions::default(),
-    };
-    object.live = Some(apply(KindTable::builtin(), object.kind, request).unwrap());
+    object.live = Some(scaled(object.kind, &live, scale, ("s", true)).unwrap());
     assert_eq!(object.at("/spec/replicas"), 3);
     assert_eq!(object.owners()[0], r#"s Apply: {"f:spec":{"f:replicas":{}}}"#);
     assert_eq!(object.at("/metadata/managedFields/0/subresource"), "scale");
+}
+
+/// A scale is applied to an object.
+fn scaled(kind: &Kind, live: &Value, scale: Value, (manager, force): (&str, bool)) -> Result<Value, Status> {
+    let request = ApplyRequest {
+        live: Some(live),
+        applied: scale,
+        manager,
+        force,
+        subresource: Some("scale"),
+        now: LATER,
+        conversions: &Conversions::default(),
+    };
+    apply_scale(KindTable::builtin(), kind, &request).map_err(Status::from)?.onto(kind, live)
+}
+
+fn scale(spec: Value) -> Value {
+    json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": spec})
+}
+
+#[test]
+fn a_scale_that_is_written_as_it_is_takes_the_number_from_who_updated_it() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.write("a", None, |new| new["spec"] = json!({"replicas": 2, "paused": true}));
+    object.write("hpa", Some("scale"), |_| {});
+    let number = r#"a Update: {"f:spec":{"f:replicas":{}}}"#;
+    let rest = r#"a Update: {"f:spec":{"f:paused":{}}}"#;
+    assert_eq!(object.owners(), [number, rest]);
+    assert!(object.at("/metadata/managedFields/0").get("time").is_none());
+    // Of two entries of one manager the last one counts.
+    object.write("hpa", Some("scale"), |_| {});
+    assert_eq!(object.owners(), [rest]);
+    let before = object.live().clone();
+    object.write("hpa", Some("scale"), |_| {});
+    assert_eq!(*object.live(), before);
+}
+
+#[test]
+fn nobody_owns_that_there_are_no_replicas() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.write("a", None, |new| new["spec"] = json!({"replicas": 2, "paused": true}));
+    object.write("hpa", Some("scale"), |new| new["spec"]["replicas"] = json!(0));
+    assert_eq!(object.owners(), [r#"a Update: {"f:spec":{"f:paused":{}}}"#]);
+}
+
+#[test]
+fn a_scale_without_a_number_takes_it_away() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.apply("a", json!({"metadata": {"name": "x"}, "spec": {"replicas": 2}})).unwrap();
+    object.live =
+        Some(scaled(object.kind, &object.live().clone(), scale(json!({"replicas": 3})), ("s", true)).unwrap());
+    object.live = Some(scaled(object.kind, &object.live().clone(), scale(json!({})), ("s", true)).unwrap());
+    assert_eq!(object.at("/spec/replicas"), 0);
+}
+
+#[test]
+fn a_scale_is_compared_as_a_scale() {
+    let mut object = Object::new(kind("apps", "v1", "deployments"));
+    object.apply("a", json!({"metadata": {"name": "x"}, "spec": {"replicas": 2}})).unwrap();
+    let live = object.live().clone();
+    let refused = |spec: Value| scaled(object.kind, &live, scale(spec), ("s", true)).unwrap_err();
+    let frame = "failed to create typed patch object (/; autoscaling/v1, Kind=Scale): ";
+    for (spec, expected) in [
+        (json!({"replicas": 3, "more": 1}), format!("{frame}.spec.more: field not declared in schema")),
+        (json!([]), format!("{frame}.spec: expected map, got &{{[]}}")),
+        (
+            json!({"replicas": 1.5}),
+            "failed to convert new object (/; autoscaling/v1, Kind=Scale) to proper version: unable to convert unstructured object to autoscaling/v1, Kind=Scale: cannot convert float64 to int32".into(),
+        ),
+    ] {
+        let status = refused(spec);
+        assert_eq!((status.code(), status.message()), (500, expected.as_str()));
+    }
+    let status = refused(json!({"replicas": -1}));
+    assert_eq!((status.code(), &*status.details().kind), (422, "Scale"));
+    // As Go: what has no room falls off.
+    let wrapped = scaled(object.kind, &live, scale(json!({"replicas": 99_999_999_999_i64})), ("s", true)).unwrap();
+    assert_eq!(wrapped["spec"]["replicas"], 1_215_752_191);
 }
 
 #[test]
@@ -390,18 +459,8 @@ fn replicas_that_nobody_owns_were_there_before_a_scale_is_applied() {
     object.apply("a", json!({"metadata": {"name": "x", "labels": {"l": "v"}}})).unwrap();
     object.write("hpa", Some("scale"), |new| new["spec"]["replicas"] = json!(5));
     let live = object.live().clone();
-    let scaled = |replicas: i64, force: bool| {
-        let request = ApplyRequest {
-            live: Some(&live),
-            applied: json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": replicas}}),
-            manager: "s",
-            force,
-            subresource: Some("scale"),
-            now: NOW,
-            conversions: &Conversions::default(),
-        };
-        apply(KindTable::builtin(), object.kind, request).map_err(Status::from)
-    };
+    let scaled =
+        |replicas: i64, force: bool| scaled(object.kind, &live, scale(json!({"replicas": replicas})), ("s", force));
     let refused = scaled(4, false).unwrap_err();
     let expected = r#"Apply failed with 1 conflict: conflict with "before-first-apply" with subresource "scale" using autoscaling/v1: .spec.replicas"#;
     assert_eq!(refused.message(), expected);

@@ -12,7 +12,7 @@ use super::{
     collect::{collect, with_declared},
     compare::Difference,
     conversions::Stuck,
-    frame::{Frame, set_of},
+    frame::Frame,
     managers::{self, Entry, Managers},
     reconcile::reconcile,
     remove,
@@ -20,7 +20,7 @@ use super::{
     shape::Shape,
     validate,
 };
-use crate::{kinds::Kind, lifecycle};
+use crate::kinds::Kind;
 
 /// What the version of an owner is to a write.
 enum Version<'t> {
@@ -92,15 +92,6 @@ impl Other<'_> {
         checked(frame, converted)
     }
 
-    /// What a change of the number of replicas changes in this version; nothing where that has no scale.
-    fn scaled(&self, written: &Difference) -> Option<Difference> {
-        self.frame.kind.subresource("scale")?;
-        let own = set_of(&[&lifecycle::replicas_path(self.frame.kind)]);
-        let here = |changed: &FieldSet| if changed.is_empty() { FieldSet::default() } else { own.clone() };
-        let Difference { added, modified, removed } = written;
-        Some(Difference { added: here(added), modified: here(modified), removed: here(removed) })
-    }
-
     /// An object of this version in that of the write, with the record of owners that `whole` has.
     fn back(&self, object: &Value, whole: &Value) -> Result<Value, Stuck> {
         let frame = &self.frame;
@@ -110,11 +101,6 @@ impl Other<'_> {
         }
         Ok(object)
     }
-}
-
-/// Whether a custom resource is written through its scale. Nothing is converted for that: only where the number of replicas is.
-fn is_scale(frame: &Frame<'_>) -> bool {
-    frame.subresource == "scale" && !frame.kind.is_typed()
 }
 
 /// A converted object, if it is one of its version.
@@ -129,7 +115,7 @@ fn checked(frame: &Frame<'_>, converted: Value) -> Result<Value, Stuck> {
 /// # Errors
 /// Where it is not, or not as that version has it.
 pub(super) fn settle(frame: &Frame<'_>, managers: &mut Managers, live: &Value) -> Result<(), Stuck> {
-    if frame.kind.is_typed() || is_scale(frame) {
+    if frame.kind.is_typed() {
         return Ok(());
     }
     let versions: BTreeSet<String> = managers.entries().map(|entry| entry.api_version.clone()).collect();
@@ -178,7 +164,6 @@ impl Differences {
             let difference = match Version::named(frame, version) {
                 Version::Same => continue,
                 Version::Gone => None,
-                Version::Other(other) if is_scale(frame) => other.scaled(&written),
                 Version::Other(other) => {
                     let old = other.of(old).map_err(|stuck| stuck.while_it("failed to convert old object"))?;
                     let new = other.of(new).map_err(|stuck| stuck.while_it("failed to convert new object"))?;
@@ -226,9 +211,6 @@ impl Owned {
 /// Where what is left is not known in another version.
 pub(super) fn prune(frame: &Frame<'_>, merged: Value, last: &Entry, owned: &Owned) -> Result<Value, Stuck> {
     let (here, before) = (&frame.api_version, &last.api_version);
-    if is_scale(frame) && before != here {
-        return Ok(merged);
-    }
     let version = match Version::named(frame, before) {
         // Nobody knows what those fields are.
         Version::Gone => return Ok(merged),

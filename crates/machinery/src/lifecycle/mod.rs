@@ -32,8 +32,8 @@ pub use delete::{
 };
 pub(crate) use pods::profile_of_annotation;
 pub(crate) use qos::class_of as qos_class;
-pub(crate) use scale::{put_replicas, replicas_path};
-pub use scale::{read_scale, scale_of, with_scale};
+pub(crate) use scale::{NO_REPLICAS, replicas_path};
+pub use scale::{live_scale, read_scale, scale_of, with_scale};
 pub use signing::asked_by;
 #[cfg(test)]
 pub(crate) use strategy::allocate;

@@ -34,6 +34,23 @@ pub fn scale_of(kind: &Kind, object: &Value) -> Result<Value, Status> {
     }))
 }
 
+/// What stands in the scale of a custom resource that does not say how many replicas it wants, while it is written.
+pub(crate) const NO_REPLICAS: i64 = -2_147_483_648;
+
+/// The scale of an object as a write finds it: a custom one that does not say how many it wants has [`NO_REPLICAS`], which must
+/// not be left.
+///
+/// # Errors
+/// As [`scale_of`].
+pub fn live_scale(kind: &Kind, object: &Value) -> Result<Value, Status> {
+    let mut scale = scale_of(kind, object)?;
+    let paths = kind.content.as_ref().and_then(|content| content.scale());
+    if paths.is_some_and(|paths| paths.spec.find(object).is_ok_and(|found| found.is_none())) {
+        scale["spec"]["replicas"] = NO_REPLICAS.into();
+    }
+    Ok(scale)
+}
+
 /// What a scale tells.
 struct Numbers {
     wanted: Option<i64>,
@@ -96,10 +113,14 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
         return Err(uid_conflict(kind, old, asked));
     }
     let (version, asked) = (object::meta_text(old, "resourceVersion"), object::meta_text(&scale, "resourceVersion"));
-    if !matches!(asked, "" | "0") && !version.is_empty() && version != asked {
+    let is_number = asked.bytes().all(|byte| byte.is_ascii_digit());
+    if !matches!(asked, "" | "0") && is_number && !version.is_empty() && version != asked {
         return Err(Status::modified(&kind.group_resource(), object::name(old)));
     }
     let own = kind.content.as_ref().and_then(|content| content.scale());
+    if let Some(paths) = own.filter(|_| scale.pointer("/spec/replicas").and_then(Value::as_i64) == Some(NO_REPLICAS)) {
+        return Err(Status::bad_request(format!("the spec replicas field {:?} cannot be empty", paths.spec.written())));
+    }
     let replicas = replicas_of(&scale, own.is_some()).map_err(|message| {
         // Of a custom resource the object is checked, and not its scale.
         let (kind, field) = match own {
@@ -110,6 +131,10 @@ pub fn with_scale(kind: &Kind, old: &Value, scale: Value) -> Result<Value, Statu
         Status::invalid(&kind, object::name(old), vec![cause])
     })?;
     let mut new = old.clone();
+    // What is no revision is told of where the object is written.
+    if !is_number {
+        object::metadata_mut(&mut new).insert("resourceVersion".into(), asked.into());
+    }
     put_replicas(kind, &mut new, replicas.into());
     Ok(new)
 }
