@@ -305,15 +305,19 @@ pub(super) async fn collection(
     }
     let mut list = ListOptions::of(target, &call.query)?;
     warn_of_pods(call, target, &options);
-    if let ReadAt::NotOlderThan(at) = list.at {
+    // Upstream lists in pages, which are of exactly the revision where nothing else is said.
+    if let ReadAt::NotOlderThan(at) = list.at
+        && call.query.text("resourceVersionMatch").is_empty()
+    {
         list.at = ReadAt::Exactly(at);
     }
+    let is_past = matches!(list.at, ReadAt::Exactly(_));
     let mut listing = read_list(api, call, target, &list).await?;
     // Of what is gone only the bytes of the answer are kept.
     let mut writer = Deletions::new(shape, &listing, call.charge.clone())?;
     let mut next = Some(std::mem::take(&mut listing.objects));
     while let Some(objects) = next {
-        let deleting = objects.into_iter().map(|stored| delete_listed(api, call, target, stored, &options));
+        let deleting = objects.into_iter().map(|stored| delete_listed(api, call, target, (stored, is_past), &options));
         let mut deleting = futures::stream::iter(deleting).buffered(AT_ONCE);
         while let Some(last) = deleting.try_next().await? {
             last.map(|last| writer.add(last)).transpose()?;
@@ -326,12 +330,13 @@ pub(super) async fn collection(
     writer.answer()
 }
 
-/// What others have deleted meanwhile is as good as deleted, and told; shared objects stay.
+/// What others have deleted meanwhile is as good as deleted, and told; shared objects stay. What is listed as it was in the past is
+/// deleted as it is now.
 async fn delete_listed(
     api: &Arc<ApiServer>,
     call: &Arc<Call>,
     target: &Target,
-    stored: StoredObject,
+    (stored, is_past): (StoredObject, bool),
     options: &DeleteOptions,
 ) -> Result<Option<Value>, Status> {
     if bootstrap::is_shared(&stored.key.resource, &stored.key.name) {
@@ -341,8 +346,14 @@ async fn delete_listed(
     let own = Target { namespace: key.namespace().cloned(), ..target.clone() };
     // Upstream answers with the objects as it listed them.
     let listed = tree(&own, &stored)?;
-    let expect = Expect::At(stored.revision);
-    let found = Found::current(stored, expect);
+    let found = match is_past {
+        true => api.find(call, &own, &key).await?,
+        false => {
+            let expect = Expect::At(stored.revision);
+            Some(Found::current(stored, expect))
+        }
+    };
+    let Some(found) = found else { return Ok(Some(listed)) };
     match delete(api, call, &own, (&key, found), (options, Admission::Asked)).await {
         Ok(Deleted::Gone(..) | Deleted::Marked(_)) => Ok(Some(listed)),
         Err(failure) if failure.code() == 404 => Ok(Some(listed)),

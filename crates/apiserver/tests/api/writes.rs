@@ -364,6 +364,29 @@ async fn a_deletion_by_its_query_has_preconditions() {
 }
 
 #[tokio::test]
+async fn many_are_listed_as_of_then_and_deleted_as_they_are_now() {
+    let admin = Plane::new().await.admin();
+    let made = admin.post(MAPS, config_map("a", json!({}))).await.expect(201).json();
+    admin.post(MAPS, config_map("b", json!({}))).await.expect(201);
+    let version = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let listed = |query: &str| format!("{MAPS}?resourceVersion={version}{query}");
+    admin.delete(&listed("&dryRun=All&resourceVersionMatch=Exact")).await.expect(200);
+    admin.patch(&format!("{MAPS}/a"), "application/merge-patch+json", json!({"data": {"k": "w"}})).await.expect(200);
+    // The revision is a precondition, too.
+    for query in ["", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan", "&limit=1"] {
+        for dry in ["&dryRun=All", ""] {
+            let refused = admin.delete(&listed(&format!("{query}{dry}"))).await.expect(409);
+            let expected = format!("the ResourceVersion in the precondition ({version}) does not match");
+            assert!(refused.message().contains(&expected), "{query}{dry}: {}", refused.message());
+        }
+    }
+    admin.delete(&format!("{MAPS}/a")).await.expect(200);
+    let told = admin.delete(&listed("&resourceVersionMatch=Exact")).await.expect(200).json();
+    assert_eq!(told["items"][0]["metadata"]["name"], "a", "what others have deleted is as good as deleted");
+    admin.get(&format!("{MAPS}/b")).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_scale_written_as_it_is_moves_the_revision_while_owners_change() {
     let admin = Plane::new().await.admin();
     let sets = "/apis/apps/v1/namespaces/default/replicasets";

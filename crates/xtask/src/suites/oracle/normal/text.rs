@@ -15,12 +15,14 @@ const UID: usize = 36;
 /// What answers speak of as now: tokens and the like end within hours.
 const NEAR: SignedDuration = SignedDuration::from_hours(3);
 /// Texts after which a number of the server's own follows.
-const BEFORE_NUMBERS: [&str; 6] = [
+const BEFORE_NUMBERS: [&str; 8] = [
     ", current: ",
     "ResourceVersion in object meta: ",
+    "ResourceVersion in the precondition (",
     "ResourceVersion in record (",
     "too old resource version: 1 (",
     "oldest: ",
+    "resourceVersion\":\"",
     "resourceVersion\\\":\\\"",
 ];
 
