@@ -322,7 +322,7 @@ async fn applied(
     };
     let allowed = || -> BoxFuture<'_, Result<(), Status>> {
         Box::pin(async {
-            if subresource.is_some() {
+            if subresource.is_some() && !lifecycle::creates_on_update(&target.kind, subresource) {
                 return Err(Status::not_found(&target.resource(), &key.name));
             }
             may_create(api, call).await?;

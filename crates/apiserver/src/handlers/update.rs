@@ -34,7 +34,7 @@ pub(super) async fn replace(
         Box::pin(async {
             // A body of no sense is told before that there is nothing to replace.
             let new = decode(None)?;
-            if subresource.is_some() || !target.kind.create_on_update {
+            if !lifecycle::creates_on_update(&target.kind, subresource) {
                 return Err(Status::not_found(&target.resource(), &key.name));
             }
             match object::meta_text(&new, "uid") {

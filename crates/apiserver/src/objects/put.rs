@@ -47,7 +47,7 @@ impl Writer<'_> {
                 }
             } else {
                 (put.may_create)().await?;
-                match self.create_at_last(put.fresh, Some(&self.call.captures.name)).await {
+                match self.create_at_last(put.fresh, (Some(&self.call.captures.name), subresource)).await {
                     Err(CommitError::Exists(_)) => {}
                     done => return done.map(|made| (201, made)).map_err(CommitError::into_status),
                 }

@@ -94,14 +94,14 @@ impl<'a> Writer<'a> {
         make: &(dyn Fn() -> Result<Value, Status> + Sync),
         name: Option<&str>,
     ) -> Result<Changed, Status> {
-        self.create_at_last(make, name).await.map_err(CommitError::into_status)
+        self.create_at_last(make, (name, None)).await.map_err(CommitError::into_status)
     }
 
-    /// As [`Writer::create`]; an error that says whether the name is taken.
+    /// As [`Writer::create`], with the subresource by which it comes to be; an error that says whether the name is taken.
     pub(super) async fn create_at_last(
         &self,
         make: &(dyn Fn() -> Result<Value, Status> + Sync),
-        name: Option<&str>,
+        (name, subresource): (Option<&str>, Option<&str>),
     ) -> Result<Changed, CommitError> {
         let mut owners = Owners::Kept;
         for attempt in 1.. {
@@ -111,7 +111,7 @@ impl<'a> Writer<'a> {
             let has_prefix = !object::meta_text(&object, "generateName").is_empty();
             let generated = has_prefix && object::name(&object).is_empty();
             let more = if generated { NAME_ATTEMPTS } else { WRITE_ATTEMPTS };
-            match self.create_once(object, name, owners).await {
+            match self.create_once(object, (name, subresource), owners).await {
                 Err(CommitError::TooLarge(_)) if self.may_leave_out(owners) => owners = Owners::LeftOut,
                 Err(CommitError::Exists(_)) if generated && attempt < NAME_ATTEMPTS => {}
                 Err(CommitError::Exists(status)) if has_prefix && name.is_none() => {
@@ -129,9 +129,14 @@ impl<'a> Writer<'a> {
         owners == Owners::Kept && !self.applied
     }
 
-    async fn create_once(&self, mut object: Value, name: Option<&str>, owners: Owners) -> Result<Changed, CommitError> {
+    async fn create_once(
+        &self,
+        mut object: Value,
+        (name, subresource): (Option<&str>, Option<&str>),
+        owners: Owners,
+    ) -> Result<Changed, CommitError> {
         let called = name.unwrap_or_else(|| object::name(&object)).to_owned();
-        let request = self.request(Operation::Create, &called, None);
+        let request = self.request(Operation::Create, &called, subresource);
         let mut checks = self.api.admission.guard(self.api, &request, &object).await?;
         let namespace = self.target.namespace.as_deref();
         lifecycle::wipe_system_fields(&mut object);
@@ -140,7 +145,7 @@ impl<'a> Writer<'a> {
         // Upstream looks at it only when it stores the object.
         let sent = self.options.dry_run.then(|| object::metadata_mut(&mut object).remove("resourceVersion")).flatten();
         self.name_owners_once(&mut object, Moment::Sent);
-        self.track(None, &mut object, None).await?;
+        self.track(None, &mut object, subresource).await?;
         self.api.admission.mutate(self.api, &request, &mut object, None).await?;
         self.name_owners_once(&mut object, Moment::Admitted);
         if &*self.target.kind.gvk.kind == "CertificateSigningRequest" {
@@ -148,7 +153,8 @@ impl<'a> Writer<'a> {
         }
         self.call.warn(warnings::before_create(&self.target.kind, &object));
         let again = || sent_again(self.call, self.target, None);
-        let mut object = lifecycle::prepare_create(&self.context(&again), &self.target.kind, object, namespace, name)?;
+        let context = WriteContext { allocates: subresource.is_none(), ..self.context(&again) };
+        let mut object = lifecycle::prepare_create(&context, &self.target.kind, object, namespace, name)?;
         self.call.warn(warnings::on_create(&self.target.kind, &object));
         let called = object::name(&object).to_owned();
         let request = Request { name: &called, ..request };

@@ -387,6 +387,21 @@ async fn many_are_listed_as_of_then_and_deleted_as_they_are_now() {
 }
 
 #[tokio::test]
+async fn a_service_comes_to_be_by_its_status_and_has_no_address() {
+    let admin = Plane::new().await.admin();
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}}});
+    let made = admin.put(&format!("{services}/s/status"), service.clone()).await.expect(201).json();
+    assert_eq!((&made["spec"]["clusterIP"], &made["status"]), (&json!(null), &json!({"loadBalancer": {}})));
+    assert_eq!(made["metadata"]["managedFields"][0]["subresource"], "status");
+    admin.put(&format!("{services}/s/status"), service).await.expect(200);
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
+        "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let none = "/apis/apps/v1/namespaces/default/deployments/d/status";
+    admin.put(none, deployment).await.expect(404);
+}
+
+#[tokio::test]
 async fn a_scale_written_as_it_is_moves_the_revision_while_owners_change() {
     let admin = Plane::new().await.admin();
     let sets = "/apis/apps/v1/namespaces/default/replicasets";

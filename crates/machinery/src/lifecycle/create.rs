@@ -41,7 +41,9 @@ pub fn prepare_create(
     keep_server_keys(&mut object, None);
     strategy::before_create(ctx, kind, &mut object);
     defaults::apply(ctx.table, kind, &mut object)?;
-    strategy::allocate(kind, None, &object)?;
+    if ctx.allocates {
+        strategy::allocate(kind, None, &object)?;
+    }
     strategy::after_defaults(ctx, kind, &mut object);
     check_kind(kind, &object)?;
     let causes = ctx.causes(kind, None, &object, |object| validation::validate_create(ctx.table, kind, object));

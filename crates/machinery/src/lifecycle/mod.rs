@@ -37,6 +37,7 @@ pub use scale::{live_scale, read_scale, scale_of, with_scale};
 pub use signing::asked_by;
 #[cfg(test)]
 pub(crate) use strategy::allocate;
+pub use strategy::creates_on_update;
 pub(crate) use strategy::{same_sources, status_keeps_metadata};
 pub use update::{Update, other_uid, prepare_update, uid_conflict};
 
@@ -80,12 +81,14 @@ pub struct WriteContext<'a> {
     pub sent: Option<&'a (dyn Fn() -> Option<Value> + Sync)>,
     /// Hears what is wrong with an object, and was before.
     pub warn: Option<&'a (dyn Fn(Vec<String>) + Sync)>,
+    /// Addresses and ports of a Service are given out: not where it comes to be through its status, as upstream.
+    pub allocates: bool,
 }
 
 impl<'a> WriteContext<'a> {
     /// Of a write that no client sent.
     pub fn new(table: &'a KindTable, seams: &'a Seams) -> Self {
-        Self { table, seams, sent: None, warn: None }
+        Self { table, seams, sent: None, warn: None, allocates: true }
     }
 
     /// What `check` has against an object, with the values in it as they were sent.

@@ -118,10 +118,16 @@ pub(super) fn after_defaults(ctx: &WriteContext<'_>, kind: &Kind, object: &mut V
             pods::profiles_from_annotations(object);
         }
         ("batch", "Job") => job_selector(object),
-        ("", "Service") => allocation::normalize(object),
+        ("", "Service") if ctx.allocates => allocation::normalize(object),
         ("", "PersistentVolumeClaim") => data_source(&Value::Null, object),
         _ => {}
     }
+}
+
+/// Whether an update makes an object that is not there (upstream's `AllowCreateOnUpdate`), also one of a subresource: the status of a
+/// Service has the Service's own rule for that.
+pub fn creates_on_update(kind: &Kind, subresource: Option<&str>) -> bool {
+    kind.create_on_update && (subresource.is_none() || (subresource, of(kind)) == (Some("status"), ("", "Service")))
 }
 
 /// A pod with scheduling gates says so in its conditions.
