@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use portolan_machinery::{
     apply::Wanted,
     conversion,
-    custom::{Conversion, ConversionWebhook, Review},
+    custom::{Answer, Conversion, ConversionWebhook, Review},
     kinds::{Kind, KindTable},
 };
 use portolan_store::{Event, StoredObject};
@@ -20,7 +20,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::{ApiServer, call::Target, errors::damaged, webhooks::Endpoint};
+use crate::{
+    ApiServer,
+    call::Target,
+    errors::damaged,
+    webhooks::{Answered, Endpoint},
+};
 
 /// Events that are kept converted, and their bytes.
 const MAX_EVENTS: usize = 256;
@@ -163,11 +168,11 @@ impl ApiServer {
         objects: Vec<Value>,
     ) -> Result<Vec<Value>, String> {
         let review = Review::new(webhook, self.seams.uid().to_string(), desired, objects)?;
-        let question = (vec![review.question().to_string().into()], "ConversionReview");
-        let answer =
-            Endpoint::of(&webhook.client_config).ask(self, cluster, self.config.limits.conversion, question).await;
-        let mut answer = answer.map_err(|why| review.failed(&why))?;
-        review.answered(&mut answer)
+        let question = vec![review.question().to_string().into()];
+        let endpoint = Endpoint::of(&webhook.client_config);
+        let answer = endpoint.asked(self, cluster, self.config.limits.conversion, question).await;
+        let Answered { status, is_json, body } = answer.map_err(|why| review.failed(&why))?;
+        review.answered(&Answer { code: status.as_u16(), is_json, body: &body })
     }
 
     /// An event in the version of the target. What was there before it is converted only `with_previous`.

@@ -108,6 +108,14 @@ impl Body for Parts {
     }
 }
 
+/// What a webhook has answered.
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    /// It says that it is JSON, and no more.
+    pub(crate) is_json: bool,
+    pub(crate) body: Bytes,
+}
+
 type Https = Client<Connector, Parts>;
 /// No logical cluster shares connections with another, nor does a Service with an address of its name.
 type ClientKey = (LogicalClusterId, [u8; 32], Option<ObjectKey>);
@@ -129,7 +137,7 @@ impl Clients {
         self.kept.lock().len()
     }
 
-    /// Posts a review and gives back the answer's body. `service` is where the URL leads, if that is a Service.
+    /// Posts a review and gives back the answer. `service` is where the URL leads, if that is a Service.
     ///
     /// # Errors
     /// What went wrong, in the words of Go's client; nothing of what the other side said.
@@ -140,7 +148,7 @@ impl Clients {
         (url, service): (&str, Option<Service>),
         timeout: Duration,
         review: Vec<Bytes>,
-    ) -> Result<Bytes, String> {
+    ) -> Result<Answered, String> {
         let url = with_timeout(url, timeout);
         let failed = |why: String| format!("Post {url:?}: {why}");
         let exchange = async {
@@ -154,18 +162,19 @@ impl Clients {
                 .map_err(|e| e.to_string())?;
             let response = client.request(request).await.map_err(|e| told(&e))?;
             let status = response.status();
+            let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|said| said == "application/json");
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
                 true => format!("http: response body too large: limit is {MAX_ANSWER}"),
                 false => told(&*e),
             })?;
-            Ok::<_, String>((status, body.to_bytes()))
+            Ok::<_, String>(Answered { status, is_json, body: body.to_bytes() })
         };
         let exchanged = tokio::time::timeout(timeout, exchange).await;
-        let (status, body) = exchanged.map_err(|_| failed("context deadline exceeded".into()))?.map_err(failed)?;
-        match status.is_success() {
-            true => Ok(body),
-            false => Err(unsuccessful(status)),
+        let answered = exchanged.map_err(|_| failed("context deadline exceeded".into()))?.map_err(failed)?;
+        match answered.status.is_success() {
+            true => Ok(answered),
+            false => Err(unsuccessful(answered.status)),
         }
     }
 

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use portolan_types::{GroupResource, LogicalClusterId, ObjectKey};
 use serde_json::Value;
 
-use super::{client::with_timeout, service::Service};
+use super::{
+    client::{Answered, with_timeout},
+    service::Service,
+};
 use crate::ApiServer;
 
 const HTTPS: u16 = 443;
@@ -51,6 +54,22 @@ impl Endpoint {
         timeout: Duration,
         (question, name): (Vec<Bytes>, &str),
     ) -> Result<Value, String> {
+        let answer = self.asked(api, cluster, timeout, question).await?;
+        // What was answered is not repeated: the client may be somebody who must not see it.
+        serde_json::from_slice(&answer.body).map_err(|_| format!("the response is no {name} in JSON"))
+    }
+
+    /// As [`Endpoint::ask`], and gives back the answer as it came.
+    ///
+    /// # Errors
+    /// As [`Endpoint::ask`].
+    pub(crate) async fn asked(
+        &self,
+        api: &ApiServer,
+        cluster: LogicalClusterId,
+        timeout: Duration,
+        question: Vec<Bytes>,
+    ) -> Result<Answered, String> {
         let way = match &self.place {
             Place::Url(url) => (Cow::Borrowed(url), None),
             Place::Service { namespace, name, path, port } => {
@@ -60,9 +79,7 @@ impl Endpoint {
                 (Cow::Owned(url), Some(service))
             }
         };
-        let answer = api.webhooks.post(cluster, &self.ca_bundle, (&way.0, way.1), timeout, question).await?;
-        // What was answered is not repeated: the client may be somebody who must not see it.
-        serde_json::from_slice(&answer).map_err(|_| format!("the response is no {name} in JSON"))
+        api.webhooks.post(cluster, &self.ca_bundle, (&way.0, way.1), timeout, question).await
     }
 }
 

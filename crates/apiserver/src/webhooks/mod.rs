@@ -6,6 +6,6 @@ mod names;
 mod service;
 mod trust;
 
-pub(crate) use client::Clients;
 pub use client::WebhookAddresses;
+pub(crate) use client::{Answered, Clients};
 pub(crate) use endpoint::Endpoint;

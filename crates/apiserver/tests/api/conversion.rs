@@ -362,7 +362,10 @@ async fn a_webhook_that_fails_harms_only_what_it_would_have_to_convert() {
             server.client("/error"),
             r#"failed: an error on the server ("unknown") has prevented the request from succeeding"#,
         ),
-        (server.client("/text"), "failed: the response is no ConversionReview in JSON"),
+        (
+            server.client("/text"),
+            "failed: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct {",
+        ),
         (server.client("/redirect"), "failed: the server responded with the status code 302"),
         (server.client("/refuses"), "failed: no such thing"),
         (server.client("/nothing"), "returned 0 objects, expected 1"),

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use portolan_types::object;
 use serde_json::{Map, Value, json};
 
+use super::review::Answer;
 use crate::{
-    decode::go_type,
+    decode::{self, go_type},
     validation::{Errors, Path, annotations_at, labels_at},
 };
+
+/// What is told of a converted object that says no kind, in bytes.
+const MAX_SHOWN: usize = 4096;
 
 /// How the objects of a definition get from one version to another.
 #[derive(Clone, Debug)]
@@ -118,8 +122,9 @@ impl<'a> Review<'a> {
     ///
     /// # Errors
     /// What is wrong with the answer, as clients are told.
-    pub fn answered(self, answer: &mut Value) -> Result<Vec<Value>, String> {
-        let converted = self.converted(answer).map_err(|why| self.failed(&why))?;
+    pub fn answered(self, answer: &Answer<'_>) -> Result<Vec<Value>, String> {
+        let review = answer.review(if self.is_v1 { "v1" } else { "v1beta1" });
+        let converted = review.and_then(|mut review| self.converted(&mut review)).map_err(|why| self.failed(&why))?;
         if converted.len() != self.objects.len() {
             let (returned, expected) = (converted.len(), self.objects.len());
             return Err(format!(
@@ -129,6 +134,7 @@ impl<'a> Review<'a> {
         }
         let subject = self.subject();
         let checked = self.objects.iter().zip(converted).enumerate().map(|(at, (original, converted))| {
+            check_kind(&converted)?;
             checked(original, converted, self.desired, at)
                 .map_err(|why| format!("conversion webhook for {subject} returned {why}"))
         });
@@ -162,6 +168,18 @@ impl<'a> Review<'a> {
         match response.get_mut("convertedObjects").map(Value::take) {
             Some(Value::Array(converted)) => Ok(converted),
             _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// # Errors
+/// What Go says of an object that does not say of what kind it is.
+fn check_kind(converted: &Value) -> Result<(), String> {
+    match decode::said_head(converted) {
+        Ok((_, kind)) if !kind.is_empty() => Ok(()),
+        _ => {
+            let shown = converted.to_string();
+            Err(decode::missing_kind(&shown[..shown.floor_char_boundary(MAX_SHOWN)]))
         }
     }
 }
@@ -253,6 +271,10 @@ mod tests {
         Review::new(&webhook(versions), "x".into(), "example.dev/v2", objects).unwrap()
     }
 
+    fn asked(review: Review<'_>, answer: &Value) -> Result<Vec<Value>, String> {
+        review.answered(&Answer { code: 200, is_json: true, body: answer.to_string().as_bytes() })
+    }
+
     fn answer(objects: &[Value]) -> Value {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
             "response": {"uid": "x", "result": {"status": "Success"}, "convertedObjects": objects}})
@@ -276,13 +298,13 @@ mod tests {
         converted["metadata"]["finalizers"] = json!(["x"]);
         converted["metadata"]["labels"] = json!({"c": "d"});
         converted["metadata"]["annotations"] = json!({"e": "f"});
-        let got = review(&["v1"], 1).answered(&mut answer(&[converted])).unwrap().remove(0);
+        let got = asked(review(&["v1"], 1), &answer(&[converted])).unwrap().remove(0);
         let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"c": "d"},
             "annotations": {"e": "f"}, "generation": 3});
         assert_eq!((&got["metadata"], &got["spec"]), (&metadata, &json!({"n": 1})));
         let mut converted = widget("v2");
         converted["metadata"]["labels"] = Value::Null;
-        let got = review(&["v1"], 1).answered(&mut answer(&[converted])).unwrap().remove(0);
+        let got = asked(review(&["v1"], 1), &answer(&[converted])).unwrap().remove(0);
         assert!(got["metadata"].get("labels").is_none());
     }
 
@@ -304,12 +326,12 @@ mod tests {
         other_kind["kind"] = "AdmissionReview".into();
         let mut bare = widget("v2");
         bare.as_object_mut().unwrap().remove("metadata");
-        for (case, mut answer, expected) in [
+        for (case, answer, expected) in [
             ("another's answer", stranger, r#"failed: expected response.uid="x", got "y""#),
             (
                 "another review",
                 other_kind,
-                "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got apiextensions.k8s.io/v1, Kind=AdmissionReview",
+                r#"failed: no kind "AdmissionReview" is registered for version "apiextensions.k8s.io/v1" in scheme "pkg/util/webhook/client.go:71""#,
             ),
             (
                 "no response",
@@ -356,16 +378,16 @@ mod tests {
                 "returned invalid metadata: metadata.labels[a] must be a string, but is int64 in converted object",
             ),
         ] {
-            let got = review(&["v1"], 1).answered(&mut answer).unwrap_err();
+            let got = asked(review(&["v1"], 1), &answer).unwrap_err();
             assert_eq!(got, format!("conversion webhook for example.dev/v1, Kind=Widget {expected}"), "{case}");
         }
-        let mut long = changed("/metadata/labels/a", json!("x".repeat(64)));
-        let got = review(&["v1"], 1).answered(&mut long).unwrap_err();
+        let long = changed("/metadata/labels/a", json!("x".repeat(64)));
+        let got = asked(review(&["v1"], 1), &long).unwrap_err();
         assert!(got.contains("returned invalid metadata: metadata.labels: Invalid value: "), "{got}");
         let mut old = answer(&[widget("v2")]);
         old["apiVersion"] = "apiextensions.k8s.io/v1beta1".into();
         old["response"]["uid"] = "y".into();
-        assert!(review(&["v1beta1"], 1).answered(&mut old).is_ok(), "v1beta1 is not held to much");
+        assert!(asked(review(&["v1beta1"], 1), &old).is_ok(), "v1beta1 is not held to much");
     }
 
     #[test]

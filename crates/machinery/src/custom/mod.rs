@@ -14,6 +14,7 @@ mod deprecation;
 mod jsonpath;
 mod names;
 mod publish;
+mod review;
 mod rules;
 mod scale;
 mod schema;
@@ -31,6 +32,7 @@ pub use conversion::{Conversion, ConversionWebhook, Review};
 pub(crate) use defaults::{DefaultsAllowance, check_defaults};
 pub use definition::{Definition, resource_named};
 pub use names::{Names, Taken};
+pub use review::Answer;
 pub(crate) use rules::check_rules;
 pub use scale::{JsonPath, ScalePaths};
 pub use schema::{
