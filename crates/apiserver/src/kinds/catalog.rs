@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use portolan_machinery::{
-    custom::{self, Definition},
+    custom::{self, Definition, RulesWatch},
     kinds::{Kinds, Surface},
 };
 use portolan_store::{DynStore, Event, RangeRequest, RangeScope, StoreError, StoredObject, WatchScope};
@@ -52,9 +52,9 @@ fn resource() -> GroupResource {
 }
 
 impl Catalog {
-    /// Over a store. `compilations` counts how often a definition had to be compiled.
-    pub(crate) fn new(store: DynStore, compilations: IntCounter) -> Self {
-        let compiled = Compiled::new(compilations);
+    /// Over a store. `compilations` counts how often a definition had to be compiled, `watch` measures what rules take.
+    pub(crate) fn new(store: DynStore, compilations: IntCounter, watch: Arc<dyn RulesWatch>) -> Self {
+        let compiled = Compiled::new(compilations, watch);
         let builtin = compiled.served(Vec::new()).documents();
         Self(Arc::new(Inner { store, state: Mutex::default(), documents: Mutex::default(), builtin, compiled }))
     }

@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 use portolan_machinery::{
-    custom::{self, Definition, Fingerprint, Names},
+    custom::{self, Definition, Fingerprint, Names, RulesWatch},
     kinds::{KindTable, Surface},
 };
 use portolan_types::ResourceVersion;
@@ -141,13 +141,15 @@ pub(super) struct Compiled {
     surfaces: Shared<Vec<usize>, ServedKinds>,
     builtin: Arc<ServedKinds>,
     compilations: IntCounter,
+    /// Measures what rules take.
+    watch: Arc<dyn RulesWatch>,
 }
 
 impl Compiled {
-    pub(super) fn new(compilations: IntCounter) -> Self {
+    pub(super) fn new(compilations: IntCounter, watch: Arc<dyn RulesWatch>) -> Self {
         let builtin = Arc::new(ServedKinds::new(Surface::builtin()));
         let (definitions, tables, surfaces) = (Shared::new(), Shared::new(), Shared::new());
-        Self { definitions, tables, compiling: Mutex::default(), surfaces, builtin, compilations }
+        Self { definitions, tables, compiling: Mutex::default(), surfaces, builtin, compilations, watch }
     }
 
     /// What is kept of a definition.
@@ -182,7 +184,11 @@ impl Compiled {
     fn compiled(&self, crd: &Value, fingerprint: Fingerprint) -> Option<Arc<KindTable>> {
         self.compilations.inc();
         match custom::compile(crd) {
-            Ok(made) => Some(self.tables.put(fingerprint, Arc::new(made))),
+            Ok(made) => {
+                let contents = made.kinds().filter_map(|kind| kind.content.as_ref());
+                contents.for_each(|content| content.watch_rules(&self.watch));
+                Some(self.tables.put(fingerprint, Arc::new(made)))
+            }
             Err(error) => {
                 let name = portolan_types::object::name(crd);
                 tracing::warn!(name, %error, "a definition cannot be served");
@@ -209,7 +215,8 @@ mod tests {
     use super::*;
 
     fn compiled() -> Compiled {
-        Compiled::new(IntCounter::new("compilations", "How often.").unwrap())
+        let metrics = crate::metrics::Metrics::new(prometheus::Registry::new()).expressions();
+        Compiled::new(IntCounter::new("compilations", "How often.").unwrap(), Arc::new(metrics))
     }
 
     fn crd(schema: Value) -> Value {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use portolan_machinery::custom::RulesWatch;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec};
+use tokio::time::Instant;
 
 use super::{Maker, names::Names};
 
@@ -93,7 +95,7 @@ fn error(message: &str) -> &'static str {
     }
 }
 
-/// Time that expressions of policies and of conditions took. Cheap to clone.
+/// Time that expressions of policies, of conditions and of definitions took. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ExpressionMetrics {
     compilations: Histogram,
@@ -117,6 +119,20 @@ impl ExpressionMetrics {
     /// They have been evaluated.
     pub(crate) fn evaluated(&self, took: Duration) {
         self.evaluations.observe(took.as_secs_f64());
+    }
+}
+
+impl RulesWatch for ExpressionMetrics {
+    fn compile(&self, work: &mut dyn FnMut()) {
+        let started = Instant::now();
+        work();
+        self.compiled(started.elapsed());
+    }
+
+    fn evaluate(&self, work: &mut dyn FnMut()) {
+        let started = Instant::now();
+        work();
+        self.evaluated(started.elapsed());
     }
 }
 

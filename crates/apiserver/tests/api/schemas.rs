@@ -94,6 +94,18 @@ async fn objects_are_pruned_completed_and_checked() {
 }
 
 #[tokio::test]
+async fn metrics_tell_how_long_rules_took() {
+    let admin = harbour().await;
+    admin.post(BOATS, boat("a", json!({"crew": 2}))).await.expect(201);
+    admin.patch(&format!("{BOATS}/a"), MERGE, json!({"spec": {"crew": 3}})).await.expect(200);
+    let text = admin.get("/metrics").await.expect(200).text();
+    for (name, count) in [("compilation", 1), ("evaluation", 2)] {
+        let line = format!("apiserver_cel_{name}_duration_seconds_count {count}");
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_changed_definition_takes_effect_at_once_also_on_what_is_stored() {
     let admin = harbour().await;
     admin.post(BOATS, boat("a", json!({"crew": 12}))).await.expect(422);

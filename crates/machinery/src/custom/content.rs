@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Columns, publish,
-    rules::Rules,
+    rules::{Rules, RulesWatch},
     scale::ScalePaths,
     schema::{Schema, TooLarge, weight},
     values::{self, Effort, Room},
@@ -55,6 +55,11 @@ impl Content {
             deprecation: None,
             stored: None,
         })
+    }
+
+    /// What its rules take is measured from now on.
+    pub fn watch_rules(&self, watch: &Arc<dyn RulesWatch>) {
+        self.rules.watch(watch);
     }
 
     /// What is said to whoever uses this version, where it is on its way out.

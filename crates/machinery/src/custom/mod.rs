@@ -33,6 +33,7 @@ pub(crate) use defaults::{DefaultsAllowance, check_defaults};
 pub use definition::{Definition, resource_named};
 pub use names::{Names, Taken};
 pub use review::Answer;
+pub use rules::RulesWatch;
 pub(crate) use rules::check_rules;
 pub use scale::{JsonPath, ScalePaths};
 pub use schema::{

@@ -1,6 +1,9 @@
 //! Rules of a schema (`x-kubernetes-validations`): when a definition is written, and when an object is.
 
-use std::{fmt, sync::OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use portolan_cel::{
     Schema,
@@ -19,12 +22,21 @@ const RULE_BYTES: usize = 512;
 /// Costs that are too high may stay so.
 const OLD_COSTS: &str = "estimated costs of rules";
 
+/// Measures what rules take. It is handed each piece of work, which it has to do once.
+pub trait RulesWatch: Send + Sync {
+    /// The rules of a version are compiled.
+    fn compile(&self, work: &mut dyn FnMut());
+    /// They are run on an object.
+    fn evaluate(&self, work: &mut dyn FnMut());
+}
+
 /// The rules of one version. They are compiled when the first object is written.
 #[derive(Default)]
 pub(super) struct Rules {
     /// The schema as it was written, as JSON; `None` where there are no rules.
     schema: Option<Box<str>>,
     compiled: OnceLock<Option<Validator>>,
+    watch: OnceLock<Arc<dyn RulesWatch>>,
 }
 
 impl fmt::Debug for Rules {
@@ -36,15 +48,35 @@ impl fmt::Debug for Rules {
 impl Rules {
     pub(super) fn of(schema: &Value) -> Self {
         let has_rules = text_of(schema) > 0;
-        Self { schema: has_rules.then(|| schema.to_string().into()), compiled: OnceLock::new() }
+        Self { schema: has_rules.then(|| schema.to_string().into()), ..Self::default() }
+    }
+
+    /// From now on they are measured.
+    pub(super) fn watch(&self, watch: &Arc<dyn RulesWatch>) {
+        if self.are_there() {
+            self.watch.get_or_init(|| watch.clone());
+        }
     }
 
     fn compiled(&self) -> Option<&Validator> {
         let compile = || {
-            let schema: Value = serde_json::from_str(self.schema.as_ref()?).ok()?;
-            Validator::new(&Schema::from_json(&schema))
+            let text = self.schema.as_ref()?;
+            self.measured(
+                |watch, work| watch.compile(work),
+                || {
+                    let schema: Value = serde_json::from_str(text).ok()?;
+                    Validator::new(&Schema::from_json(&schema))
+                },
+            )
         };
         self.compiled.get_or_init(compile).as_ref()
+    }
+
+    fn measured<T>(&self, how: fn(&dyn RulesWatch, &mut dyn FnMut()), work: impl Fn() -> T) -> T {
+        let Some(watch) = self.watch.get() else { return work() };
+        let mut done = None;
+        how(&**watch, &mut || done = Some(work()));
+        done.unwrap_or_else(work)
     }
 
     pub(super) fn are_there(&self) -> bool {
@@ -59,7 +91,7 @@ impl Rules {
             let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
             return errors.invalid(Path::default(), &Value::Null, why);
         }
-        let verdict = rules.validate(new, old);
+        let verdict = self.measured(|watch, work| watch.evaluate(work), || rules.validate(new, old));
         verdict.errors.into_iter().for_each(|error| errors.push(told(error)));
         verdict.warnings.into_iter().for_each(|error| errors.warn(told(error)));
     }
