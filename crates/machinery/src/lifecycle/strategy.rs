@@ -117,7 +117,7 @@ pub(super) fn after_defaults(ctx: &WriteContext<'_>, kind: &Kind, object: &mut V
             pods::match_own_labels(object);
             pods::profiles_from_annotations(object);
         }
-        ("batch", "Job") => job_selector(object),
+        ("batch", "Job") => job_selector(ctx, object),
         ("", "Service") if ctx.allocates => allocation::normalize(object),
         ("", "PersistentVolumeClaim") => data_source(&Value::Null, object),
         _ => {}
@@ -143,11 +143,13 @@ fn gate(ctx: &WriteContext<'_>, pod: &mut Value) {
     }
 }
 
-/// A job finds its pods by its own uid, unless the client chose a selector by itself.
-fn job_selector(job: &mut Value) {
+/// A job finds its pods by its own uid, unless the client chose a selector by itself. Labels that it has by default are those of its
+/// template, also the ones that are added here: upstream has one map for both.
+fn job_selector(ctx: &WriteContext<'_>, job: &mut Value) {
     if job.pointer("/spec/manualSelector") == Some(&Value::Bool(true)) {
         return;
     }
+    let shares = shares_labels(ctx, job);
     let (uid, name) = (object::meta_text(job, "uid").to_owned(), object::name(job).to_owned());
     let spec = child_mut(fields(job), "spec");
     let labels = child_mut(child_mut(child_mut(spec, "template"), "metadata"), "labels");
@@ -161,10 +163,18 @@ fn job_selector(job: &mut Value) {
     let labels = labels.clone();
     let wanted = child_mut(child_mut(spec, "selector"), "matchLabels");
     wanted.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| uid.into());
-    let own = child_mut(object::metadata_mut(job), "labels");
-    if own.is_empty() {
-        *own = labels;
+    if shares {
+        *child_mut(object::metadata_mut(job), "labels") = labels;
     }
+}
+
+/// Whether the labels of a job were made of those of its template, by default.
+fn shares_labels(ctx: &WriteContext<'_>, job: &Value) -> bool {
+    let labels = |of: &Value| of.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    let own = labels(job);
+    own.is_empty()
+        || own == labels(job.pointer("/spec/template").unwrap_or(&Value::Null))
+            && ctx.sent.and_then(|sent| sent()).is_none_or(|sent| labels(&sent).is_empty())
 }
 
 /// Whether claims can be filled from it by what every cluster has.

@@ -117,6 +117,25 @@ fn a_create_that_contradicts_its_url_is_refused() {
 }
 
 #[test]
+fn a_job_without_labels_has_those_of_its_template_as_they_become() {
+    let job = |labels: Value| {
+        json!({"metadata": {"name": "j", "labels": labels}, "spec": {"template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}}})
+    };
+    let made = create("batch", "Job", job(json!({}))).unwrap();
+    assert_eq!(made["metadata"]["labels"]["job-name"], "j");
+    assert_eq!(made["metadata"]["labels"], made["spec"]["template"]["metadata"]["labels"]);
+    let seams = seams();
+    for sent in [json!({"a": "b"}), json!({"c": "d"})] {
+        let sent = job(sent);
+        let again = || Some(sent.clone());
+        let ctx = WriteContext { sent: Some(&again), ..WriteContext::new(KindTable::builtin(), &seams) };
+        let made = prepare_create(&ctx, kind("batch", "Job"), sent.clone(), Some("ns"), None).unwrap();
+        assert_eq!(made["metadata"]["labels"], sent["metadata"]["labels"]);
+    }
+}
+
+#[test]
 fn kinds_start_their_lives() {
     let pod = create("", "Pod", pod()).unwrap();
     assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
