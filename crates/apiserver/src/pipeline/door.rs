@@ -153,7 +153,7 @@ pub(super) async fn admit(
     if foreign {
         return Err(Status::unauthorized());
     }
-    let Some(cluster) = cluster else { return Err(nowhere(&entry, &identity, headers).await) };
+    let Some(cluster) = cluster else { return Err(Box::pin(nowhere(&entry, &identity, headers)).await) };
     // Server-wide paths are decided by root's bindings, which must not take a namesake from elsewhere for their own.
     let identity = match identity.home.is_some_and(|home| home != cluster.id) {
         true => Identity::anonymous(),
@@ -162,7 +162,8 @@ pub(super) async fn admit(
     let identity = match Impersonation::take(headers)? {
         Some(wanted) => {
             let asker = (cluster.id, &identity.user);
-            let acting = authorize_impersonation(&*api.rbac, asker, wanted.clone(), &entry.attributes).await?;
+            let acting =
+                Box::pin(authorize_impersonation(&*api.rbac, asker, wanted.clone(), &entry.attributes)).await?;
             acting.taken_on(identity, wanted)
         }
         None => identity,
