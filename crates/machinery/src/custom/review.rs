@@ -31,7 +31,7 @@ const UNVERSIONED: [&str; 5] = ["Status", "APIVersions", "APIGroupList", "APIGro
 pub struct Answer<'a> {
     /// The code of HTTP.
     pub code: u16,
-    /// Whether it says that it is JSON.
+    /// Whether it says that it is JSON, or nothing.
     pub is_json: bool,
     /// The body.
     pub body: &'a [u8],
@@ -83,10 +83,13 @@ fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
+/// Whether a value is of the JSON type that a field has.
+type Fits = fn(&Value) -> bool;
+
 /// The fields that are looked at are of Go's types.
 fn check_fields(review: &Value, version: &str) -> Result<(), String> {
     let response = format!("{version}.ConversionResponse");
-    let fields: [(&str, &str, &str, fn(&Value) -> bool); 4] = [
+    let fields: [(&str, &str, &str, Fits); 4] = [
         ("ConversionReview", "response", &response, Value::is_object),
         ("ConversionResponse", "response.uid", "types.UID", Value::is_string),
         ("ConversionResponse", "response.convertedObjects", "[]runtime.RawExtension", Value::is_array),

@@ -74,8 +74,8 @@ fn read_head(body: &[u8]) -> Result<Value, String> {
 fn with_folded_head(mut read: Value) -> Value {
     let Some(map) = read.as_object_mut() else { return read };
     for name in ["apiVersion", "kind"] {
-        let folded =
-            map.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone()).last();
+        let mut folded = map.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let folded = folded.next_back().map(|(_, value)| value.clone());
         map.extend(folded.map(|value| (name.to_owned(), value)));
     }
     read
