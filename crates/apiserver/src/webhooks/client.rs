@@ -111,7 +111,7 @@ impl Body for Parts {
 /// What a webhook has answered.
 pub(crate) struct Answered {
     pub(crate) status: StatusCode,
-    /// It says that it is JSON, and no more.
+    /// It says that it is JSON, and no more, or nothing.
     pub(crate) is_json: bool,
     pub(crate) body: Bytes,
 }
@@ -162,7 +162,7 @@ impl Clients {
                 .map_err(|e| e.to_string())?;
             let response = client.request(request).await.map_err(|e| told(&e))?;
             let status = response.status();
-            let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|said| said == "application/json");
+            let is_json = response.headers().get(header::CONTENT_TYPE).is_none_or(|said| said == "application/json");
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
                 true => format!("http: response body too large: limit is {MAX_ANSWER}"),
