@@ -39,7 +39,10 @@ pub(crate) fn sent_again(call: &Call, target: &Target, old: Option<&Value>) -> O
     }
     match (call.attributes.verb.as_str(), call.captures.subresource.as_str()) {
         ("create" | "update", "" | "status") => decode::decode_any(media_of(call).ok()?, &call.body).ok(),
-        ("patch", "" | "status") => patch::patched(call, target, old?).ok(),
+        ("patch", "" | "status") => match old {
+            Some(old) => patch::patched(call, target, old).ok(),
+            None => patch::applied_body(call).ok(),
+        },
         _ => None,
     }
 }
