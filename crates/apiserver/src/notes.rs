@@ -37,7 +37,8 @@ pub(crate) struct Notes(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
-    about: About,
+    /// Apart, since most requests note nothing and all are moved about.
+    about: Option<Box<About>>,
     /// `key=value` each, as Rust writes texts, so that none ends the line.
     text: String,
     /// Those that there was no room for.
@@ -62,7 +63,7 @@ impl Notes {
             noted.left_out += 1;
         }
         if noted.text.is_empty() {
-            noted.about = about();
+            noted.about = Some(Box::new(about()));
             noted.text = cut(&note, MAX_TEXT).to_owned();
         } else if note.len() + 2 <= room {
             noted.text.push_str("; ");
@@ -74,9 +75,7 @@ impl Notes {
 impl Drop for Notes {
     fn drop(&mut self) {
         let Noted { about, text, left_out } = self.0.get_mut();
-        if text.is_empty() {
-            return;
-        }
+        let Some(about) = about else { return };
         tracing::info!(
             cluster = about.cluster,
             resource = about.resource,

@@ -16,7 +16,8 @@ pub(crate) struct Warnings(Mutex<Told>);
 #[derive(Debug, Default)]
 struct Told {
     texts: Vec<String>,
-    known: HashSet<String>,
+    /// Apart, since most requests are told nothing and all are moved about.
+    known: Option<Box<HashSet<String>>>,
     /// Characters that they take when each is cut.
     length: usize,
 }
@@ -25,11 +26,10 @@ impl Warnings {
     /// Adds a text, unless it has been told or there is no room for it: whoever answers may say any number of things.
     pub(crate) fn add(&self, text: String) {
         let mut told = self.0.lock();
-        if text.is_empty() || told.length >= MAX_WARNINGS || told.known.contains(&text) {
+        if text.is_empty() || told.length >= MAX_WARNINGS || !told.known.get_or_insert_default().insert(text.clone()) {
             return;
         }
         told.length += text.chars().take(MAX_WARNING).count();
-        told.known.insert(text.clone());
         told.texts.push(text);
     }
 
