@@ -110,7 +110,8 @@ pub fn decode(
     let (object, repeats) = match walked {
         Ok((object, repeats)) => (object.unwrap_or_else(|| zero(table, &root)), repeats),
         Err(syntax) => {
-            let told = || told_fault(table, &root, media, body).or_else(|| walk.fault());
+            // What is no document at all is not read once more.
+            let told = || walk.fault().map(|first| told_fault(table, &root, media, body).unwrap_or(first));
             let fault = broken_json(media, body).map(Fault::Syntax).or_else(told);
             return Err(errors::explain(table, kind, media, body, &fault.unwrap_or(Fault::Syntax(syntax))));
         }
