@@ -9,15 +9,14 @@ pub(crate) const MAX_WARNINGS: usize = 4 << 10;
 /// Most characters of one text where all together are too long.
 pub(crate) const MAX_WARNING: usize = 256;
 
-/// Each text once, in the order in which they came.
+/// Each text once, in the order in which they came. Apart, since most requests are told nothing and all are moved about.
 #[derive(Debug, Default)]
-pub(crate) struct Warnings(Mutex<Told>);
+pub(crate) struct Warnings(Mutex<Option<Box<Told>>>);
 
 #[derive(Debug, Default)]
 struct Told {
     texts: Vec<String>,
-    /// Apart, since most requests are told nothing and all are moved about.
-    known: Option<Box<HashSet<String>>>,
+    known: HashSet<String>,
     /// Characters that they take when each is cut.
     length: usize,
 }
@@ -26,7 +25,8 @@ impl Warnings {
     /// Adds a text, unless it has been told or there is no room for it: whoever answers may say any number of things.
     pub(crate) fn add(&self, text: String) {
         let mut told = self.0.lock();
-        if text.is_empty() || told.length >= MAX_WARNINGS || !told.known.get_or_insert_default().insert(text.clone()) {
+        let told = told.get_or_insert_default();
+        if text.is_empty() || told.length >= MAX_WARNINGS || !told.known.insert(text.clone()) {
             return;
         }
         told.length += text.chars().take(MAX_WARNING).count();
@@ -35,7 +35,7 @@ impl Warnings {
 
     /// What has been told, for the answer; then there is nothing.
     pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock()).texts
+        self.0.lock().take().map(|told| told.texts).unwrap_or_default()
     }
 }
 

@@ -59,7 +59,7 @@ impl Walk {
     }
 
     /// Adds the values of a type that stand in other ones, as schemas do.
-    fn add_nested<'v>(&self, id: TypeId, values: &mut Vec<&'v Value>) {
+    fn add_nested(&self, id: TypeId, values: &mut Vec<&Value>) {
         let mut at = 0;
         while let Some(value) = values.get(at).copied() {
             for field in self.table.get(id).fields.iter().filter(|field| field.kind.message() == Some(id)) {
