@@ -54,16 +54,6 @@ fn ask<'a>(
     Ask { resource, subresource: request.subresource, object, old, now: api.seams.clock.now() }
 }
 
-fn asked(api: &ApiServer, request: &Request<'_>, object: &Value, old: Option<&Value>) -> Asked {
-    Asked {
-        resource: request.kind.storage.group_resource(),
-        subresource: request.subresource.to_owned(),
-        object: object.clone(),
-        old: old.cloned(),
-        now: api.seams.clock.now(),
-    }
-}
-
 /// A namespace has only so many quotas, also where several are made at once.
 ///
 /// # Errors
@@ -160,7 +150,8 @@ pub(crate) async fn commit(
     }
     let namespace = (request.cluster.id, request.namespace.to_owned());
     if let Some(transaction) = commit.plain() {
-        match api.together.write(api, &namespace, asked(api, request, object, old), transaction).await? {
+        let asked = Asked::of(&ask(api, request, &request.kind.storage.group_resource(), object, old));
+        match api.together.write(api, &namespace, asked, transaction).await? {
             Outcome::Stored(revision) => return Ok(commit.stored(revision, last)),
             Outcome::Refused(refusal) => return Err(forbidden(request, Some(object), refusal.0).into()),
             Outcome::Failed(status) => return Err(status.into()),

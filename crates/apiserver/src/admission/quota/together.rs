@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use portolan_machinery::quota::{Ask, Refusal, charge};
 use portolan_store::{
-    Committed, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS, StoreError, StoredObject, Transaction,
+    Committed, Expect, MAX_TRANSACTION_CONDITIONS, MAX_TRANSACTION_OBJECTS, StoreError, StoredObject, Transaction,
 };
 use portolan_types::{GroupResource, ObjectKey, ResourceVersion, Status};
 use serde_json::Value;
@@ -39,16 +39,21 @@ pub(crate) struct Together {
 
 type Waiting = Mutex<HashMap<Namespace, VecDeque<Member>>>;
 
-/// What is to be charged for.
+/// What is to be charged for, as [`Ask`]: it waits longer than what it was asked with.
 pub(super) struct Asked {
-    pub(super) resource: GroupResource,
-    pub(super) subresource: String,
-    pub(super) object: Value,
-    pub(super) old: Option<Value>,
-    pub(super) now: Timestamp,
+    resource: GroupResource,
+    subresource: String,
+    object: Value,
+    old: Option<Value>,
+    now: Timestamp,
 }
 
 impl Asked {
+    pub(super) fn of(ask: &Ask<'_>) -> Self {
+        let (resource, subresource) = (ask.resource.clone(), ask.subresource.to_owned());
+        Self { resource, subresource, object: ask.object.clone(), old: ask.old.cloned(), now: ask.now }
+    }
+
     fn ask(&self) -> Ask<'_> {
         let (resource, subresource) = (&self.resource, &*self.subresource);
         Ask { resource, subresource, object: &self.object, old: self.old.as_ref(), now: self.now }
@@ -159,22 +164,25 @@ struct Size {
     objects: usize,
     bytes: usize,
     written: HashSet<ObjectKey>,
-    checked: HashSet<ObjectKey>,
+    checked: Vec<Check>,
 }
+
+/// What must hold of a key.
+type Check = (ObjectKey, Expect);
 
 impl Size {
     fn of(quotas: usize) -> Self {
-        Self { objects: quotas, bytes: 0, written: HashSet::new(), checked: HashSet::new() }
+        Self { objects: quotas, bytes: 0, written: HashSet::new(), checked: Vec::new() }
     }
 
     /// Adds a write where there is room for it, and where nothing that it depends on is written before it.
     fn takes(&mut self, more: &Transaction) -> bool {
         let bytes: usize =
             more.writes.iter().filter_map(|write| write.record.as_ref()).map(|record| record.body().len()).sum();
-        let checks = more.checks.iter().filter(|(key, _)| !self.checked.contains(key)).count();
         let objects = self.objects + more.writes.len();
-        let conditions = objects + self.checked.len() + checks;
-        let meets = |key: &ObjectKey| self.written.contains(key) || self.checked.contains(key);
+        let conditions =
+            objects + self.checked.len() + more.checks.iter().filter(|check| !self.checked.contains(check)).count();
+        let meets = |key: &ObjectKey| self.written.contains(key) || self.checked.iter().any(|(own, _)| own == key);
         // One of the conditions is that the logical cluster is there.
         let fits = objects <= MAX_TRANSACTION_OBJECTS
             && conditions < MAX_TRANSACTION_CONDITIONS
@@ -185,7 +193,7 @@ impl Size {
             self.objects = objects;
             self.bytes += bytes;
             self.written.extend(more.writes.iter().map(|write| write.key.clone()));
-            self.checked.extend(more.checks.iter().map(|(key, _)| key.clone()));
+            add_checks(&mut self.checked, more.checks.iter().cloned());
         }
         fits
     }
@@ -225,10 +233,15 @@ impl Group {
     fn add(&mut self, more: Transaction, answer: oneshot::Sender<Outcome>) {
         self.fitting.push((self.transaction.writes.len() as u64, answer));
         self.transaction.writes.extend(more.writes);
-        for check in more.checks {
-            if !self.transaction.checks.contains(&check) {
-                self.transaction.checks.push(check);
-            }
+        add_checks(&mut self.transaction.checks, more.checks);
+    }
+}
+
+/// Most have the same, that their namespace lives: it counts once.
+fn add_checks(known: &mut Vec<Check>, more: impl IntoIterator<Item = Check>) {
+    for check in more {
+        if !known.contains(&check) {
+            known.push(check);
         }
     }
 }
@@ -275,7 +288,6 @@ fn is_of_one(error: &StoreError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use portolan_store::Expect;
     use portolan_types::{LogicalClusterId, Record};
     use serde_json::json;
 
@@ -307,6 +319,9 @@ mod tests {
         assert!(!size.takes(&on("b", "a")), "no check of what is written");
         assert!(size.takes(&on("c", "d")));
         assert!(size.takes(&on("e", "d")), "the same check twice counts once");
+        assert_eq!(size.checked.len(), 1);
+        let other = Transaction { checks: vec![(key("d"), Expect::Anything)], ..write("f", 10) };
+        assert!(size.takes(&other) && size.checked.len() == 2, "another check of the same key counts, too");
         assert!(!size.takes(&write("d", 10)), "no write of what is checked");
     }
 
