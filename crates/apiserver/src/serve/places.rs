@@ -8,6 +8,8 @@ use std::{
 
 use parking_lot::Mutex;
 
+use crate::limits::give_back;
+
 /// So many places, of which one address has at most half: whoever opens connections to say nothing shuts out himself.
 pub(super) struct Places {
     all: usize,
@@ -50,11 +52,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock();
         taken.all -= 1;
-        let own = taken.by_address.get(&self.address).map_or(0, |own| own - 1);
-        match own {
-            0 => drop(taken.by_address.remove(&self.address)),
-            own => drop(taken.by_address.insert(self.address, own)),
-        }
+        give_back(&mut taken.by_address, &self.address, 1);
     }
 }
 
