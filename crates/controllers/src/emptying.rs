@@ -79,7 +79,7 @@ impl<P: Eq + Hash, K: Clone> Emptying<P, K> {
     }
 }
 
-/// Where looks that had their share go on, by what they look at. In memory only between two of them.
+/// What the next look at something has to know of the last one, as where that had its share. In memory only between two of them.
 pub(crate) struct Cuts<K, C>(Mutex<HashMap<K, C>>);
 
 impl<K, C> Default for Cuts<K, C> {
@@ -89,12 +89,12 @@ impl<K, C> Default for Cuts<K, C> {
 }
 
 impl<K: Eq + Hash, C> Cuts<K, C> {
-    /// Where this look goes on; `None` when it begins. To be called by every look, so that nothing stays behind.
+    /// What the last look has kept; `None` when this is the first. To be called by every look, so that nothing stays behind.
     pub(crate) fn take(&self, key: &K) -> Option<C> {
         self.lock().remove(key)
     }
 
-    /// Where the next look goes on.
+    /// For the next look.
     pub(crate) fn keep(&self, key: K, cut: C) {
         self.lock().insert(key, cut);
     }

@@ -132,7 +132,8 @@ impl Controller for EndingPods {
 #[cfg(test)]
 mod tests {
     use portolan_machinery::kinds::KindTable;
-    use portolan_types::{LogicalClusterId, Seams};
+    use portolan_store::{Expect, Transaction};
+    use portolan_types::{LogicalClusterId, Record, Seams};
 
     use super::*;
 
@@ -155,12 +156,7 @@ mod tests {
                     "deletionGracePeriodSeconds": 30, "uid": "u", "annotations": annotation.map(|(key, text)| json!({key: text}))},
                 "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Pending"}});
             let key = plane.key_of(ending.pods, LogicalClusterId::ROOT, &pod).unwrap();
-            let write = portolan_store::Write {
-                key: key.clone(),
-                expect: portolan_store::Expect::Anything,
-                record: Some(portolan_types::Record::of(&pod)),
-            };
-            let txn = portolan_store::Transaction { writes: vec![write], ..Default::default() };
+            let txn = Transaction::one(key.clone(), Expect::Anything, Some(Record::of(&pod)));
             plane.store().commit(txn).await.unwrap();
             assert_eq!(ending.reconcile(&key).await.unwrap(), first, "{case}");
             if first == Outcome::CheckAgainIn(QUARANTINE) {

@@ -313,7 +313,7 @@ impl Plane {
         let key = ObjectKey::cluster_scoped(cluster, GroupResource::new("", "namespaces"), name);
         let stored = self.store().get(&key).await?;
         let stays = stored.filter(|stored| !stored.record.header.is_deleting);
-        Ok(stays.map(|stored| (key, Expect::At(stored.revision))))
+        Ok(stays.map(|stored| (key, Expect::Lives { created: stored.created, written: stored.revision })))
     }
 
     async fn create_checked(
