@@ -4,7 +4,7 @@
 //! however many wait. Whoever reads all logical clusters, as the loops do, takes turns with them as one of their own, and so does
 //! what syncs a physical cluster.
 
-mod turns;
+mod party;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,10 +13,11 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
+use portolan_types::turns::{Ticket, Turns};
 use prometheus::IntGauge;
 use tokio::sync::oneshot;
 
-pub(crate) use self::turns::{Party, Ticket, Turns};
+pub(crate) use self::party::Party;
 use crate::{StoreError, core::Core, kv::failed, read::backend};
 
 /// Threads for heavy reads. More would not end earlier where the disk is what they wait for, and each keeps memory of the
@@ -38,7 +39,7 @@ struct Shared {
 }
 
 struct State {
-    turns: Turns<Job>,
+    turns: Turns<Party, Job>,
     /// `None` before the first heavy read.
     threads: Option<usize>,
     is_over: bool,

@@ -23,6 +23,7 @@ pub mod record;
 pub mod seams;
 pub mod status;
 pub mod tree;
+pub mod turns;
 pub mod upstream;
 pub mod version;
 pub mod work;

@@ -6,8 +6,6 @@
 //! of its work keeps all of them. A key that is done and not
 //! asked for again leaves nothing behind, so the queue is bounded by the distinct keys that wait or are worked on.
 
-mod turns;
-
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +17,8 @@ use std::{
 };
 
 use rand::{RngCore as _, SeedableRng as _, rngs::StdRng};
-use turns::Turns;
 
-use crate::{LogicalClusterId, ObjectKey, Seams};
+use crate::{LogicalClusterId, ObjectKey, Seams, turns::Turns};
 
 /// What failed and was asked for while it was worked on comes again after this at the latest: the new request may be the
 /// remedy, which a long back-off would keep waiting.
@@ -121,7 +118,7 @@ pub struct Sizes {
 pub struct WorkQueue<K: WorkKey, T> {
     /// Every key that is somewhere, once.
     entries: HashMap<K, Entry<T>>,
-    ready: Turns<K>,
+    ready: Turns<K::Tenant, K>,
     timers: BTreeMap<(T, u64), K>,
     last_timer: u64,
     busy: usize,
@@ -162,7 +159,7 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         seams.entropy.fill(&mut seed);
         Self {
             entries: HashMap::new(),
-            ready: Turns::default(),
+            ready: Turns::new(usize::MAX),
             timers: BTreeMap::new(),
             last_timer: 0,
             busy: 0,
@@ -171,16 +168,16 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         }
     }
 
-    /// At most so many keys of a tenant are worked on at once, which is one or more.
+    /// This queue, still empty, where at most so many keys of a tenant are worked on at once, which is one or more.
     #[must_use]
-    pub fn at_most(mut self, keys: usize) -> Self {
-        self.ready.at_most(keys);
-        self
+    pub fn at_most(self, keys: usize) -> Self {
+        debug_assert!(self.entries.is_empty(), "a share is given before the first key");
+        Self { ready: Turns::new(keys), ..self }
     }
 
     /// Whether a key's time has come that may be worked on now.
     pub fn has_turn(&self) -> bool {
-        self.ready.tenants() > 0
+        self.ready.parties() > 0
     }
 
     /// Asks for a key now. One that is worked on comes again after that; one that waits out a failure comes now,
@@ -189,7 +186,7 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         match self.entries.entry(key.clone()) {
             hash_map::Entry::Vacant(entry) => {
                 entry.insert(Entry { place: Place::Ready, failures: 0 });
-                self.ready.push(key);
+                self.ready.push(key.tenant(), key);
             }
             hash_map::Entry::Occupied(mut entry) => match &mut entry.get_mut().place {
                 Place::Ready => {}
@@ -201,7 +198,7 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
                 Place::Delayed { at, timer, firm_until: None } => {
                     self.timers.remove(&(*at, *timer));
                     entry.get_mut().place = Place::Ready;
-                    self.ready.push(key);
+                    self.ready.push(key.tenant(), key);
                 }
             },
         }
@@ -229,8 +226,8 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
     /// The next key whose time has come: of the tenant whose turn it is, the one that waits longest.
     pub fn take(&mut self, now: T) -> Next<K, T> {
         self.fire(now);
-        match self.ready.pop() {
-            Some(key) => {
+        match self.ready.take() {
+            Some((_, key)) => {
                 if let Some(entry) = self.entries.get_mut(&key) {
                     entry.place = Place::Busy { again: None };
                     self.busy += 1;
@@ -271,12 +268,17 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
 
     /// How much there is of what; costs nothing.
     pub fn sizes(&self) -> Sizes {
-        Sizes { ready: self.ready.len(), busy: self.busy, delayed: self.timers.len(), tenants: self.ready.tenants() }
+        Sizes {
+            ready: self.ready.waiting(),
+            busy: self.busy,
+            delayed: self.timers.len(),
+            tenants: self.ready.parties(),
+        }
     }
 
     /// Whether nothing is ready or worked on; keys may still wait for their time.
     pub fn is_idle(&self) -> bool {
-        self.ready.len() == 0 && self.busy == 0
+        self.ready.waiting() == 0 && self.busy == 0
     }
 
     /// Takes a key out of the hands that worked on it: its failures in a row, and when it was asked for meanwhile.
@@ -286,7 +288,7 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
         let failures = entry.failures;
         self.entries.remove(key);
         self.busy -= 1;
-        self.ready.give_back(&key.tenant());
+        self.ready.done(&key.tenant());
         Some((failures, again))
     }
 
@@ -315,7 +317,7 @@ impl<K: WorkKey, T: Copy + Ord + Add<Duration, Output = T>> WorkQueue<K, T> {
             let key = entry.remove();
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.place = Place::Ready;
-                self.ready.push(key);
+                self.ready.push(key.tenant(), key);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! these threads are few and serve nothing else, and tenants take turns for them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     io,
     net::{IpAddr, ToSocketAddrs as _},
     sync::Arc,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use portolan_types::LogicalClusterId;
+use portolan_types::{LogicalClusterId, turns::Turns};
 use tokio::sync::oneshot;
 
 /// Names that are looked up at once, and of those the ones of one tenant.
@@ -39,21 +39,11 @@ struct Shared {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
-    lines: HashMap<LogicalClusterId, Line>,
-    /// Tenants that wait, in the order of their turns.
-    turns: VecDeque<LogicalClusterId>,
+    turns: Turns<LogicalClusterId, Job>,
     threads: usize,
     unused: usize,
     remembered: HashMap<String, (Instant, Found)>,
-}
-
-/// What a tenant waits for.
-#[derive(Default)]
-struct Line {
-    jobs: VecDeque<Job>,
-    busy: usize,
 }
 
 struct Job {
@@ -68,7 +58,7 @@ impl Names {
     }
 
     fn new(lookup: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
-        let shared = Shared { lookup: Box::new(lookup), state: Mutex::default(), changed: Condvar::new() };
+        let shared = Shared { lookup: Box::new(lookup), state: Mutex::new(State::new()), changed: Condvar::new() };
         Self(Arc::new(shared))
     }
 
@@ -95,6 +85,10 @@ impl Names {
 }
 
 impl State {
+    fn new() -> Self {
+        Self { turns: Turns::new(SHARE), threads: 0, unused: 0, remembered: HashMap::new() }
+    }
+
     fn recall(&self, name: &str) -> Option<Found> {
         let (until, found) = self.remembered.get(name)?;
         (Instant::now() < *until).then(|| found.clone())
@@ -112,53 +106,24 @@ impl State {
 
     /// `None` when too many wait.
     fn wait(&mut self, tenant: LogicalClusterId, job: Job) -> Option<()> {
-        let line = self.lines.entry(tenant).or_default();
-        let has_no_turn = line.jobs.is_empty();
-        if line.jobs.len() >= MAX_WAITING {
-            line.jobs.retain(|job| !job.reply.is_closed());
+        if self.turns.waiting_of(&tenant) >= MAX_WAITING {
+            self.turns.retain(&tenant, |job| !job.reply.is_closed());
         }
-        if line.jobs.len() >= MAX_WAITING {
+        if self.turns.waiting_of(&tenant) >= MAX_WAITING {
             return None;
         }
-        if has_no_turn {
-            self.turns.push_back(tenant);
-        }
-        line.jobs.push_back(job);
+        self.turns.push(tenant, job);
         Some(())
     }
 
-    /// The next look-up that somebody waits for. It is being done until [`State::done`].
+    /// The next look-up that somebody waits for, to be ended with `turns.done`.
     fn take(&mut self) -> Option<(LogicalClusterId, Job)> {
-        // Each tenant has its turn once: those that have their share keep their places.
-        for _ in 0..self.turns.len() {
-            let tenant = self.turns.pop_front()?;
-            let Some(line) = self.lines.get_mut(&tenant) else { continue };
-            if line.busy >= SHARE {
-                self.turns.push_back(tenant);
-                continue;
-            }
-            while line.jobs.front().is_some_and(|job| job.reply.is_closed()) {
-                line.jobs.pop_front();
-            }
-            let job = line.jobs.pop_front();
-            line.busy += usize::from(job.is_some());
-            match line.jobs.is_empty() {
-                false => self.turns.push_back(tenant),
-                true if line.busy == 0 => drop(self.lines.remove(&tenant)),
-                true => {}
-            }
-            if let Some(job) = job {
+        loop {
+            let (tenant, job) = self.turns.take()?;
+            if !job.reply.is_closed() {
                 return Some((tenant, job));
             }
-        }
-        None
-    }
-
-    fn done(&mut self, tenant: LogicalClusterId) {
-        let Some(line) = self.lines.get_mut(&tenant) else { return };
-        line.busy -= 1;
-        if line.busy == 0 && line.jobs.is_empty() {
-            self.lines.remove(&tenant);
+            self.turns.done(&tenant);
         }
     }
 }
@@ -197,7 +162,7 @@ impl Shared {
                     found
                 }
             };
-            state.done(tenant);
+            state.turns.done(&tenant);
             // Whoever has gone does not need it.
             let _ = job.reply.send(found);
         }
@@ -257,7 +222,7 @@ mod tests {
         assert!(names.addresses(A, "after").await.is_some());
         assert_eq!(told.recv().unwrap(), "after");
         let state = names.0.state.lock();
-        assert!(state.threads <= THREADS && state.lines.values().all(|line| line.jobs.is_empty()));
+        assert!(state.threads <= THREADS && state.turns.waiting() == 0);
     }
 
     #[tokio::test]
@@ -273,7 +238,7 @@ mod tests {
 
     #[test]
     fn as_many_wait_as_there_is_room_for() {
-        let mut state = State::default();
+        let mut state = State::new();
         let mut kept = Vec::new();
         let wait = |state: &mut State, kept: &mut Vec<oneshot::Receiver<Found>>| {
             let (reply, answer) = oneshot::channel();

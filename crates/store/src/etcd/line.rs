@@ -2,9 +2,10 @@
 //! of one logical cluster would hold up every read and write of all others.
 
 use parking_lot::Mutex;
+use portolan_types::turns::{Ticket, Turns};
 use tokio::sync::oneshot;
 
-use crate::blocking::{Party, Ticket, Turns};
+use crate::blocking::Party;
 
 /// Reads of many objects that are under way at once.
 const AT_ONCE: usize = 4;
@@ -16,7 +17,7 @@ pub(super) struct Readers(Mutex<State>);
 
 struct State {
     free: usize,
-    turns: Turns<oneshot::Sender<()>>,
+    turns: Turns<Party, oneshot::Sender<()>>,
 }
 
 /// A turn, or a place in line for one; given up when dropped.
