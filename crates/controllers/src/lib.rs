@@ -17,6 +17,7 @@ pub mod namespaces;
 pub mod plane;
 pub mod protection;
 pub mod quotas;
+mod remains;
 pub mod roles;
 pub mod runtime;
 pub mod service_accounts;

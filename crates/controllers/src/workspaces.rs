@@ -9,12 +9,13 @@ use portolan_machinery::{
 };
 use portolan_store::{Event, RangeRequest, RangeScope, StoreError};
 use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, LogicalClusterId, ObjectKey, object};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     emptying::{Cuts, Emptying, GO_ON, LINGER, RECHECK, SHARE, waits_for_others},
-    plane::{Plane, PlaneError},
+    plane::{Plane, PlaneError, Step},
+    remains::{Remains, set_conditions},
     runtime::{Controller, Outcome},
 };
 
@@ -61,8 +62,14 @@ impl Workspaces {
         Self { plane, directory, kind, emptying: Emptying::default(), cuts: Cuts::default() }
     }
 
-    /// Asks everything that holds `cluster`, which goes because of the workspace `key`, to go: a share of it.
-    async fn empty(&self, cluster: LogicalClusterId, key: &ObjectKey) -> Result<Left, PlaneError> {
+    /// Asks everything that holds `cluster`, which goes because of the workspace `key`, to go: a share of it. `remains` takes in
+    /// what is left.
+    async fn empty(
+        &self,
+        cluster: LogicalClusterId,
+        key: &ObjectKey,
+        remains: &mut Remains,
+    ) -> Result<Left, PlaneError> {
         self.directory.mark_deleting(cluster).await?;
         portolan_types::failpoint!("controllers/workspace-marked");
         self.emptying.begin(cluster, key.clone());
@@ -76,23 +83,25 @@ impl Workspaces {
             if asked >= SHARE {
                 return Ok(Left::More);
             }
+            slice.found.iter().for_each(|child| remains.add(&child.key.resource, &child.object));
             left |= !slice.found.is_empty();
             known.extend(slice.found.iter().filter_map(|child| cluster_of(&child.object)));
         }
         // One whose Workspace cannot be read, or was deleted as such, goes without it.
         for child in self.directory.children(cluster).into_iter().filter(|child| !known.contains(child)) {
-            match Box::pin(self.empty(child, key)).await? {
+            match Box::pin(self.empty(child, key, remains)).await? {
                 Left::Nothing => self.end(child).await?,
                 Left::Some => left = true,
                 Left::More => return Ok(Left::More),
             }
         }
-        if left { Ok(Left::Some) } else { self.release_held(cluster).await }
+        if left { Ok(Left::Some) } else { self.release_held(cluster, remains).await }
     }
 
-    async fn release_held(&self, cluster: LogicalClusterId) -> Result<Left, PlaneError> {
+    async fn release_held(&self, cluster: LogicalClusterId, remains: &mut Remains) -> Result<Left, PlaneError> {
         let from = self.cuts.take(&cluster);
         let is_whole = from.is_none();
+        remains.is_part |= !is_whole;
         // What is damaged holds nothing: it goes with the rest.
         let mut request = RangeRequest::slices(RangeScope::Everything(cluster)).past_damage();
         (request.after, request.limit) = (from, Some(SHARE));
@@ -106,7 +115,11 @@ impl Workspaces {
                 }
                 let kind = self.plane.kind_of(cluster, &stored.key.resource).await?;
                 // What nobody can read or write any more would hold the workspace for ever.
-                held |= kind.is_some() || !header.placed_on.is_empty();
+                if kind.is_some() || !header.placed_on.is_empty() {
+                    held = true;
+                    // One whose header alone can be read is held by nothing that could be told.
+                    remains.add(&stored.key.resource, &stored.to_value().unwrap_or_default());
+                }
                 if let Some(kind) = kind.filter(|_| !waits_for_others(header)) {
                     self.plane.delete(&kind, &stored.key, &background()).await?;
                     asked += 1;
@@ -124,6 +137,24 @@ impl Workspaces {
                 last => request.after = last,
             }
         }
+    }
+
+    /// Says on the Workspace what holds it, as kcp does. What holds nothing is not told of: it goes with the rest.
+    async fn tell(&self, key: &ObjectKey, remains: &Remains) -> Result<(), PlaneError> {
+        let words: Vec<_> = remains.resources().into_iter().chain(remains.finalizers("workspace")).collect();
+        let condition = json!({
+            "type": "WorkspaceContentDeleted",
+            "status": "False",
+            "severity": "Info",
+            "reason": "SomeResourcesRemain",
+            "message": words.join("; "),
+        });
+        let now = self.plane.seams().now_text();
+        let write_down = |workspace: &mut Value| match set_conditions(workspace, [condition.clone()], &now) {
+            true => Step::Write(Some("status")),
+            false => Step::Keep,
+        };
+        self.plane.change(self.kind, key, write_down).await.map(drop)
     }
 
     /// The logical cluster goes, then its entry in the directory.
@@ -190,12 +221,15 @@ impl Controller for Workspaces {
                 if let Some(rest) = self.emptying.rest(&cluster) {
                     return Ok(Outcome::CheckAgainIn(rest));
                 }
-                let began = Instant::now();
-                match self.empty(cluster, key).await? {
+                let (began, mut remains) = (Instant::now(), Remains::default());
+                match self.empty(cluster, key, &mut remains).await? {
                     Left::Nothing => self.end(cluster).await?,
                     Left::More => return Ok(GO_ON),
                     Left::Some => {
                         self.emptying.looked(&cluster, began);
+                        if !remains.is_part {
+                            self.tell(key, &remains).await?;
+                        }
                         return Ok(Outcome::CheckAgainIn(RECHECK));
                     }
                 }

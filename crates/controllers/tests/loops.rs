@@ -420,6 +420,12 @@ fn workspace(name: &str, cluster: LogicalClusterId) -> Value {
     })
 }
 
+/// What the only condition of a workspace says, if there is one.
+fn left_in(workspace: &Value) -> Vec<&str> {
+    let condition = |field: &str| workspace.pointer(&format!("/status/conditions/0/{field}")).and_then(Value::as_str);
+    ["type", "status", "message"].into_iter().filter_map(condition).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_workspace_goes_after_those_below_it_and_what_holds_it() {
     let told = Arc::new(Told::default());
@@ -437,6 +443,14 @@ async fn a_workspace_goes_after_those_below_it_and_what_holds_it() {
     f.delete(&shop, Propagation::Background).await;
     f.until("what holds the inner one is asked to go", &held, |found| found.is_some_and(object::is_deleting)).await;
     assert_eq!(told.removed.lock().unwrap().len(), 0);
+    let below = ObjectKey { cluster: outer, name: "below".parse().unwrap(), ..shop.clone() };
+    let held_above = "Some resources are remaining: workspaces.tenancy.kcp.io has 1 resource instances; Some content in the \
+                      workspace has finalizers remaining: core.kcp.io/logicalcluster in 1 resource instances";
+    let held_below = "Some resources are remaining: configmaps. has 1 resource instances; Some content in the workspace has \
+                      finalizers remaining: example.com/hold in 1 resource instances";
+    for (key, message) in [(&shop, held_above), (&below, held_below)] {
+        f.until(message, key, |found| left_in(found.unwrap()) == ["WorkspaceContentDeleted", "False", message]).await;
+    }
     f.release(&held).await;
     let released = Instant::now();
     f.until("then both go", &shop, |found| found.is_none()).await;

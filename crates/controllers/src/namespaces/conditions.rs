@@ -1,12 +1,13 @@
 //! What a namespace that is being deleted says of its end, in upstream's words (`namespace/deletion/status_condition_utils.go`).
 
-use std::collections::BTreeMap;
-
 use portolan_machinery::kinds::Kind;
-use portolan_types::{Status, object};
+use portolan_types::Status;
 use serde_json::{Value, json};
 
-use crate::plane::{Found, PlaneError};
+use crate::{
+    plane::{Found, PlaneError},
+    remains::{Remains, set_conditions},
+};
 
 /// What emptying a namespace came to.
 #[derive(Default)]
@@ -15,16 +16,8 @@ pub(super) struct Emptied {
     pub(super) undiscovered: Option<Status>,
     /// Why objects could not be deleted, one for each kind.
     pub(super) failures: Vec<PlaneError>,
-    /// How many objects are left of each kind.
-    kinds: BTreeMap<String, usize>,
-    /// How many objects each finalizer holds, of the first [`MOST_FINALIZERS`].
-    finalizers: BTreeMap<String, usize>,
-    /// How often others hold one.
-    other_finalizers: usize,
+    remains: Remains,
 }
-
-/// Finalizers that are named: everybody may make up names for them.
-const MOST_FINALIZERS: usize = 64;
 
 /// Type, reason and message of a condition that is as it should be.
 type Fine = (&'static str, &'static str, &'static str);
@@ -45,23 +38,13 @@ const FINALIZED: Fine =
 impl Emptied {
     /// Takes in what is left of a kind.
     pub(super) fn add(&mut self, kind: &Kind, left: &[Found]) {
-        if left.is_empty() {
-            return;
-        }
-        *self.kinds.entry(format!("{}.{}", kind.resource, kind.gvk.group)).or_default() += left.len();
-        for finalizer in left.iter().flat_map(|found| object::finalizers(&found.object)) {
-            let is_full = self.finalizers.len() >= MOST_FINALIZERS;
-            match self.finalizers.get_mut(finalizer) {
-                Some(count) => *count += 1,
-                None if is_full => self.other_finalizers += 1,
-                None => drop(self.finalizers.insert(finalizer.to_owned(), 1)),
-            }
-        }
+        let resource = kind.group_resource();
+        left.iter().for_each(|found| self.remains.add(&resource, &found.object));
     }
 
     /// Whether nothing is left, as far as can be told.
     pub(super) fn is_done(&self) -> bool {
-        self.kinds.is_empty() && self.undiscovered.is_none() && self.failures.is_empty()
+        self.remains.is_empty() && self.undiscovered.is_none() && self.failures.is_empty()
     }
 
     /// What failed, if anything did.
@@ -71,13 +54,7 @@ impl Emptied {
 
     /// Writes the conditions down. Whether any has changed; its time does with its status only.
     pub(super) fn write_to(&self, namespace: &mut Value, now: &str) -> bool {
-        let top = namespace.as_object_mut().expect("an API object is a JSON object");
-        let conditions = object::child_mut(top, "status").entry("conditions").or_insert_with(|| json!([]));
-        if !conditions.is_array() {
-            *conditions = json!([]);
-        }
-        let conditions = conditions.as_array_mut().expect("it was made above");
-        self.conditions().into_iter().fold(false, |changed, wanted| changed | set(conditions, wanted, now))
+        set_conditions(namespace, self.conditions(), now)
     }
 
     fn conditions(&self) -> [Value; 5] {
@@ -85,8 +62,8 @@ impl Emptied {
             condition(DISCOVERED, "DiscoveryFailed", self.undiscovered.as_ref().map(ToString::to_string)),
             condition(PARSED, "GroupVersionParsingFailed", None),
             condition(DELETED, "ContentDeletionFailed", self.failed()),
-            condition(REMOVED, "SomeResourcesRemain", self.remaining()),
-            condition(FINALIZED, "SomeFinalizersRemain", self.held()),
+            condition(REMOVED, "SomeResourcesRemain", self.remains.resources()),
+            condition(FINALIZED, "SomeFinalizersRemain", self.remains.finalizers("namespace")),
         ]
     }
 
@@ -96,27 +73,6 @@ impl Emptied {
         let (many, all) = (failures.len(), failures.join(", "));
         (many > 0).then(|| format!("Failed to delete all resource types, {many} remaining: {all}"))
     }
-
-    fn remaining(&self) -> Option<String> {
-        let all = in_order(&self.kinds, |kind, many| format!("{kind} has {many} resource instances"))?;
-        Some(format!("Some resources are remaining: {all}"))
-    }
-
-    fn held(&self) -> Option<String> {
-        let all = in_order(&self.finalizers, |finalizer, many| format!("{finalizer} in {many} resource instances"))?;
-        let others = match self.other_finalizers {
-            0 => String::new(),
-            many => format!(", and others in {many} resource instances"),
-        };
-        Some(format!("Some content in the namespace has finalizers remaining: {all}{others}"))
-    }
-}
-
-/// The words about each, in the order of the words.
-fn in_order(counts: &BTreeMap<String, usize>, words: impl Fn(&str, usize) -> String) -> Option<String> {
-    let mut all: Vec<_> = counts.iter().map(|(name, many)| words(name, *many)).collect();
-    all.sort();
-    (!all.is_empty()).then(|| all.join(", "))
 }
 
 fn condition((kind, fine, all_is_well): Fine, reason: &str, wrong: Option<String>) -> Value {
@@ -124,23 +80,6 @@ fn condition((kind, fine, all_is_well): Fine, reason: &str, wrong: Option<String
         None => json!({"type": kind, "status": "False", "reason": fine, "message": all_is_well}),
         Some(message) => json!({"type": kind, "status": "True", "reason": reason, "message": message}),
     }
-}
-
-fn set(conditions: &mut Vec<Value>, mut wanted: Value, now: &str) -> bool {
-    let Some(known) = conditions.iter_mut().find(|known| known["type"] == wanted["type"]) else {
-        wanted["lastTransitionTime"] = now.into();
-        conditions.push(wanted);
-        return true;
-    };
-    if ["status", "reason", "message"].iter().all(|key| known.get(key) == wanted.get(key)) {
-        return false;
-    }
-    wanted["lastTransitionTime"] = match known["status"] == wanted["status"] {
-        true => known["lastTransitionTime"].take(),
-        false => now.into(),
-    };
-    *known = wanted;
-    true
 }
 
 #[cfg(test)]
@@ -170,21 +109,6 @@ mod tests {
             [of("type"), of("status"), of("reason"), of("message"), of("lastTransitionTime")].join(" | ")
         };
         all.iter().map(text).collect()
-    }
-
-    #[test]
-    fn of_very_many_finalizers_some_are_named() {
-        let table = KindTable::builtin();
-        let kind = table.kind(&GroupVersionKind::new("", "v1", "ConfigMap")).unwrap();
-        let names: Vec<String> = (0..1000).map(|n| format!("x/{n:04}")).collect();
-        let of_each: Vec<[&str; 1]> = names.iter().map(|name| [&**name]).collect();
-        let of_each: Vec<&[&str]> = of_each.iter().map(|names| &names[..]).collect();
-        let mut emptied = Emptied::default();
-        emptied.add(kind, &left(&of_each));
-        emptied.add(kind, &left(&[&["x/0000"]]));
-        let told = emptied.held().unwrap();
-        assert!(told.contains(": x/0000 in 2 resource instances, x/0001 in 1 resource instances, "), "{told}");
-        assert!(told.ends_with("x/0063 in 1 resource instances, and others in 936 resource instances"), "{told}");
     }
 
     #[test]
