@@ -5,13 +5,11 @@
 //! This crate reads and writes through the store and knows no HTTP. What an object is, machinery tells it.
 
 mod at_once;
-pub mod certificate_requests;
 pub mod definitions;
 mod emptying;
-pub mod ended_jobs;
 pub mod ending_pods;
 pub mod endpoints;
-pub mod events;
+pub mod expiry;
 pub mod garbage;
 pub mod namespaces;
 pub mod plane;
@@ -27,6 +25,7 @@ pub mod workspaces;
 
 use std::sync::Arc;
 
+use expiry::Expiry;
 pub use plane::{Found, Plane, PlaneError};
 pub use runtime::{Controller, LoopMetrics, Loops, Outcome};
 
@@ -40,9 +39,9 @@ pub fn common(plane: &Arc<Plane>, root_ca: &str) -> Loops {
         .with(garbage::GarbageCollector::new(plane.clone()))
         .with(service_accounts::ServiceAccounts::new(plane.clone(), root_ca))
         .with(roles::AggregatedRoles::new(plane.clone()))
-        .with(events::EventExpiry::new(plane.clone()))
-        .with(ended_jobs::EndedJobs::new(plane.clone()))
-        .with(certificate_requests::CertificateRequests::new(plane.clone()))
+        .with(Expiry::new(plane.clone(), expiry::EVENTS))
+        .with(Expiry::new(plane.clone(), expiry::ENDED_JOBS))
+        .with(Expiry::new(plane.clone(), expiry::CERTIFICATE_REQUESTS))
         .with(quotas::Quotas::new(plane.clone()))
         .with(ending_pods::EndingPods::new(plane.clone()))
         .with(protection::Protection::new(plane.clone()))

@@ -1,39 +1,28 @@
 //! Jobs that have ended go when their `ttlSecondsAfterFinished` is over, as with kube-controller-manager. Here and not on physical
 //! clusters, whose copies are without it: their own would end the copy alone.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_machinery::{
-    kinds::Kind,
-    lifecycle::{DeleteOptions, Propagation},
-};
-use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object, placement::PlacementRecord};
+use portolan_machinery::lifecycle::Propagation;
+use portolan_types::{object, placement::PlacementRecord};
 use serde_json::Value;
 
-use crate::{
-    plane::{Plane, PlaneError},
-    runtime::{Controller, Outcome},
+use super::Rule;
+
+/// Jobs that have ended.
+pub const ENDED_JOBS: Rule = Rule {
+    name: "ended-jobs",
+    of: ("batch", "v1", "Job"),
+    ends,
+    propagation: Some(Propagation::Foreground),
+    only_lengthens: false,
+    round: Duration::ZERO,
 };
-
-/// The loop over Jobs.
-pub struct EndedJobs {
-    plane: Arc<Plane>,
-    kind: &'static Kind,
-}
-
-impl EndedJobs {
-    /// On the objects of `plane`.
-    pub fn new(plane: Arc<Plane>) -> Self {
-        let kind = plane.table().kind(&GroupVersionKind::new("batch", "v1", "Job")).expect("the table has batch/v1");
-        Self { plane, kind }
-    }
-}
 
 /// When a Job is to go. `None` while it runs, for one that stays or is going already, and for what a physical cluster shows: that
 /// one was made there, with its time, and goes when it does.
-fn goes_at(job: &Value) -> Option<Timestamp> {
+fn ends(job: &Value, _: Timestamp) -> Option<Timestamp> {
     if object::is_deleting(job) || PlacementRecord::of(job).is_some_and(|record| record.is_projected()) {
         return None;
     }
@@ -42,39 +31,10 @@ fn goes_at(job: &Value) -> Option<Timestamp> {
     ended.saturating_add(SignedDuration::from_secs(stays)).ok()
 }
 
-impl Controller for EndedJobs {
-    type Key = ObjectKey;
-
-    fn name(&self) -> &'static str {
-        "ended-jobs"
-    }
-
-    fn resources(&self) -> Vec<GroupResource> {
-        vec![self.kind.storage.group_resource()]
-    }
-
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        vec![event.key.clone()]
-    }
-
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(async move {
-            let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
-            let Some(at) = goes_at(&found.object) else { return Ok(Outcome::Done) };
-            let rest = Duration::try_from(at.duration_since(self.plane.seams().clock.now())).unwrap_or_default();
-            if !rest.is_zero() {
-                return Ok(Outcome::CheckAgainIn(rest));
-            }
-            // One that gets more time meanwhile has it.
-            let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..found.as_it_is() };
-            self.plane.delete(self.kind, key, &options).await?;
-            Ok(Outcome::Done)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use portolan_machinery::kinds::KindTable;
     use portolan_types::{
         LogicalClusterId, Seams,
@@ -83,6 +43,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{Controller as _, Outcome, Plane, expiry::Expiry};
 
     fn job(stays: Value, conditions: &Value) -> Value {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once", "namespace": "default"},
@@ -119,7 +80,7 @@ mod tests {
             ("one that runs", job(json!(0), &json!([])), None),
             ("one that is going", going, None),
         ] {
-            assert_eq!(goes_at(&job), expected.map(|at| at.parse().unwrap()), "{case}");
+            assert_eq!(ends(&job, Timestamp::UNIX_EPOCH), expected.map(|at| at.parse().unwrap()), "{case}");
         }
     }
 
@@ -128,7 +89,7 @@ mod tests {
         let store = portolan_store::memory();
         let jobs = |now: &str| {
             let seams = Seams::seeded(1, now.parse().unwrap());
-            EndedJobs::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)))
+            Expiry::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)), ENDED_JOBS)
         };
         let (early, late) = (jobs("2026-01-01T12:00:30Z"), jobs("2026-01-01T12:01:30Z"));
         let ended = job(json!(90), &condition("Complete", "True"));

@@ -1,40 +1,23 @@
 //! Events end an hour after they were written last, as with kube-apiserver's `--event-ttl`.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use jiff::Timestamp;
-use portolan_machinery::kinds::Kind;
-use portolan_store::{Change, Event};
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::{
-    plane::{Found, Plane, PlaneError},
-    runtime::{Controller, Outcome},
+use super::Rule;
+
+const LIFE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Events. One that comes again meanwhile begins another hour.
+pub const EVENTS: Rule = Rule {
+    name: "event-expiry",
+    of: ("", "v1", "Event"),
+    ends,
+    propagation: None,
+    only_lengthens: true,
+    round: Duration::from_secs(10),
 };
-
-const LIFE: Duration = Duration::from_secs(3600);
-/// One pass may serve many that end at about the same time.
-const ROUND: Duration = Duration::from_secs(10);
-
-/// The loop over Events.
-pub struct EventExpiry {
-    plane: Arc<Plane>,
-    kind: &'static Kind,
-}
-
-impl EventExpiry {
-    /// On the objects of `plane`.
-    pub fn new(plane: Arc<Plane>) -> Self {
-        let kind = plane.table().kind(&GroupVersionKind::new("", "v1", "Event")).expect("the table has core/v1");
-        Self { plane, kind }
-    }
-
-    /// One that comes again meanwhile begins another hour.
-    async fn end(&self, found: &Found) -> Result<(), PlaneError> {
-        self.plane.delete(self.kind, &found.key, &found.as_it_is()).await
-    }
-}
 
 /// The latest moment that an Event names, which is about when it was written last. Moments that have yet to come do not count:
 /// clients write them.
@@ -45,48 +28,21 @@ fn last_seen(event: &Value, now: Timestamp) -> Option<Timestamp> {
     MOMENTS.iter().filter_map(at).filter(|at| *at <= now).max()
 }
 
-/// How long an Event has left.
-fn rest(event: &Value, now: Timestamp) -> Duration {
-    let age = last_seen(event, now).and_then(|at| Duration::try_from(now.duration_since(at)).ok());
-    LIFE.saturating_sub(age.unwrap_or(LIFE))
-}
-
-impl Controller for EventExpiry {
-    type Key = ObjectKey;
-
-    fn name(&self) -> &'static str {
-        "event-expiry"
-    }
-
-    fn resources(&self) -> Vec<GroupResource> {
-        vec![self.kind.storage.group_resource()]
-    }
-
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        // What is written again is looked at when its first hour ends.
-        if event.change == Change::Created { vec![event.key.clone()] } else { Vec::new() }
-    }
-
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(async move {
-            let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
-            let rest = rest(&found.object, self.plane.seams().clock.now());
-            if !rest.is_zero() {
-                return Ok(Outcome::CheckAgainIn(rest.max(ROUND)));
-            }
-            self.end(&found).await?;
-            Ok(Outcome::Done)
-        })
-    }
+/// One that names no time has had its own.
+fn ends(event: &Value, now: Timestamp) -> Option<Timestamp> {
+    last_seen(event, now).map_or(Some(now), |at| at.saturating_add(LIFE).ok())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use portolan_machinery::kinds::KindTable;
     use portolan_types::{LogicalClusterId, Seams};
     use serde_json::json;
 
     use super::*;
+    use crate::{Controller as _, Outcome, Plane, PlaneError, expiry::Expiry};
 
     #[tokio::test]
     async fn an_event_that_comes_again_while_it_is_ended_stays() {
@@ -94,7 +50,7 @@ mod tests {
         let at = |now: &str| Seams::seeded(1, now.parse().unwrap());
         let before = Plane::new(store.clone(), KindTable::builtin(), at("2026-01-01T10:00:00Z"));
         let now = Arc::new(Plane::new(store.clone(), KindTable::builtin(), at("2026-01-01T12:00:00Z")));
-        let expiry = EventExpiry::new(now.clone());
+        let expiry = Expiry::new(now.clone(), EVENTS);
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
             "involvedObject": {"namespace": "default"}});
         let found = before.create(expiry.kind, LogicalClusterId::ROOT, event).await.unwrap().unwrap();
@@ -129,7 +85,8 @@ mod tests {
             ),
             ("one without any time", json!({"eventTime": "yesterday"}), 0),
         ] {
-            assert_eq!((rest(&event, now).as_secs_f64() / 60.0).round() as u64, minutes, "{case}");
+            let left = ends(&event, now).unwrap().duration_since(now).max(SignedDuration::ZERO);
+            assert_eq!((left.as_secs_f64() / 60.0).round() as u64, minutes, "{case}");
         }
     }
 }

@@ -1,47 +1,38 @@
 //! CertificateSigningRequests go an hour after they were granted, denied or failed, a day after nobody decided or signed, and
 //! when their certificate ends, as with kube-controller-manager.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_machinery::{kinds::Kind, validation::certificate_ends};
-use portolan_store::Event;
-use portolan_types::{BoxFuture, GroupResource, GroupVersionKind, ObjectKey, object};
+use portolan_machinery::validation::certificate_ends;
+use portolan_types::object;
 use serde_json::Value;
 
-use crate::{
-    plane::{Plane, PlaneError},
-    runtime::{Controller, Outcome},
-};
+use super::Rule;
 
 /// What is settled stays so long.
 const SETTLED: SignedDuration = SignedDuration::from_hours(1);
 /// What waits for somebody stays so long.
 const PENDING: SignedDuration = SignedDuration::from_hours(24);
 
-/// The loop over requests for certificates.
-pub struct CertificateRequests {
-    plane: Arc<Plane>,
-    kind: &'static Kind,
-}
-
-impl CertificateRequests {
-    /// On the objects of `plane`.
-    pub fn new(plane: Arc<Plane>) -> Self {
-        let gvk = GroupVersionKind::new("certificates.k8s.io", "v1", "CertificateSigningRequest");
-        let kind = plane.table().kind(&gvk).expect("the table has certificates.k8s.io");
-        Self { plane, kind }
-    }
-}
+/// Requests for certificates.
+pub const CERTIFICATE_REQUESTS: Rule = Rule {
+    name: "certificate-requests",
+    of: ("certificates.k8s.io", "v1", "CertificateSigningRequest"),
+    ends,
+    propagation: None,
+    only_lengthens: false,
+    round: Duration::ZERO,
+};
 
 /// When a request is to go; `None` for one that says nothing of its time.
-fn goes_at(request: &Value) -> Option<Timestamp> {
+fn ends(request: &Value, _: Timestamp) -> Option<Timestamp> {
     let conditions = request.pointer("/status/conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     if conditions.is_empty() {
         return after(object::metadata(request).get("creationTimestamp"), PENDING);
     }
     let issued = request.pointer("/status/certificate").and_then(Value::as_str).filter(|text| !text.is_empty());
-    let ends = |condition: &Value| {
+    let ends_by = |condition: &Value| {
         let decided = condition.get("lastUpdateTime");
         match (condition.get("type").and_then(Value::as_str), issued) {
             (Some("Approved"), Some(issued)) => {
@@ -52,51 +43,25 @@ fn goes_at(request: &Value) -> Option<Timestamp> {
             _ => None,
         }
     };
-    conditions.iter().filter_map(ends).min()
+    conditions.iter().filter_map(ends_by).min()
 }
 
 fn after(time: Option<&Value>, passed: SignedDuration) -> Option<Timestamp> {
     time?.as_str()?.parse::<Timestamp>().ok()?.saturating_add(passed).ok()
 }
 
-impl Controller for CertificateRequests {
-    type Key = ObjectKey;
-
-    fn name(&self) -> &'static str {
-        "certificate-requests"
-    }
-
-    fn resources(&self) -> Vec<GroupResource> {
-        vec![self.kind.storage.group_resource()]
-    }
-
-    fn keys(&self, event: &Event) -> Vec<ObjectKey> {
-        vec![event.key.clone()]
-    }
-
-    fn reconcile<'a>(&'a self, key: &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PlaneError>> {
-        Box::pin(async move {
-            let Some(found) = self.plane.get(key).await? else { return Ok(Outcome::Done) };
-            let Some(at) = goes_at(&found.object) else { return Ok(Outcome::Done) };
-            let rest = Duration::try_from(at.duration_since(self.plane.seams().clock.now())).unwrap_or_default();
-            if !rest.is_zero() {
-                return Ok(Outcome::CheckAgainIn(rest));
-            }
-            self.plane.delete(self.kind, key, &found.as_it_is()).await?;
-            Ok(Outcome::Done)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use base64::Engine as _;
     use portolan_machinery::kinds::KindTable;
     use portolan_store::{Expect, Transaction};
-    use portolan_types::{LogicalClusterId, Record, Seams};
+    use portolan_types::{LogicalClusterId, ObjectKey, Record, Seams};
     use serde_json::json;
 
     use super::*;
+    use crate::{Controller as _, Outcome, Plane, expiry::Expiry};
 
     /// A certificate that ended on 1 January, in PEM behind base64.
     fn ended() -> String {
@@ -128,7 +93,7 @@ mod tests {
             ("denied at no time", request(&json!([{"type": "Denied", "status": "True"}]), ""), None),
             ("something else was said", request(&decided("Checked"), ""), None),
         ] {
-            assert_eq!(goes_at(&request), expected.map(|at| at.parse().unwrap()), "{case}");
+            assert_eq!(ends(&request, Timestamp::UNIX_EPOCH), expected.map(|at| at.parse().unwrap()), "{case}");
         }
     }
 
@@ -137,7 +102,7 @@ mod tests {
         let store = portolan_store::memory();
         let requests = |now: &str| {
             let seams = Seams::seeded(1, now.parse().unwrap());
-            CertificateRequests::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)))
+            Expiry::new(Arc::new(Plane::new(store.clone(), KindTable::builtin(), seams)), CERTIFICATE_REQUESTS)
         };
         let (early, late) = (requests("2026-01-01T10:00:00Z"), requests("2026-01-02T10:00:00Z"));
         let resource = early.kind.storage.group_resource();
