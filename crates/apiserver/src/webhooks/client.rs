@@ -374,7 +374,12 @@ impl Connection for Stream {
 
 impl Read for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_read(cx, buffer)
+        match Pin::new(&mut self.get_mut().0).poll_read(cx, buffer) {
+            // Many servers just close a connection. As in Go that is its end; where an answer tells its length, too early an end is
+            // seen by that.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            read => read,
+        }
     }
 }
 
@@ -396,6 +401,13 @@ impl Write for Stream {
 
 #[cfg(test)]
 mod tests {
+    use rustls_pki_types::{PrivateKeyDer, pem::PemObject as _};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
 
     #[test]
@@ -425,5 +437,42 @@ mod tests {
         ] {
             assert_eq!(with_timeout(url, Duration::from_secs(5)), expected);
         }
+    }
+
+    /// A server that answers one request without telling the length, and closes the connection without a word.
+    async fn abrupt(answer: &'static [u8]) -> (SocketAddr, String) {
+        let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(own.signing_key.serialize_pem().as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = tls.with_no_client_auth().with_single_cert(vec![own.cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = TlsAcceptor::from(Arc::new(tls)).accept(stream).await.unwrap();
+            let mut request = [0; 4096];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream.write_all(answer).await.unwrap();
+            stream.flush().await.unwrap();
+            stream.into_inner().0.shutdown().await.unwrap();
+        });
+        (address, own.cert.pem())
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_just_closed_ends_an_answer_that_tells_no_length() {
+        let posted = async |answer| {
+            let (address, bundle) = abrupt(answer).await;
+            let clients = Clients::new(WebhookAddresses { allow_local: true });
+            let url = format!("https://{address}/");
+            let review = vec![Bytes::from_static(b"{}")];
+            let answered =
+                clients.post(LogicalClusterId::ROOT, bundle.as_bytes(), (&url, None), Duration::from_secs(10), review);
+            answered.await.map(|answered| answered.body)
+        };
+        assert_eq!(posted(b"HTTP/1.1 200 OK\r\n\r\n{\"a\": 1}").await.as_deref(), Ok(&b"{\"a\": 1}"[..]));
+        let cut = posted(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"a\": 1}").await;
+        assert!(cut.is_err(), "{cut:?}");
     }
 }

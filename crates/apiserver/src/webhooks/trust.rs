@@ -13,7 +13,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{FromDer as _, ParsedExtension, X509Certificate};
 
 /// Where systems keep the certificates that they trust.
 const SYSTEM: [&str; 4] = [
@@ -55,8 +55,8 @@ fn of_system() -> Vec<u8> {
     files.filter_map(|file| std::fs::read(file).ok()).find(|bytes| !bytes.is_empty()).unwrap_or_default()
 }
 
-/// As usual, and as Go does, a certificate that is itself in the bundle is good, also when it could sign others: webhooks
-/// that make their own certificate have such ones.
+/// As usual, and as Go does, a certificate that could sign others is good as well where it is itself in the bundle, or where the
+/// bundle has its issuer: webhooks that make their own certificate have such ones, and so does `openssl req -x509 -CA`.
 #[derive(Debug)]
 struct Verifier {
     usual: Arc<WebPkiServerVerifier>,
@@ -64,24 +64,67 @@ struct Verifier {
 }
 
 impl Verifier {
-    fn is_trusted_itself(
+    fn is_good_though_it_could_sign(
         &self,
         certificate: &CertificateDer<'_>,
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), rustls::Error> {
-        if !self.trusted.iter().any(|own| own.as_ref() == certificate.as_ref()) {
+        let itself = self.trusted.iter().any(|own| own.as_ref() == certificate.as_ref());
+        let parsed = parsed(certificate)?;
+        if !itself && !self.trusted.iter().any(|issuer| has_signed(issuer, &parsed, now)) {
             return Err(CertificateError::UnknownIssuer.into());
         }
         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let validity = parsed.validity();
-        match (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now) {
+        match is_valid(&parsed, now) {
             true => Ok(()),
             false => Err(CertificateError::Expired.into()),
         }
     }
+}
+
+fn parsed<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, rustls::Error> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    Ok(parsed)
+}
+
+fn is_valid(certificate: &X509Certificate<'_>, now: UnixTime) -> bool {
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let validity = certificate.validity();
+    (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now)
+}
+
+/// Whether a trusted certificate vouches for one of a server that could sign others, which the usual way refuses whoever signed it.
+/// What it would have to heed and does not know, it takes for a no.
+fn has_signed(issuer: &CertificateDer<'_>, certificate: &X509Certificate<'_>, now: UnixTime) -> bool {
+    let Ok(issuer) = parsed(issuer) else { return false };
+    let is_for_servers = match certificate.extended_key_usage() {
+        Ok(None) => true,
+        Ok(Some(usage)) => usage.value.server_auth || usage.value.any,
+        Err(_) => false,
+    };
+    let signs = issuer.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
+    certificate.is_ca()
+        && is_for_servers
+        && issuer.is_ca()
+        && signs
+        && is_valid(&issuer, now)
+        && issuer.subject().as_raw() == certificate.issuer().as_raw()
+        && [certificate, &issuer].into_iter().all(is_understood)
+        && certificate.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
+/// Whether every extension that must be heeded is one that is.
+fn is_understood(certificate: &X509Certificate<'_>) -> bool {
+    let is_heeded = |parsed: &ParsedExtension<'_>| {
+        use ParsedExtension::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName};
+        matches!(parsed, BasicConstraints(_) | KeyUsage(_) | ExtendedKeyUsage(_) | SubjectAlternativeName(_))
+    };
+    certificate.extensions().iter().all(|extension| {
+        // Names that an issuer is kept to bind it also where nothing says that they must.
+        let binds = extension.critical || matches!(extension.parsed_extension(), ParsedExtension::NameConstraints(_));
+        !binds || is_heeded(extension.parsed_extension())
+    })
 }
 
 impl ServerCertVerifier for Verifier {
@@ -94,7 +137,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let usual = self.usual.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        usual.or_else(|failure| match self.is_trusted_itself(end_entity, server_name, now) {
+        usual.or_else(|failure| match self.is_good_though_it_could_sign(end_entity, server_name, now) {
             Ok(()) => Ok(ServerCertVerified::assertion()),
             Err(_) => Err(failure),
         })
@@ -143,4 +186,84 @@ pub(super) fn told(error: &io::Error) -> String {
         other => format!("x509: {other}"),
     };
     format!("tls: failed to verify certificate: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
+        KeyPair, NameConstraints, date_time_ymd,
+    };
+
+    use super::*;
+
+    type Change = fn(&mut CertificateParams);
+
+    fn params(name: &str, change: Change) -> CertificateParams {
+        let mut params = CertificateParams::new(vec!["hook.example".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        (params.not_before, params.not_after) = (date_time_ymd(2026, 1, 1), date_time_ymd(2027, 1, 1));
+        change(&mut params);
+        params
+    }
+
+    /// Whether a certificate is good that could sign others, where another one that signed it is trusted.
+    fn is_good(root: Change, leaf: Change, host: &str, trusted: &str) -> bool {
+        let issuer = |name| CertifiedIssuer::self_signed(params(name, root), KeyPair::generate().unwrap()).unwrap();
+        let (own, namesake) = (issuer("root"), issuer("root"));
+        let other = issuer("other");
+        let leaf = params("leaf", leaf).signed_by(&KeyPair::generate().unwrap(), &own).unwrap();
+        let bundle = match trusted {
+            "its issuer" => own.pem(),
+            "a namesake of its issuer" => namesake.pem(),
+            _ => other.pem(),
+        };
+        let trusted: Vec<_> = CertificateDer::pem_slice_iter(bundle.as_bytes()).flatten().collect();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(trusted.iter().cloned());
+        let provider = Arc::new(ring::default_provider());
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        // In the middle of 2026.
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_782_000_000));
+        let name = ServerName::try_from(host).unwrap();
+        Verifier { usual, trusted }.verify_server_cert(leaf.der(), &[], &name, &[], now).is_ok()
+    }
+
+    #[test]
+    fn a_certificate_that_could_sign_is_good_where_its_issuer_is_trusted() {
+        let (same, host, own): (Change, _, _) = (|_| {}, "hook.example", "its issuer");
+        assert!(is_good(same, same, host, own));
+        assert!(is_good(same, |leaf| leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth], host, own));
+        let cases: [(&str, Change, Change, &str, &str); 7] = [
+            ("another name", same, same, "other.example", own),
+            ("another issuer", same, same, host, "another"),
+            ("a namesake", same, same, host, "a namesake of its issuer"),
+            ("ended", same, |leaf| leaf.not_after = date_time_ymd(2026, 2, 1), host, own),
+            ("of an issuer that ended", |root| root.not_after = date_time_ymd(2026, 2, 1), same, host, own),
+            (
+                "for clients",
+                same,
+                |leaf| leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+                host,
+                own,
+            ),
+            (
+                "of an issuer that is kept to names",
+                |root| {
+                    let permitted = vec![GeneralSubtree::DnsName("elsewhere.example".to_owned())];
+                    root.name_constraints =
+                        Some(NameConstraints { permitted_subtrees: permitted, excluded_subtrees: Vec::new() });
+                },
+                same,
+                host,
+                own,
+            ),
+        ];
+        for (case, root, leaf, host, trusted) in cases {
+            assert!(!is_good(root, leaf, host, trusted), "{case}");
+        }
+    }
 }
