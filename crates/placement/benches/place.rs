@@ -115,7 +115,7 @@ fn place_among_clusters(bencher: Bencher, clusters: usize) {
 fn look_again(bencher: Bencher, clusters: usize) {
     let (world, workload) = (World::of(clusters), workload(0));
     let up = world.clusters.iter().map(|c| c.info.uid.clone()).collect();
-    let health = Health { ready: &world.ready, up: &up, gone: &BTreeSet::new(), epoch: 1 };
+    let health = Health { ready: &world.ready, up: &up, drained: &BTreeSet::new(), gone: &BTreeSet::new(), epoch: 1 };
     let nowhere = PlacementRecord::default();
     let placed = transition(&workload, &nowhere, &world.place(&workload, &nowhere), &health).record;
     bencher.bench(|| {

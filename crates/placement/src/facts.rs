@@ -74,6 +74,11 @@ impl ClusterInfo {
         }
     }
 
+    /// Whether whoever runs it empties it: it is being deleted, or has a taint that drives out (`NoExecute`).
+    pub fn is_drained(&self) -> bool {
+        self.deleting || self.taints.iter().any(|fact| fact.taint.effect == "NoExecute")
+    }
+
     /// Whether it answers.
     pub fn is_ready(&self) -> bool {
         self.readiness == Readiness::Ready

@@ -114,7 +114,8 @@ pub struct Grounds<'a> {
 }
 
 /// Whether a step is legal on these grounds: its form is, and a copy leaves only when the rest is healthy, when two must not
-/// run at once, when the object is stopped, or when its physical cluster does not exist any more.
+/// run at once, when the object is stopped, when its physical cluster does not exist any more, or when it is in the way of whoever
+/// empties that, and the rest can be seen.
 ///
 /// # Errors
 /// The first rule that does not hold.
@@ -127,8 +128,13 @@ pub fn check_grounds(previous: &PlacementRecord, next: &PlacementRecord, grounds
     if grounds.stopped || grounds.workload.moves.one_at_a_time() {
         return Ok(());
     }
+    let health = grounds.health;
+    let is_seen = next.active().next().is_some() && next.active().all(|c| health.up.contains(&c.uid));
+    if is_seen && leaving(previous, next).all(|c| health.is_in_the_way(c)) {
+        return Ok(());
+    }
     let leaving = first.name.clone();
-    match next.active().find(|c| !grounds.health.is_healthy(grounds.workload, c)) {
+    match next.active().find(|c| !health.is_healthy(grounds.workload, c)) {
         Some(weak) => Err(IllegalStep::TooEarly { leaving, unhealthy: weak.name.clone() }),
         None if next.active().next().is_none() => Err(IllegalStep::Last { leaving }),
         None => Ok(()),

@@ -21,6 +21,8 @@ pub struct Health<'a> {
     pub ready: &'a BTreeMap<Uid, i64>,
     /// Physical clusters that answer.
     pub up: &'a BTreeSet<Uid>,
+    /// Physical clusters that whoever runs them empties.
+    pub drained: &'a BTreeSet<Uid>,
     /// Physical clusters that are proven not to exist any more: nobody can delete copies there, or ever will.
     pub gone: &'a BTreeSet<Uid>,
     /// Epoch of copies that arrive in this step: larger than any before.
@@ -32,6 +34,12 @@ impl Health<'_> {
     pub fn is_healthy(&self, workload: &Workload, copy: &PlacedCopy) -> bool {
         let ready = self.ready.get(&copy.uid).copied().unwrap_or(0);
         self.up.contains(&copy.uid) && ready >= workload.needed(copy.replicas)
+    }
+
+    /// Whether a copy is in the way of whoever empties its physical cluster, and does nothing there: that one answers, and is known to
+    /// have nothing of it that is ready. What never gets ready anywhere would keep it from being emptied for good.
+    pub fn is_in_the_way(&self, copy: &PlacedCopy) -> bool {
+        self.drained.contains(&copy.uid) && self.up.contains(&copy.uid) && self.ready.get(&copy.uid) == Some(&0)
     }
 }
 
@@ -47,7 +55,8 @@ pub struct Step {
 }
 
 /// The next step from `previous` towards `decision`. Nothing arrives and leaves in the same step; a copy leaves only when the
-/// rest is healthy, or when a policy stops the object, or when two must not run at once.
+/// rest is healthy, or when a policy stops the object, when two must not run at once, or when it is in the way and the rest can be
+/// seen.
 pub fn transition(workload: &Workload, previous: &PlacementRecord, decision: &Decision, health: &Health) -> Step {
     if previous.is_projected() {
         return Step { record: previous.clone(), cause: None, waiting: None };
@@ -148,7 +157,14 @@ impl Walk<'_> {
         if !self.copies.iter().any(weak) {
             return self.leave(departing, "moved");
         }
-        self.waiting = Some(format!("waiting for {} to be ready", self.names(weak)));
+        let waiting = format!("waiting for {} to be ready", self.names(weak));
+        let is_in_the_way = |c: &&PlacedCopy| departing.contains(&c.uid) && self.health.is_in_the_way(c);
+        let in_the_way: Vec<Uid> = self.copies.iter().filter(is_in_the_way).map(|c| c.uid.clone()).collect();
+        let is_seen = self.copies.iter().filter(|c| rest(c)).all(|c| self.health.up.contains(&c.uid));
+        if is_seen && !in_the_way.is_empty() {
+            self.leave(&in_the_way, "moved though it is ready nowhere,");
+        }
+        self.waiting = Some(waiting);
     }
 
     fn leave(&mut self, departing: &[Uid], what: &str) {

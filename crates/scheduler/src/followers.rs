@@ -237,7 +237,8 @@ impl Inner {
         }
         let demand = Demand { needed, inhabited: inhabited.anywhere.clone(), deleting, pinned };
         let empty = (BTreeMap::new(), BTreeSet::new());
-        let health = Health { ready: &empty.0, up: &empty.1, gone: &gathered.gone, epoch: gathered.revision.get() };
+        let epoch = gathered.revision.get();
+        let health = Health { ready: &empty.0, up: &empty.1, drained: &empty.1, gone: &gathered.gone, epoch };
         let step = follow(role, &gathered.record, &demand, &health);
         let step = {
             let facts = self.facts();

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_placement::{
-    Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Refusal, Role, Step, Workload,
-    check_grounds, contribution, is_made_by_hand, place, transition, with_overrides,
+    ClusterFacts, ClusterInfo, Decision, Grounds, Health, Moves, Outcome, Pin, PinOn, Question, References, Refusal,
+    Role, Step, Workload, check_grounds, contribution, is_made_by_hand, place, transition, with_overrides,
 };
 use portolan_store::{RangeRequest, RangeScope, StoreError};
 use portolan_types::{
@@ -250,8 +250,10 @@ impl Inner {
         if let Some(refusal) = refusal {
             decision = decision.refused(refusal);
         }
-        let up = clusters.iter().filter(|c| c.info.is_ready()).map(|c| c.info.uid.clone()).collect();
-        let health = Health { ready: &ready, up: &up, gone: &gathered.gone, epoch: gathered.revision.get() };
+        let up = uids(&clusters, ClusterInfo::is_ready);
+        let drained = uids(&clusters, ClusterInfo::is_drained);
+        let epoch = gathered.revision.get();
+        let health = Health { ready: &ready, up: &up, drained: &drained, gone: &gathered.gone, epoch };
         let step = transition(workload, record, &decision, &health);
         let step = with_overrides(step, workload, &policies, &clusters);
         let grounds = Grounds { workload, health: &health, stopped: decision.is_to_end() };
@@ -277,6 +279,10 @@ fn no_longer_selected(decision: Decision) -> Decision {
         held: Vec::new(),
         ..decision
     }
+}
+
+fn uids(clusters: &[ClusterFacts], of: impl Fn(&ClusterInfo) -> bool) -> BTreeSet<Uid> {
+    clusters.iter().filter(|c| of(&c.info)).map(|c| c.info.uid.clone()).collect()
 }
 
 /// What a `Placement` says of ready pods, by the uids of the record that it was derived from.

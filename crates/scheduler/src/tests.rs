@@ -510,6 +510,7 @@ async fn the_deletion_of_a_physical_cluster_is_a_drain() {
         (shop("deployments.apps/shop/web"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east"));
     world.deployment("web", json!({"containers": []})).await;
     world.placed(&web, "east").await;
+    world.ready(&web, "east", 2).await;
     let record = r#"{"clusters":[{"name":"east","uid":"physicalclusters-east","phase":"Projected","epoch":0}]}"#;
     let shared = json!({"metadata": {"annotations": {"portolan.dev/placement": record}}, "spec": {"replicas": 2}});
     world.create(shop("replicasets.apps/shop/web-1"), "apps/v1", "ReplicaSet", shared).await;
@@ -534,6 +535,26 @@ async fn the_deletion_of_a_physical_cluster_is_a_drain() {
     world.until("its end", &east, |object| object.is_none()).await;
     world.settle().await;
     assert_eq!(words(world.get(&web).await.as_ref()), "west");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_gets_ready_does_not_keep_a_physical_cluster() {
+    let world = World::new(&["east", "west"]).await;
+    let (web, east) =
+        (shop("deployments.apps/shop/web"), key(LogicalClusterId::ROOT, "physicalclusters.portolan.dev/east"));
+    world.deployment("web", json!({"containers": []})).await;
+    world.placed(&web, "east").await;
+    let held = |object: Option<&Value>| object.is_some_and(|o| object::finalizers(o).any(|f| f == crate::FINALIZER));
+    world.until("the finalizer", &east, held).await;
+    let going = |east: &mut Value| {
+        object::metadata_mut(east).insert("deletionTimestamp".into(), "2026-01-01T00:00:00Z".into());
+    };
+    world.change(&east, going).await;
+    world.placed(&web, "east- west").await;
+    world.confirm_gone(&web).await;
+    world.until("its end", &east, |object| object.is_none()).await;
+    let placement = world.placement(&web).await.unwrap();
+    assert_eq!(placement["status"]["clusters"][0]["ready"], 0, "{placement}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,13 +8,18 @@ use crate::{
     is_legal,
 };
 
+fn drained(case: &Case) -> BTreeSet<Uid> {
+    case.clusters.iter().filter(|c| c.info.is_drained()).map(|c| c.info.uid.clone()).collect()
+}
+
 /// `a=3` is three ready pods on a; every physical cluster answers but those in `down`.
 fn step(case: &Case, ready: &str, down: &str, epoch: u64) -> Step {
     let ready = ready.split_whitespace().filter_map(|w| w.split_once('='));
     let ready: BTreeMap<Uid, i64> = ready.map(|(name, n)| (uid(name), n.parse().unwrap())).collect();
     let up = case.clusters.iter().filter(|c| !down.split(' ').any(|d| d == c.info.name));
     let up: BTreeSet<Uid> = up.map(|c| c.info.uid.clone()).collect();
-    let health = Health { ready: &ready, up: &up, gone: &BTreeSet::new(), epoch };
+    let drained = drained(case);
+    let health = Health { ready: &ready, up: &up, drained: &drained, gone: &BTreeSet::new(), epoch };
     let decision = case.decide();
     let step = transition(&case.workload, &case.previous, &decision, &health);
     let grounds = Grounds { workload: &case.workload, health: &health, stopped: decision.is_to_end() };
@@ -44,6 +49,27 @@ fn a_rolling_workload_moves_make_before_break() {
         let step = step(&to_west(on), ready, down, 7);
         assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
     }
+}
+
+#[test]
+fn what_is_ready_nowhere_keeps_no_physical_cluster_from_being_emptied() {
+    let tainted = || cluster("east").tainted("maintenance", "NoExecute", 0);
+    let of = |east| Case::new(deployment(3), vec![east, cluster("west")]).pinned("west").on("east west");
+    let waits = "waiting for west to be ready";
+    for (case, east, ready, down, expected, waiting) in [
+        ("nothing of it is ready there", tainted(), "east=0", "", "east- west", Some(waits)),
+        ("as little as elsewhere", cluster("east").deleting(), "east=0 west=2", "", "east- west", Some(waits)),
+        ("a pod of it is ready there", tainted(), "east=1 west=2", "", "east west", Some(waits)),
+        ("what is ready there is not known", tainted(), "west=0", "", "east west", Some(waits)),
+        ("it does not answer", tainted(), "east=0 west=0", "east", "east west", Some(waits)),
+        ("the other does not answer", tainted(), "east=0 west=3", "west", "east west", Some(waits)),
+        ("nobody empties it", cluster("east"), "east=0 west=0", "", "east west", Some(waits)),
+    ] {
+        let step = step(&of(east), ready, down, 7);
+        assert_eq!((words(&step.record).as_str(), step.waiting.as_deref()), (expected, waiting), "{case}");
+    }
+    let first = step(&of(tainted()).on("east"), "east=0", "", 7);
+    assert_eq!(words(&first.record), "east west", "the other copy comes first");
 }
 
 #[test]
@@ -106,7 +132,7 @@ fn replicas_move_only_as_fast_as_they_get_ready() {
 fn copies_on_a_physical_cluster_that_is_gone_are_dropped() {
     let case = Case::new(deployment(1), clusters(&["west"])).on("east");
     let (ready, up, gone) = (BTreeMap::new(), BTreeSet::from([uid("west")]), BTreeSet::from([uid("east")]));
-    let health = Health { ready: &ready, up: &up, gone: &gone, epoch: 7 };
+    let health = Health { ready: &ready, up: &up, drained: &up, gone: &gone, epoch: 7 };
     let step = transition(&case.workload, &case.previous, &case.decide(), &health);
     assert_eq!(words(&step.record), "west");
     assert!(step.cause.is_some_and(|c| c.contains("gone")));
@@ -123,7 +149,7 @@ fn demand(needed: &str, inhabited: &str) -> Demand {
 #[test]
 fn followers_come_with_what_needs_them_and_leave_after_it() {
     let (ready, up, gone) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    let health = Health { ready: &ready, up: &up, gone: &gone, epoch: 7 };
+    let health = Health { ready: &ready, up: &up, drained: &up, gone: &gone, epoch: 7 };
     use Role::{Claim, Content, Network};
     for (case, role, on, needed, inhabited, expected) in [
         ("content comes", Content, "", "a", "a", "a"),
@@ -178,6 +204,7 @@ enum Turn {
     Unpin,
     Cordon(u8, bool),
     Down(u8, bool),
+    Drain(u8, bool),
     Scale(u8),
     Policy(u8),
     Ready(u8),
@@ -191,6 +218,7 @@ fn any_turn() -> impl Strategy<Value = Turn> {
         Just(Turn::Unpin),
         (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Cordon(at, on)),
         (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Down(at, on)),
+        (0_u8..4, any::<bool>()).prop_map(|(at, on)| Turn::Drain(at, on)),
         (0_u8..6).prop_map(Turn::Scale),
         (0_u8..5).prop_map(Turn::Policy),
         (0_u8..4).prop_map(Turn::Ready),
@@ -220,6 +248,10 @@ impl World {
                 let readiness = if *on { crate::Readiness::NotReady("x".into()) } else { crate::Readiness::Ready };
                 self.case.clusters[usize::from(*at)] = c.with(|c| c.readiness = readiness);
             }
+            Turn::Drain(at, on) => {
+                let c = self.case.clusters[usize::from(*at)].clone();
+                self.case.clusters[usize::from(*at)] = c.with(|c| c.deleting = *on);
+            }
             Turn::Scale(n) => self.case.workload.replicas = self.case.workload.replicas.map(|_| i64::from(*n)),
             Turn::Policy(n) => {
                 let spec = match n {
@@ -232,7 +264,7 @@ impl World {
                 self.case.policies = vec![policy(1, "p", spec)];
             }
             Turn::Ready(at) => drop(self.ready.insert(uid(&name(*at)), 9)),
-            Turn::Unready(at) => drop(self.ready.remove(&uid(&name(*at)))),
+            Turn::Unready(at) => drop(self.ready.insert(uid(&name(*at)), 0)),
             Turn::Gone => self.case.previous.clusters.retain(|c| c.phase != Phase::Leaving),
         }
     }
@@ -242,7 +274,9 @@ impl World {
         self.epoch += 1;
         let up: BTreeSet<Uid> =
             self.case.clusters.iter().filter(|c| c.info.is_ready()).map(|c| c.info.uid.clone()).collect();
-        let health = Health { ready: &self.ready, up: &up, gone: &BTreeSet::new(), epoch: self.epoch };
+        let drained = drained(&self.case);
+        let health =
+            Health { ready: &self.ready, up: &up, drained: &drained, gone: &BTreeSet::new(), epoch: self.epoch };
         let decision = self.case.decide();
         let step = transition(&self.case.workload, &self.case.previous, &decision, &health);
         let stopped = decision.is_to_end();
