@@ -22,7 +22,7 @@ pub use events::event;
 pub use merge::{Gone, merge_gone, merge_put};
 pub use replica_sets::{replica_set, replica_set_name};
 pub use revisions::revision;
-pub use slices::rename_targets;
+pub use slices::{Named, rename_targets};
 
 use crate::{plan, transform};
 

@@ -715,7 +715,10 @@ async fn endpoint_slices_are_shown_above_with_the_pods_that_are_shown() {
         .await
         .unwrap();
     let (_, pod) = run_deployment(&cluster);
-    stage.until("the pod is shown", async |s| s.upstream.keys("pods").len() == 1).await.unwrap();
+    let own =
+        stage.place("pods", "own", json!({"spec": deployment(1, "i:1")["spec"]["template"]["spec"]}), Phase::Active);
+    stage.until("the pods are there", async |s| s.upstream.keys("pods").len() == 2).await.unwrap();
+    stage.until("the copy is there", async |_| cluster.all("pods").len() == 2).await.unwrap();
     let service = cluster.all("services").remove(0);
     let mut labels = service["metadata"]["labels"].clone();
     labels["kubernetes.io/service-name"] = json!("web");
@@ -726,15 +729,27 @@ async fn endpoint_slices_are_shown_above_with_the_pods_that_are_shown() {
         "addressType": "IPv4",
         "endpoints": [
             {"addresses": ["10.0.0.1"], "targetRef": target(object::name(&pod))},
-            {"addresses": ["10.0.0.2"], "targetRef": target("of-somebody-else")}],
+            {"addresses": ["10.0.0.2"], "targetRef": target("of-somebody-else")},
+            {"addresses": ["10.0.0.3"], "targetRef": target("own")}],
     }));
     stage.until("it is shown", async |s| s.upstream.keys("endpointslices").len() == 1).await.unwrap();
-    let shown = stage.upstream.object(&stage.upstream.keys("endpointslices")[0]).unwrap();
+    let shown_key = stage.upstream.keys("endpointslices").remove(0);
+    let uid_above = |name: &str| {
+        let key = stage.upstream.keys("pods").into_iter().find(|key| *key.name == *name).unwrap();
+        object::meta_text(&stage.upstream.object(&key).unwrap(), "uid").to_owned()
+    };
+    let named = |name: &str| json!({"kind": "Pod", "namespace": "shop", "name": name, "uid": uid_above(name)});
+    let endpoints = json!([
+        {"addresses": ["10.0.0.1"], "targetRef": named(object::name(&pod))},
+        {"addresses": ["10.0.0.2"]},
+        {"addresses": ["10.0.0.3"], "targetRef": named(&own.name)},
+    ]);
+    let is_named = async |s: &Stage| s.upstream.object(&shown_key).is_some_and(|shown| shown["endpoints"] == endpoints);
+    stage.until("it names the pods of above", is_named).await.unwrap();
+    let shown = stage.upstream.object(&shown_key).unwrap();
     let above = stage.upstream.object(&key).unwrap();
     assert_eq!(shown["metadata"]["ownerReferences"][0]["uid"], above["metadata"]["uid"]);
     assert_eq!(shown["metadata"]["labels"]["kubernetes.io/service-name"], "web");
-    let pod = json!({"kind": "Pod", "namespace": "shop", "name": object::name(&pod)});
-    assert_eq!(shown["endpoints"], json!([{"addresses": ["10.0.0.1"], "targetRef": pod}, {"addresses": ["10.0.0.2"]}]));
     cluster.remove("endpointslices", &slice);
     stage.until("it ends with that of below", async |s| s.upstream.keys("endpointslices").is_empty()).await.unwrap();
     stage.handle.stop().await;

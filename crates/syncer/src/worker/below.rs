@@ -1,5 +1,7 @@
 //! Shows above what the physical cluster makes from copies, and hands down deletes of it.
 
+use std::time::Duration;
+
 use portolan_types::{
     GroupResource, NamespaceName, ObjectKey, annotations, fingerprint, object,
     placement::Source,
@@ -12,8 +14,11 @@ use super::{SyncError, Work, Worker, mirror::Place, session::Session, state::Sho
 use crate::{
     naming::NamespaceIdentity,
     plan::{self, Deletion, Proof},
-    project::{self, Origin, Owner},
+    project::{self, Named, Origin, Owner},
 };
+
+/// How soon a slice is looked at again that names pods which are shown just now.
+const NAMES_COME: Duration = Duration::from_secs(5);
 
 /// Who made a downstream object, as far as it is known above.
 enum Maker {
@@ -97,16 +102,15 @@ impl Worker {
             tracing::warn!(cluster = %self.config.name, name = place.name, "an object is too large to be shown above");
             return Ok(Outcome::Done);
         };
-        if &*place.resource.resource == "endpointslices" {
-            project::rename_targets(&mut shown, &namespace, |pod| self.pod_above(place, pod));
-        }
+        let is_whole = &*place.resource.resource != "endpointslices"
+            || project::rename_targets(&mut shown, &namespace, |pod| self.pod_above(session, place, pod));
         let Ok(name) = object::name(&shown).parse() else { return Ok(Outcome::Done) };
         let key = ObjectKey::namespaced(cluster, place.resource.clone(), namespace, name);
         self.put(session, place, key.clone(), found, shown).await?;
         if is_set {
             self.report_set(&key, found).await?;
         }
-        Ok(Outcome::Done)
+        Ok(if is_whole { Outcome::Done } else { Outcome::CheckAgainIn(NAMES_COME) })
     }
 
     /// Writes what is shown, unless the same has been written.
@@ -134,11 +138,24 @@ impl Worker {
         Ok(())
     }
 
-    /// The name above of a pod beside `slice`.
-    fn pod_above(&self, slice: &Place, pod: &str) -> Option<String> {
+    /// What a pod beside `slice` is above.
+    fn pod_above(&self, session: &Session, slice: &Place, pod: &str) -> Named {
         let resource = GroupResource::new("", "pods");
         let at = Place { resource, namespace: slice.namespace.clone(), name: pod.to_owned() };
-        self.state().shown.get(&at).map(|shown| shown.key.name.to_string())
+        let Some(found) = session.mirror.get(&at) else { return Named::Not };
+        match self.key_above(&at, &found.object) {
+            Some(key) => Named::As(key.name.to_string(), self.state().known.get(&key).cloned()),
+            None if project::is_made_below(&found.object, &self.config.uid) => Named::Later,
+            None => Named::Not,
+        }
+    }
+
+    /// What an object of below is above, as far as that is known: what it is a copy of, or what shows it.
+    pub(super) fn key_above(&self, at: &Place, found: &Value) -> Option<ObjectKey> {
+        match plan::copy_identity(found, &self.config.uid) {
+            Some(_) => self.key_of_copy(at, found),
+            None => self.state().shown.get(at).map(|shown| shown.key.clone()),
+        }
     }
 
     /// What was waiting for its owner to be shown can be shown now.
@@ -208,11 +225,7 @@ impl Worker {
         let Some(owner) = session.mirror.get(&at).filter(|owner| controller["uid"] == *owner.uid()) else {
             return Ok(if object::is_deleting(found) { Maker::NotShown } else { Maker::Later });
         };
-        let key = match plan::copy_identity(&owner.object, &self.config.uid) {
-            Some(_) => self.key_of_copy(&at, &owner.object),
-            None => self.state().shown.get(&at).map(|shown| shown.key.clone()),
-        };
-        let Some(key) = key else { return Ok(Maker::Later) };
+        let Some(key) = self.key_above(&at, &owner.object) else { return Ok(Maker::Later) };
         Ok(match self.upstream.get(&key).await? {
             Some(upstream) => Maker::Known(Box::new(upstream)),
             None => Maker::NotShown,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{SyncError, Work, Worker, mirror::Place, queue::jitter, session::Session};
 use crate::{
     client::{DownstreamError, Served, WatchEvent},
-    plan, project,
+    project,
 };
 
 const PATH: &str = "/api/v1/events";
@@ -153,10 +153,7 @@ impl Worker {
         let at = Place { resource: served.resource, namespace: place.namespace.clone(), name: name.to_owned() };
         let found =
             session.mirror.get(&at).filter(|found| about["uid"].as_str().is_none_or(|uid| uid == found.uid()))?;
-        match plan::copy_identity(&found.object, &self.config.uid) {
-            Some(_) => self.key_of_copy(&at, &found.object),
-            None => self.state().shown.get(&at).map(|shown| shown.key.clone()),
-        }
+        self.key_above(&at, &found.object)
     }
 }
 
