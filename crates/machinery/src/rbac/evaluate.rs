@@ -53,16 +53,43 @@ pub fn rules_for(roles: &dyn Roles, user: &User, namespace: &str) -> Vec<PolicyR
 /// Most permissions that are compared one by one: lists of a few thousand each multiply to more than any memory.
 const MAX_ATOMS: usize = 100_000;
 
+/// Most words that one question compares: rules of many megabytes each would multiply to minutes.
+const MAX_WORDS: usize = 20_000_000;
+
 /// What of `wanted` no single rule of `held` covers: granting it would be an escalation. Of rules that together name more
-/// than 100 000 permissions, only those count as covered that one rule of `held` covers whole.
+/// than 100 000 permissions, only those count as covered that one rule of `held` covers whole, and what 20 million comparisons do
+/// not show to be covered does not count as it.
 pub fn uncovered(wanted: &[PolicyRule], held: &[PolicyRule]) -> Vec<PolicyRule> {
-    let covered = |wanted: &PolicyRule| held.iter().any(|rule| rule.covers(wanted));
-    let open: Vec<&PolicyRule> = wanted.iter().filter(|rule| !covered(rule)).collect();
+    let mut search = Search { held, words: MAX_WORDS };
+    let open: Vec<&PolicyRule> = wanted.iter().filter(|rule| !search.finds_cover(rule)).collect();
     let atoms = open.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.count_atoms()));
     if atoms > MAX_ATOMS {
         return open.into_iter().cloned().collect();
     }
-    open.into_iter().flat_map(PolicyRule::atoms).filter(|atom| !covered(atom)).collect()
+    open.into_iter().flat_map(PolicyRule::atoms).filter(|atom| !search.finds_cover(atom)).collect()
+}
+
+/// Looks for rules that cover others, as long as its effort lasts.
+struct Search<'a> {
+    held: &'a [PolicyRule],
+    /// What is left of it.
+    words: usize,
+}
+
+impl Search<'_> {
+    fn finds_cover(&mut self, wanted: &PolicyRule) -> bool {
+        for rule in self.held {
+            let Some(left) = self.words.checked_sub(rule.effort_to_cover(wanted)) else {
+                self.words = 0;
+                return false;
+            };
+            self.words = left;
+            if rule.covers(wanted) {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// A binding of the user; `namespace` is empty for ClusterRoleBindings.
@@ -230,5 +257,22 @@ mod tests {
         };
         assert_eq!(uncovered(std::slice::from_ref(&huge), &[]).len(), 1);
         assert_eq!(uncovered(std::slice::from_ref(&huge), std::slice::from_ref(&huge)).len(), 0);
+    }
+
+    #[test]
+    fn very_many_rules_are_not_compared_each_with_each() {
+        let on = |resource: String| PolicyRule {
+            verbs: vec!["get".into()],
+            api_groups: vec!["g".into()],
+            resources: vec![resource],
+            ..PolicyRule::default()
+        };
+        let held: Vec<PolicyRule> = (0..50_000).map(|n| on(format!("r{n}"))).collect();
+        let wanted: Vec<PolicyRule> = (0..50_000).map(|n| on(format!("w{n}"))).collect();
+        let mut search = Search { held: &held, words: MAX_WORDS };
+        let asked = wanted.iter().take_while(|rule| !search.finds_cover(rule) && search.words > 0).count();
+        assert!((50..200).contains(&asked), "{asked} of 50,000 were compared with all");
+        assert_eq!(uncovered(&wanted, &held).len(), 50_000);
+        assert_eq!(uncovered(&held[..1000], &held[..1000]).len(), 0, "as many as anybody has");
     }
 }

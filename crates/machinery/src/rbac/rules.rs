@@ -1,5 +1,7 @@
 //! One rule of a role, and what it allows.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -118,17 +120,63 @@ impl PolicyRule {
         atoms
     }
 
-    /// Whether this rule alone covers an atom.
-    pub(super) fn covers(&self, atom: &Self) -> bool {
-        let all = |held: &[String], wanted: &[String]| wanted.iter().all(|w| has(held, w));
-        let resources = atom.resources.iter().all(|wanted| match wanted.split_once('/') {
-            Some((resource, subresource)) => self.names_resource(resource, subresource),
-            None => self.resources.iter().any(|held| held == "*" || held == wanted),
-        });
+    /// Whether this rule alone covers another one.
+    pub(super) fn covers(&self, other: &Self) -> bool {
         let names = self.resource_names.is_empty()
-            || (!atom.resource_names.is_empty() && atom.resource_names.iter().all(|n| self.resource_names.contains(n)));
-        let paths = atom.non_resource_urls.iter().all(|path| self.names_path(path));
-        all(&self.verbs, &atom.verbs) && all(&self.api_groups, &atom.api_groups) && resources && names && paths
+            || (!other.resource_names.is_empty() && Words(&self.resource_names).have_all(&other.resource_names));
+        names
+            && Words(&self.verbs).have_all_or_any(&other.verbs)
+            && Words(&self.api_groups).have_all_or_any(&other.api_groups)
+            && Words(&self.resources).have_all_resources(&other.resources)
+            && other.non_resource_urls.iter().all(|path| self.names_path(path))
+    }
+
+    /// How many words it takes at most to tell whether this rule covers another one, about.
+    pub(super) fn effort_to_cover(&self, other: &Self) -> usize {
+        let paths = self.non_resource_urls.len().saturating_mul(other.non_resource_urls.len());
+        let lists = [
+            (&self.resource_names, &other.resource_names),
+            (&self.verbs, &other.verbs),
+            (&self.api_groups, &other.api_groups),
+            (&self.resources, &other.resources),
+        ];
+        lists.into_iter().map(|(own, others)| Words(own).effort(others)).fold(paths + 1, usize::saturating_add)
+    }
+}
+
+/// Words of a rule, long lists of which are put in order before others are looked up among them.
+struct Words<'a>(&'a [String]);
+
+impl Words<'_> {
+    /// So many comparisons cost less than an order.
+    const FEW: usize = 1024;
+
+    fn effort(&self, others: &[String]) -> usize {
+        let product = self.0.len().saturating_mul(others.len());
+        if product <= Self::FEW { product } else { self.0.len() + others.len() }
+    }
+
+    fn have_all(&self, others: &[String]) -> bool {
+        self.all(others, |has, other| has(other))
+    }
+
+    fn have_all_or_any(&self, others: &[String]) -> bool {
+        self.all(others, |has, other| has("*") || has(other))
+    }
+
+    fn have_all_resources(&self, others: &[String]) -> bool {
+        self.all(others, |has, other| {
+            let of_any = || other.split_once('/').is_some_and(|(_, subresource)| has(&format!("*/{subresource}")));
+            has("*") || has(other) || of_any()
+        })
+    }
+
+    fn all(&self, others: &[String], holds: impl Fn(&dyn Fn(&str) -> bool, &str) -> bool) -> bool {
+        if self.0.len().saturating_mul(others.len()) <= Self::FEW {
+            return others.iter().all(|other| holds(&|word| self.0.iter().any(|own| own == word), other));
+        }
+        let set: HashSet<&str> = self.0.iter().map(String::as_str).collect();
+        others.iter().all(|other| holds(&|word| set.contains(word), other))
     }
 }
 
