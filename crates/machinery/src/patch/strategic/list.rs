@@ -7,24 +7,37 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Failure, FieldShape, PATCH, merge_objects, order, settled};
+use super::{Failure, FieldShape, PATCH, merge_objects, order};
 use crate::patch::strategic::shape::Shape;
 
-/// Merges a list of the patch into the list that is there, or replaces it when the field is not merged.
+/// Merges a list of the patch into the list that is there, or replaces it when the field is not merged: then, as upstream, also
+/// nulls and directives in it stay, which are unknown fields to whoever reads the object.
 pub(super) fn merge(live: Vec<Value>, patch: Vec<Value>, field: &FieldShape<'_>) -> Result<Vec<Value>, Failure> {
     if !field.merge {
-        return Ok(patch.into_iter().filter_map(settled).collect());
+        return Ok(patch);
     }
     let objects = check_elements(&live, &patch)?;
     if !objects {
         return merge_scalars(live, patch);
     }
     let key = field.merge_key.ok_or_else(|| Failure::Keyless(field.value.name()))?;
-    let before = live.clone();
-    let (live, patch) = obey_directives(live, patch, key)?;
-    let wanted = patch.clone();
-    let merged = merge_elements(live, patch, key, field.value)?;
-    order::arrange(merged, &wanted, &before, Some(key))
+    match obey_directives(live, patch, key)? {
+        Obeyed::Replaced(list) => order::arrange(list.clone(), &[], &list, Some(key)),
+        Obeyed::Left(live, patch) => {
+            // An element that is deleted and added anew stood nowhere.
+            let (before, wanted) = (live.clone(), patch.clone());
+            let merged = merge_elements(live, patch, key, field.value)?;
+            order::arrange(merged, &wanted, &before, Some(key))
+        }
+    }
+}
+
+/// What the directives in a list of the patch come to.
+enum Obeyed {
+    /// The elements without one are the list, each as it is.
+    Replaced(Vec<Value>),
+    /// What is left of the list that is there, and of the patch.
+    Left(Vec<Value>, Vec<Value>),
 }
 
 /// Whether the elements are objects.
@@ -36,7 +49,7 @@ fn check_elements(live: &[Value], patch: &[Value]) -> Result<bool, Failure> {
     }
     match all.all(|other| mem::discriminant(other) == mem::discriminant(first)) {
         true => Ok(first.is_object()),
-        false => Err(Failure::MixedElements(live.iter().chain(patch).cloned().collect())),
+        false => Err(Failure::MixedElements(Value::Array(vec![live.to_vec().into(), patch.to_vec().into()]))),
     }
 }
 
@@ -47,8 +60,8 @@ fn merge_scalars(live: Vec<Value>, patch: Vec<Value>) -> Result<Vec<Value>, Fail
     order::arrange(merged, &patch, &live, None)
 }
 
-/// Removes what `$patch: delete` names, and everything for `$patch: replace`. Returns the list and the patch without them.
-fn obey_directives(live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>), Failure> {
+/// Removes what `$patch: delete` names, and everything for `$patch: replace`.
+fn obey_directives(live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<Obeyed, Failure> {
     let (mut live, mut plain, mut replace) = (live, Vec::with_capacity(patch.len()), false);
     let mut all_gone = HashSet::new();
     for element in patch {
@@ -63,14 +76,16 @@ fn obey_directives(live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Ve
             Some(directive) => return Err(Failure::Directive(directive.clone(), element.clone())),
         }
     }
-    match replace {
-        true => live.clear(),
-        false if all_gone.is_empty() => {}
-        false => live.retain(|own| own.get(key).is_none_or(|own| !all_gone.contains(own))),
+    if replace {
+        return Ok(Obeyed::Replaced(plain));
     }
-    Ok((live, plain))
+    if !all_gone.is_empty() {
+        live.retain(|own| own.get(key).is_none_or(|own| !all_gone.contains(own)));
+    }
+    Ok(Obeyed::Left(live, plain))
 }
 
+/// Merges elements into those of the same key; the others stand behind as they are, with nulls and directives.
 fn merge_elements(mut live: Vec<Value>, patch: Vec<Value>, key: &str, shape: Shape<'_>) -> Result<Vec<Value>, Failure> {
     let mut places: HashMap<Value, usize> = HashMap::new();
     for (at, own) in live.iter().enumerate() {
@@ -84,10 +99,7 @@ fn merge_elements(mut live: Vec<Value>, patch: Vec<Value>, key: &str, shape: Sha
         match (place.and_then(|at| live.get_mut(at)), element) {
             (Some(Value::Object(own)), Value::Object(patch)) => *own = merge_objects(mem::take(own), patch, shape)?,
             (_, element) => {
-                let Some(element) = settled(element) else { continue };
-                if let Some(name) = element.get(key) {
-                    places.entry(name.clone()).or_insert(live.len());
-                }
+                places.entry(name.clone()).or_insert(live.len());
                 live.push(element);
             }
         }

@@ -18,7 +18,7 @@ mod tests;
 
 use std::{collections::HashSet, mem};
 
-use portolan_types::{Reason, Status, object::Object};
+use portolan_types::{Reason, Status, object::Object, quoted::go_quoted};
 use serde_json::Value;
 
 use self::shape::{FieldShape, Shape};
@@ -66,6 +66,10 @@ enum Failure {
     MixedElements(Value),
     #[error("cannot merge lists without merge key for {0}")]
     Keyless(String),
+    #[error("unable to find api field in struct {} for the json field {}", .0, go_quoted(.1))]
+    NoField(String, String),
+    #[error("merging an object in json but data type is not struct, instead is: map")]
+    NoStruct,
     #[error("map: {} does not contain declared merge key: {key}", go_print(.0), key = .1)]
     NoMergeKey(Value, String),
     #[error("The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n", go_print(.0), go_print(.1))]
@@ -84,6 +88,8 @@ impl From<Failure> for Status {
             | Failure::MergeDirective
             | Failure::MixedElements(_)
             | Failure::Keyless(_)
+            | Failure::NoField(..)
+            | Failure::NoStruct
             | Failure::NoMergeKey(..)
             | Failure::Order(..) => Status::new(Reason::Unknown, failure.to_string()),
         }
@@ -148,7 +154,6 @@ fn merge_ordered_lists(live: &mut Object, patch: &mut Object, shape: Shape<'_>) 
             other => return Err(Failure::NoList(other)),
         };
         let key = directive_target(&directive, ELEMENT_ORDER).unwrap_or(Err(Failure::ElementOrder))?;
-        let field = shape.field(key);
         let array = |value: Option<Value>| match value {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items)),
@@ -158,14 +163,16 @@ fn merge_ordered_lists(live: &mut Object, patch: &mut Object, shape: Shape<'_>) 
             continue;
         }
         let (before, patched) = (array(live.get(key).cloned())?, array(patch.remove(key))?);
+        let field = shape.field(key)?;
         if before.is_none() && patched.is_none() {
             continue;
         }
         order::check(patched.as_deref().unwrap_or(&[]), &order, field.merge_key)?;
-        let before = before.unwrap_or_default();
-        let (merged, slots) = match patched {
-            None => (before.clone(), before),
-            Some(items) => {
+        let (merged, slots) = match (before, patched) {
+            (before, None) => (before.clone().unwrap_or_default(), before.unwrap_or_default()),
+            // A new list keeps nulls.
+            (None, Some(items)) => (items.into_iter().filter_map(undirected).collect(), Vec::new()),
+            (Some(before), Some(items)) => {
                 let slots = order::slots(&before, &items, field.merge_key);
                 (list::merge(before, items, &field)?, slots)
             }
@@ -187,12 +194,12 @@ fn merge_field(live: &mut Object, key: String, value: Value, shape: Shape<'_>) -
     let merged = match (live.get_mut(&key).map(mem::take), value) {
         (_, Value::Null) => None,
         (Some(Value::Object(own)), Value::Object(patch)) => {
-            let field = shape.field(&key);
+            let field = shape.field(&key)?;
             let merged = if field.replace { patch } else { merge_objects(own, patch, field.value)? };
             Some(Value::Object(merged))
         }
         (Some(Value::Array(own)), Value::Array(patch)) => {
-            Some(Value::Array(list::merge(own, patch, &shape.field(&key))?))
+            Some(Value::Array(list::merge(own, patch, &shape.field(&key)?)?))
         }
         (_, value) => settled(value),
     };
@@ -203,16 +210,32 @@ fn merge_field(live: &mut Object, key: String, value: Value, shape: Shape<'_>) -
     Ok(())
 }
 
-/// A part of the patch that meets nothing: without nulls and what says how to meet. `None` when it is nothing but that. Other
-/// directives stay, as unknown fields.
-fn settled(value: Value) -> Option<Value> {
+/// A part of the patch that meets nothing: without nulls in objects and what says how to meet. `None` when it is nothing but that.
+/// Other directives stay, as unknown fields.
+fn settled(mut value: Value) -> Option<Value> {
+    drop_nulls(&mut value);
+    undirected(value)
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|_, value| !value.is_null());
+            object.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A value without the objects in it that say how to meet.
+fn undirected(value: Value) -> Option<Value> {
     match value {
         Value::Object(object) if object.contains_key(PATCH) => None,
         Value::Object(object) => {
-            let fields = object.into_iter().filter(|(_, value)| !value.is_null());
-            Some(Value::Object(fields.filter_map(|(key, value)| Some((key, settled(value)?))).collect()))
+            Some(Value::Object(object.into_iter().filter_map(|(key, value)| Some((key, undirected(value)?))).collect()))
         }
-        Value::Array(items) => Some(items.into_iter().filter_map(settled).collect()),
+        Value::Array(items) => Some(items.into_iter().filter_map(undirected).collect()),
         other => Some(other),
     }
 }

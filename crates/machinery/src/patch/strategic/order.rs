@@ -14,26 +14,30 @@ fn identity<'a>(element: &'a Value, key: Option<&str>) -> Result<&'a Value, Fail
     }
 }
 
-/// Checks that `order` has all elements of `patch`, and in the same order. Elements with directives do not count.
+/// Checks that `order` has all elements of `patch`, and in the same order. Elements that are deleted do not count, nor do others with
+/// a directive, unless, as upstream has it, `order` ends before them.
 pub(super) fn check(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), Failure> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
-    let mut rest = order.iter();
-    for element in patch.iter().filter(|element| element.get(PATCH).is_none()) {
-        let wanted = identity(element, key)?;
-        let found = loop {
-            match rest.next() {
-                None => break false,
-                Some(next) if identity(next, key)? == wanted => break true,
-                Some(_) => {}
-            }
-        };
-        if !found {
-            return Err(Failure::Order(patch.to_vec().into(), order.to_vec().into()));
+    let is_deleted =
+        |element: &Value| key.is_some() && element.get(PATCH).is_some_and(|directive| directive == "delete");
+    let mut elements = patch.iter().filter(|element| !is_deleted(element)).peekable();
+    let mut rest = order.iter().peekable();
+    while let (Some(element), Some(next)) = (elements.peek(), rest.peek()) {
+        if element.get(PATCH).is_some() {
+            elements.next();
+            continue;
         }
+        if identity(element, key)? == identity(next, key)? {
+            elements.next();
+        }
+        rest.next();
     }
-    Ok(())
+    match elements.peek() {
+        None => Ok(()),
+        Some(_) => Err(Failure::Order(patch.to_vec().into(), order.to_vec().into())),
+    }
 }
 
 /// The order that the live list counts as having: as upstream, new elements of the patch take the slots of deleted ones.
@@ -44,7 +48,9 @@ pub(super) fn slots(live: &[Value], patch: &[Value], key: Option<&str>) -> Vec<V
     let deleted: HashSet<Option<&Value>> = directives.iter().map(|element| element.get(key)).collect();
     let kept: Vec<&Value> = live.iter().filter(|element| !deleted.contains(&element.get(key))).collect();
     let own: HashSet<Option<&Value>> = kept.iter().map(|element| element.get(key)).collect();
-    let new = plain.into_iter().filter(|element| !own.contains(&element.get(key)));
+    // None are new to a list that is replaced.
+    let replaces = directives.iter().any(|element| element[PATCH] == "replace");
+    let new = plain.into_iter().filter(|element| !replaces && !own.contains(&element.get(key)));
     kept.iter().copied().chain(new).take(live.len()).cloned().collect()
 }
 

@@ -1,14 +1,17 @@
 //! What the kind table says about a place in an object, as far as strategic merge patch asks.
 
-use crate::kinds::{FieldKind, KindTable, Type, TypeId};
+use super::Failure;
+use crate::kinds::{FieldKind, KindTable, Special, Type, TypeId};
 
 /// The shape of an object.
 #[derive(Clone, Copy)]
 pub(super) enum Shape<'t> {
     /// Known fields.
     Message(&'t KindTable, &'t Type),
-    /// Free keys with values of one kind.
-    Map(&'t KindTable, &'t FieldKind),
+    /// Free keys: upstream merges no objects and lists there.
+    Map,
+    /// One of Go's types that reads JSON by itself, of this name: it has no fields.
+    Closed(&'t str),
     /// Nothing is known: objects are merged, lists replaced.
     Unknown,
 }
@@ -28,7 +31,8 @@ pub(super) struct FieldShape<'t> {
 impl<'t> Shape<'t> {
     pub(super) fn of_type(table: &'t KindTable, id: TypeId) -> Self {
         match table.get(id) {
-            Type { special: Some(_), .. } => Self::Unknown,
+            Type { special: Some(Special::Any), .. } => Self::Unknown,
+            Type { special: Some(_), name, .. } => Self::Closed(short(name)),
             message => Self::Message(table, message),
         }
     }
@@ -36,25 +40,32 @@ impl<'t> Shape<'t> {
     fn of_kind(table: &'t KindTable, kind: &'t FieldKind) -> Self {
         match kind {
             FieldKind::Message(id) => Self::of_type(table, *id),
-            FieldKind::Map(values) => Self::Map(table, values),
+            FieldKind::Map(_) => Self::Map,
             FieldKind::List(elements) => Self::of_kind(table, elements),
             FieldKind::Scalar(_) | FieldKind::Special(_) => Self::Unknown,
         }
     }
 
-    pub(super) fn field(self, name: &str) -> FieldShape<'t> {
-        let plain = |value| FieldShape { value, replace: false, merge: false, merge_key: None };
+    /// The shape of a field that both sides have.
+    ///
+    /// # Errors
+    /// As upstream, where its type has no such field.
+    pub(super) fn field(self, name: &str) -> Result<FieldShape<'t>, Failure> {
+        let free = FieldShape { value: Self::Unknown, replace: false, merge: false, merge_key: None };
+        let missing = |owner: &str| Err(Failure::NoField(owner.to_owned(), name.to_owned()));
         match self {
-            Self::Unknown => plain(Self::Unknown),
-            Self::Map(table, values) => plain(Self::of_kind(table, values)),
+            Self::Unknown => Ok(free),
+            Self::Map => Err(Failure::NoStruct),
+            Self::Closed(owner) => missing(owner),
             Self::Message(table, message) => match message.field(name) {
-                None => plain(Self::Unknown),
-                Some(field) => FieldShape {
+                Some(field) => Ok(FieldShape {
                     value: Self::of_kind(table, &field.kind),
                     replace: field.patch.replace,
                     merge: field.patch.merge,
                     merge_key: field.merge_key.as_deref(),
-                },
+                }),
+                None if message.preserve_unknown => Ok(free),
+                None => missing(short(&message.name)),
             },
         }
     }
@@ -63,8 +74,14 @@ impl<'t> Shape<'t> {
     pub(super) fn name(self) -> String {
         match self {
             Self::Message(_, message) => message.name.to_string(),
-            Self::Map(..) => "map".into(),
+            Self::Map => "map".into(),
+            Self::Closed(name) => name.to_owned(),
             Self::Unknown => "unknown".into(),
         }
     }
+}
+
+/// Go's name of a type.
+fn short(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }

@@ -30,7 +30,7 @@ fn objects_and_keyed_lists_are_merged() {
         (
             "a new element stands before those that the patch does not name",
             json!({"containers": names(&["a"])}),
-            json!({"containers": [{"name": "b", "image": null, "env": [{"name": "X", "value": "1"}]}]}),
+            json!({"containers": [{"name": "b", "env": [{"name": "X", "value": "1"}]}]}),
             json!({"containers": [{"name": "b", "env": [{"name": "X", "value": "1"}]}, {"name": "a"}]}),
         ),
         (
@@ -115,6 +115,12 @@ fn directives_are_obeyed() {
             json!({"containers": names(&["b", "c"])}),
         ),
         (
+            "an element that is deleted and added stands before those that the patch does not name",
+            json!({"containers": names(&["b", "c", "a"])}),
+            json!({"containers": [{"name": "a"}, {"name": "b"}, {"$patch": "delete", "name": "a"}]}),
+            json!({"containers": names(&["a", "b", "c"])}),
+        ),
+        (
             "the order is set for old and new elements, and unknown ones keep their place",
             json!({"containers": names(&["x", "a", "y", "b"])}),
             json!({"$setElementOrder/containers": names(&["a", "new", "b"]), "containers": [{"name": "new", "tty": true}]}),
@@ -122,6 +128,49 @@ fn directives_are_obeyed() {
         ),
     ] {
         assert_eq!(merge(POD, doc, patch), Ok(expected), "{case}");
+    }
+}
+
+#[test]
+fn what_meets_nothing_in_a_list_stays_as_it_is() {
+    let doc = json!({"containers": [{"name": "a"}], "tolerations": [{"key": "a"}]});
+    for (case, patch, expected) in [
+        (
+            "a new element with nulls and directives",
+            json!({"containers": [{"name": "b", "image": null, "env": [{"name": "A"}, {"$patch": "replace"}]}]}),
+            json!({"containers": [{"name": "b", "image": null, "env": [{"name": "A"}, {"$patch": "replace"}]}, {"name": "a"}]}),
+        ),
+        (
+            "one whose key is null",
+            json!({"containers": [{"name": null}]}),
+            json!({"containers": [{"name": null}, {"name": "a"}]}),
+        ),
+        (
+            "a list that is not merged",
+            json!({"tolerations": [{"key": null}, {"$patch": "delete"}, {"$patch": 1}]}),
+            json!({"tolerations": [{"key": null}, {"$patch": "delete"}, {"$patch": 1}]}),
+        ),
+        (
+            "elements that replace others, though two are of one key",
+            json!({"containers": [{"$patch": "replace"}, {"name": "c"}, {"name": "c", "tty": true}]}),
+            json!({"containers": [{"name": "c"}, {"name": "c", "tty": true}]}),
+        ),
+        (
+            "but a new list has no directives and no nulls",
+            json!({"volumes": [{"name": "v", "emptyDir": null}, {"$patch": "replace"}, {"name": "w", "$patch": null}]}),
+            json!({"volumes": [{"name": "v"}, {"name": "w"}]}),
+        ),
+        (
+            "and one whose order is set keeps nulls",
+            json!({"volumes": [{"name": "v", "emptyDir": null}], "$setElementOrder/volumes": names(&["v"])}),
+            json!({"volumes": [{"name": "v", "emptyDir": null}]}),
+        ),
+    ] {
+        let mut expected = expected;
+        for (list, own) in doc.as_object().unwrap() {
+            expected.as_object_mut().unwrap().entry(list).or_insert_with(|| own.clone());
+        }
+        assert_eq!(merge(POD, doc.clone(), patch), Ok(expected), "{case}");
     }
 }
 
@@ -156,16 +205,26 @@ fn wrong_patches_are_refused() {
         (json!({"$setElementOrder/containers": {}}), 500, "but received a map[string]interface {}"),
         (json!({"$setElementOrder/containers": 1}), 500, "but received a int64"),
         (json!({"$setElementOrder/containers": [], "containers": true}), 500, "but received a bool"),
+        (
+            json!({"$setElementOrder/zz": ["a"]}),
+            500,
+            "unable to find api field in struct PodSpec for the json field \"zz\"",
+        ),
         (json!({"$setElementOrder": []}), 400, "invalid patch format of setElementOrder list"),
         (json!({"volumes": [{"name": "v", "$retainKeys": 1}]}), 400, "invalid patch format of retainKeys"),
         (json!({"volumes": [{"name": "v", "$retainKeys": ["emptyDir"]}]}), 400, "invalid patch format of retainKeys"),
         (json!({"containers": [{"image": "x"}]}), 500, "does not contain declared merge key: name"),
         (json!({"containers": [{"$patch": "delete"}]}), 500, "does not contain declared merge key: name"),
-        (json!({"containers": ["a"]}), 500, "list element types are not identical"),
+        (json!({"containers": ["a"]}), 500, "list element types are not identical: [[map[name:a]] [a]]"),
         (
             json!({"containers": [{"name": "b"}], "$setElementOrder/containers": names(&["a"])}),
             500,
             "doesn't match $setElementOrder",
+        ),
+        (
+            json!({"containers": [{"name": "a"}, {"$patch": "replace"}], "$setElementOrder/containers": names(&["a"])}),
+            500,
+            "The order in patch list:\n[map[name:a] map[$patch:replace]]\n doesn't match $setElementOrder",
         ),
     ] {
         let (got, message) = merge(POD, doc.clone(), patch.clone()).unwrap_err();
