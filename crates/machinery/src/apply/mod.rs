@@ -30,6 +30,8 @@ mod set;
 mod shape;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unfit_tests;
 mod validate;
 mod versions;
 
@@ -264,7 +266,8 @@ pub struct UpdateRequest<'a> {
 /// `new` is the object as it shall be stored, its `managedFields` those that the client sent, if any: a client may edit
 /// them, or reset them by `[]` or `[{}]`; without any those of the old object hold. To be called after defaults and before what the
 /// server itself fills in (`prepare_create`, `prepare_update`), whose work has no owner. Where the object cannot be had in the
-/// version of one of its owners, nobody owns anything any more, as upstream.
+/// version of one of its owners, or has values that its schema does not allow or elements that nothing tells apart, nobody owns
+/// anything any more, as upstream.
 ///
 /// # Errors
 /// When a webhook has to be asked first; `new` is as it was then.
@@ -305,6 +308,9 @@ fn sent(frame: &Frame<'_>, new: &Value) -> Option<Managers> {
 
 /// The owners of a new object: whoever makes it, of all that is in it; those that it is sent with, of what is not.
 fn created(frame: &Frame<'_>, new: &Value, id: ManagerId, now: &str) -> Result<Option<Value>, Stuck> {
+    if !validate::fits(frame.shape, new) {
+        return Ok(None);
+    }
     let fields = Value::Object(created_fields(frame, new));
     let Some(mut managers) = sent(frame, new) else {
         let has_fields = fields.as_object().is_some_and(|fields| !fields.is_empty());
@@ -339,11 +345,12 @@ fn updated(frame: &Frame<'_>, old: &Value, new: &Value, id: ManagerId, now: &str
     }
     let difference = frame.difference(old, new);
     let is_unchanged = difference.is_empty() && given.is_none_or(|given| Some(given) == stored);
-    if is_unchanged && frame.kind.is_typed() {
+    let fits = validate::fits(frame.shape, new);
+    if is_unchanged && fits && frame.kind.is_typed() {
         return Ok(stored.cloned());
     }
     let mut managers = sent(frame, new).unwrap_or_else(|| Managers::of(old));
-    if managers.is_empty() {
+    if managers.is_empty() || !fits || !validate::fits(frame.shape, old) {
         return Ok(None);
     }
     let before = is_unchanged.then(|| managers.clone());

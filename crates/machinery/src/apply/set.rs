@@ -139,14 +139,21 @@ impl FieldSet {
     pub(super) fn parse(fields: &Value) -> Option<Self> {
         let mut set = Self::default();
         for (element, below) in fields.as_object()? {
-            if element == "." || !is_element(element) {
+            if element == "." {
                 continue;
             }
-            let inner = below.as_object()?;
-            let member = inner.is_empty() || inner.contains_key(".");
-            set.put(canonical(element), member, Self::parse(below)?);
+            let Some(element) = read_element(element)? else { continue };
+            let inner = Self::parse_below(below)?;
+            set.put(element, inner.member, inner.below);
         }
         Some(set)
+    }
+
+    /// What stands below an element: nothing, where it is all of it.
+    fn parse_below(fields: &Value) -> Option<Node> {
+        let below = if fields.is_null() { Self::default() } else { Self::parse(fields)? };
+        let member = below.is_empty() || fields.get(".").is_some();
+        Some(Node { member, below })
     }
 
     pub(super) fn to_fields(&self) -> Value {
@@ -165,18 +172,26 @@ impl Node {
     }
 }
 
-fn is_element(text: &str) -> bool {
-    ["f:", "k:", "v:", "i:"].iter().any(|kind| text.starts_with(kind))
+/// Reads an element as a client wrote it, and brings the JSON in it into the form that this server writes. `Some(None)` of one of
+/// unknown form, `None` of what is none.
+fn read_element(text: &str) -> Option<Option<Box<str>>> {
+    let (kind, content) = text.split_at_checked(2).filter(|(kind, _)| kind.ends_with(':'))?;
+    Some(match kind {
+        "f:" => Some(text.into()),
+        "k:" => match first_json(content)? {
+            Value::Object(keys) => Some(key_element(keys.into_iter().collect())),
+            Value::Null => Some(key_element(Vec::new())),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => return None,
+        },
+        "v:" => Some(value_element(&first_json(content)?)),
+        "i:" => Some(format!("i:{}", content.parse::<i64>().ok()?).into()),
+        _ => None,
+    })
 }
 
-/// Brings the JSON in an element that a client wrote into the form that this server writes.
-fn canonical(element: &str) -> Box<str> {
-    let json = element.strip_prefix("k:").or_else(|| element.strip_prefix("v:"));
-    match json.and_then(|json| serde_json::from_str::<Value>(json).ok()) {
-        Some(Value::Object(keys)) => key_element(keys.into_iter().collect()),
-        Some(value) => value_element(&value),
-        None => element.into(),
-    }
+/// The JSON that a text begins with. What comes behind it is not looked at, as upstream.
+fn first_json(text: &str) -> Option<Value> {
+    serde_json::Deserializer::from_str(text).into_iter().next()?.ok()
 }
 
 /// The element of a map list with these keys.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::set::{key_element, value_element};
 use crate::{
-    custom::{Additional, ListKind, META_FIELDS, Schema, ValueKind},
+    custom::{Additional, Format, ListKind, META_FIELDS, Schema, ValueKind},
     kinds::{Field, FieldKind, Kind, KindTable, ListType, MapType, Scalar, Special, Type, TypeId},
 };
 
@@ -23,14 +23,24 @@ pub(super) enum Shape<'t> {
     Fields(&'t KindTable, &'t Type),
     /// An object, entry by entry.
     Entries(&'t KindTable, &'t FieldKind),
-    /// A list of scalars, each for itself; what they are, where a definition says it.
-    Set(Option<Scalar>),
+    /// A list of scalars, each for itself; what they are, where it is known.
+    Set(Option<Plain>),
     /// A list of objects, told apart by keys.
     Keyed(&'t [Arc<str>], Elements<'t>),
     /// An object as a definition describes it, field by field.
     Custom(Custom<'t>),
     /// Nothing is known: objects entry by entry, everything else as a whole.
     Free,
+}
+
+/// What a plain value is, as far as upstream tells scalars apart there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plain {
+    Text,
+    Truth,
+    Number,
+    /// Texts of a format are all of these.
+    Any,
 }
 
 /// What the elements of a list are.
@@ -144,9 +154,7 @@ impl<'t> Shape<'t> {
         match (schema.kind, &schema.list) {
             (ValueKind::Object, _) if schema.is_atomic => Self::Atomic(Inside::Custom(table, schema)),
             (ValueKind::Object, _) => Self::Custom(Custom { table, schema, root: None }),
-            (ValueKind::Array, ListKind::Set) => {
-                Self::Set(schema.items.as_deref().and_then(|items| scalar_of(items.kind)))
-            }
+            (ValueKind::Array, ListKind::Set) => Self::Set(schema.items.as_deref().and_then(plain_of_schema)),
             (ValueKind::Array, ListKind::Map(keys)) => {
                 let items = schema.items.as_deref();
                 items.map_or(Self::Whole, |items| Self::Keyed(keys, Elements::Custom(table, items)))
@@ -162,7 +170,7 @@ impl<'t> Shape<'t> {
     pub(super) fn of_type(table: &'t KindTable, id: TypeId) -> Self {
         let message = table.get(id);
         match message.special {
-            Some(special) => Self::of_special(special),
+            Some(special) => Self::of_special(table, special),
             None if message.atomic => Self::Atomic(Inside::Typed(table, id)),
             None => Self::of_fields(table, message),
         }
@@ -180,7 +188,7 @@ impl<'t> Shape<'t> {
         let Self::Atomic(inside) = self else { return self };
         match inside {
             Inside::Typed(table, id) | Inside::Plain(table, &FieldKind::Message(id)) => match table.get(id) {
-                Type { special: Some(special), .. } => Self::of_special(*special),
+                Type { special: Some(special), .. } => Self::of_special(table, *special),
                 message => Self::of_fields(table, message),
             },
             Inside::Plain(table, FieldKind::List(element)) => Self::Listed(Elements::Plain(table, element)),
@@ -193,10 +201,10 @@ impl<'t> Shape<'t> {
         }
     }
 
-    fn of_special(special: Special) -> Self {
+    fn of_special(table: &'t KindTable, special: Special) -> Self {
         match special {
-            Special::FieldsV1
-            | Special::Json
+            Special::FieldsV1 => Self::Entries(table, &FieldKind::Special(Special::Any)),
+            Special::Json
             | Special::SchemaOrBool
             | Special::SchemaOrArray
             | Special::SchemaOrStrings
@@ -217,11 +225,11 @@ impl<'t> Shape<'t> {
                 Self::Atomic(Inside::Plain(table, kind))
             }
             (FieldKind::Message(id), Some(MapType::Granular), _) => match table.get(*id) {
-                Type { special: Some(special), .. } => Self::of_special(*special),
+                Type { special: Some(special), .. } => Self::of_special(table, *special),
                 message => Self::Fields(table, message),
             },
             (kind @ FieldKind::List(_), _, ListType::Atomic) => Self::Atomic(Inside::Plain(table, kind)),
-            (FieldKind::List(_), _, ListType::Set) => Self::Set(None),
+            (FieldKind::List(element), _, ListType::Set) => Self::Set(plain_of(table, element)),
             (FieldKind::List(element), _, ListType::Map(keys)) => match **element {
                 FieldKind::Message(id) => Self::Keyed(keys, Elements::Typed(table, id)),
                 _ => Self::Whole,
@@ -234,7 +242,7 @@ impl<'t> Shape<'t> {
         match kind {
             FieldKind::Message(id) => Self::of_type(table, *id),
             FieldKind::Map(entries) => Self::Entries(table, entries),
-            FieldKind::Special(special) => Self::of_special(*special),
+            FieldKind::Special(special) => Self::of_special(table, *special),
             FieldKind::List(_) => Self::Atomic(Inside::Plain(table, kind)),
             FieldKind::Scalar(_) => Self::Whole,
         }
@@ -253,18 +261,23 @@ impl<'t> Shape<'t> {
     }
 
     /// What a field or entry of an object of this shape is, where it is a plain value.
-    pub(super) fn scalar(self, name: &str) -> Option<Scalar> {
-        let kind = match self {
-            Self::Fields(_, message) => &message.field(name)?.kind,
-            Self::Entries(_, entries) => entries,
-            Self::Custom(custom) => return scalar_of(custom.schema.at_key(name)?.kind),
-            Self::Whole | Self::Atomic(_) | Self::Listed(_) | Self::Set(_) | Self::Keyed(..) | Self::Free => {
-                return None;
-            }
+    pub(super) fn plain(self, name: &str) -> Option<Plain> {
+        match self {
+            Self::Fields(table, message) => plain_of(table, &message.field(name)?.kind),
+            Self::Entries(table, entries) => plain_of(table, entries),
+            Self::Custom(custom) => plain_of_schema(custom.schema.at_key(name)?),
+            Self::Whole | Self::Atomic(_) | Self::Listed(_) | Self::Set(_) | Self::Keyed(..) | Self::Free => None,
+        }
+    }
+
+    /// What a field or entry of an object of this shape has to be; `None` where it may hold none of this name.
+    pub(super) fn entry(self, name: &str) -> Option<(Option<Plain>, Self)> {
+        let Self::Fields(table, message) = self else {
+            return self.allows(name).then(|| (self.plain(name), self.child(name)));
         };
-        match kind {
-            FieldKind::Scalar(scalar) => Some(*scalar),
-            FieldKind::Special(_) | FieldKind::Message(_) | FieldKind::List(_) | FieldKind::Map(_) => None,
+        match message.field(name) {
+            Some(field) => Some((plain_of(table, &field.kind), Self::of_field(table, field))),
+            None => message.preserve_unknown.then_some((None, Self::Free)),
         }
     }
 
@@ -277,11 +290,11 @@ impl<'t> Shape<'t> {
     }
 
     /// What the elements of a list of this shape are, where they are plain values.
-    pub(super) fn element_scalar(self) -> Option<Scalar> {
+    pub(super) fn plain_element(self) -> Option<Plain> {
         match self {
-            Self::Set(scalar) => scalar,
-            Self::Listed(Elements::Plain(_, FieldKind::Scalar(scalar))) => Some(*scalar),
-            Self::Listed(Elements::Custom(_, schema)) => scalar_of(schema.kind),
+            Self::Set(plain) => plain,
+            Self::Listed(Elements::Plain(table, kind)) => plain_of(table, kind),
+            Self::Listed(Elements::Custom(_, schema)) => plain_of_schema(schema),
             _ => None,
         }
     }
@@ -324,13 +337,24 @@ impl<'t> Shape<'t> {
 
     /// The path element of an element of a list of this shape.
     pub(super) fn identify(self, element: &Value) -> Result<Box<str>, InvalidElement> {
-        match (self, element) {
+        self.check_element(element)?;
+        Ok(match (self, element) {
             (Self::Keyed(keys, elements), Value::Object(object)) => {
                 let value = |key: &str| object.get(key).cloned().or_else(|| elements.default_of(key));
-                let found = keys.iter().filter_map(|key| Some((key.to_string(), value(key)?))).collect::<Vec<_>>();
-                match found.is_empty() {
-                    true => Err(InvalidElement::NoKey(keys.iter().map(ToString::to_string).collect())),
-                    false => Ok(key_element(found)),
+                key_element(keys.iter().filter_map(|key| Some((key.to_string(), value(key)?))).collect())
+            }
+            (_, scalar) => value_element(scalar),
+        })
+    }
+
+    /// Whether something tells an element of a list of this shape apart.
+    pub(super) fn check_element(self, element: &Value) -> Result<(), InvalidElement> {
+        match (self, element) {
+            (Self::Keyed(keys, elements), Value::Object(object)) => {
+                let has = |key: &Arc<str>| object.contains_key(&**key) || elements.default_of(key).is_some();
+                match keys.iter().any(has) {
+                    false => Err(InvalidElement::NoKey(keys.iter().map(ToString::to_string).collect())),
+                    true => Ok(()),
                 }
             }
             (Self::Keyed(..), Value::Null) => Err(InvalidElement::Null),
@@ -338,7 +362,7 @@ impl<'t> Shape<'t> {
             (_, Value::Object(_)) => Err(InvalidElement::Object),
             (_, Value::Array(_)) => Err(InvalidElement::List),
             (_, Value::Null) => Err(InvalidElement::NullValue),
-            (_, scalar) => Ok(value_element(scalar)),
+            (_, Value::Bool(_) | Value::Number(_) | Value::String(_)) => Ok(()),
         }
     }
 
@@ -348,13 +372,40 @@ impl<'t> Shape<'t> {
     }
 }
 
+/// What a built-in value is, where it is a plain one.
+fn plain_of(table: &KindTable, kind: &FieldKind) -> Option<Plain> {
+    let special = match kind {
+        FieldKind::Scalar(Scalar::String | Scalar::Bytes) => return Some(Plain::Text),
+        FieldKind::Scalar(Scalar::Bool) => return Some(Plain::Truth),
+        FieldKind::Scalar(_) => return Some(Plain::Number),
+        FieldKind::Special(special) => Some(*special),
+        FieldKind::Message(id) => table.get(*id).special,
+        FieldKind::List(_) | FieldKind::Map(_) => None,
+    };
+    match special? {
+        Special::Quantity | Special::Time | Special::MicroTime => Some(Plain::Any),
+        Special::Duration => Some(Plain::Text),
+        // Upstream's schema says nothing of the first.
+        Special::IntOrString
+        | Special::FieldsV1
+        | Special::RawExtension
+        | Special::Json
+        | Special::Any
+        | Special::SchemaOrBool
+        | Special::SchemaOrArray
+        | Special::SchemaOrStrings
+        | Special::Strings => None,
+    }
+}
+
 /// What a value of a schema is, where it is a plain one.
-fn scalar_of(kind: ValueKind) -> Option<Scalar> {
-    match kind {
-        ValueKind::String => Some(Scalar::String),
-        ValueKind::Integer => Some(Scalar::Int64),
-        ValueKind::Number => Some(Scalar::Double),
-        ValueKind::Boolean => Some(Scalar::Bool),
+fn plain_of_schema(schema: &Schema) -> Option<Plain> {
+    let format = schema.checks.as_ref().and_then(|checks| checks.format.as_ref());
+    match schema.kind {
+        ValueKind::String if format.is_some_and(|Format(name)| **name != *"byte") => Some(Plain::Any),
+        ValueKind::String => Some(Plain::Text),
+        ValueKind::Integer | ValueKind::Number => Some(Plain::Number),
+        ValueKind::Boolean => Some(Plain::Truth),
         ValueKind::Any | ValueKind::Object | ValueKind::Array | ValueKind::IntOrString => None,
     }
 }

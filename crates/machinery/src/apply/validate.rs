@@ -7,12 +7,9 @@ use serde_json::Value;
 
 use super::{
     set::{FieldSet, position_element},
-    shape::{Form, InvalidElement, Shape, field_element},
+    shape::{Form, InvalidElement, Plain, Shape, field_element},
 };
-use crate::{
-    decode::{go_print, go_type},
-    kinds::Scalar,
-};
+use crate::decode::{go_print, go_type};
 
 /// All that is wrong, as `<path>: <message>`.
 pub(super) fn validate(shape: Shape<'_>, value: &Value) -> Vec<String> {
@@ -90,7 +87,7 @@ impl Walk {
                 for (name, value) in object {
                     self.at(field_element(name), |walk| match shape.allows(name) {
                         true => {
-                            walk.scalar(shape.scalar(name), value);
+                            walk.plain(shape.plain(name), value);
                             walk.value(shape.child(name), value);
                         }
                         false => walk.report("field not declared in schema"),
@@ -123,19 +120,15 @@ impl Walk {
         }
     }
 
-    fn scalar(&mut self, wanted: Option<Scalar>, value: &Value) {
-        let Some(wanted) = wanted.filter(|_| !value.is_null()) else { return };
-        match wanted {
-            Scalar::String | Scalar::Bytes if !value.is_string() => {
+    fn plain(&mut self, wanted: Option<Plain>, value: &Value) {
+        match wanted.filter(|wanted| !is(*wanted, value)) {
+            None => {}
+            Some(Plain::Text) => {
                 self.report(&format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_source(value)));
             }
-            Scalar::Bool if !value.is_boolean() => {
-                self.report(&format!("expected boolean, got &{{{}}}", go_print(value)));
-            }
-            Scalar::Int32 | Scalar::Int64 | Scalar::Uint32 | Scalar::Uint64 | Scalar::Double if !value.is_number() => {
-                self.report(&format!("expected numeric (int or float), got {}", go_type(value)));
-            }
-            _ => {}
+            Some(Plain::Truth) => self.report(&format!("expected boolean, got &{{{}}}", go_print(value))),
+            Some(Plain::Number) => self.report(&format!("expected numeric (int or float), got {}", go_type(value))),
+            Some(Plain::Any) => self.report(&format!("expected any scalar, got &{{{}}}", go_print(value))),
         }
     }
 
@@ -156,10 +149,61 @@ impl Walk {
                 self.report(&format!("duplicate entries for key {}", one.paths().concat()));
             }
             self.at(id, |walk| {
-                walk.scalar(shape.element_scalar(), element);
+                walk.plain(shape.plain_element(), element);
                 walk.value(shape.element(), element);
             });
         }
+    }
+}
+
+/// Whether an object is one of its kind to whoever tracks owners, whoever is named as owner in it. Elements may stand in their
+/// lists more than once.
+pub(super) fn fits(shape: Shape<'_>, object: &Value) -> bool {
+    let (Shape::Fields(..) | Shape::Custom(_), Value::Object(fields)) = (shape, object) else {
+        return fits_value(shape, object);
+    };
+    fields.iter().all(|(name, value)| match (&**name, value) {
+        ("metadata", Value::Object(metadata)) => {
+            let judged = metadata.iter().filter(|(name, _)| *name != "managedFields");
+            fits_fields(shape.child("metadata").inside(), judged)
+        }
+        _ => fits_fields(shape, std::iter::once((name, value))),
+    })
+}
+
+fn fits_fields<'a>(shape: Shape<'_>, mut fields: impl Iterator<Item = (&'a String, &'a Value)>) -> bool {
+    fields.all(|(name, value)| {
+        let Some((plain, shape)) = shape.entry(name) else { return false };
+        plain.is_none_or(|wanted| is(wanted, value)) && fits_value(shape, value)
+    })
+}
+
+fn fits_value(shape: Shape<'_>, value: &Value) -> bool {
+    let shape = shape.inside();
+    match (shape.form(Some(value)), value) {
+        (Form::Whole, _) | (_, Value::Null) => true,
+        (Form::Object, Value::Object(fields)) => fits_fields(shape, fields.iter()),
+        (Form::List, Value::Array(list)) => list.iter().all(|element| fits_element(shape, element)),
+        (Form::Object | Form::List, _) => false,
+    }
+}
+
+/// Only elements of lists that are no whole need something that tells them apart.
+fn fits_element(shape: Shape<'_>, element: &Value) -> bool {
+    (matches!(shape, Shape::Listed(_)) || shape.check_element(element).is_ok())
+        && shape.plain_element().is_none_or(|wanted| is(wanted, element))
+        && fits_value(shape.element(), element)
+}
+
+/// Whether a value is a plain one as is wanted; null always is.
+fn is(wanted: Plain, value: &Value) -> bool {
+    match (wanted, value) {
+        (_, Value::Null) => true,
+        (_, Value::Object(_) | Value::Array(_)) => false,
+        (Plain::Text, value) => value.is_string(),
+        (Plain::Truth, value) => value.is_boolean(),
+        (Plain::Number, value) => value.is_number(),
+        (Plain::Any, _) => true,
     }
 }
 

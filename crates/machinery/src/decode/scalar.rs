@@ -139,12 +139,14 @@ impl Token {
             (Special::IntOrString, Token::Text(text)) => Ok(text.into()),
             (Special::IntOrString, token) => token.integer_within(i32::MIN.into(), i32::MAX.into()),
             (Special::Duration, Token::Text(text)) => Ok(text.into()),
-            (Special::Json | Special::Any | Special::RawExtension | Special::SchemaOrBool, token) => Ok(token.plain()),
+            (
+                Special::Json | Special::Any | Special::RawExtension | Special::FieldsV1 | Special::SchemaOrBool,
+                token,
+            ) => Ok(token.plain()),
             (
                 Special::Time
                 | Special::MicroTime
                 | Special::Duration
-                | Special::FieldsV1
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings
                 | Special::Strings,

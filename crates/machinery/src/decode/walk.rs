@@ -365,7 +365,10 @@ impl<'w> Node<'w, '_> {
                     if field.pointer && value == Some(Value::Null) {
                         nulls.push(&*field.name);
                     }
-                    let value = value.filter(|value| keeps(schema, field, value)).unwrap_or(Value::Null);
+                    let mut value = value.filter(|value| keeps(schema, field, value)).unwrap_or(Value::Null);
+                    if *field.name == *"metadata" && !sees_reset(schema) {
+                        forget_reset(&mut value);
+                    }
                     if map.insert((*field.name).to_owned(), value).is_some() {
                         self.walk.duplicate(start, &field.name);
                     }
@@ -434,6 +437,19 @@ const TELLING: [(&str, &str); 2] = [
 fn keeps(schema: &Type, field: &Field, value: &Value) -> bool {
     if field.pointer || TELLING.iter().any(|(owner, name)| *field.name == **name && *schema.name == **owner) {
         return true;
+/// Whether an empty list of managed fields says something in the metadata of this type: in objects it asks for a reset, and templates of
+/// claims are refused for any.
+fn sees_reset(schema: &Type) -> bool {
+    schema.field("kind").is_some() || short_name(&schema.name) == "ResourceClaimTemplateSpec"
+}
+
+fn forget_reset(metadata: &mut Value) {
+    let Some(metadata) = metadata.as_object_mut() else { return };
+    if metadata.get("managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        metadata.remove("managedFields");
+    }
+}
+
     }
     match (&field.kind, value) {
         (FieldKind::Message(_), Value::Object(map)) => !field.omitzero || !map.is_empty(),
@@ -571,6 +587,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 | Special::SchemaOrStrings,
             ) => PLAIN.visit_seq(items).map(Some),
             FieldKind::Scalar(Scalar::Bytes) => self.octets(items),
+                | Special::FieldsV1
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::Message(_) | FieldKind::Map(_) => {
                 let passed = self.misfit(self.no_place_for("array"))?;
                 while items.next_element::<IgnoredAny>()?.is_some() {}
