@@ -92,9 +92,17 @@ impl Content {
     /// # Errors
     /// What is no metadata of an embedded object.
     pub(crate) fn clean(&self, object: &mut Value) -> Result<Vec<String>, String> {
+        values::drop_bare_nulls(object, &self.schema);
+        self.clean_applied(object)
+    }
+
+    /// As [`Content::clean`], of what an apply left: nulls stay, and are judged as other values.
+    ///
+    /// # Errors
+    /// As [`Content::clean`].
+    pub(crate) fn clean_applied(&self, object: &mut Value) -> Result<Vec<String>, String> {
         values::whole_numbers(object);
         let mut unknown = values::prune(object, &self.schema);
-        values::drop_bare_nulls(object, &self.schema);
         unknown.extend(values::coerce(object, &self.schema)?);
         Ok(unknown)
     }
@@ -163,7 +171,10 @@ impl Content {
 
     /// What is wrong with an object whose status has changed.
     pub(crate) fn check_status(&self, old: &Value, new: &Value, errors: &mut Errors) {
-        if let (Some(status), Some(schema)) = (new.get("status"), self.schema.property("status")) {
+        // One that is null is as none was before.
+        let is_none = |object: &Value| object.get("status").is_none_or(Value::is_null);
+        let status = new.get("status").filter(|_| !is_none(old) || !is_none(new));
+        if let (Some(status), Some(schema)) = (status, self.schema.property("status")) {
             values::validate(&Path::new("status"), status, old.get("status"), (schema, &Effort::default()), errors);
         }
         self.scale.iter().for_each(|scale| scale.check_status(new, errors));

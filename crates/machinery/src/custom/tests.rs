@@ -246,3 +246,46 @@ fn without_a_schema_nothing_is_taken_off() {
     assert_eq!(kind.content.as_ref().unwrap().clean(&mut object), Ok(Vec::new()));
     assert_eq!(object, before);
 }
+
+#[test]
+fn nulls_that_are_applied_are_judged_and_those_that_are_sent_go() {
+    let text = json!({"type": "string"});
+    let spec = json!({"type": "object", "properties": {
+        "a": text, "d": {"type": "string", "default": "x"}, "n": {"type": "string", "nullable": true}}});
+    let crd = of_schema(&json!({"type": "object", "properties": {"spec": spec}}));
+    let table = compile(&crd).unwrap();
+    let kind = table.kinds().find(|kind| &*kind.gvk.version == "v1").unwrap();
+    let sent = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "a"},
+        "spec": {"a": null, "d": null, "n": null}});
+    let mut decoded = sent.clone();
+    decode::prune_canonical(&table, kind, &mut decoded, decode::FieldValidation::Warn).unwrap();
+    crate::defaults::apply(&table, kind, &mut decoded).unwrap();
+    assert_eq!(decoded["spec"], json!({"d": "x", "n": null}));
+    let mut applied = sent.clone();
+    decode::make_applied_canonical(&table, kind, &sent, &mut applied).unwrap();
+    crate::defaults::apply(&table, kind, &mut applied).unwrap();
+    assert_eq!(applied["spec"], json!({"a": null, "d": "x", "n": null}));
+    assert_eq!(
+        told(&crd, &applied),
+        ["spec.a: Invalid value: \"null\": spec.a in body must be of type string: \"null\""]
+    );
+}
+
+#[test]
+fn a_status_of_null_is_as_none() {
+    let schema = json!({"type": "object", "properties": {"status": {"type": "object"}}});
+    let table = compile(&of_schema(&schema)).unwrap();
+    let kind = table.kinds().find(|kind| &*kind.gvk.version == "v1").unwrap();
+    let told = |old: &Value, new: &Value| {
+        let mut errors = validation::Errors::default();
+        check(kind, (Some(old), new), Some("status"), &mut errors);
+        errors.into_causes().len()
+    };
+    let object = |status: Option<Value>| {
+        let mut object = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "a"}});
+        object.as_object_mut().unwrap().extend(status.map(|status| ("status".to_owned(), status)));
+        object
+    };
+    assert_eq!(told(&object(None), &object(Some(Value::Null))), 0);
+    assert_eq!(told(&object(Some(json!({}))), &object(Some(Value::Null))), 1);
+}

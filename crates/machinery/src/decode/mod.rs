@@ -29,6 +29,7 @@ use serde_json::Value;
 
 use crate::{
     conversion,
+    custom::Content,
     kinds::{FieldKind, Kind, KindTable, TypeId},
     protobuf,
 };
@@ -120,7 +121,7 @@ pub fn decode(
     let mut notes = walk.notes();
     let unhandled = |why: String| errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &why);
     conversion::settle_number(kind, &mut object).map_err(unhandled)?;
-    notes.extend(unknown(kind, &mut object).map_err(unhandled)?);
+    notes.extend(unknown(kind, &mut object, Content::clean).map_err(unhandled)?);
     if validation == FieldValidation::Ignore || (notes.is_empty() && !repeats) {
         return Ok(Decoded { object, warnings: Vec::new() });
     }
@@ -168,9 +169,13 @@ pub fn taken_by(table: &KindTable, kind: &Kind, taken: GroupVersionKind) -> Resu
 ///
 /// # Errors
 /// What is no metadata in an object inside of it.
-fn unknown(kind: &Kind, object: &mut Value) -> Result<Vec<Note>, String> {
+fn unknown(
+    kind: &Kind,
+    object: &mut Value,
+    clean: fn(&Content, &mut Value) -> Result<Vec<String>, String>,
+) -> Result<Vec<Note>, String> {
     let Some(content) = &kind.content else { return Ok(Vec::new()) };
-    Ok(content.clean(object)?.into_iter().map(Note::unknown).collect())
+    Ok(clean(content, object)?.into_iter().map(Note::unknown).collect())
 }
 
 /// Unknown and duplicate fields, as they are told.
@@ -316,7 +321,9 @@ fn pruned(
     let clean = walked.map_err(|error| Unfit(walk.fault().unwrap_or(Fault::Value(error.to_string()))))?;
     *object = clean.unwrap_or_else(|| zero(walk.table(), &root));
     conversion::settle_number(kind, object).map_err(|why| Unfit(Fault::Value(why)))?;
-    let undeclared = unknown(kind, object).map_err(|why| Unfit(Fault::Value(why)))?;
+    // Custom resources are patched in no other way that goes through the converter.
+    let clean = if walk.converts() { Content::clean_applied } else { Content::clean };
+    let undeclared = unknown(kind, object, clean).map_err(|why| Unfit(Fault::Value(why)))?;
     if validation == FieldValidation::Ignore {
         return Ok(Vec::new());
     }

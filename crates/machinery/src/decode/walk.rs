@@ -107,6 +107,10 @@ impl<'t> Walk<'t> {
         Self { converts: true, ..Self::new(table) }
     }
 
+    pub(super) fn converts(&self) -> bool {
+        self.converts
+    }
+
     /// Stops because of a number that no float holds, of which nobody knows the type.
     pub(super) fn stop_at(&self, why: String) {
         self.fault.set(Some(Fault::Value(why)));
@@ -433,10 +437,6 @@ const TELLING: [(&str, &str); 2] = [
     ("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies"),
 ];
 
-/// Whether Go writes this value of a field of `schema`.
-fn keeps(schema: &Type, field: &Field, value: &Value) -> bool {
-    if field.pointer || TELLING.iter().any(|(owner, name)| *field.name == **name && *schema.name == **owner) {
-        return true;
 /// Whether an empty list of managed fields says something in the metadata of this type: in objects it asks for a reset, and templates of
 /// claims are refused for any.
 fn sees_reset(schema: &Type) -> bool {
@@ -450,6 +450,10 @@ fn forget_reset(metadata: &mut Value) {
     }
 }
 
+/// Whether Go writes this value of a field of `schema`.
+fn keeps(schema: &Type, field: &Field, value: &Value) -> bool {
+    if field.pointer || TELLING.iter().any(|(owner, name)| *field.name == **name && *schema.name == **owner) {
+        return true;
     }
     match (&field.kind, value) {
         (FieldKind::Message(_), Value::Object(map)) => !field.omitzero || !map.is_empty(),
@@ -583,11 +587,11 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 Special::Json
                 | Special::Any
                 | Special::RawExtension
+                | Special::FieldsV1
                 | Special::SchemaOrArray
                 | Special::SchemaOrStrings,
             ) => PLAIN.visit_seq(items).map(Some),
             FieldKind::Scalar(Scalar::Bytes) => self.octets(items),
-                | Special::FieldsV1
             FieldKind::Special(_) | FieldKind::Scalar(_) | FieldKind::Message(_) | FieldKind::Map(_) => {
                 let passed = self.misfit(self.no_place_for("array"))?;
                 while items.next_element::<IgnoredAny>()?.is_some() {}
