@@ -68,7 +68,8 @@ fn registered<'r>(request: &'r Request<'_>, said: &GroupVersionKind) -> Result<C
 }
 
 fn not_of(request: &Request<'_>, kind: &Kind, said: &GroupVersionKind) -> String {
-    decode::other_type(request.table, kind, &said.group_version().to_string(), &said.kind)
+    // As one of that type it has been read by then.
+    decode::other_type(request.table, kind, (&said.group_version().to_string(), &said.kind), &Value::Null)
 }
 
 fn complete(request: &Request<'_>, kind: &Kind, object: &mut Value, validation: FieldValidation) -> Result<(), Status> {

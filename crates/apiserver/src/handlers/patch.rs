@@ -23,11 +23,8 @@ use crate::{
 
 use super::{
     body,
-    update::{may_create, nameless},
+    update::{check_name, may_create, nameless},
 };
-
-/// The version of Go's inner types.
-const INNER_VERSION: &str = "__internal";
 
 /// How a patch is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +149,7 @@ impl<'a> Patch<'a> {
     /// The patched object, read as one of its kind that is still called as before.
     pub(super) fn typed(&self, old: &Value, validation: FieldValidation) -> Result<Value, Status> {
         let mut new = self.raw(old)?;
-        let kind = self.said_kind(old, &mut new)?;
+        let kind = self.said_kind(old, &mut new, validation)?;
         let repeated = self.repeated(validation);
         let prune = if self.kind == PatchKind::Strategic { decode::prune_merged } else { decode::prune_patched };
         match prune(&self.target.table, kind, &mut new, validation, repeated.clone()) {
@@ -165,7 +162,8 @@ impl<'a> Patch<'a> {
                 if kind.gvk != self.target.kind.gvk {
                     new = conversion::from_storage(&self.target.kind, conversion::to_storage(kind, new));
                 }
-                check_named(old, &new)?;
+                lifecycle::match_namespace(&self.target.kind, &mut new, Some(object::namespace(old)))?;
+                check_name(object::name(&new), object::name(old))?;
                 body::warn_of_server_keys(self.call, &new, Some(old));
                 Ok(new)
             }
@@ -204,7 +202,7 @@ impl<'a> Patch<'a> {
 
     /// The kind that the patched document says it is of, which may be another version of the object's. What else the object is
     /// cannot be patched. A strategic patch is laid into an object of the kind, whatever it says.
-    fn said_kind(&self, old: &Value, new: &mut Value) -> Result<&Kind, Status> {
+    fn said_kind(&self, old: &Value, new: &mut Value, validation: FieldValidation) -> Result<&Kind, Status> {
         let own = &*self.target.kind;
         if self.kind == PatchKind::Strategic {
             for key in ["apiVersion", "kind"] {
@@ -222,51 +220,113 @@ impl<'a> Patch<'a> {
             return Ok(own);
         }
         if !own.is_typed() {
-            return self.check_said(old, new, (&version, &kind)).map(|()| own);
+            return self.check_said(old, new, (&version, &kind), validation).map(|()| own);
         }
         let kind = if kind.is_empty() { text("kind").to_owned() } else { kind };
+        let Some(version) = self.registered_version(&version) else {
+            let shown = self.echo(old, new);
+            return Err(decode::unfit_patch(&shown, &decode::missing_version(&shown)));
+        };
         if version.is_empty() {
-            return self.without_version(old, new, &kind);
+            return self.without_version(old, new, &kind, validation);
         }
-        let found = if (&*version, &*kind) == (text("apiVersion"), text("kind")) {
+        let found = if (version, &*kind) == (text("apiVersion"), text("kind")) {
             Some(own)
         } else {
-            self.other_version(&version, &kind)
+            self.other_version(version, &kind)
         };
         if let Some(found) = found {
             (new["apiVersion"], new["kind"]) = (version.into(), kind.into());
             return Ok(found);
         }
-        let why = decode::other_type(&self.target.table, own, &version, &kind);
+        let why = decode::other_type(&self.target.table, own, (version, &kind), new);
         Err(decode::unfit_patch(&self.echo(old, new), &why))
     }
 
-    /// Upstream reads an object without a version as one of its inner types, which have no names for the fields of metadata. A custom
-    /// resource has none, so that its scale is what it was.
-    fn without_version(&self, old: &Value, new: &mut Value, kind: &str) -> Result<&Kind, Status> {
+    /// The version that Go takes an `apiVersion` for: the core's group may be written before its slash, and the object's own group
+    /// without a version is none. `None` where there is a group, another one, and no version.
+    fn registered_version<'v>(&self, said: &'v str) -> Option<&'v str> {
+        match said.split_once('/') {
+            Some(("", version)) => Some(version),
+            Some((group, "")) => (group == &*self.target.kind.gvk.group).then_some(""),
+            Some(_) | None => Some(said),
+        }
+    }
+
+    /// Upstream reads an object without a version as one of its inner types, which have none of its fields by their names. A custom
+    /// resource has no such type, so that its scale is what it was.
+    fn without_version(
+        &self,
+        old: &Value,
+        new: &mut Value,
+        kind: &str,
+        validation: FieldValidation,
+    ) -> Result<&Kind, Status> {
         let own = &*self.target.kind;
         if kind != &*own.gvk.kind {
-            let inner = GroupVersion { version: INNER_VERSION.into(), ..own.group_version() }.to_string();
-            let why = decode::other_type(&self.target.table, own, &inner, kind);
+            let inner = GroupVersion { version: decode::INNER_VERSION.into(), ..own.group_version() }.to_string();
+            let why = decode::other_type(&self.target.table, own, (&inner, kind), new);
             return Err(decode::unfit_patch(&self.echo(old, new), &why));
         }
         if !self.target.is_custom() {
+            self.note_unknown(old, new, &["apiVersion", "kind"], validation)?;
             return Err(nameless(object::name(old)));
         }
         (new["apiVersion"], new["kind"]) = (old["apiVersion"].clone(), old["kind"].clone());
         Ok(own)
     }
 
-    /// A custom resource must say what it is. That it is something else is found when it is validated.
-    fn check_said(&self, old: &Value, new: &Value, (version, kind): (&str, &str)) -> Result<(), Status> {
+    /// A custom resource must say what it is. That it is something else is found when it is validated; of another version nothing is
+    /// known until then.
+    fn check_said(
+        &self,
+        old: &Value,
+        new: &Value,
+        (version, kind): (&str, &str),
+        validation: FieldValidation,
+    ) -> Result<(), Status> {
         if kind.is_empty() {
             let shown = self.echo(old, new);
             return Err(decode::unfit_patch(&shown, &decode::missing_kind(&shown)));
         }
-        match version.is_empty() {
-            false => Ok(()),
-            true => Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")),
+        if version.is_empty() {
+            return Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
         }
+        let own = &self.target.kind.gvk;
+        let (group, name) = version.rsplit_once('/').unwrap_or(("", version));
+        let is_unknown = self.target.table.kind_named(group, name, kind).is_none();
+        match is_unknown && group == &*own.group && kind == &*own.kind {
+            true => self.note_unknown(old, new, &["apiVersion", "kind", "metadata"], validation),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells of all fields of the patched document but those that are known.
+    ///
+    /// # Errors
+    /// 422 under `Strict`.
+    fn note_unknown(
+        &self,
+        old: &Value,
+        new: &Value,
+        known: &[&str],
+        validation: FieldValidation,
+    ) -> Result<(), Status> {
+        let unknown = new.as_object().into_iter().flatten().map(|(name, _)| name);
+        let unknown = unknown.filter(|name| !known.contains(&name.as_str()));
+        let mut notes: Vec<String> = unknown.map(|name| format!("unknown field {name:?}")).collect();
+        notes.sort();
+        let notes = [self.repeated(validation), notes].concat();
+        match validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => self.call.warn(notes),
+            FieldValidation::Strict if notes.is_empty() => {}
+            FieldValidation::Strict => {
+                let why = format!("strict decoding error: {}", notes.join(", "));
+                return Err(decode::unfit_patch(&self.echo(old, new), &why));
+            }
+        }
+        Ok(())
     }
 
     /// A built-in kind of this name that is stored as the target's.
@@ -274,13 +334,6 @@ impl<'a> Patch<'a> {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let found = self.target.table.kind_named(group, version, kind)?;
         (found.is_typed() && found.storage == self.target.kind.storage).then_some(&**found)
-    }
-}
-
-fn check_named(old: &Value, new: &Value) -> Result<(), Status> {
-    match object::name(new).is_empty() {
-        false => Ok(()),
-        true => Err(nameless(object::name(old))),
     }
 }
 
@@ -317,6 +370,8 @@ async fn applied(
         let mut merged = apply::apply(&target.table, &target.kind, request)?;
         decode::make_applied_canonical(&target.table, &target.kind, &wanted, &mut merged)?;
         check_repeated(call, options.validation)?;
+        lifecycle::match_namespace(&target.kind, &mut merged, target.namespace.as_deref())?;
+        check_name(object::name(&merged), &key.name)?;
         live.map_or(Ok(()), |live| check_uid(target, live, &merged))?;
         Ok(merged)
     };

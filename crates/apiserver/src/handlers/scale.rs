@@ -116,6 +116,7 @@ async fn apply(writer: &Writer<'_>, key: &portolan_types::ObjectKey, found: Foun
         };
         let applied = apply::apply_scale(&target.table, &target.kind, &request)?;
         super::patch::check_repeated(call, writer.options.validation)?;
+        update::check_name(object::name(&applied.scale), &key.name)?;
         check_uid(target, old, &applied.scale)?;
         applied.onto(&target.kind, old)
     };

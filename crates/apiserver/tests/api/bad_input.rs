@@ -206,8 +206,12 @@ async fn patches_that_are_none() {
             .body("[1]"),
         patch("another kind", 422, "Invalid")
             .header(("content-type", "application/merge-patch+json"))
-            .body(r#"{"kind":"Secret"}"#)
+            .body(r#"{"kind":"Secret","data":null}"#)
             .says("unknown conversion"),
+        patch("another kind with values that are none of it", 422, "Invalid")
+            .header(("content-type", "application/merge-patch+json"))
+            .body(r#"{"kind":"Secret"}"#)
+            .says("illegal base64 data at input byte 0"),
         patch("another uid", 422, "Invalid")
             .header(("content-type", "application/merge-patch+json"))
             .body(r#"{"metadata":{"uid":"other"}}"#)

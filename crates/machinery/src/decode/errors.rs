@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{MediaType, Unfit, print::go_word};
 use crate::{
-    kinds::{Kind, KindTable},
+    kinds::{Kind, KindTable, TypeId},
     protobuf::{self, ProtobufError},
 };
 
@@ -94,7 +94,7 @@ pub(super) fn explain(table: &KindTable, kind: &Kind, media: MediaType, body: &[
     let same_kind = head.kind.is_empty() || *head.kind == *kind.gvk.kind;
     match same_version && same_kind {
         true => unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &fault.to_string()),
-        false => wrong_type(table, kind, head.api_version, head.kind, body),
+        false => wrong_type(table, kind, (head.api_version, head.kind), &read, body),
     }
 }
 
@@ -145,6 +145,11 @@ pub fn missing_kind(shown: &str) -> String {
     format!("Object 'Kind' is missing in '{shown}'")
 }
 
+/// What is said of an object that says a group, and no version of it. `shown` is the object.
+pub fn missing_version(shown: &str) -> String {
+    format!("Object 'apiVersion' is missing in '{shown}'")
+}
+
 /// The type that an object says that it is; what it leaves out is as in `expected`.
 ///
 /// # Errors
@@ -158,19 +163,40 @@ pub fn said_type(expected: &GroupVersionKind, object: &Value) -> Result<GroupVer
     }
 }
 
-/// The answer to an object of another type.
-pub(super) fn wrong_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str, body: &[u8]) -> Status {
+/// The answer to an object that says that it is of another type. `read` is the body without a schema.
+pub(super) fn wrong_type(
+    table: &KindTable,
+    kind: &Kind,
+    (api_version, name): (&str, &str),
+    read: &Value,
+    body: &[u8],
+) -> Status {
     let name = if name.is_empty() { &kind.gvk.kind } else { name };
     let own = kind.group_version().to_string();
     let api_version = if api_version.is_empty() { &own } else { api_version };
     let Ok(gvk) = GroupVersionKind::parse(api_version, name) else {
         return unrecognized(kind, body, &format!("unexpected GroupVersion string: {api_version}"));
     };
-    let is_known = table.object_type(&gvk.group, &gvk.version, &gvk.kind).is_some();
-    if is_known && *name == *kind.gvk.kind && gvk.group == kind.gvk.group {
+    let known = table.object_type(&gvk.group, &gvk.version, &gvk.kind);
+    if let Some(why) = known.and_then(|schema| misfit(table, schema, read)) {
+        return unhandled(name, &gvk.version, kind, &why);
+    }
+    let is_same = *name == *kind.gvk.kind && (gvk.group == kind.gvk.group && known.is_some() || is_old_scale(&gvk));
+    if is_same {
         return wrong_version(kind, api_version);
     }
-    unhandled(name, &gvk.version, kind, &other_type(table, kind, api_version, name))
+    unhandled(name, &gvk.version, kind, &other_type(table, kind, (api_version, name), read))
+}
+
+/// Scales of versions that are not served any more are registered upstream, as the same inner type as that of today.
+fn is_old_scale(gvk: &GroupVersionKind) -> bool {
+    let old = [("extensions", "v1beta1"), ("apps", "v1beta1"), ("apps", "v1beta2")];
+    *gvk.kind == *"Scale" && old.contains(&(&*gvk.group, &*gvk.version))
+}
+
+/// Why an object cannot be read as one of a type.
+fn misfit(table: &KindTable, schema: TypeId, object: &Value) -> Option<String> {
+    super::canonical(table, schema, object.clone()).err().map(|unfit| unfit.decoded())
 }
 
 /// The answer to a custom resource of another version.
@@ -193,17 +219,25 @@ const MAX_SHOWN: usize = 4096;
 /// What Go calls the place where Kubernetes' types are registered.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
+/// The version of Go's inner types.
+pub const INNER_VERSION: &str = "__internal";
+
 fn not_registered(api_version: &str, name: &str) -> String {
-    format!("no kind {name:?} is registered for version {api_version:?} in scheme {SCHEME:?}")
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let registered = match version == INNER_VERSION {
+        true => format!("the internal version of group {group:?}"),
+        false => format!("version {api_version:?}"),
+    };
+    format!("no kind {name:?} is registered for {registered} in scheme {SCHEME:?}")
 }
 
-/// Why an object of another type is none of this kind.
-pub fn other_type(table: &KindTable, kind: &Kind, api_version: &str, name: &str) -> String {
+/// Why an object that says that it is of another type is none of this kind: that it is none of that type either, first.
+pub fn other_type(table: &KindTable, kind: &Kind, (api_version, name): (&str, &str), object: &Value) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    if table.object_type(group, version, name).is_none() {
-        return not_registered(api_version, name);
-    }
-    format!("converting ({version}.{name}) to ({}.{}): unknown conversion", package(kind), kind.gvk.kind)
+    let Some(schema) = table.object_type(group, version, name) else { return not_registered(api_version, name) };
+    misfit(table, schema, object).unwrap_or_else(|| {
+        format!("converting ({version}.{name}) to ({}.{}): unknown conversion", package(kind), kind.gvk.kind)
+    })
 }
 
 /// Go's package of the type that upstream has behind a kind, as it stands in messages. Events of both groups are those of the core.
@@ -267,8 +301,8 @@ pub(super) fn applied(kind: &Kind, applied: &Value, unfit: &Unfit) -> Status {
     let what =
         format!("failed to convert new object ({namespace}/{name}; {group}/{version}, Kind={kind}) to proper version");
     let why = unfit.converted();
-    let to = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
-    Status::new(Reason::Unknown, format!("{what}: unable to convert unstructured object to {to}, Kind={kind}: {why}"))
+    let to = format!("{group}/{version}, Kind={kind}");
+    Status::new(Reason::Unknown, format!("{what}: unable to convert unstructured object to {to}: {why}"))
 }
 
 const SUMMARY_BYTES: usize = 30;

@@ -34,7 +34,9 @@ use crate::{
     protobuf,
 };
 use errors::Fault;
-pub use errors::{missing_kind, other_type, package, patched as unfit_patch, said_head, said_type};
+pub use errors::{
+    INNER_VERSION, missing_kind, missing_version, other_type, package, patched as unfit_patch, said_head, said_type,
+};
 use operations::Operations;
 pub use options::delete_options;
 pub use print::{go_print, go_print_text, go_type, go_word};
@@ -117,7 +119,7 @@ pub fn decode(
             return Err(errors::explain(table, kind, media, body, &fault.unwrap_or(Fault::Syntax(syntax))));
         }
     };
-    let mut object = check_type(table, kind, object, body)?;
+    let mut object = check_type(table, kind, object, (media, body))?;
     let mut notes = walk.notes();
     let unhandled = |why: String| errors::unhandled(&kind.gvk.kind, &kind.gvk.version, kind, &why);
     conversion::settle_number(kind, &mut object).map_err(unhandled)?;
@@ -369,7 +371,7 @@ impl Unfit {
 fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded, Status> {
     let also = Some((&kind.gvk, kind.decoded_as));
     let object = protobuf::decode_also(body, table, also).map_err(|error| errors::protobuf(kind, body, &error))?;
-    let object = check_type(table, kind, object, body)?;
+    let object = check_type(table, kind, object, (MediaType::Protobuf, body))?;
     let walk = Walk::new(table);
     let root = FieldKind::Message(kind.decoded_as);
     let walked = walk.seed(&root).deserialize(object);
@@ -384,7 +386,12 @@ fn from_protobuf(table: &KindTable, kind: &Kind, body: &[u8]) -> Result<Decoded,
 }
 
 /// Fills in a missing type and refuses one that is not expected.
-fn check_type(table: &KindTable, kind: &Kind, mut object: Value, body: &[u8]) -> Result<Value, Status> {
+fn check_type(
+    table: &KindTable,
+    kind: &Kind,
+    mut object: Value,
+    (media, body): (MediaType, &[u8]),
+) -> Result<Value, Status> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     let expected = kind.group_version().to_string();
@@ -398,7 +405,8 @@ fn check_type(table: &KindTable, kind: &Kind, mut object: Value, body: &[u8]) ->
     }
     let same = (version.is_empty() || version == expected) && (name.is_empty() || *name == *kind.gvk.kind);
     if !same {
-        return Err(errors::wrong_type(table, kind, version, name, body));
+        let read = decode_any(media, body).unwrap_or_default();
+        return Err(errors::wrong_type(table, kind, (version, name), &read, body));
     }
     if version.is_empty() {
         object["apiVersion"] = expected.into();

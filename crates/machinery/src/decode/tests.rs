@@ -107,8 +107,47 @@ fn a_subresource_takes_its_own_type() {
 
     let asked = portolan_types::GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
     let tokens = taken_by(table, table.kind_named("", "v1", "ServiceAccount").unwrap(), asked).unwrap();
-    let why = other_type(table, &tokens, "v1", "ConfigMap");
-    assert_eq!(why, "converting (v1.ConfigMap) to (authentication.TokenRequest): unknown conversion");
+    for (head, object, expected) in [
+        (
+            ("v1", "ConfigMap"),
+            json!({}),
+            "converting (v1.ConfigMap) to (authentication.TokenRequest): unknown conversion",
+        ),
+        (
+            ("v1", "ConfigMap"),
+            json!({"metadata": []}),
+            "json: cannot unmarshal array into Go struct field ConfigMap.metadata of type v1.ObjectMeta",
+        ),
+        (
+            ("apps/__internal", "A"),
+            json!({}),
+            r#"no kind "A" is registered for the internal version of group "apps" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+        ),
+        (
+            ("apps/v1", "A"),
+            json!({}),
+            r#"no kind "A" is registered for version "apps/v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+        ),
+    ] {
+        assert_eq!(other_type(table, &tokens, head, &object), expected, "{head:?} {object}");
+    }
+}
+
+#[test]
+fn scales_of_old_versions_are_told_from_what_is_none() {
+    let table = KindTable::builtin();
+    let kind = table.kind_named("apps", "v1", "Deployment").unwrap();
+    for (version, expected) in [
+        ("extensions/v1beta1", "does not match the expected API version (autoscaling/v1)"),
+        ("apps/v1beta2", "does not match the expected API version (autoscaling/v1)"),
+        ("apps/v1", r#"no kind "Scale" is registered for version "apps/v1""#),
+    ] {
+        let taken = portolan_types::GroupVersionKind::new("autoscaling", "v1", "Scale");
+        let body = json!({"apiVersion": version, "kind": "Scale", "metadata": {"name": "x"}}).to_string();
+        let failure = decode_as(table, kind, taken, MediaType::Json, body.as_bytes(), FieldValidation::Warn);
+        let failure = failure.unwrap_err();
+        assert!(failure.message().contains(expected), "{version}: {}", failure.message());
+    }
 }
 
 /// `policy/v1beta1` is not served, so that its types have no entries; evictions of it are taken as those of `v1` are.
