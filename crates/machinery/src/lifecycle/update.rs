@@ -147,7 +147,6 @@ pub(super) fn keep_system_fields(old: &Value, new: &mut Value) {
             }
         }
     }
-    after.remove("selfLink");
     // One that a client makes up is refused by validation.
     if let Some(time) = before.get("deletionTimestamp") {
         after.insert("deletionTimestamp".into(), time.clone());
