@@ -17,6 +17,8 @@ pub enum Touched {
     Within(BTreeMap<String, Touched>),
     /// The value stands there as the patch has it.
     Replaced,
+    /// The value stands there as it stood at this place, by its keys.
+    Taken(Vec<String>),
 }
 
 impl Touched {
@@ -36,28 +38,39 @@ impl Touched {
         let operations = decode::decode_any(MediaType::Json, patch).unwrap_or_default();
         for operation in operations.as_array().into_iter().flatten() {
             let text = |key: &str| operation.get(key).and_then(Value::as_str);
-            let takes = matches!(text("op"), Some("copy" | "move"));
-            if let Some(from) = text("from").filter(|_| takes) {
-                touched.enter(from, false);
+            // What is copied into itself has been entered by then.
+            if let (Some("copy"), Some(path)) = (text("op"), text("path")) {
+                touched.enter(path, None);
             }
+            let put = match text("op") {
+                Some("add" | "replace") => Some(Self::Replaced),
+                Some("copy" | "move") => text("from").map(|from| touched.take(from)),
+                _ => None,
+            };
             if let Some(path) = text("path") {
-                let puts = matches!(text("op"), Some("add" | "replace" | "copy" | "move"));
-                touched.enter(path, puts);
+                touched.enter(path, put);
             }
         }
         touched
     }
 
-    fn enter(&mut self, pointer: &str, puts: bool) {
+    /// What a value is that is taken from a place: as it stood there, unless the patch has been there before.
+    fn take(&mut self, from: &str) -> Self {
+        let keys: Vec<String> = keys(from).collect();
+        self.enter(from, None);
+        match keys.iter().try_fold(&*self, |at, key| at.at(key)) {
+            None => Self::Taken(keys),
+            Some(_) => Self::Replaced,
+        }
+    }
+
+    fn enter(&mut self, pointer: &str, put: Option<Self>) {
         let mut at = self;
-        let mut segments = pointer.split('/').skip(1).peekable();
-        while let Some(segment) = segments.next() {
+        let mut keys = keys(pointer).peekable();
+        while let Some(key) = keys.next() {
             let Self::Within(below) = at else { return };
-            let key = segment.replace("~1", "/").replace("~0", "~");
-            if segments.peek().is_none() {
-                if puts {
-                    below.insert(key, Self::Replaced);
-                }
+            if keys.peek().is_none() {
+                below.extend(put.map(|put| (key, put)));
                 return;
             }
             at = below.entry(key).or_insert_with(|| Self::Within(BTreeMap::new()));
@@ -68,32 +81,54 @@ impl Touched {
         match self {
             Self::Within(below) => below.get(key),
             Self::Replaced => Some(self),
+            Self::Taken(_) => None,
         }
     }
 }
 
+/// The keys of a pointer, outermost first.
+fn keys(pointer: &str) -> impl Iterator<Item = String> + '_ {
+    pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"))
+}
+
 /// A patched document of type `schema` as text.
 pub fn echo(table: &KindTable, schema: TypeId, patched: &Value, touched: &Touched) -> String {
-    let mut echo = Echo { table, text: String::new() };
-    echo.value(patched, Some(&FieldKind::Message(schema)), Some(touched));
+    let root = FieldKind::Message(schema);
+    let mut echo = Echo { table, root: Some(&root), text: String::new() };
+    echo.value(patched, Some(&root), Some(touched));
     echo.text
 }
 
 /// A value of the type of this name, as Go writes it.
 pub fn in_go_order(table: &KindTable, name: &str, value: &Value) -> String {
-    let mut echo = Echo { table, text: String::new() };
+    let mut echo = Echo { table, root: None, text: String::new() };
     echo.value(value, table.type_named(name).map(FieldKind::Message).as_ref(), None);
     echo.text
 }
 
 struct Echo<'t> {
     table: &'t KindTable,
+    /// What the whole is.
+    root: Option<&'t FieldKind>,
     text: String,
 }
 
-impl Echo<'_> {
+impl<'t> Echo<'t> {
+    /// What stands at a place.
+    fn kind_at(&self, keys: &[String]) -> Option<&'t FieldKind> {
+        keys.iter().try_fold(self.root?, |kind, key| match kind {
+            FieldKind::Message(id) => self.table.get(*id).field(key).map(|field| &field.kind),
+            FieldKind::List(element) | FieldKind::Map(element) => Some(&**element),
+            FieldKind::Scalar(_) | FieldKind::Special(_) => None,
+        })
+    }
+
     fn value(&mut self, value: &Value, kind: Option<&FieldKind>, touched: Option<&Touched>) {
-        let kind = kind.filter(|_| touched != Some(&Touched::Replaced));
+        let (kind, touched) = match touched {
+            Some(Touched::Taken(keys)) => (self.kind_at(keys), None),
+            Some(Touched::Replaced) => (None, touched),
+            Some(Touched::Within(_)) | None => (kind, touched),
+        };
         match value {
             Value::Object(fields) => self.object(fields, kind, touched),
             Value::Array(items) => {
@@ -175,6 +210,15 @@ mod tests {
         let patch = format!(r#"[{{"op": "replace", "path": "/kind", "value": "X", "from": "{from}"}}]"#);
         let kind = [("kind".to_owned(), Touched::Replaced)];
         assert_eq!(Touched::by_json(patch.as_bytes()), Touched::Within(kind.into()));
+    }
+
+    #[test]
+    fn what_is_moved_keeps_its_order() {
+        let moved = json!({"kind": {"volumes": [], "containers": [{"image": "i", "name": "c"}]}, "metadata": {"uid": "u", "name": "x"}});
+        let touched = Touched::by_json(br#"[{"op": "move", "from": "/spec", "path": "/kind"}]"#);
+        let meta = r#""metadata":{"name":"x","uid":"u"}"#;
+        let as_it_was = r#""kind":{"volumes":[],"containers":[{"name":"c","image":"i"}]}"#;
+        check(&moved, &touched, &format!("{{{as_it_was},{meta}}}"));
     }
 
     #[test]
