@@ -168,7 +168,8 @@ impl<'a> Patch<'a> {
                 Ok(new)
             }
             Err(unfit) if self.kind == PatchKind::Strategic => {
-                Err(decode::unfit_patch(&decode::go_print(&self.tree), &unfit.converted()))
+                let left = patch::left_of_patch(&self.target.table, self.target.kind.schema, old, &self.tree);
+                Err(decode::unfit_patch(&decode::go_print(&left), &unfit.converted()))
             }
             Err(unfit) => Err(decode::unfit_patch(&self.echo(old, &self.raw(old)?), &unfit.decoded())),
         }

@@ -10,6 +10,7 @@
 //! | `$setElementOrder/<list>` | object | the order of the merged list |
 //! | `$retainKeys` | object | removes all other keys of the object |
 
+mod left;
 mod list;
 mod order;
 mod shape;
@@ -21,6 +22,7 @@ use std::{collections::HashSet, mem};
 use portolan_types::{Reason, Status, object::Object, quoted::go_quoted};
 use serde_json::Value;
 
+pub use self::left::left_of_patch;
 use self::shape::{FieldShape, Shape};
 use super::json::unprocessable;
 use crate::decode::{go_print, go_print_text, go_type};
