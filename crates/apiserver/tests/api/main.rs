@@ -16,6 +16,7 @@ mod fairness;
 mod forms;
 mod hooks;
 mod mutating;
+mod outcomes;
 mod policies;
 mod quotas;
 mod races;
