@@ -4,6 +4,8 @@ use std::fmt;
 
 use ::regex::{Regex, RegexBuilder};
 
+use super::go_syntax;
+
 /// A pattern may compile to this many bytes.
 const MAX_BYTES: usize = 4 << 20;
 /// Most patterns compile to no more than this.
@@ -18,8 +20,6 @@ pub(crate) struct Pattern {
     /// Most bytes that it takes.
     pub(crate) weight: usize,
 }
-/// Go repeats no part more often.
-const MAX_REPEAT: u32 = 1000;
 
 /// Compiles a pattern.
 ///
@@ -77,14 +77,18 @@ impl BadPattern {
 /// # Errors
 /// What is wrong with it, as Go tells where that is known.
 pub(super) fn rewrite(pattern: &str) -> Result<String, String> {
+    go_syntax::check(pattern)?;
     let mut writer = Writer { rest: pattern, out: String::with_capacity(pattern.len() + 16) };
     while let Some(next) = writer.rest.chars().next() {
         match next {
             '\\' => writer.escape(false)?,
             '[' => writer.class()?,
-            '{' => writer.repeat()?,
-            '(' if writer.rest.starts_with("(?#") || writer.rest.starts_with("(?x") => {
-                return Err("invalid or unsupported Perl syntax: `(?`".to_owned());
+            '{' => writer.repeat(),
+            '(' if writer.rest.starts_with("(?)") => writer.skip(3, ""),
+            // Nobody asks for a group by its name, which Go gives to several.
+            '(' if writer.rest.starts_with("(?P<") || writer.rest.starts_with("(?<") => {
+                let end = writer.rest.find('>').map_or(1, |end| end + 1);
+                writer.skip(end, "(");
             }
             // A space is never left out: Go has no verbose mode.
             other => writer.keep(other),
@@ -129,8 +133,23 @@ impl Writer<'_> {
                 self.quoted();
                 return Ok(());
             }
-            ('Z' | 'G' | 'K' | 'R' | 'X' | 'h' | 'H' | 'N' | 'k' | 'E', _) | ('1'..='9', _) => {
-                return Err(format!("invalid escape sequence: `\\{letter}`"));
+            ('x', _) if self.rest.starts_with("\\x{") => {
+                let end = self.rest.find('}').map_or(self.rest.len(), |end| end + 1);
+                let whole = self.rest[..end].to_owned();
+                self.skip(end, &whole);
+                return Ok(());
+            }
+            ('0'..='7', _) => {
+                self.octal();
+                return Ok(());
+            }
+            ('p' | 'P', _) => {
+                self.unicode(letter == 'P');
+                return Ok(());
+            }
+            _ if !letter.is_ascii_alphanumeric() => {
+                self.skip(1 + letter.len_utf8(), &::regex::escape(&letter.to_string()));
+                return Ok(());
             }
             _ => {
                 self.keep('\\');
@@ -140,6 +159,28 @@ impl Writer<'_> {
         };
         self.skip(1 + letter.len_utf8(), plain);
         Ok(())
+    }
+
+    /// `\pL` and `\p{Greek}`; a `^` before the name says the contrary once more.
+    fn unicode(&mut self, mut negated: bool) {
+        let inner = &self.rest[2..];
+        let (name, length) = match inner.strip_prefix('{').and_then(|braced| braced.split_once('}')) {
+            Some((name, _)) => (name, name.len() + 2),
+            None => {
+                let length = inner.chars().next().map_or(0, char::len_utf8);
+                (&inner[..length], length)
+            }
+        };
+        negated ^= name.starts_with('^');
+        let class = format!("\\{}{{{}}}", if negated { 'P' } else { 'p' }, name.trim_start_matches('^'));
+        self.skip(2 + length, &class);
+    }
+
+    /// A character by one to three digits.
+    fn octal(&mut self) {
+        let digits = self.rest[1..].bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+        let value = u32::from_str_radix(&self.rest[1..=digits], 8).unwrap_or_default();
+        self.skip(1 + digits, &format!("\\x{{{value:x}}}"));
     }
 
     /// `\Q…\E`
@@ -187,26 +228,19 @@ impl Writer<'_> {
     }
 
     /// A brace that repeats nothing is itself.
-    fn repeat(&mut self) -> Result<(), String> {
-        let Some(end) = self.rest.find('}') else {
-            self.skip(1, "\\{");
-            return Ok(());
-        };
+    fn repeat(&mut self) {
+        let Some(end) = self.rest.find('}') else { return self.skip(1, "\\{") };
         let inner = &self.rest[1..end];
         let (low, high) = inner.split_once(',').map_or((inner, None), |(low, high)| (low, Some(high)));
-        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
+        let number = |text: &str| {
+            let is_one = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+            is_one && !text.is_empty()
+        };
         if !number(low) || high.is_some_and(|high| !high.is_empty() && !number(high)) {
-            self.skip(1, "\\{");
-            return Ok(());
-        }
-        let most = [Some(low), high].into_iter().flatten().filter(|text| !text.is_empty());
-        let fits = most.map(str::parse::<u32>).all(|count| count.is_ok_and(|count| count <= MAX_REPEAT));
-        if !fits {
-            return Err(format!("invalid repeat count: `{{{inner}}}`"));
+            return self.skip(1, "\\{");
         }
         let whole = self.rest[..=end].to_owned();
         self.skip(end + 1, &whole);
-        Ok(())
     }
 }
 
@@ -230,6 +264,13 @@ mod tests {
             (r"^[[:alpha:]]+$", "ab", true),
             (r"\bfoo\b", "a foo b", true),
             (r"^[^\s]+$", "a b", false),
+            (r"^(?P<n>a)(?P<n>b)(?<1>c)$", "abc", true),
+            (r"^\x{41}\x42\103$", "ABC", true),
+            (r"^\<\_\-\ $", "<_- ", true),
+            (r"^[\<\&\-\]]+$", "<&-]", true),
+            (r"^a{02}$", "a{02}", true),
+            (r"(?)^a$", "a", true),
+            (r"^\p{Greek}\pN[\p{^Lu}]\P{^Lu}$", "α1aA", true),
         ] {
             assert_eq!(compile(pattern).map(|found| found.regex.is_match(text)), Ok(expected), "{pattern} on {text}");
         }

@@ -8,6 +8,7 @@ pub(crate) mod format_string;
 mod formats;
 mod go_ip;
 mod go_regex;
+mod go_syntax;
 mod lists;
 mod matcher;
 pub(crate) mod net;

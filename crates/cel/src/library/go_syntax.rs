@@ -1,0 +1,463 @@
+//! What Go's `regexp/syntax` takes for a pattern, and what it says of others. Rust's engine takes more, and some of Go's it does
+//! not take; so Go's rules come first.
+
+use std::collections::HashSet;
+
+use ::regex::Regex;
+
+/// Go repeats no part more often, also by repetitions of repetitions.
+const MAX_REPEAT: u32 = 1000;
+
+/// Classes that have a name between `[:` and `:]`.
+const NAMED: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
+/// What stands open, or is done.
+enum Entry {
+    Open,
+    Bar,
+    /// A part, with how often something in it is repeated at most.
+    Part(u32),
+}
+
+/// Checks a pattern.
+///
+/// # Errors
+/// What Go has against it, in its words.
+pub(super) fn check(pattern: &str) -> Result<(), String> {
+    Reader { whole: pattern, rest: pattern, stack: Vec::new(), last: "", known: HashSet::new() }.all()
+}
+
+/// An error as Go writes it.
+fn wrong<T>(what: &str, part: &str) -> Result<T, String> {
+    Err(format!("{what}: `{part}`"))
+}
+
+const RANGE: &str = "invalid character class range";
+const ESCAPE: &str = "invalid escape sequence";
+const NO_ARGUMENT: &str = "missing argument to repetition operator";
+
+struct Reader<'p> {
+    whole: &'p str,
+    rest: &'p str,
+    stack: Vec<Entry>,
+    /// From the repetition that has just been read to the end; else nothing.
+    last: &'p str,
+    /// Names of Unicode's classes that were looked up.
+    known: HashSet<String>,
+}
+
+impl<'p> Reader<'p> {
+    fn all(mut self) -> Result<(), String> {
+        while let Some(next) = self.rest.chars().next() {
+            let before = self.rest;
+            let mut last = "";
+            match next {
+                '(' if before.starts_with("(?") => self.flags()?,
+                '(' => {
+                    self.stack.push(Entry::Open);
+                    self.skip(1);
+                }
+                '|' => self.bar(),
+                ')' => self.close()?,
+                '[' => self.class()?,
+                '*' | '+' | '?' => {
+                    self.skip(1);
+                    self.repeat(before, None)?;
+                    last = before;
+                }
+                '{' => match self.counts() {
+                    Some(counts) => {
+                        self.repeat(before, Some(counts))?;
+                        last = before;
+                    }
+                    None => self.part(1),
+                },
+                '\\' => self.escape()?,
+                other => self.part(other.len_utf8()),
+            }
+            self.last = last;
+        }
+        self.gather();
+        match self.stack.len() {
+            1 => Ok(()),
+            _ => wrong("missing closing )", self.whole),
+        }
+    }
+
+    fn skip(&mut self, length: usize) {
+        self.rest = &self.rest[length..];
+    }
+
+    /// What was read since `before`.
+    fn since(&self, before: &'p str) -> &'p str {
+        &before[..before.len() - self.rest.len()]
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let next = self.rest.chars().next()?;
+        self.skip(next.len_utf8());
+        Some(next)
+    }
+
+    /// A part of this length that repeats nothing.
+    fn part(&mut self, length: usize) {
+        self.push();
+        self.skip(length);
+    }
+
+    /// Another part; those before the last one are kept as one.
+    fn push(&mut self) {
+        match &mut self.stack[..] {
+            [.., Entry::Part(all), Entry::Part(last)] => (*all, *last) = ((*all).max(*last), 1),
+            _ => self.stack.push(Entry::Part(1)),
+        }
+    }
+
+    /// Makes one part of all that stands after what is open, alternatives included.
+    fn gather(&mut self) {
+        let mut most = 1;
+        loop {
+            match self.stack.pop() {
+                Some(Entry::Part(count)) => most = most.max(count),
+                Some(Entry::Bar) => {}
+                Some(Entry::Open) => {
+                    self.stack.push(Entry::Open);
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.stack.push(Entry::Part(most));
+    }
+
+    fn bar(&mut self) {
+        self.gather();
+        self.stack.push(Entry::Bar);
+        self.skip(1);
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        self.gather();
+        let inner = self.stack.pop();
+        if self.stack.pop().is_none() {
+            return wrong("unexpected )", self.whole);
+        }
+        self.push();
+        if let (Some(last), Some(inner)) = (self.stack.last_mut(), inner) {
+            *last = inner;
+        }
+        self.skip(1);
+        Ok(())
+    }
+
+    /// The numbers in a brace, with which it repeats; anything else is a character.
+    fn counts(&mut self) -> Option<(Option<u32>, Option<u32>)> {
+        let end = self.rest.find('}')?;
+        let inner = &self.rest[1..end];
+        let (low, high) = inner.split_once(',').unwrap_or((inner, inner));
+        let number = |text: &str| {
+            let is_one = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+            (is_one && !text.is_empty()).then(|| text.parse().unwrap_or(u32::MAX))
+        };
+        let low = number(low)?;
+        let high = if high.is_empty() { None } else { Some(number(high)?) };
+        self.skip(end + 1);
+        Some((Some(low), high))
+    }
+
+    fn repeat(&mut self, before: &'p str, counts: Option<(Option<u32>, Option<u32>)>) -> Result<(), String> {
+        const SIZE: &str = "invalid repeat count";
+        if let Some((low, high)) = counts {
+            let most = high.or(low).unwrap_or(0);
+            if most > MAX_REPEAT || low > Some(most) {
+                return wrong(SIZE, self.since(before));
+            }
+        }
+        if self.rest.starts_with('?') {
+            self.skip(1);
+        }
+        if !self.last.is_empty() {
+            return wrong("invalid nested repetition operator", self.since(self.last));
+        }
+        let part = self.since(before);
+        let Some(Entry::Part(inner)) = self.stack.last_mut() else { return wrong(NO_ARGUMENT, part) };
+        if let Some((low, high)) = counts {
+            let times = high.or(low).unwrap_or(0);
+            *inner = if times == 0 { 1 } else { inner.saturating_mul(times) };
+            if *inner > MAX_REPEAT && times >= 2 {
+                return wrong(SIZE, part);
+            }
+        }
+        Ok(())
+    }
+
+    /// `(?P<name>`, `(?<name>`, `(?flags)` and `(?flags:`
+    fn flags(&mut self) -> Result<(), String> {
+        let before = self.rest;
+        let name = before.strip_prefix("(?P<").or_else(|| before.strip_prefix("(?<")).filter(|name| !name.is_empty());
+        if let Some(name) = name {
+            let Some(end) = name.find('>') else { return wrong("invalid named capture", before) };
+            let head = before.len() - name.len();
+            self.skip(head + end + 1);
+            let is_good = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if end == 0 || !is_good(&name[..end]) {
+                return wrong("invalid named capture", self.since(before));
+            }
+            self.stack.push(Entry::Open);
+            return Ok(());
+        }
+        self.skip(2);
+        let (mut negative, mut saw) = (false, false);
+        while let Some(next) = self.next() {
+            match next {
+                'i' | 'm' | 's' | 'U' => saw = true,
+                '-' if !negative => (negative, saw) = (true, false),
+                ':' | ')' if saw || !negative => {
+                    self.stack.extend((next == ':').then_some(Entry::Open));
+                    return Ok(());
+                }
+                _ => break,
+            }
+        }
+        wrong("invalid or unsupported Perl syntax", self.since(before))
+    }
+
+    fn escape(&mut self) -> Result<(), String> {
+        let rest = self.rest;
+        match rest[1..].chars().next() {
+            Some('A' | 'b' | 'B' | 'z' | 'd' | 'D' | 's' | 'S' | 'w' | 'W') => {
+                self.part(2);
+                return Ok(());
+            }
+            Some('C') => return wrong(ESCAPE, &rest[..2]),
+            Some('Q') => {
+                let quoted = rest[2..].split_once("\\E").map_or(&rest[2..], |(quoted, _)| quoted);
+                if !quoted.is_empty() {
+                    self.push();
+                }
+                self.skip((2 + quoted.len() + 2).min(rest.len()));
+                return Ok(());
+            }
+            Some('p' | 'P') => self.unicode()?,
+            _ => drop(self.character()?),
+        }
+        self.push();
+        Ok(())
+    }
+
+    /// `\pL` and `\p{Greek}`
+    fn unicode(&mut self) -> Result<(), String> {
+        let before = self.rest;
+        self.skip(2);
+        let name = match self.next() {
+            Some('{') => {
+                let Some(end) = before.find('}') else { return wrong(RANGE, before) };
+                self.rest = &before[end + 1..];
+                &before[3..end]
+            }
+            _ => &self.since(before)[2..],
+        };
+        let name = name.strip_prefix('^').unwrap_or(name);
+        let name: String = name.chars().filter(|c| !matches!(c, ' ' | '_' | '-')).collect::<String>().to_lowercase();
+        if !self.known.contains(&name) {
+            if !is_unicode_class(&name) {
+                return wrong(RANGE, self.since(before));
+            }
+            self.known.insert(name);
+        }
+        Ok(())
+    }
+
+    /// A character of its own, behind a backslash.
+    fn character(&mut self) -> Result<char, String> {
+        let before = self.rest;
+        self.skip(1);
+        let Some(first) = self.next() else { return wrong("trailing backslash at end of expression", "") };
+        let found = match first {
+            '0'..='7' => self.octal(first),
+            'x' => self.hexadecimal(),
+            'a' => Some('\u{7}'),
+            'f' => Some('\u{c}'),
+            'n' => Some('\n'),
+            'r' => Some('\r'),
+            't' => Some('\t'),
+            'v' => Some('\u{b}'),
+            other => Some(other).filter(|other| other.is_ascii() && !other.is_ascii_alphanumeric()),
+        };
+        found.map_or_else(|| wrong(ESCAPE, self.since(before)), Ok)
+    }
+
+    fn octal(&mut self, first: char) -> Option<char> {
+        let mut value = first.to_digit(8)?;
+        let mut digits = 1;
+        while digits < 3
+            && let Some(digit) = self.rest.chars().next().and_then(|next| next.to_digit(8))
+        {
+            value = value * 8 + digit;
+            digits += 1;
+            self.skip(1);
+        }
+        char::from_u32(value).filter(|_| first == '0' || digits > 1)
+    }
+
+    fn hexadecimal(&mut self) -> Option<char> {
+        let first = self.next()?;
+        if first != '{' {
+            let second = self.next();
+            let value = first.to_digit(16)?.checked_mul(16)? + second?.to_digit(16)?;
+            return char::from_u32(value);
+        }
+        let mut value = None;
+        loop {
+            match self.next()? {
+                // Go takes surrogates for characters, too.
+                '}' => return value.map(|value| char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)),
+                digit => {
+                    let next = value.unwrap_or(0_u32) * 16 + digit.to_digit(16)?;
+                    value = Some(next).filter(|next| *next <= u32::from(char::MAX));
+                    value?;
+                }
+            }
+        }
+    }
+
+    fn class(&mut self) -> Result<(), String> {
+        let whole = self.rest;
+        self.skip(if whole.starts_with("[^") { 2 } else { 1 });
+        let mut first = true;
+        while first || !self.rest.starts_with(']') {
+            first = false;
+            if self.rest.starts_with("[:") && self.named()? {
+                continue;
+            }
+            if self.rest.starts_with("\\p") || self.rest.starts_with("\\P") {
+                self.unicode()?;
+                continue;
+            }
+            if ["\\d", "\\D", "\\s", "\\S", "\\w", "\\W"].iter().any(|class| self.rest.starts_with(class)) {
+                self.skip(2);
+                continue;
+            }
+            let before = self.rest;
+            let low = self.of_class(whole)?;
+            if self.rest.len() >= 2 && self.rest.starts_with('-') && !self.rest.starts_with("-]") {
+                self.skip(1);
+                if self.of_class(whole)? < low {
+                    return wrong(RANGE, self.since(before));
+                }
+            }
+        }
+        self.part(1);
+        Ok(())
+    }
+
+    /// `[:alpha:]`; whether it has a name at all.
+    fn named(&mut self) -> Result<bool, String> {
+        let Some(end) = self.rest[2..].find(":]") else { return Ok(false) };
+        let name = &self.rest[2..2 + end];
+        if !NAMED.contains(&name.strip_prefix('^').unwrap_or(name)) {
+            return wrong(RANGE, &self.rest[..end + 4]);
+        }
+        self.skip(end + 4);
+        Ok(true)
+    }
+
+    fn of_class(&mut self, whole: &str) -> Result<char, String> {
+        if self.rest.starts_with('\\') {
+            return self.character();
+        }
+        self.next().map_or_else(|| wrong("missing closing ]", whole), Ok)
+    }
+}
+
+/// Whether Unicode has a category or script of this name.
+fn is_unicode_class(name: &str) -> bool {
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_one = |kind: &str| Regex::new(&format!("\\p{{{kind}={name}}}")).is_ok();
+    matches!(name, "any" | "assigned" | "ascii") || is_name && (is_one("gc") || is_one("sc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_pattern_is_told_as_go_tells_it() {
+        for (pattern, expected) in [
+            ("(", "missing closing ): `(`"),
+            ("a(b", "missing closing ): `a(b`"),
+            (")", "unexpected ): `)`"),
+            ("a|b)", "unexpected ): `a|b)`"),
+            ("[a", "missing closing ]: `[a`"),
+            ("[z-a]", "invalid character class range: `z-a`"),
+            ("[[:foo:]]", "invalid character class range: `[:foo:]`"),
+            ("\\pX", "invalid character class range: `\\pX`"),
+            ("\\p{Gree", "invalid character class range: `\\p{Gree`"),
+            ("\\q", "invalid escape sequence: `\\q`"),
+            ("\\8", "invalid escape sequence: `\\8`"),
+            ("\\1", "invalid escape sequence: `\\1`"),
+            ("\\Z", "invalid escape sequence: `\\Z`"),
+            ("\\x{110000}", "invalid escape sequence: `\\x{110000`"),
+            ("\\xg0", "invalid escape sequence: `\\xg0`"),
+            ("[\\b]", "invalid escape sequence: `\\b`"),
+            ("a\\", "trailing backslash at end of expression: ``"),
+            ("*", "missing argument to repetition operator: `*`"),
+            ("a|*", "missing argument to repetition operator: `*`"),
+            ("(+?)", "missing argument to repetition operator: `+?`"),
+            ("{2}", "missing argument to repetition operator: `{2}`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("a*{2}?", "invalid nested repetition operator: `*{2}?`"),
+            ("a{100}{100}", "invalid nested repetition operator: `{100}{100}`"),
+            ("(a{100}){100}", "invalid repeat count: `{100}`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("a{2,1}", "invalid repeat count: `{2,1}`"),
+            ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+            ("(?s", "invalid or unsupported Perl syntax: `(?s`"),
+            ("(?i-)", "invalid or unsupported Perl syntax: `(?i-)`"),
+            ("(?x)", "invalid or unsupported Perl syntax: `(?x`"),
+            ("(?P<n", "invalid named capture: `(?P<n`"),
+            ("(?P<a b>c)", "invalid named capture: `(?P<a b>`"),
+            ("(?P=n)", "invalid or unsupported Perl syntax: `(?P`"),
+        ] {
+            assert_eq!(check(pattern), Err(expected.to_owned()), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_go_takes_is_taken() {
+        for pattern in [
+            "",
+            "a*?b+?c??",
+            "()*",
+            "(|a)*",
+            "^*",
+            "a{,2}",
+            "a{02}",
+            "a{1000}",
+            "(a{100}){10}",
+            "x{0}{",
+            "[]a]",
+            "[^]a]",
+            "[a-]",
+            "[-a]",
+            "[[:^alpha:][:word:]]",
+            "[[:a]",
+            "(?P<n>a)(?P<n>b)",
+            "(?<1>a)",
+            "(?i)a(?-i:b)",
+            "(?)",
+            "\\pL\\p{Greek}\\p{^Lu}",
+            "\\Q(*\\E",
+            "\\Q(",
+            "\\012\\x{10FFFF}\\x41",
+            "[\\d\\pN\\-]",
+            "\\<\\_\\-",
+            "é|ü",
+        ] {
+            assert_eq!(check(pattern), Ok(()), "{pattern}");
+        }
+    }
+}
