@@ -1,5 +1,9 @@
 //! URLs, as Go's `net/url` takes them apart.
 
+use std::{borrow::Cow, net::IpAddr};
+
+use portolan_types::quoted::go_quoted;
+
 /// The parts of a URL that are looked at.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Url<'t> {
@@ -7,38 +11,144 @@ pub(super) struct Url<'t> {
     pub(super) host: &'t str,
     pub(super) user: Option<&'t str>,
     pub(super) query: &'t str,
-    pub(super) fragment: &'t str,
+    pub(super) fragment: Cow<'t, str>,
 }
 
 /// The parts of `text`, or what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<Url<'_>, String> {
-    let fail = |why: &str| Err(format!("parse {text:?}: {why}"));
+    let fail = |text: &str, why: String| format!("parse {}: {why}", go_quoted(text));
+    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let mut url = parts(rest).map_err(|why| fail(rest, why))?;
+    url.fragment = unescaped(fragment, Within::Rest).map_err(|why| fail(text, why))?;
+    Ok(url)
+}
+
+fn parts(text: &str) -> Result<Url<'_>, String> {
+    let fail = |why: &str| Err(why.to_owned());
     if text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return fail("net/url: invalid control character in URL");
     }
-    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let Some((scheme, rest)) = scheme(rest) else { return fail("missing protocol scheme") };
+    let Some((scheme, rest)) = scheme(text) else { return fail("missing protocol scheme") };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut url = Url { scheme: scheme.to_ascii_lowercase(), query, fragment, ..Url::default() };
+    let mut url = Url { scheme: scheme.to_ascii_lowercase(), query, ..Url::default() };
     if !rest.starts_with('/') {
-        let first = rest.split('/').next().unwrap_or_default();
-        return match scheme.is_empty() && first.contains(':') {
-            true => fail("first path segment in URL cannot contain colon"),
-            false => Ok(url),
-        };
+        if !scheme.is_empty() {
+            return Ok(url);
+        }
+        if rest.split('/').next().unwrap_or_default().contains(':') {
+            return fail("first path segment in URL cannot contain colon");
+        }
     }
-    let authority = rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///"));
-    let Some(authority) = authority.map(|rest| rest.split('/').next().unwrap_or_default()) else { return Ok(url) };
-    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-    let port = host.rfind(']').map_or(host, |at| &host[at..]).rsplit_once(':').map_or("", |(_, port)| port);
-    if !port.bytes().all(|b| b.is_ascii_digit()) {
-        return fail(&format!("invalid port {:?} after host", format!(":{port}")));
-    }
-    if let Some(bad) = host.chars().find(|c| c.is_ascii() && " <>\"^`{|}\\".contains(*c)) {
-        return fail(&format!("invalid character {:?} in host name", bad.to_string()));
-    }
-    (url.user, url.host) = (user, host);
+    let has_authority = rest.starts_with("//") && (!scheme.is_empty() || !rest.starts_with("///"));
+    let path = if has_authority {
+        let (authority, path) = rest[2..].split_at(rest[2..].find('/').unwrap_or(rest.len() - 2));
+        (url.user, url.host) = parse_authority(&url.scheme, authority)?;
+        path
+    } else {
+        rest
+    };
+    unescaped(path, Within::Rest)?;
     Ok(url)
+}
+
+fn parse_authority<'t>(scheme: &str, authority: &'t str) -> Result<(Option<&'t str>, &'t str), String> {
+    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    check_host(scheme, host)?;
+    if let Some(user) = user {
+        let is_good = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
+        if !user.chars().all(is_good) {
+            return Err("net/url: invalid userinfo".to_owned());
+        }
+        let (name, password) = user.split_once(':').unwrap_or((user, ""));
+        unescaped(name, Within::Rest)?;
+        unescaped(password, Within::Rest)?;
+    }
+    Ok((user, host))
+}
+
+fn check_host(scheme: &str, host: &str) -> Result<(), String> {
+    match host.rfind('[') {
+        Some(0) => return check_literal(host),
+        Some(_) => return Err("invalid IP-literal".to_owned()),
+        None => {}
+    }
+    // Others than these may list several hosts, each with a port.
+    let colon = if matches!(scheme, "http" | "https") { host.find(':') } else { host.rfind(':') };
+    check_port(colon.map_or("", |at| &host[at..]))?;
+    unescaped(host, Within::Host)?;
+    Ok(())
+}
+
+/// An address in brackets.
+fn check_literal(host: &str) -> Result<(), String> {
+    let Some(end) = host.rfind(']') else { return Err("missing ']' in host".to_owned()) };
+    check_port(&host[end + 1..])?;
+    let inner = &host[1..end];
+    let (address, zone) = inner.split_at(inner.find("%25").unwrap_or(inner.len()));
+    let address = unescaped(address, Within::Host)?;
+    let zone = unescaped(zone, Within::Zone)?;
+    match address.parse::<IpAddr>() {
+        Ok(IpAddr::V6(_)) if zone != "%" => Ok(()),
+        Ok(IpAddr::V4(_)) if zone.is_empty() => Err("invalid IP-literal".to_owned()),
+        _ => Err(format!("invalid host: ParseAddr({}): unable to parse IP", go_quoted(&format!("{address}{zone}")))),
+    }
+}
+
+fn check_port(port: &str) -> Result<(), String> {
+    let is_number = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
+    match port.is_empty() || port.strip_prefix(':').is_some_and(is_number) {
+        true => Ok(()),
+        false => Err(format!("invalid port {} after host", go_quoted(port))),
+    }
+}
+
+/// Where an escape stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Host,
+    Zone,
+    Rest,
+}
+
+/// Whether a character may stand in the name of a host as it is.
+fn is_of_hosts(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!\"$&'()*+,-.:;<=>[]_~".contains(&byte)
+}
+
+/// `text` without escapes, or what is wrong with it.
+fn unescaped(text: &str, within: Within) -> Result<Cow<'_, str>, String> {
+    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while let Some(&byte) = bytes.get(at) {
+        if byte != b'%' {
+            if within != Within::Rest && byte.is_ascii() && !is_of_hosts(byte) {
+                return Err(format!("invalid character {} in host name", go_quoted(&char::from(byte).to_string())));
+            }
+            out.push(byte);
+            at += 1;
+            continue;
+        }
+        let part = &bytes[at..bytes.len().min(at + 3)];
+        let value =
+            if part.len() == 3 { hex(part[1]).zip(hex(part[2])).map(|(high, low)| high * 16 + low) } else { None };
+        let is_good = |value: u8| match within {
+            Within::Host => !value.is_ascii() || value == b'%',
+            Within::Zone => !value.is_ascii() || is_of_hosts(value) || matches!(value, b'%' | b' '),
+            Within::Rest => true,
+        };
+        let Some(value) = value.filter(|value| is_good(*value)) else {
+            return Err(format!("invalid URL escape {}", go_quoted(&String::from_utf8_lossy(part))));
+        };
+        out.push(value);
+        at += 3;
+    }
+    match out.len() == text.len() {
+        true => Ok(Cow::Borrowed(text)),
+        false => Ok(Cow::Owned(String::from_utf8_lossy(&out).into_owned())),
+    }
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// The scheme and what comes after it; `None` when there is a colon and nothing before it.
@@ -65,17 +175,33 @@ mod tests {
             ("https://a.b:1/c?d#e", Ok(("https", "a.b:1", None, "d", "e"))),
             ("https://u:p@a/c", Ok(("https", "a", Some("u:p"), "", ""))),
             ("HTTP://[::1]:80", Ok(("http", "[::1]:80", None, "", ""))),
+            ("https://[fe80::1%25en0]", Ok(("https", "[fe80::1%25en0]", None, "", ""))),
             ("a b!", Ok(("", "", None, "", ""))),
-            ("mailto:a@b", Ok(("mailto", "", None, "", ""))),
+            ("mailto:a@b%", Ok(("mailto", "", None, "", ""))),
+            ("mongodb://a:1,b:2", Ok(("mongodb", "a:1,b:2", None, "", ""))),
+            ("https://a/%41#%41", Ok(("https", "a", None, "", "A"))),
+            ("https://a\"<>", Ok(("https", "a\"<>", None, "", ""))),
             ("", Ok(("", "", None, "", ""))),
             (":a", Err("parse \":a\": missing protocol scheme")),
             ("1a:b", Err("parse \"1a:b\": first path segment in URL cannot contain colon")),
             ("https://a:b", Err("parse \"https://a:b\": invalid port \":b\" after host")),
+            ("https://a:1,b:2", Err("parse \"https://a:1,b:2\": invalid port \":1,b:2\" after host")),
             ("https://a b", Err("parse \"https://a b\": invalid character \" \" in host name")),
-            ("a\u{7}", Err("parse \"a\\u{7}\": net/url: invalid control character in URL")),
+            ("a\u{7}", Err("parse \"a\\a\": net/url: invalid control character in URL")),
+            ("101%", Err("parse \"101%\": invalid URL escape \"%\"")),
+            ("https://a%zz/", Err("parse \"https://a%zz/\": invalid URL escape \"%zz\"")),
+            ("https://%41", Err("parse \"https://%41\": invalid URL escape \"%41\"")),
+            ("https://a/%zzé", Err("parse \"https://a/%zzé\": invalid URL escape \"%zz\"")),
+            ("https://a#%é", Err("parse \"https://a#%é\": invalid URL escape \"%é\"")),
+            ("https://[::1", Err("parse \"https://[::1\": missing ']' in host")),
+            ("https://[::1]a", Err("parse \"https://[::1]a\": invalid port \"a\" after host")),
+            ("https://a[::1]", Err("parse \"https://a[::1]\": invalid IP-literal")),
+            ("https://[1.2.3.4]", Err("parse \"https://[1.2.3.4]\": invalid IP-literal")),
+            ("https://[a]", Err("parse \"https://[a]\": invalid host: ParseAddr(\"a\"): unable to parse IP")),
+            ("https://u^@a", Err("parse \"https://u^@a\": net/url: invalid userinfo")),
         ] {
             let url = parse(text);
-            let found = url.as_ref().map(|url| (&*url.scheme, url.host, url.user, url.query, url.fragment));
+            let found = url.as_ref().map(|url| (&*url.scheme, url.host, url.user, url.query, &*url.fragment));
             assert_eq!(found.map_err(String::as_str), expected, "{text}");
         }
     }

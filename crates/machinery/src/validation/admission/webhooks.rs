@@ -151,7 +151,7 @@ fn address(at: &At<'_>, errors: &mut Errors) {
         wrong(user, "user information is not permitted in the URL");
     }
     if !url.fragment.is_empty() {
-        wrong(url.fragment, "fragments are not permitted in the URL");
+        wrong(&url.fragment, "fragments are not permitted in the URL");
     }
     if !url.query.is_empty() {
         wrong(url.query, "query parameters are not permitted in the URL");
