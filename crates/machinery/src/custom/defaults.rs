@@ -108,15 +108,28 @@ impl<'s> Walk<'s, '_> {
     }
 
     fn plain(&mut self, at: &Path, json: &Value, default: &Value, Place { schema, is_resource, .. }: Place<'s>) {
+        // The root is a whole object, too, though its schema does not say so.
+        let is_root = is_resource && !schema.is_resource;
         let mut pruned = default.clone();
-        values::prune_part(&mut pruned, schema);
+        match is_root {
+            true => drop(values::prune(&mut pruned, schema)),
+            false => values::prune_part(&mut pruned, schema),
+        }
         if pruned != *default {
             self.errors.invalid(at, default, "must not have unknown fields");
         }
-        if let Err(why) = values::coerce_at(at, &mut default.clone(), schema, &mut Vec::new()) {
+        let (mut coerced, mut unknown) = (default.clone(), Vec::new());
+        let metadata = match coerced.as_object_mut().filter(|_| is_root) {
+            Some(fields) => values::coerce_resource(at, fields, &mut unknown),
+            None => Ok(()),
+        };
+        if let Err(why) = metadata.and_then(|()| values::coerce_at(at, &mut coerced, schema, &mut unknown)) {
             return self.errors.invalid(at, default, &why);
         }
         let mut wrong = Errors::default();
+        if let Some(fields) = default.as_object().filter(|_| is_root) {
+            values::check_resource(at, fields, &mut wrong);
+        }
         values::check_embedded(at, default, schema, &mut wrong);
         if wrong.is_empty() {
             values::validate(at, default, None, (schema, self.effort), &mut wrong);

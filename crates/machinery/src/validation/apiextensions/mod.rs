@@ -187,7 +187,12 @@ fn versions(spec: &At<'_>, schemas: &mut Schemas, errors: &mut Errors) {
 fn selectable(at: &At<'_>, validation: &At<'_>, missing: &str, errors: &mut Errors) {
     match validation.get("openAPIV3Schema") {
         Value::Null => errors.invalid(at.path("selectableFields"), &"".into(), missing),
-        schema => versions::selectable(at, schema, errors),
+        schema => {
+            if let Some(why) = unsupported(schema) {
+                errors.invalid(at.path("schema.openAPIV3Schema"), &"".into(), &why);
+            }
+            versions::selectable(at, schema, errors);
+        }
     }
 }
 

@@ -144,6 +144,12 @@ fn defaults_are_good_values() {
             vec!["$.properties[a].default: Invalid value: {\"c\":1}: must not have unknown fields"],
         ),
         (
+            "of a whole object, without its kind",
+            json!({"type": "object", "default": {}}),
+            vec!["$.default.apiVersion: Required value", "$.default.kind: Required value"],
+        ),
+        ("of a whole object", json!({"type": "object", "default": {"apiVersion": "a/b", "kind": "C"}}), vec![]),
+        (
             "of metadata",
             json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}}}),
             vec!["$.properties[metadata].properties[name].default: Forbidden: must not be set in top-level metadata"],
