@@ -43,7 +43,8 @@ const SOURCES: [Source; 22] = [
     ("iscsi", "iscsi", "iscsi", |_, _| {}),
     ("cinder", "cinder", "cinder", volumes::cinder_of_volume),
     ("fc", "fc", "fc", volumes::fibre_channel),
-    ("flexVolume", "flexVolume", "flexVolume", volumes::flex),
+    // Upstream does not look whether it is the only one.
+    ("flexVolume", "", "flexVolume", volumes::flex),
     ("azureFile", "azureFile", "azureFile", volumes::azure_file_of_volume),
     ("vsphereVolume", "vsphereVolume", "vsphereVolume", volumes::vsphere),
     ("photonPersistentDisk", "photonPersistentDisk", "photonPersistentDisk", volumes::photon),

@@ -11,7 +11,8 @@ use super::{
     Part, projected,
 };
 
-/// A source of volumes: the field, its name in errors about more than one, its name in other errors, and its rule.
+/// A source of volumes: the field, its name in errors about more than one (without a name it may be one of several), its name in
+/// other errors, and its rule.
 pub(in crate::validation::core) type Source = (&'static str, &'static str, &'static str, fn(&At<'_>, &mut Errors));
 
 /// Sources of a pod's volumes, in the order in which upstream looks at them.
@@ -57,7 +58,7 @@ pub(in crate::validation::core) fn one_source(
 ) {
     let mut found = false;
     for (field, crowd, name, rule) in sources.iter().filter(|(field, ..)| at.has(field)) {
-        match found {
+        match found && !crowd.is_empty() {
             true => errors.forbidden(at.path(crowd), "may not specify more than 1 volume type"),
             false => rule(&At { value: at.get(field), path: at.path(name) }, errors),
         }
