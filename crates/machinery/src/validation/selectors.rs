@@ -111,10 +111,13 @@ fn percent(text: &str) -> Option<u64> {
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Whether a number or percentage is zero.
+/// Whether a number or percentage is zero; texts that are none count as that.
 pub(super) fn is_zero(value: &Value) -> bool {
     match value {
-        Value::String(text) => percent(text) == Some(0),
+        Value::String(text) => match percent(text) {
+            Some(percent) => percent == 0,
+            None => text.parse::<i64>().unwrap_or(0) == 0,
+        },
         Value::Number(number) => number.as_i64() == Some(0),
         _ => true,
     }
@@ -201,7 +204,8 @@ pub(super) fn legacy_cidr(path: &Path, text: &str, existing: &HashSet<&str>, err
 
 /// Whether there are addresses of both families.
 pub(super) fn is_dual_stack(addresses: &[&str]) -> bool {
-    let is_v6: Vec<bool> = addresses.iter().filter_map(|text| sloppy_ip(text)).map(|ip| ip.is_ipv6()).collect();
+    let is_v6: Vec<bool> =
+        addresses.iter().filter_map(|text| sloppy_ip(text)).map(|ip| ip.to_canonical().is_ipv6()).collect();
     is_v6.contains(&true) && is_v6.contains(&false)
 }
 
@@ -285,11 +289,14 @@ pub(super) fn is_ip(text: &str) -> bool {
 
 /// Whether `inner` is a smaller network within `outer`.
 pub(super) fn is_within(outer: (IpAddr, u32), inner: (IpAddr, u32)) -> bool {
-    let start = |network: (IpAddr, u32)| match network.0 {
-        IpAddr::V4(v4) => u128::from(u32::from(v4).checked_shr(32 - outer.1.min(32)).unwrap_or(0)),
-        IpAddr::V6(v6) => u128::from(v6).checked_shr(128 - outer.1).unwrap_or(0),
+    // As in Go, an IPv4 address that is written as an IPv6 one is the IPv4 address; lengths are compared as they are written.
+    let (first, second) = (outer.0.to_canonical(), inner.0.to_canonical());
+    let length = if first == outer.0 { outer.1 } else { outer.1.saturating_sub(96) };
+    let start = |address: IpAddr| match address {
+        IpAddr::V4(v4) => u128::from(u32::from(v4).checked_shr(32 - length.min(32)).unwrap_or(0)),
+        IpAddr::V6(v6) => u128::from(v6).checked_shr(128 - length).unwrap_or(0),
     };
-    outer.0.is_ipv4() == inner.0.is_ipv4() && outer.1 < inner.1 && start(outer) == start(inner)
+    first.is_ipv4() == second.is_ipv4() && outer.1 < inner.1 && start(first) == start(second)
 }
 
 /// A domain and a path at `name`, such as `example.com/what`.

@@ -43,7 +43,7 @@ pub(super) fn cidrs(object: &At<'_>, errors: &mut Errors) {
     }
     let families: Vec<_> = spec.items("cidrs").map(|range| selectors::cidr(range.as_text())).collect();
     if let [Some((one, _)), Some((other, _))] = families[..]
-        && one.is_ipv4() == other.is_ipv4()
+        && one.to_canonical().is_ipv4() == other.to_canonical().is_ipv4()
     {
         let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
         errors.invalid(path, spec.get("cidrs"), why);
