@@ -40,7 +40,7 @@ var shown = []struct{ internal, published any }{
 	{metav1.LabelSelector{}, metav1.LabelSelector{}}, {metav1.OwnerReference{}, metav1.OwnerReference{}},
 	{api.PodTemplateSpec{}, corev1.PodTemplateSpec{}}, {api.EphemeralContainer{}, corev1.EphemeralContainer{}},
 	{api.PersistentVolumeSource{}, corev1.PersistentVolumeSource{}}, {api.PersistentVolumeClaimSpec{}, corev1.PersistentVolumeClaimSpec{}},
-	{api.ServicePort{}, corev1.ServicePort{}}, {api.Toleration{}, corev1.Toleration{}}, {api.PodIP{}, corev1.PodIP{}}, {api.HostIP{}, corev1.HostIP{}},
+	{api.EventSource{}, corev1.EventSource{}}, {api.ServicePort{}, corev1.ServicePort{}}, {api.Toleration{}, corev1.Toleration{}}, {api.PodIP{}, corev1.PodIP{}}, {api.HostIP{}, corev1.HostIP{}},
 	{api.Taint{}, corev1.Taint{}}, {api.NodeAddress{}, corev1.NodeAddress{}}, {api.NodeConfigSource{}, corev1.NodeConfigSource{}},
 	{api.ScopeSelector{}, corev1.ScopeSelector{}}, {api.VolumeNodeAffinity{}, corev1.VolumeNodeAffinity{}},
 	{apps.DeploymentStrategy{}, appsv1.DeploymentStrategy{}}, {apps.DaemonSetUpdateStrategy{}, appsv1.DaemonSetUpdateStrategy{}},

@@ -145,7 +145,7 @@ const FIXED: [(&str, &str); 14] = [
 const FORMS: [(&str, &str); 7] = [
     ("regarding", "ObjectReference"),
     ("related", "*ObjectReference"),
-    ("deprecatedSource", "any"),
+    ("deprecatedSource", "EventSource"),
     ("deprecatedFirstTimestamp", "any"),
     ("deprecatedLastTimestamp", "any"),
     ("deprecatedCount", "number"),
