@@ -129,7 +129,7 @@ fn pod(fields: &mut Fields) {
     for list in ["containers", "initContainers"] {
         items(spec, list).filter_map(|container| child(container, "resources")).for_each(requests_from_limits);
     }
-    requests_of_pod(spec);
+    resources_of_pod(spec);
     default_to(spec, "enableServiceLinks", true);
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
         spec.insert("terminationGracePeriodSeconds".into(), 1.into());
@@ -183,17 +183,28 @@ fn is_of_pods(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
-/// A pod with limits of its own asks for what its containers ask for, else for its limits.
-fn requests_of_pod(spec: &mut Fields) {
-    let own = |spec: &Fields, name: &str| spec.get("resources").and_then(|own| own.get(name)).cloned();
-    let Some(Value::Object(limits)) = own(spec, "limits").filter(|limits| !is_unset(limits)) else { return };
-    let mut requests = pod_amounts(&Value::Object(spec.clone()), Compute::Requests, |_| false);
+/// A pod that says something as a whole is limited in huge pages to what its containers are. One with limits of its own asks for
+/// what its containers ask for, else for its limits.
+fn resources_of_pod(spec: &mut Fields) {
+    let own = |spec: &Fields, name: &str| spec.get("resources")?.get(name).filter(|own| !is_unset(own)).cloned();
+    let (requests, limits) = (own(spec, "requests"), own(spec, "limits"));
+    if requests.is_none() && limits.is_none() {
+        return;
+    }
+    let of_containers = |spec: &Fields, compute| pod_amounts(&Value::Object(spec.clone()), compute, |_| false);
+    let is_requested = |name: &str| requests.as_ref().is_some_and(|own| own.get(name).is_some());
+    for (name, amount) in of_containers(spec, Compute::Limits) {
+        if name.starts_with("hugepages-") && !is_requested(&name) {
+            default_to(child_mut(child_mut(spec, "resources"), "limits"), &name, amount.to_string());
+        }
+    }
+    let Some(Value::Object(limits)) = own(spec, "limits") else { return };
+    let mut requests = of_containers(spec, Compute::Requests);
     requests.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
     let all = requests.into_iter().map(|(name, amount)| (name, amount.to_string().into()));
     let all = all.chain(limits.into_iter().filter(|(name, _)| is_of_pods(name)));
-    let resources = child_mut(spec, "resources");
     for (name, amount) in all {
-        default_to(child_mut(resources, "requests"), &name, amount);
+        default_to(child_mut(child_mut(spec, "resources"), "requests"), &name, amount);
     }
 }
 

@@ -367,3 +367,29 @@ fn parts_of_resources_below_thousandths_are_rounded_up() {
     let class = defaulted("node.k8s.io", "v1", "RuntimeClass", class);
     assert_eq!(class.pointer("/overhead/podFixed/cpu"), Some(&json!("1u")), "upstream rounds in the core alone");
 }
+
+#[test]
+fn a_pod_takes_limits_of_huge_pages_from_its_containers() {
+    let huge = json!({"limits": {"hugepages-2Mi": "2Mi"}, "requests": {"cpu": "10m", "memory": "1Mi"}});
+    let pod = |resources: Value| {
+        let containers =
+            json!([{"name": "a", "image": "i", "resources": huge}, {"name": "b", "image": "i", "resources": huge}]);
+        let pod = json!({"spec": {"containers": containers, "resources": resources}});
+        defaulted("", "v1", "Pod", pod)["spec"]["resources"].clone()
+    };
+    for (case, resources, expected) in [
+        ("nothing is said", json!({}), json!({})),
+        (
+            "something is asked for",
+            json!({"requests": {"cpu": "1"}}),
+            json!({"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"cpu": "1", "memory": "2Mi", "hugepages-2Mi": "4Mi"}}),
+        ),
+        (
+            "huge pages are asked for",
+            json!({"requests": {"hugepages-2Mi": "6Mi"}}),
+            json!({"requests": {"hugepages-2Mi": "6Mi"}}),
+        ),
+    ] {
+        assert_eq!(pod(resources), expected, "{case}");
+    }
+}

@@ -5,20 +5,21 @@ use serde_json::Value;
 
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
-/// `Guaranteed` when every container has equal requests and limits of CPU and memory, `BestEffort` when none has any,
-/// `Burstable` otherwise. Resources of the pod as a whole count instead of its containers' when there are any.
+/// `Guaranteed` when every container has limits of CPU and memory, and all of them together ask for as much; `BestEffort` when
+/// none has any, `Burstable` otherwise. Resources of the pod as a whole count instead of its containers', also empty ones.
 pub(crate) fn class_of(pod: &Value) -> &'static str {
     let list = |key| pod.pointer(key).and_then(Value::as_array).into_iter().flatten();
     let containers = list("/spec/containers").chain(list("/spec/initContainers"));
-    let of_containers: Vec<&Value> = containers.map(|container| &container["resources"]).collect();
-    let of_pod = pod.pointer("/spec/resources").filter(|resources| names_any(resources));
-    let resources = of_pod.map_or(of_containers, |resources| vec![resources]);
-    if !resources.iter().any(|resources| names_any(resources)) {
-        return "BestEffort";
-    }
-    match resources.iter().all(|resources| is_guaranteed(resources)) {
-        true => "Guaranteed",
-        false => "Burstable",
+    let resources: Vec<&Value> = match pod.pointer("/spec/resources").filter(|resources| !resources.is_null()) {
+        Some(resources) => vec![resources],
+        None => containers.map(|container| &container["resources"]).collect(),
+    };
+    let (requests, limits) = (total(&resources, "requests"), total(&resources, "limits"));
+    let is_limited = |resources: &&Value| COMPUTE.iter().all(|name| amount(resources, "limits", name).is_some());
+    match (requests == [None, None] && limits == [None, None], requests == limits) {
+        (true, _) => "BestEffort",
+        (false, true) if resources.iter().all(is_limited) => "Guaranteed",
+        _ => "Burstable",
     }
 }
 
@@ -27,15 +28,7 @@ fn amount(resources: &Value, kind: &str, name: &str) -> Option<Quantity> {
     (amount > Quantity::ZERO).then_some(amount)
 }
 
-fn names_any(resources: &Value) -> bool {
-    COMPUTE
-        .iter()
-        .any(|name| amount(resources, "requests", name).is_some() || amount(resources, "limits", name).is_some())
-}
-
-fn is_guaranteed(resources: &Value) -> bool {
-    COMPUTE.iter().all(|name| {
-        let limit = amount(resources, "limits", name);
-        limit.is_some() && amount(resources, "requests", name) == limit
-    })
+/// What all of them have of each.
+fn total(resources: &[&Value], kind: &str) -> [Option<Quantity>; 2] {
+    COMPUTE.map(|name| resources.iter().filter_map(|own| amount(own, kind, name)).reduce(|sum, own| sum + own))
 }

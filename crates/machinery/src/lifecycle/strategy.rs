@@ -20,9 +20,13 @@ pub(super) fn before_create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Va
 }
 
 fn create(ctx: &WriteContext<'_>, kind: &Kind, object: &mut Value) {
-    // Nodes are registered together with their status.
+    // Nodes are registered together with their status, and pods keep the class that they are sent with.
+    let class = object.pointer("/status/qosClass").filter(|class| of(kind) == ("", "Pod") && **class != "").cloned();
     if kind.subresource("status").is_some() && of(kind) != ("", "Node") {
         drop_key(object, "status");
+    }
+    if let Some(class) = class {
+        child_mut(fields(object), "status").insert("qosClass".into(), class);
     }
     if kind.generation {
         object::metadata_mut(object).insert("generation".into(), 1.into());
@@ -112,7 +116,7 @@ pub(super) fn after_defaults(ctx: &WriteContext<'_>, kind: &Kind, object: &mut V
             let class = qos::class_of(object);
             let status = child_mut(fields(object), "status");
             status.insert("phase".into(), "Pending".into());
-            status.insert("qosClass".into(), class.into());
+            status.entry("qosClass").or_insert_with(|| class.into());
             gate(ctx, object);
             pods::match_own_labels(object);
             pods::profiles_from_annotations(object);

@@ -807,3 +807,23 @@ fn annotations_of_autoscalers_are_no_way_round_who_owns_what() {
 fn a_range_of_addresses_is_shown_as_network_and_prefix() {
     assert_eq!(super::allocation::AddressRange::DEFAULT.to_string(), "10.96.0.0/12");
 }
+
+#[test]
+fn the_class_of_a_pod_is_of_all_its_containers_or_of_the_pod_as_a_whole() {
+    let container = |request: &str, limit: &str| json!({"name": "c", "resources": {"requests": {"cpu": request, "memory": "1"}, "limits": {"cpu": limit, "memory": "1"}}});
+    let of = |spec: Value| qos_class(&json!({"spec": spec}));
+    for (spec, expected) in [
+        (json!({"containers": [container("1", "1")]}), "Guaranteed"),
+        (json!({"containers": [container("1", "2"), container("2", "1")]}), "Guaranteed"),
+        (json!({"containers": [container("1", "2")]}), "Burstable"),
+        (json!({"containers": [container("1", "1"), {"name": "d"}]}), "Burstable"),
+        (json!({"containers": [container("1", "1")], "resources": {}}), "BestEffort"),
+        (json!({"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "1"}}}), "Burstable"),
+    ] {
+        assert_eq!(of(spec.clone()), expected, "{spec}");
+    }
+    let mut sent = pod();
+    sent["status"] = json!({"qosClass": "Burstable", "phase": "Running"});
+    let made = create("", "Pod", sent).unwrap();
+    assert_eq!(made["status"], json!({"phase": "Pending", "qosClass": "Burstable"}));
+}
