@@ -186,6 +186,22 @@ impl Chain {
         }
     }
 
+    /// Gives the object addresses and ports, and adds to the commit what reserves them. As upstream, this comes before validating
+    /// admission, which sees them.
+    pub(crate) async fn allocate(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+        commit: &mut Commit,
+    ) -> Result<(), CommitError> {
+        match request.is("", "services") {
+            true => services::furnish(api, request, object, old, commit).await,
+            false => Ok(()),
+        }
+    }
+
     /// Adds to the commit what must be written with the object, and to the object what follows from that.
     pub(crate) async fn furnish(
         &self,
@@ -195,9 +211,6 @@ impl Chain {
         old: Option<&Value>,
         commit: &mut Commit,
     ) -> Result<(), CommitError> {
-        if request.is("", "services") {
-            services::furnish(api, request, object, old, commit).await?;
-        }
         if request.is(custom::GROUP, custom::RESOURCE) {
             definitions::furnish(api, request, object, old, commit).await?;
         }

@@ -2,9 +2,12 @@
 
 use std::net::IpAddr;
 
-use portolan_machinery::lifecycle::allocation::{
-    AddressRange, ClusterIp, NODE_PORTS, Reserved, needs_cluster_ip, needs_health_check_port, needs_node_ports,
-    node_port_candidates, reserved, set_cluster_ip, set_health_check_port, set_node_port,
+use portolan_machinery::lifecycle::{
+    allocation::{AddressRange, ClusterIp, Reserved, needs_cluster_ip, reserved, set_cluster_ip},
+    node_ports::{
+        ALLOCATED, NODE_PORTS, Place, held, needs_health_check_port, needs_node_ports, node_port_candidates,
+        set_health_check_port, set_node_port, try_node_ports,
+    },
 };
 use portolan_store::Write;
 use portolan_types::{GroupResource, NamespaceName, ObjectKey, ObjectName, Status, StatusCause, object};
@@ -41,17 +44,11 @@ pub(super) async fn furnish(
             commit.companions.push(write);
         }
     }
-    for at in needs_node_ports(service) {
-        let (port, write) = any_port(api, &holder, service, at, &commit.companions).await?;
-        set_node_port(service, at, port);
-        commit.companions.push(write);
-    }
-    if needs_health_check_port(service) {
-        let (port, write) = any_port(api, &holder, service, usize::MAX, &commit.companions).await?;
-        set_health_check_port(service, port);
-        commit.companions.push(write);
-    }
     reserve_given_ports(api, request, service, old, commit).await?;
+    match request.dry_run {
+        true => try_node_ports(old, service),
+        false => find_ports(api, &holder, service, old, commit).await?,
+    }
     if let Some(old) = old {
         let kept = reserved(service);
         let gone = reserved(old).into_iter().filter(|name| !kept.contains(name));
@@ -159,6 +156,27 @@ async fn any_port(
     Err(Status::internal("failed to allocate a nodePort: range is full"))
 }
 
+/// Ports that the client left to us.
+async fn find_ports(
+    api: &ApiServer,
+    holder: &ObjectKey,
+    service: &mut Value,
+    old: Option<&Value>,
+    commit: &mut Commit,
+) -> Result<(), Status> {
+    for group in needs_node_ports(service, old.is_none()) {
+        let (port, write) = any_port(api, holder, service, group[0], &commit.companions).await?;
+        group.into_iter().for_each(|at| set_node_port(service, at, port.into()));
+        commit.companions.push(write);
+    }
+    if needs_health_check_port(service) {
+        let (port, write) = any_port(api, holder, service, usize::MAX, &commit.companions).await?;
+        set_health_check_port(service, port.into());
+        commit.companions.push(write);
+    }
+    Ok(())
+}
+
 /// Ports that the client chose.
 async fn reserve_given_ports(
     api: &ApiServer,
@@ -169,26 +187,33 @@ async fn reserve_given_ports(
 ) -> Result<(), Status> {
     let holder = &holder(request, service)?;
     let before = old.map(reserved).unwrap_or_default();
-    for (resource, name) in reserved(service).into_iter().filter(|(resource, _)| *resource == Reserved::Port) {
-        let known =
-            before.contains(&(resource, name.clone())) || commit.companions.iter().any(|w| *w.key.name == *name);
+    for (place, port) in held(service) {
+        let name = port.to_string();
+        let known = before.contains(&(Reserved::Port, name.clone()))
+            || commit.companions.iter().any(|write| *write.key.name == *name);
         if known {
             continue;
         }
         // A trial is not held against the range, as upstream has it.
-        let is_fine = request.dry_run || name.parse().is_ok_and(|port| NODE_PORTS.contains(&port));
-        if !is_fine {
-            return Err(refused(
-                service,
-                "spec.ports[0].nodePort",
-                &name,
-                "provided port is not in the valid range. The range of valid ports is 30000-32767",
-            ));
+        if !request.dry_run && !u16::try_from(port).is_ok_and(|port| NODE_PORTS.contains(&port)) {
+            return Err(no_port(service, place, port, OUT_OF_RANGE));
         }
-        let taken = || refused(service, "spec.ports[0].nodePort", &name, "provided port is already allocated");
-        commit.companions.push(take(api, holder, resource, &name).await?.ok_or_else(taken)?);
+        let write = take(api, holder, Reserved::Port, &name).await?;
+        commit.companions.push(write.ok_or_else(|| no_port(service, place, port, ALLOCATED))?);
     }
     Ok(())
+}
+
+const OUT_OF_RANGE: &str = "provided port is not in the valid range. The range of valid ports is 30000-32767";
+
+/// Why a port that the client chose cannot be had.
+fn no_port(service: &Value, place: Place, port: u64, why: &str) -> Status {
+    match place {
+        Place::Port(at) => refused(service, &format!("spec.ports[{at}].nodePort"), &port.to_string(), why),
+        Place::HealthCheck => {
+            Status::internal(&format!("failed to allocate requested HealthCheck NodePort {port}: {why}"))
+        }
+    }
 }
 
 fn refused(service: &Value, field: &str, value: &str, why: &str) -> Status {

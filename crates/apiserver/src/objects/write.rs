@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan_machinery::{
     apply::{self, Conversions, UpdateRequest},
     conversion, decode, defaults,
-    lifecycle::{self, Update, WriteContext},
+    lifecycle::{self, Allocates, Update, WriteContext},
     warnings,
 };
 use portolan_store::StoredObject;
@@ -74,6 +74,10 @@ impl<'a> Writer<'a> {
         'a: 's,
     {
         WriteContext { sent: Some(sent), ..WriteContext::new(&self.target.table, &self.api.seams) }
+    }
+
+    fn allocates(&self) -> Allocates {
+        if self.options.dry_run { Allocates::Tried } else { Allocates::Given }
     }
 
     fn request<'b>(&self, operation: Operation, name: &'b str, subresource: Option<&'b str>) -> Request<'b>
@@ -153,14 +157,16 @@ impl<'a> Writer<'a> {
         }
         self.call.warn(warnings::before_create(&self.target.kind, &object));
         let again = || sent_again(self.call, self.target, None);
-        let context = WriteContext { allocates: subresource.is_none(), ..self.context(&again) };
+        let allocates = if subresource.is_none() { self.allocates() } else { Allocates::Nothing };
+        let context = WriteContext { allocates, ..self.context(&again) };
         let mut object = lifecycle::prepare_create(&context, &self.target.kind, object, namespace, name)?;
-        self.call.warn(warnings::on_create(&self.target.kind, &object));
         let called = object::name(&object).to_owned();
         let request = Request { name: &called, ..request };
-        self.api.admission.validate(self.api, &request, Some(&object), None).await?;
         let key = self.target.key(self.call, object::name(&object)).map_err(CommitError::Failed)?;
         let mut commit = Commit::new(key, portolan_store::Expect::Absent, None);
+        self.api.admission.allocate(self.api, &request, &mut object, None, &mut commit).await?;
+        self.call.warn(warnings::on_create(&self.target.kind, &object));
+        self.api.admission.validate(self.api, &request, Some(&object), None).await?;
         self.api.admission.furnish(self.api, &request, &mut object, None, &mut commit).await?;
         commit.checks.append(&mut checks);
         if self.options.dry_run {
@@ -261,7 +267,7 @@ impl<'a> Writer<'a> {
         let isolated = subresource.filter(|name| *name != "scale");
         let again = || sent_again(self.call, self.target, Some(&old));
         let warn = |texts| self.call.warn(texts);
-        let context = WriteContext { warn: Some(&warn), ..self.context(&again) };
+        let context = WriteContext { warn: Some(&warn), allocates: self.allocates(), ..self.context(&again) };
         let update = lifecycle::prepare_update(&context, &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
             Update::Unchanged if !found.is_outdated => {
@@ -279,9 +285,12 @@ impl<'a> Writer<'a> {
             }
             Update::Removed(object) => (object, true),
         };
+        let mut commit = Commit::new(key.clone(), found.expect, None);
+        if !removed {
+            self.api.admission.allocate(self.api, &request, &mut object, Some(&old), &mut commit).await?;
+        }
         self.call.warn(warnings::on_update(&self.target.kind, isolated, &old, &object));
         self.api.admission.validate(self.api, &request, Some(&object), Some(&old)).await?;
-        let mut commit = Commit::new(key.clone(), found.expect, None);
         if removed {
             self.api.admission.clear(self.api, &request, &old, &mut commit).await?;
         } else {

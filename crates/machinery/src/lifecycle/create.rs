@@ -41,15 +41,14 @@ pub fn prepare_create(
     keep_server_keys(&mut object, None);
     strategy::before_create(ctx, kind, &mut object);
     defaults::apply(ctx.table, kind, &mut object)?;
-    if ctx.allocates {
-        strategy::allocate(kind, None, &object)?;
-    }
+    strategy::allocate(ctx, kind, None, &mut object)?;
     strategy::after_defaults(ctx, kind, &mut object);
     check_kind(kind, &object)?;
     let causes = ctx.causes(kind, None, &object, |object| validation::validate_create(ctx.table, kind, object));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(&object), causes));
     }
+    strategy::after_validation(kind, &mut object);
     decode::settle(ctx.table, kind, &mut object);
     Ok(object)
 }

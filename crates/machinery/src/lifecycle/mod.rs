@@ -10,7 +10,9 @@ mod create;
 mod delete;
 mod devices;
 pub mod eviction;
+mod families;
 mod gates;
+pub mod node_ports;
 mod pods;
 mod qos;
 mod scale;
@@ -35,8 +37,6 @@ pub(crate) use qos::class_of as qos_class;
 pub(crate) use scale::{NO_REPLICAS, replicas_path};
 pub use scale::{live_scale, read_scale, scale_of, with_scale};
 pub use signing::asked_by;
-#[cfg(test)]
-pub(crate) use strategy::allocate;
 pub use strategy::creates_on_update;
 pub(crate) use strategy::{same_sources, status_keeps_metadata};
 pub use update::{Update, other_uid, prepare_update, uid_conflict};
@@ -48,11 +48,23 @@ use crate::{
 
 /// A new object as it is validated, with system metadata as given.
 #[cfg(test)]
-pub(crate) fn as_created(ctx: &WriteContext<'_>, kind: &Kind, mut object: Value) -> Value {
+pub(crate) fn as_created(
+    ctx: &WriteContext<'_>,
+    kind: &Kind,
+    mut object: Value,
+) -> Result<Value, portolan_types::Status> {
     strategy::before_create(ctx, kind, &mut object);
     crate::defaults::apply(ctx.table, kind, &mut object).expect("built-in kinds have room");
+    strategy::allocate(ctx, kind, None, &mut object)?;
     strategy::after_defaults(ctx, kind, &mut object);
-    object
+    Ok(object)
+}
+
+/// Fills in what a service has of addresses and families by itself.
+#[cfg(test)]
+pub(crate) fn complete_service(service: &mut Value) {
+    allocation::list_address(service);
+    families::settle(None, service);
 }
 
 /// A changed object as it is validated.
@@ -63,11 +75,14 @@ pub(crate) fn as_updated(
     subresource: Option<&str>,
     old: &Value,
     mut new: Value,
-) -> Value {
+) -> Result<Value, portolan_types::Status> {
     crate::defaults::apply(ctx.table, kind, &mut new).expect("built-in kinds have room");
     update::keep_system_fields(old, &mut new);
+    if subresource.is_none() {
+        strategy::allocate(ctx, kind, Some(old), &mut new)?;
+    }
     strategy::before_update(ctx, kind, subresource, old, &mut new);
-    new
+    Ok(new)
 }
 
 /// What every write needs.
@@ -81,14 +96,25 @@ pub struct WriteContext<'a> {
     pub sent: Option<&'a (dyn Fn() -> Option<Value> + Sync)>,
     /// Hears what is wrong with an object, and was before.
     pub warn: Option<&'a (dyn Fn(Vec<String>) + Sync)>,
-    /// Addresses and ports of a Service are given out: not where it comes to be through its status, as upstream.
-    pub allocates: bool,
+    /// Whether addresses and ports of a Service are given out.
+    pub allocates: Allocates,
+}
+
+/// What a Service is given of addresses and ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocates {
+    /// Nothing: it comes to be through its status, as upstream.
+    Nothing,
+    /// What it would be given: nobody holds it.
+    Tried,
+    /// What is its own from then on.
+    Given,
 }
 
 impl<'a> WriteContext<'a> {
     /// Of a write that no client sent.
     pub fn new(table: &'a KindTable, seams: &'a Seams) -> Self {
-        Self { table, seams, sent: None, warn: None, allocates: true }
+        Self { table, seams, sent: None, warn: None, allocates: Allocates::Given }
     }
 
     /// What `check` has against an object, with the values in it as they were sent.

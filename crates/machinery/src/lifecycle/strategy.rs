@@ -6,7 +6,7 @@ use portolan_types::{
 };
 use serde_json::{Value, json};
 
-use super::{WriteContext, allocation, devices, gates, pods, qos, services, signing};
+use super::{Allocates, WriteContext, allocation, devices, families, gates, node_ports, pods, qos, services, signing};
 use crate::{conversion, custom, kinds::Kind};
 
 /// Group and kind, to match on.
@@ -95,17 +95,34 @@ fn not_coordinated(old: &Value, lease: &mut Value) {
 /// The generation of a daemon set's template, as old clients know it.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// What cannot be allocated, which is told before and instead of what validation finds.
+/// What a service has of addresses, families and node ports before any is given out. What cannot be allocated is told before and
+/// instead of what validation finds.
 ///
 /// # Errors
-/// 422 for a service that wants addresses of families that there are not.
-pub(crate) fn allocate(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-    if of(kind) != ("", "Service") {
+/// 422 for a service that wants what there is not, or what no two of its ports can have; 500, as upstream, for some of it.
+pub(super) fn allocate(
+    ctx: &WriteContext<'_>,
+    kind: &Kind,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<(), Status> {
+    if of(kind) != ("", "Service") || ctx.allocates == Allocates::Nothing {
         return Ok(());
     }
-    match allocation::faults(old, new).into_causes() {
-        causes if causes.is_empty() => Ok(()),
+    match old {
+        Some(old) => allocation::carry_over(old, new),
+        None => allocation::list_address(new),
+    }
+    match families::settle(old, new).into_causes() {
+        causes if causes.is_empty() => node_ports::settle(ctx.allocates, old, new),
         causes => Err(Status::invalid(&kind.called(), object::name(new), causes)),
+    }
+}
+
+/// What is checked, and not shown: a service that is a name has no policy for what comes from inside.
+pub(super) fn after_validation(kind: &Kind, object: &mut Value) {
+    if of(kind) == ("", "Service") && object.pointer("/spec/type").is_some_and(|own| own == "ExternalName") {
+        drop_key(child(object, "spec"), "internalTrafficPolicy");
     }
 }
 
@@ -122,7 +139,6 @@ pub(super) fn after_defaults(ctx: &WriteContext<'_>, kind: &Kind, object: &mut V
             pods::profiles_from_annotations(object);
         }
         ("batch", "Job") => job_selector(ctx, object),
-        ("", "Service") if ctx.allocates => allocation::normalize(object),
         ("", "PersistentVolumeClaim") => data_source(&Value::Null, object),
         _ => {}
     }
@@ -282,11 +298,7 @@ fn main_update(ctx: &WriteContext<'_>, kind: &Kind, old: &Value, new: &mut Value
     gates::drop_closed(of(kind), old, new);
     match of(kind) {
         ("", "Namespace") => copy_within(old, new, "spec", "finalizers"),
-        ("", "Service") => {
-            allocation::carry_over(old, new);
-            allocation::normalize(new);
-            services::drop_unneeded(old, new);
-        }
+        ("", "Service") => services::drop_unneeded(old, new),
         ("", "PersistentVolumeClaim") => data_source(old, new),
         ("", "ServiceAccount") => only_names(new),
         ("discovery.k8s.io", "EndpointSlice") if old.get("endpoints") != new.get("endpoints") => without_topology(new),

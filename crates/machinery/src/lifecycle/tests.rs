@@ -599,13 +599,14 @@ fn scales_are_views_of_replicas() {
 #[test]
 fn services_keep_what_was_allocated() {
     use allocation::*;
+    use node_ports::*;
     let mut service = create(
         "",
         "Service",
         json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "name": "a"}]}}),
     )
     .unwrap();
-    assert_eq!(needs_node_ports(&service), [0]);
+    assert_eq!(needs_node_ports(&service, true), [[0]]);
     let address = AddressRange::DEFAULT.candidates(object::meta_text(&service, "uid")).next().unwrap();
     set_cluster_ip(&mut service, address.into());
     set_node_port(&mut service, 0, 30_080);
@@ -617,7 +618,7 @@ fn services_keep_what_was_allocated() {
     new["metadata"]["namespace"] = "ns".into();
     let new = changed(prepare_update(&ctx, kind("", "Service"), None, &old, new));
     assert_eq!(new["spec"]["clusterIPs"], json!([address.to_string()]));
-    assert_eq!((&new["spec"]["ports"][0]["nodePort"], needs_node_ports(&new)), (&json!(30_080), vec![1]));
+    assert_eq!((&new["spec"]["ports"][0]["nodePort"], needs_node_ports(&new, false)), (&json!(30_080), vec![vec![1]]));
     assert_eq!(needs_cluster_ip(&new, Some(&old)), ClusterIp::Nothing);
     let all: std::collections::HashSet<_> =
         AddressRange::new([10, 0, 0, 0].into(), 28).unwrap().candidates("x").collect();

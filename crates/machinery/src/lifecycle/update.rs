@@ -52,6 +52,9 @@ pub fn prepare_update(
     decode::settle(ctx.table, kind, &mut new);
     let has_version = !matches!(object::meta_text(&new, "resourceVersion"), "" | "0");
     keep_system_fields(old, &mut new);
+    if subresource.is_none() {
+        strategy::allocate(ctx, kind, Some(old), &mut new)?;
+    }
     strategy::before_update(ctx, kind, subresource, old, &mut new);
     keep_server_keys(&mut new, Some(old));
     let is_same = *old == new && (has_version || kind.unconditional_update);
@@ -66,9 +69,6 @@ pub fn prepare_update(
         return Err(Status::invalid(&resource, object::name(old), vec![validation::no_resource_version()]));
     }
     check_kind(kind, &new)?;
-    if subresource.is_none() {
-        strategy::allocate(kind, Some(old), &new)?;
-    }
     let check = |new: &Value| {
         let mut errors = validation::check_update(ctx.table, kind, subresource, old, new);
         ctx.warn.iter().for_each(|warn| warn(errors.take_warnings()));
@@ -78,9 +78,10 @@ pub fn prepare_update(
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(old), causes));
     }
+    strategy::after_validation(kind, &mut new);
     Ok(match is_removable(&new) {
         true => Update::Removed(new),
-        false if is_same => Update::Unchanged,
+        false if is_same || *old == new => Update::Unchanged,
         false => Update::Changed(new),
     })
 }

@@ -33,7 +33,7 @@ fn complete(kind: &Kind, mut object: Value) -> Value {
     prune_canonical(table, kind, &mut object, FieldValidation::Strict).unwrap();
     defaults::apply(table, kind, &mut object).unwrap();
     if &*kind.gvk.kind == "Service" {
-        crate::lifecycle::allocation::normalize(&mut object);
+        crate::lifecycle::complete_service(&mut object);
     }
     object
 }

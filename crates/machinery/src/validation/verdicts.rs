@@ -11,7 +11,7 @@ use super::{validate_create, validate_update};
 use crate::{
     decode::{FieldValidation, prune_canonical},
     kinds::{Kind, KindTable},
-    lifecycle::{WriteContext, allocate, as_created, as_updated},
+    lifecycle::{WriteContext, as_created, as_updated},
 };
 
 #[derive(Deserialize)]
@@ -130,8 +130,8 @@ impl Judge<'_> {
 
     fn created(&self, object: &Value) -> Judged {
         let (kind, new) = (self.kind, canonical(self.kind, object)?);
-        Ok(self.with(object, |ctx| match allocate(kind, None, &defaulted(ctx, kind, new.clone())) {
-            Ok(()) => ctx.causes(kind, None, &as_created(ctx, kind, new), |new| validate_create(ctx.table, kind, new)),
+        Ok(self.with(object, |ctx| match as_created(ctx, kind, new) {
+            Ok(new) => ctx.causes(kind, None, &new, |new| validate_create(ctx.table, kind, new)),
             Err(status) => status.details().causes.clone(),
         }))
     }
@@ -141,9 +141,8 @@ impl Judge<'_> {
         let (old, new) = (canonical(kind, old)?, canonical(kind, object)?);
         Ok(self.with(object, |ctx| {
             let old = stored(ctx, kind, old);
-            let new = as_updated(ctx, kind, sub, &old, new);
-            match sub.map_or_else(|| allocate(kind, Some(&old), &new), |_| Ok(())) {
-                Ok(()) => ctx.causes(kind, sub, &new, |new| validate_update(ctx.table, kind, sub, &old, new)),
+            match as_updated(ctx, kind, sub, &old, new) {
+                Ok(new) => ctx.causes(kind, sub, &new, |new| validate_update(ctx.table, kind, sub, &old, new)),
                 Err(status) => status.details().causes.clone(),
             }
         }))
