@@ -45,6 +45,18 @@ pub fn to_storage(kind: &Kind, object: Value) -> Value {
     object
 }
 
+/// Whether the version of `kind` cannot say in which order the stored form has its parts.
+pub fn loses_order(kind: &Kind) -> bool {
+    is_scaler(kind) && is_other_version(kind)
+}
+
+/// The stored form of an object of which only the status was written: the spec stays as it is in `stored`.
+pub fn status_to_storage(kind: &Kind, object: &Value, stored: &Value) -> Value {
+    let mut object = to_storage(kind, object.clone());
+    object["spec"] = stored.get("spec").cloned().unwrap_or_default();
+    object
+}
+
 /// The form that `kind` serves, of a stored object.
 pub fn from_storage(kind: &Kind, object: Value) -> Value {
     let mut object = convert(kind, object, events::from_core, scaling::from_v2, kind.group_version().to_string());
@@ -54,10 +66,13 @@ pub fn from_storage(kind: &Kind, object: Value) -> Value {
     object
 }
 
-/// Fills in what going through the other form does: upstream reads autoscalers into one form, whatever their version.
+/// Fills in what going through the other form does: upstream reads autoscalers into one form, whatever their version. In the new
+/// one annotations of the old say nothing.
 pub(crate) fn pass_through(kind: &Kind, object: &mut Value) {
-    if is_scaler(kind) && is_other_version(kind) {
-        *object = from_storage(kind, to_storage(kind, object.take()));
+    match (is_scaler(kind), object.as_object_mut()) {
+        (true, Some(_)) if is_other_version(kind) => *object = from_storage(kind, to_storage(kind, object.take())),
+        (true, Some(fields)) => scaling::drop_annotations(fields),
+        _ => {}
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     admission::{Operation, Request, quota},
     call::{Call, Target},
     encode::tree,
+    errors::status_for,
     handlers::{sent_again, user_info},
     options::{WriteOptions, no_number},
 };
@@ -306,7 +307,10 @@ impl<'a> Writer<'a> {
             return Ok(Changed::Removed(object));
         }
         owners.settle(&mut object);
-        commit.record = Some(self.record(&object).await?);
+        commit.record = Some(match isolated {
+            Some("status") => self.record_of_status(&object, &found.stored).await?,
+            _ => self.record(&object).await?,
+        });
         let stored = quota::commit(self.api, &request, (&object, Some(&old)), commit, Some(&found.stored)).await?;
         Ok(self.stored(stored, object).await?)
     }
@@ -414,6 +418,15 @@ impl<'a> Writer<'a> {
             return Err(Status::bad_request(format!("the object is deeper than {} levels", decode::MAX_DEPTH)));
         }
         self.api.stored_form(self.call.cluster.id, self.target, object).await
+    }
+
+    /// As [`Writer::record`], of an object whose status alone was written.
+    async fn record_of_status(&self, object: &Value, stored: &StoredObject) -> Result<Record, Status> {
+        if !conversion::loses_order(&self.target.kind) {
+            return self.record(object).await;
+        }
+        let before = stored.to_value().map_err(|e| status_for(&e))?;
+        Ok(Record::of(&conversion::status_to_storage(&self.target.kind, object, &before)))
     }
 }
 

@@ -14,6 +14,23 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 
+/// All of them: what clients write there is dropped, but for what the old version reads first.
+const ANNOTATIONS: [&str; 6] = [
+    METRICS,
+    STATUSES,
+    BEHAVIOR,
+    CONDITIONS,
+    "autoscaling.alpha.kubernetes.io/scale-down-tolerance",
+    "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
+];
+
+/// Takes the annotations off.
+pub(super) fn drop_annotations(fields: &mut Fields) {
+    for annotation in ANNOTATIONS {
+        take_annotation(fields, annotation);
+    }
+}
+
 fn cpu(percent: Value) -> Value {
     json!({"type": "Resource", "resource": {
         "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
@@ -51,6 +68,7 @@ pub(super) fn to_v2(fields: &mut Fields) {
         child_mut(fields, "spec").insert("behavior".into(), behavior);
     }
     status_to_v2(child_mut(fields, "status"), measured, conditions.unwrap_or_default());
+    drop_annotations(fields);
 }
 
 /// autoscaling/v2 leaves out that there are no replicas, and always tells of metrics.
@@ -143,9 +161,7 @@ fn behavior_text(behavior: &Value) -> String {
 }
 
 pub(super) fn from_v2(fields: &mut Fields) {
-    for annotation in [METRICS, STATUSES, BEHAVIOR, CONDITIONS] {
-        take_annotation(fields, annotation);
-    }
+    drop_annotations(fields);
     let spec = child_mut(fields, "spec");
     let metrics = match spec.remove("metrics") {
         Some(Value::Array(metrics)) => metrics,

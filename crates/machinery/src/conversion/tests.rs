@@ -125,6 +125,27 @@ fn behavior_is_read_in_any_letters() {
 }
 
 #[test]
+fn a_status_that_is_written_in_the_old_version_leaves_metrics_in_their_order() {
+    let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 5}}});
+    let memory = json!({"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1"}}});
+    let stored = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "metrics": [cpu, memory]}, "status": {}});
+    let mut served = from_storage(scaler(), stored.clone());
+    served["status"]["desiredReplicas"] = 2.into();
+    let written = status_to_storage(scaler(), &served, &stored);
+    assert_eq!((&written["spec"], &written["status"]["desiredReplicas"]), (&stored["spec"], &json!(2)));
+}
+
+#[test]
+fn annotations_of_the_old_version_say_nothing_in_the_new_one() {
+    let kind = KindTable::builtin().kind_named("autoscaling", "v2", "HorizontalPodAutoscaler").unwrap();
+    let behavior = format!("{ANNOTATIONS}/behavior");
+    let mut object = json!({"metadata": {"annotations": {behavior: "x", "a": "b"}}, "spec": {"maxReplicas": 3}});
+    crate::defaults::apply(KindTable::builtin(), kind, &mut object).unwrap();
+    assert_eq!(object["metadata"]["annotations"], json!({"a": "b"}));
+    assert_eq!(object["spec"].get("behavior"), None);
+}
+
+#[test]
 fn other_kinds_are_stored_as_they_are_served() {
     let kind = KindTable::builtin().kind_named("", "v1", "ConfigMap").unwrap();
     assert!(!is_needed(kind));
