@@ -38,13 +38,20 @@ pub(crate) fn sent_again(call: &Call, target: &Target, old: Option<&Value>) -> O
         return None;
     }
     match (call.attributes.verb.as_str(), call.captures.subresource.as_str()) {
-        ("create" | "update", "" | "status") => decode::decode_any(media_of(call).ok()?, &call.body).ok(),
-        ("patch", "" | "status") => match old {
+        ("create" | "update", "" | "status" | "ephemeralcontainers") => {
+            decode::decode_any(media_of(call).ok()?, &call.body).ok()
+        }
+        ("patch", "" | "status" | "ephemeralcontainers") => match old {
             Some(old) => patch::patched(call, target, old).ok(),
             None => patch::applied_body(call).ok(),
         },
         _ => None,
     }
+}
+
+/// Whether a word is in what the client sent, wherever it stands; of much that is not read again, it is not.
+pub(crate) fn sent_names(call: &Call, word: &str) -> bool {
+    call.body.len() <= SMALL && call.body.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
 /// Placement is the server's: what clients say of it is ignored, and they are told.

@@ -11,7 +11,7 @@ mod openapi;
 mod patch;
 mod read;
 mod reviews;
-pub(crate) use body::sent_again;
+pub(crate) use body::{sent_again, sent_names};
 pub(crate) use reviews::user_info;
 mod scale;
 mod selectors;

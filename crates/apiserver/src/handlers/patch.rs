@@ -88,12 +88,15 @@ pub(super) async fn patch(
     body::changed(api, call, &shape, code, changed)
 }
 
-/// What the patch of a call makes of an object, as it stands.
+/// What the patch of a call makes of an object, as it stands; an apply patch itself, since what others own is not of who applies.
 ///
 /// # Errors
-/// As where it is applied; 400 also for apply patches.
+/// As where it is applied.
 pub(super) fn patched(call: &Call, target: &Target, old: &Value) -> Result<Value, Status> {
-    Patch::read(call, target, PatchKind::of(call, target)?)?.raw(old)
+    match PatchKind::of(call, target)? {
+        PatchKind::Apply => applied_body(call),
+        kind => Patch::read(call, target, kind)?.raw(old),
+    }
 }
 
 /// A patch that has been read once and may be tried several times.

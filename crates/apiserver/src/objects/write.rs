@@ -18,7 +18,7 @@ use crate::{
     call::{Call, Target},
     encode::tree,
     errors::status_for,
-    handlers::{sent_again, user_info},
+    handlers::{sent_again, sent_names, user_info},
     options::{WriteOptions, no_number},
 };
 
@@ -69,12 +69,16 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// `sent` reads again what the client sent.
-    fn context<'s>(&self, sent: &'s (dyn Fn() -> Option<Value> + Sync)) -> WriteContext<'s>
+    /// `sent` reads again what the client sent, `names` looks for a word in it.
+    fn context<'s>(
+        &self,
+        sent: &'s (dyn Fn() -> Option<Value> + Sync),
+        names: &'s (dyn Fn(&str) -> bool + Sync),
+    ) -> WriteContext<'s>
     where
         'a: 's,
     {
-        WriteContext { sent: Some(sent), ..WriteContext::new(&self.target.table, &self.api.seams) }
+        WriteContext { sent: Some(sent), names: Some(names), ..WriteContext::new(&self.target.table, &self.api.seams) }
     }
 
     fn allocates(&self) -> Allocates {
@@ -158,8 +162,9 @@ impl<'a> Writer<'a> {
         }
         self.call.warn(warnings::before_create(&self.target.kind, &object));
         let again = || sent_again(self.call, self.target, None);
+        let names = |word: &str| sent_names(self.call, word);
         let allocates = if subresource.is_none() { self.allocates() } else { Allocates::Nothing };
-        let context = WriteContext { allocates, ..self.context(&again) };
+        let context = WriteContext { allocates, ..self.context(&again, &names) };
         let mut object = lifecycle::prepare_create(&context, &self.target.kind, object, namespace, name)?;
         let called = object::name(&object).to_owned();
         let request = Request { name: &called, ..request };
@@ -267,8 +272,9 @@ impl<'a> Writer<'a> {
         // A scale is a change of the object itself, owned under the subresource's name.
         let isolated = subresource.filter(|name| *name != "scale");
         let again = || sent_again(self.call, self.target, Some(&old));
+        let names = |word: &str| sent_names(self.call, word);
         let warn = |texts| self.call.warn(texts);
-        let context = WriteContext { warn: Some(&warn), allocates: self.allocates(), ..self.context(&again) };
+        let context = WriteContext { warn: Some(&warn), allocates: self.allocates(), ..self.context(&again, &names) };
         let update = lifecycle::prepare_update(&context, &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
             Update::Unchanged if !found.is_outdated => {

@@ -40,7 +40,7 @@ pub use errors::{
 use operations::Operations;
 pub use options::delete_options;
 pub use print::{go_print, go_print_text, go_type, go_word};
-pub(crate) use sent::restore_empty;
+pub(crate) use sent::{Emptiness, restore_empty};
 pub(crate) use stored::settle;
 use syntax::Huge;
 pub use syntax::json_error;

@@ -3,12 +3,22 @@
 
 use serde_json::{Map, Value};
 
+use super::time::{self, Layout, Moment};
 use crate::kinds::{Field, FieldKind, Kind, KindTable, Special};
+
+/// Which empty lists and maps are put back.
+#[derive(Clone, Copy)]
+pub(crate) struct Emptiness<'a> {
+    /// The types.
+    pub table: &'a KindTable,
+    /// Those of fields of these names only, and zero times in them, which are null otherwise.
+    pub only: Option<&'a [&'a str]>,
+}
 
 /// Puts the empty lists and maps of `sent` back into `object`, where it has nothing in their place. Of an object this is all but its
 /// status, of a part of one that part: its status for those that write it, else its spec.
 pub(crate) fn restore_empty(
-    table: &KindTable,
+    which: Emptiness<'_>,
     kind: &Kind,
     subresource: Option<&str>,
     sent: &Value,
@@ -21,46 +31,60 @@ pub(crate) fn restore_empty(
         Some(_) => name == "spec",
     };
     let meant = sent.iter().filter(|(name, _)| is_meant(name));
-    meant.for_each(|(name, value)| field(table, &FieldKind::Message(kind.decoded_as), (name, value), object));
+    meant.for_each(|(name, value)| field(which, &FieldKind::Message(kind.decoded_as), (name, value), object));
 }
 
-fn field(table: &KindTable, owner: &FieldKind, (name, sent): (&String, &Value), map: &mut Map<String, Value>) {
+fn field(which: Emptiness<'_>, owner: &FieldKind, (name, sent): (&String, &Value), map: &mut Map<String, Value>) {
     let inner = match owner {
         FieldKind::Message(id) => {
-            table.get(*id).field(name).filter(|field| !keeps_empty(field)).map(|field| &field.kind)
+            which.table.get(*id).field(name).filter(|field| !keeps_empty(which, field)).map(|field| &field.kind)
         }
         FieldKind::Map(element) => Some(&**element),
         FieldKind::List(_) | FieldKind::Scalar(_) | FieldKind::Special(_) => None,
     };
     let Some(inner) = inner else { return };
     match map.get_mut(name) {
-        Some(value) if !value.is_null() => restore(table, inner, sent, value),
-        _ if is_empty(inner, sent) => drop(map.insert(name.clone(), sent.clone())),
+        Some(value) if !value.is_null() => restore(which, inner, sent, value),
+        _ if is_empty(which, inner, sent) && which.only.is_none_or(|only| only.contains(&name.as_str())) => {
+            drop(map.insert(name.clone(), sent.clone()))
+        }
         _ => {}
     }
 }
 
-fn restore(table: &KindTable, kind: &FieldKind, sent: &Value, value: &mut Value) {
+fn restore(which: Emptiness<'_>, kind: &FieldKind, sent: &Value, value: &mut Value) {
     match (kind, sent, value) {
         (FieldKind::List(element), Value::Array(sent), Value::Array(list)) if sent.len() == list.len() => {
-            sent.iter().zip(list).for_each(|(sent, value)| restore(table, element, sent, value));
+            sent.iter().zip(list).for_each(|(sent, value)| restore(which, element, sent, value));
         }
         (_, Value::Object(sent), Value::Object(map)) => {
-            sent.iter().for_each(|entry| field(table, kind, entry, map));
+            sent.iter().for_each(|entry| field(which, kind, entry, map));
         }
         _ => {}
     }
 }
 
-/// Pointers are kept as they were sent.
-fn keeps_empty(field: &Field) -> bool {
-    field.pointer && !matches!(field.kind, FieldKind::Message(_))
+/// Pointers are kept as they were sent, but for times.
+fn keeps_empty(which: Emptiness<'_>, field: &Field) -> bool {
+    let is_time = layout(&field.kind).is_some() && which.only.is_some();
+    field.pointer && !matches!(field.kind, FieldKind::Message(_)) && !is_time
 }
 
-fn is_empty(kind: &FieldKind, sent: &Value) -> bool {
+fn layout(kind: &FieldKind) -> Option<Layout> {
+    match kind {
+        FieldKind::Special(Special::Time) => Some(Layout::Seconds),
+        FieldKind::Special(Special::MicroTime) => Some(Layout::Micros),
+        _ => None,
+    }
+}
+
+fn is_empty(which: Emptiness<'_>, kind: &FieldKind, sent: &Value) -> bool {
     match (kind, sent) {
         (FieldKind::List(_) | FieldKind::Special(Special::Strings), Value::Array(list)) => list.is_empty(),
         (FieldKind::Map(_), Value::Object(map)) => map.is_empty(),
+        (kind, Value::String(text)) if which.only.is_some() => {
+            layout(kind).is_some_and(|layout| time::parse(text, layout).is_ok_and(Moment::is_zero))
+        }
         _ => false,
     }
 }
@@ -121,8 +145,12 @@ mod tests {
             ),
         ] {
             let mut object = decoded.clone();
-            restore_empty(table, kind, subresource, &sent, &mut object);
+            restore_empty(Emptiness { table, only: None }, kind, subresource, &sent, &mut object);
             assert_eq!(object, expected, "{case}");
         }
+        let mut object = decoded.clone();
+        restore_empty(Emptiness { table, only: Some(&["args"]) }, kind, None, &sent, &mut object);
+        assert_eq!(object["spec"]["containers"][0], json!({"args": [], "command": ["c"], "resources": {}}));
+        assert_eq!(object["spec"].get("nodeSelector"), None);
     }
 }

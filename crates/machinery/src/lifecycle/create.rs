@@ -44,7 +44,8 @@ pub fn prepare_create(
     strategy::allocate(ctx, kind, None, &mut object)?;
     strategy::after_defaults(ctx, kind, &mut object);
     check_kind(kind, &object)?;
-    let causes = ctx.causes(kind, None, &object, |object| validation::validate_create(ctx.table, kind, object));
+    let checked = ctx.as_checked(kind, None, None, &object);
+    let causes = ctx.causes(kind, None, &checked, |object| validation::validate_create(ctx.table, kind, object));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(&object), causes));
     }

@@ -9,6 +9,7 @@ mod binding;
 mod create;
 mod delete;
 mod devices;
+mod emptiness;
 pub mod eviction;
 mod families;
 mod gates;
@@ -42,7 +43,7 @@ pub(crate) use strategy::{same_sources, status_keeps_metadata};
 pub use update::{Update, other_uid, prepare_update, uid_conflict};
 
 use crate::{
-    decode,
+    decode::{self, Emptiness},
     kinds::{Kind, KindTable},
 };
 
@@ -94,6 +95,8 @@ pub struct WriteContext<'a> {
     pub seams: &'a Seams,
     /// Reads again what the client sent. It is asked when a refusal is to show it.
     pub sent: Option<&'a (dyn Fn() -> Option<Value> + Sync)>,
+    /// Whether the text that the client sent has a word in it.
+    pub names: Option<&'a (dyn Fn(&str) -> bool + Sync)>,
     /// Hears what is wrong with an object, and was before.
     pub warn: Option<&'a (dyn Fn(Vec<String>) + Sync)>,
     /// Whether addresses and ports of a Service are given out.
@@ -114,7 +117,14 @@ pub enum Allocates {
 impl<'a> WriteContext<'a> {
     /// Of a write that no client sent.
     pub fn new(table: &'a KindTable, seams: &'a Seams) -> Self {
-        Self { table, seams, sent: None, warn: None, allocates: Allocates::Given }
+        Self {
+            table,
+            seams,
+            sent: None,
+            names: None,
+            warn: None,
+            allocates: Allocates::Given,
+        }
     }
 
     /// What `check` has against an object, with the values in it as they were sent.
@@ -131,7 +141,11 @@ impl<'a> WriteContext<'a> {
         let sent = if shows_nothing { self.sent.and_then(|sent| sent()) } else { None };
         let Some(sent) = sent else { return causes };
         let mut shown = object.clone();
-        decode::restore_empty(self.table, kind, subresource, &sent, &mut shown);
+        let all = Emptiness { table: self.table, only: None };
+        decode::restore_empty(all, kind, subresource, &sent, &mut shown);
+        if &*kind.gvk.kind == "ResourceSlice" {
+            devices::drop_gated(object, &mut shown);
+        }
         let shown = check(&shown);
         // What is empty changes texts, and no verdict.
         let is_same =

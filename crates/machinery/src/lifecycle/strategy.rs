@@ -273,6 +273,7 @@ pub(super) fn before_update(
 }
 
 fn update(ctx: &WriteContext<'_>, kind: &Kind, subresource: Option<&str>, (old, new): (&Value, &mut Value)) {
+    let changes_what_is_dropped = counts_what_is_dropped(kind) && is_spec_changed(kind, old, new);
     match subresource {
         Some("status") => status_update(ctx, kind, old, new),
         Some("finalize") => copy(old, new, "status"),
@@ -285,7 +286,8 @@ fn update(ctx: &WriteContext<'_>, kind: &Kind, subresource: Option<&str>, (old, 
     }
     // Of priority classes it stays what it was at first.
     let counts = kind.generation && of(kind) != ("scheduling.k8s.io", "PriorityClass");
-    if counts && !matches!(subresource, Some("status" | "binding")) && is_spec_changed(kind, old, new) {
+    let is_changed = || changes_what_is_dropped || is_spec_changed(kind, old, new) || ctx.changes_emptiness(kind, new);
+    if counts && !matches!(subresource, Some("status" | "binding")) && is_changed() {
         let generation = object::generation(old) + 1;
         object::metadata_mut(new).insert("generation".into(), generation.into());
     }
@@ -402,6 +404,11 @@ fn approval(ctx: &WriteContext<'_>, old: &Value, new: &mut Value) {
 fn child<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     child_mut(fields(object), key);
     &mut object[key]
+}
+
+/// Whether upstream looks for changes before it drops what is not served any more, or not yet.
+fn counts_what_is_dropped(kind: &Kind) -> bool {
+    matches!(of(kind), ("discovery.k8s.io", "EndpointSlice") | ("resource.k8s.io", "ResourceSlice"))
 }
 
 /// Takes all of `old` but these fields of its spec.

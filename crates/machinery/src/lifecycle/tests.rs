@@ -828,3 +828,80 @@ fn the_class_of_a_pod_is_of_all_its_containers_or_of_the_pod_as_a_whole() {
     let made = create("", "Pod", sent).unwrap();
     assert_eq!(made["status"], json!({"phase": "Pending", "qosClass": "Burstable"}));
 }
+
+/// The object, as the server reads it, and what is told of it when it is sent to be written over `old`.
+fn sent(kind: &Kind, old: Option<&Value>, sent: &Value) -> Result<Value, Status> {
+    let seams = seams();
+    let text = sent.to_string();
+    let (again, names) = (|| Some(sent.clone()), |word: &str| text.contains(word));
+    let table = KindTable::builtin();
+    let ctx = WriteContext { sent: Some(&again), names: Some(&names), ..WriteContext::new(table, &seams) };
+    let mut body = sent.clone();
+    body["apiVersion"] = kind.group_version().to_string().into();
+    body["kind"] = (*kind.gvk.kind).into();
+    let body = decode(table, kind, MediaType::Json, body.to_string().as_bytes(), FieldValidation::Strict)?.object;
+    match old {
+        None => prepare_create(&ctx, kind, body, kind.namespaced.then_some("ns"), None),
+        Some(old) => Ok(match prepare_update(&ctx, kind, None, old, body)? {
+            Update::Changed(object) => object,
+            Update::Unchanged | Update::Removed(_) => old.clone(),
+        }),
+    }
+}
+
+#[test]
+fn what_is_sent_empty_counts_where_go_tells_it_from_nothing() {
+    let pod = |spec: Value| {
+        let mut pod = pod();
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        pod
+    };
+    let event = |times: Value| {
+        let mut event = json!({"metadata": {"name": "e", "namespace": "ns"}, "action": "a", "reason": "r", "type": "Normal",
+            "reportingController": "a/b", "reportingInstance": "i", "regarding": {"namespace": "ns"}});
+        event.as_object_mut().unwrap().extend(times.as_object().unwrap().clone());
+        event
+    };
+    let zero = "0001-01-01T00:00:00Z";
+    for (group, name, object, expected) in [
+        ("", "Pod", pod(json!({"resources": {"claims": []}})), Err("spec.resources.claims")),
+        ("", "Pod", pod(json!({"nodeSelector": {}, "volumes": []})), Ok(())),
+        ("events.k8s.io", "Event", event(json!({"eventTime": "0001-01-01T00:00:00.000000Z"})), Ok(())),
+        (
+            "events.k8s.io",
+            "Event",
+            event(json!({"eventTime": "2026-01-02T03:04:05.000000Z", "deprecatedLastTimestamp": zero})),
+            Err("lastTimestamp"),
+        ),
+    ] {
+        let told = sent(kind(group, name), None, &object);
+        let told = told.map(drop).map_err(|status| status.details().causes[0].field.clone());
+        assert_eq!(told, expected.map_err(str::to_owned), "{object}");
+    }
+    let map = kind("", "ConfigMap");
+    let mut object = json!({"metadata": {"name": "m"}, "data": {"a": "b"}, "immutable": true});
+    let old = stored(sent(map, None, &object).unwrap());
+    assert_eq!(sent(map, Some(&old), &object), Ok(old.clone()));
+    object["binaryData"] = json!({});
+    let told = sent(map, Some(&old), &object).unwrap_err();
+    assert_eq!(told.details().causes[0].field, "binaryData");
+}
+
+#[test]
+fn generations_count_what_is_sent_empty_or_dropped() {
+    let policy = kind("networking.k8s.io", "NetworkPolicy");
+    let mut object =
+        json!({"metadata": {"name": "n"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}});
+    let old = stored(sent(policy, None, &object).unwrap());
+    assert_eq!(object::generation(&sent(policy, Some(&old), &object).unwrap()), 1);
+    object["spec"]["ingress"] = json!([{"from": []}]);
+    let new = sent(policy, Some(&old), &object).unwrap();
+    assert_eq!((object::generation(&new), &new["spec"]), (2, &old["spec"]));
+    let slice = kind("discovery.k8s.io", "EndpointSlice");
+    let mut object = json!({"metadata": {"name": "e"}, "addressType": "IPv4", "endpoints": [{"addresses": ["1.2.3.4"]}], "ports": []});
+    let old = stored(sent(slice, None, &object).unwrap());
+    assert_eq!(object::generation(&sent(slice, Some(&old), &object).unwrap()), 1);
+    object["endpoints"][0]["deprecatedTopology"] = json!({"a": "b"});
+    let new = sent(slice, Some(&old), &object).unwrap();
+    assert_eq!((object::generation(&new), &new["endpoints"]), (2, &old["endpoints"]));
+}

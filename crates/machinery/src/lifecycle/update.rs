@@ -61,7 +61,8 @@ pub fn prepare_update(
     if is_same && is_removable(old) {
         return Ok(Update::Removed(new));
     }
-    if is_same && !custom::has_rules(kind) {
+    let checked = ctx.as_checked(kind, subresource, Some(old), &new);
+    if is_same && *checked == new && !custom::has_rules(kind) {
         return Ok(Update::Unchanged);
     }
     if !has_version && !kind.unconditional_update {
@@ -74,7 +75,7 @@ pub fn prepare_update(
         ctx.warn.iter().for_each(|warn| warn(errors.take_warnings()));
         errors.into_causes()
     };
-    let causes = ctx.causes(kind, subresource, &new, check);
+    let causes = ctx.causes(kind, subresource, &checked, check);
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(old), causes));
     }

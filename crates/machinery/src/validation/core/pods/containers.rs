@@ -106,7 +106,11 @@ fn ephemeral(part: &Part<'_>, known: &Known<'_>, errors: &mut Errors) {
         if !target.is_empty() && !others.contains(target) {
             errors.not_found(container.path("targetContainerName"), &target.into());
         }
-        let set = |name: &str| container.count(name) > 0 || container.get(name).is_string();
+        let set = |name: &str| match container.get(name) {
+            Value::Null => false,
+            Value::Object(map) => name == "lifecycle" || !map.is_empty(),
+            Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        };
         for name in NOT_EPHEMERAL.into_iter().filter(|name| set(name)) {
             errors.forbidden(container.path(name), why);
         }
