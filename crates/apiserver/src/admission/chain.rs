@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use portolan_machinery::custom;
+use portolan_machinery::{custom, lifecycle};
 use portolan_store::Expect;
-use portolan_types::{ObjectKey, Status};
+use portolan_types::{ObjectKey, Status, object};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -15,8 +15,8 @@ use crate::{
 };
 
 use super::{
-    Admission, Operation, Request, aggregation, builtin, definitions, escalation, namespaces, policies, quota, room,
-    services, webhooks, workspaces,
+    Admission, Operation, Request, aggregation, builtin, definitions, escalation, lookup, namespaces, policies, quota,
+    room, services, webhooks, workspaces,
 };
 
 /// Kubernetes' own steps come first, then the binary's.
@@ -184,6 +184,22 @@ impl Chain {
             "binding" => Ok(()),
             _ => by_configuration(api, request, object, old).await,
         }
+    }
+
+    /// Whether claims in the namespace of the request may have admin access to devices; it is looked at only where one asks for it.
+    pub(crate) async fn grants_admin_access(
+        &self,
+        api: &ApiServer,
+        request: &Request<'_>,
+        (old, new): (Option<&Value>, &Value),
+    ) -> Result<bool, Status> {
+        let subresource = Some(request.subresource).filter(|name| !name.is_empty());
+        if lifecycle::asks_for_admin_access(request.kind, subresource, old, new).is_none() {
+            return Ok(true);
+        }
+        let namespace = lookup::namespace(api, request.cluster.id, request.namespace).await?;
+        let label = namespace.as_ref().and_then(|namespace| object::label(namespace, lifecycle::ADMIN_ACCESS));
+        Ok(label == Some("true"))
     }
 
     /// Gives the object addresses and ports, and adds to the commit what reserves them. As upstream, this comes before validating

@@ -164,7 +164,8 @@ impl<'a> Writer<'a> {
         let again = || sent_again(self.call, self.target, None);
         let names = |word: &str| sent_names(self.call, word);
         let allocates = if subresource.is_none() { self.allocates() } else { Allocates::Nothing };
-        let context = WriteContext { allocates, ..self.context(&again, &names) };
+        let grants_admin_access = self.api.admission.grants_admin_access(self.api, &request, (None, &object)).await?;
+        let context = WriteContext { allocates, grants_admin_access, ..self.context(&again, &names) };
         let mut object = lifecycle::prepare_create(&context, &self.target.kind, object, namespace, name)?;
         let called = object::name(&object).to_owned();
         let request = Request { name: &called, ..request };
@@ -274,7 +275,14 @@ impl<'a> Writer<'a> {
         let again = || sent_again(self.call, self.target, Some(&old));
         let names = |word: &str| sent_names(self.call, word);
         let warn = |texts| self.call.warn(texts);
-        let context = WriteContext { warn: Some(&warn), allocates: self.allocates(), ..self.context(&again, &names) };
+        let grants_admin_access =
+            self.api.admission.grants_admin_access(self.api, &request, (Some(&old), &new)).await?;
+        let context = WriteContext {
+            warn: Some(&warn),
+            allocates: self.allocates(),
+            grants_admin_access,
+            ..self.context(&again, &names)
+        };
         let update = lifecycle::prepare_update(&context, &self.target.kind, isolated, &old, new)?;
         let (mut object, removed) = match update {
             Update::Unchanged if !found.is_outdated => {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use portolan_types::{GroupKind, Reason, Status, object};
 use serde_json::Value;
 
-use super::{WriteContext, keep_server_keys, strategy};
+use super::{WriteContext, devices, keep_server_keys, strategy};
 use crate::{
     decode, defaults,
     kinds::Kind,
@@ -45,7 +45,8 @@ pub fn prepare_create(
     strategy::after_defaults(ctx, kind, &mut object);
     check_kind(kind, &object)?;
     let checked = ctx.as_checked(kind, None, None, &object);
-    let causes = ctx.causes(kind, None, &checked, |object| validation::validate_create(ctx.table, kind, object));
+    let mut causes = devices::refused_access(ctx, kind, None, None, &object);
+    causes.extend(ctx.causes(kind, None, &checked, |object| validation::validate_create(ctx.table, kind, object)));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(&object), causes));
     }

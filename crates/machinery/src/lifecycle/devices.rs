@@ -2,9 +2,54 @@
 
 use std::collections::HashSet;
 
+use portolan_types::StatusCause;
 use serde_json::Value;
 
 use super::WriteContext;
+use crate::{kinds::Kind, validation::FieldError};
+
+/// The label, with the value `true`, of a namespace whose claims may have admin access to devices.
+pub const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
+
+/// The first place in which `new` asks for admin access to devices, or is given it: a new claim or template, or the status of a
+/// claim that had none (upstream's `AuthorizedForAdmin`). Its namespace has to allow that.
+pub fn asks_for_admin_access(
+    kind: &Kind,
+    subresource: Option<&str>,
+    old: Option<&Value>,
+    new: &Value,
+) -> Option<String> {
+    let requests = ("spec.devices.requests", "/exactly/adminAccess");
+    let results = ("status.allocation.devices.results", "/adminAccess");
+    let first = |list: Option<&Value>, (path, flag): (&str, &str)| {
+        let at = list?.as_array()?.iter().position(|one| one.pointer(flag) == Some(&Value::Bool(true)))?;
+        Some(format!("{path}[{at}].adminAccess"))
+    };
+    let given = |claim: &Value| first(claim.pointer("/status/allocation/devices/results"), results);
+    match (&*kind.gvk.group, &*kind.gvk.kind, subresource) {
+        ("resource.k8s.io", "ResourceClaim", None) if old.is_none() => {
+            first(new.pointer("/spec/devices/requests"), requests)
+        }
+        ("resource.k8s.io", "ResourceClaimTemplate", None) if old.is_none() => {
+            first(new.pointer("/spec/spec/devices/requests"), requests)
+        }
+        ("resource.k8s.io", "ResourceClaim", Some("status")) if old.and_then(given).is_none() => given(new),
+        _ => None,
+    }
+}
+
+/// What there is against admin access.
+pub(super) fn refused_access(
+    ctx: &WriteContext<'_>,
+    kind: &Kind,
+    subresource: Option<&str>,
+    old: Option<&Value>,
+    new: &Value,
+) -> Vec<StatusCause> {
+    let asked = asks_for_admin_access(kind, subresource, old, new).filter(|_| !ctx.grants_admin_access);
+    let why = format!("admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace");
+    asked.into_iter().map(|path| FieldError::forbidden(path, &why).into()).collect()
+}
 
 fn devices(slice: &Value) -> impl Iterator<Item = &Value> {
     slice.pointer("/spec/devices").and_then(Value::as_array).into_iter().flatten()

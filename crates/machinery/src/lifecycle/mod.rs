@@ -33,6 +33,7 @@ pub use delete::{
     DeleteOptions, Deletion, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Propagation, UNSAFE_DELETE, check_preconditions,
     delete_options, prepare_delete, unsafe_delete_refused,
 };
+pub use devices::{ADMIN_ACCESS, asks_for_admin_access};
 pub(crate) use pods::profile_of_annotation;
 pub(crate) use qos::class_of as qos_class;
 pub(crate) use scale::{NO_REPLICAS, replicas_path};
@@ -99,6 +100,8 @@ pub struct WriteContext<'a> {
     pub names: Option<&'a (dyn Fn(&str) -> bool + Sync)>,
     /// Hears what is wrong with an object, and was before.
     pub warn: Option<&'a (dyn Fn(Vec<String>) + Sync)>,
+    /// Whether claims of the namespace may have admin access to devices.
+    pub grants_admin_access: bool,
     /// Whether addresses and ports of a Service are given out.
     pub allocates: Allocates,
 }
@@ -123,6 +126,7 @@ impl<'a> WriteContext<'a> {
             sent: None,
             names: None,
             warn: None,
+            grants_admin_access: true,
             allocates: Allocates::Given,
         }
     }

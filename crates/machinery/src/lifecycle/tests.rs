@@ -905,3 +905,22 @@ fn generations_count_what_is_sent_empty_or_dropped() {
     let new = sent(slice, Some(&old), &object).unwrap();
     assert_eq!((object::generation(&new), &new["endpoints"]), (2, &old["endpoints"]));
 }
+
+#[test]
+fn admin_access_to_devices_is_for_namespaces_that_allow_it() {
+    let seams = seams();
+    let request = json!({"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": true}});
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}});
+    let template = json!({"metadata": {"name": "c"}, "spec": {"spec": claim["spec"]}});
+    for (name, object, grants, expected) in [
+        ("ResourceClaim", claim.clone(), false, Err("spec.devices.requests[0].adminAccess")),
+        ("ResourceClaim", claim, true, Ok(())),
+        ("ResourceClaimTemplate", template, false, Err("spec.devices.requests[0].adminAccess")),
+    ] {
+        let kind = kind("resource.k8s.io", name);
+        let ctx = WriteContext { grants_admin_access: grants, ..WriteContext::new(KindTable::builtin(), &seams) };
+        let told = prepare_create(&ctx, kind, object, Some("ns"), None);
+        let told = told.map(drop).map_err(|status| status.details().causes[0].field.clone());
+        assert_eq!(told, expected.map_err(str::to_owned), "{name}");
+    }
+}

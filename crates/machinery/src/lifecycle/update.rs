@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     WriteContext,
     create::{check_kind, fill_type, match_name, match_namespace},
-    is_removable, keep_server_keys, strategy,
+    devices, is_removable, keep_server_keys, strategy,
 };
 use crate::{
     apply, custom, decode, defaults,
@@ -75,7 +75,8 @@ pub fn prepare_update(
         ctx.warn.iter().for_each(|warn| warn(errors.take_warnings()));
         errors.into_causes()
     };
-    let causes = ctx.causes(kind, subresource, &checked, check);
+    let mut causes = devices::refused_access(ctx, kind, subresource, Some(old), &new);
+    causes.extend(ctx.causes(kind, subresource, &checked, check));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.called(), object::name(old), causes));
     }
