@@ -209,17 +209,15 @@ impl<'a> Envelope<'a> {
     }
 
     fn read(data: &'a [u8]) -> Result<Self, ProtobufError> {
+        const FIELDS: [&str; 4] = ["TypeMeta", "Raw", "ContentEncoding", "ContentType"];
         let mut envelope = Self::default();
         let mut reader = Reader::new(data);
-        while let Some((number, wire)) = reader.tag()? {
-            match (number, wire) {
-                (1, WireType::Bytes) => envelope.read_type(reader.bytes()?)?,
-                (2, WireType::Bytes) => envelope.raw = reader.bytes()?,
-                (3, WireType::Bytes) => envelope.encoding = text(reader.bytes()?),
-                (1..=4, wire) if wire != WireType::Bytes => {
-                    return Err(ProtobufError::WireType { field: "envelope".into(), wire: wire.number() });
-                }
-                (_, wire) => reader.skip(wire)?,
+        while let Some((field, bytes)) = known(&mut reader, "Unknown", &FIELDS)? {
+            match field {
+                0 => envelope.read_type(bytes)?,
+                1 => envelope.raw = bytes,
+                2 => envelope.encoding = text(bytes),
+                _ => {}
             }
         }
         Ok(envelope)
@@ -227,15 +225,33 @@ impl<'a> Envelope<'a> {
 
     fn read_type(&mut self, data: &[u8]) -> Result<(), ProtobufError> {
         let mut reader = Reader::new(data);
-        while let Some((number, wire)) = reader.tag()? {
-            match (number, wire) {
-                (1, WireType::Bytes) => self.api_version = text(reader.bytes()?),
-                (2, WireType::Bytes) => self.kind = text(reader.bytes()?),
-                (_, wire) => reader.skip(wire)?,
+        while let Some((field, bytes)) = known(&mut reader, "TypeMeta", &["APIVersion", "Kind"])? {
+            match field {
+                0 => self.api_version = text(bytes),
+                _ => self.kind = text(bytes),
             }
         }
         Ok(())
     }
+}
+
+/// The next of a message's known fields, by its place among them, and its bytes; others are passed over.
+fn known<'a>(
+    reader: &mut Reader<'a>,
+    message: &str,
+    fields: &[&str],
+) -> Result<Option<(usize, &'a [u8])>, ProtobufError> {
+    while let Some((number, wire)) = reader.tag(|| message.to_owned())? {
+        let at = number as usize - 1;
+        match (fields.get(at), wire) {
+            (None, wire) => reader.skip(wire)?,
+            (Some(_), WireType::Bytes) => return Ok(Some((at, reader.bytes()?))),
+            (Some(field), wire) => {
+                return Err(ProtobufError::WireType { field: (*field).to_owned(), wire: wire.number() });
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn text(bytes: &[u8]) -> String {

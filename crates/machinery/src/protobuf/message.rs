@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::{
     ProtobufError,
     json::{absent, is_zero},
+    names::go_field,
     read::{Reader, WireType},
     special,
 };
@@ -70,23 +71,23 @@ impl<'t> Decoder<'t> {
         }
         self.depth += 1;
         let own = self.table.get(schema);
+        let owner = short(&own.name);
         let mut reader = Reader::new(data);
-        let name = || own.name.rsplit('.').next().unwrap_or_default().to_owned();
-        let named = |error| match error {
-            ProtobufError::IllegalTag { number, tag, .. } => ProtobufError::IllegalTag { message: name(), number, tag },
-            other => other,
-        };
-        while let Some((number, wire)) = reader.tag().map_err(named)? {
+        while let Some((number, wire)) = reader.tag(|| owner.to_owned())? {
             match own.on_wire(number) {
-                _ if wire == WireType::EndGroup => return Err(ProtobufError::EndGroup(name())),
                 None => reader.skip(wire)?,
                 Some(WireTarget::Inline(inner)) if wire == WireType::Bytes => {
                     self.fields(inner, reader.bytes()?, object)?;
                 }
-                Some(WireTarget::Inline(_)) => {
-                    return Err(ProtobufError::WireType { field: own.name.to_string(), wire: wire.number() });
+                // Go embeds it under the name of its type.
+                Some(WireTarget::Inline(inner)) => {
+                    let field = short(&self.table.get(inner).name).to_owned();
+                    return Err(ProtobufError::WireType { field, wire: wire.number() });
                 }
-                Some(WireTarget::Field(at)) => self.field(&own.fields[at as usize], wire, &mut reader, object)?,
+                Some(WireTarget::Field(at)) => {
+                    let place = Place { owner, field: &own.fields[at as usize] };
+                    self.field(place, wire, &mut reader, object)?;
+                }
             }
         }
         self.depth -= 1;
@@ -95,11 +96,12 @@ impl<'t> Decoder<'t> {
 
     fn field(
         &mut self,
-        field: &Field,
+        place: Place<'_>,
         wire: WireType,
         reader: &mut Reader<'_>,
         object: &mut Map<String, Value>,
     ) -> Result<(), ProtobufError> {
+        let field = place.field;
         let value = match &field.kind {
             FieldKind::Message(inner) if wire == WireType::Bytes => {
                 let mut into = match object.remove(&*field.name) {
@@ -111,17 +113,17 @@ impl<'t> Decoder<'t> {
             }
             FieldKind::List(element) => {
                 let into = object.entry(&*field.name).or_insert(Value::Null);
-                return self.element(field, element, wire, reader, into);
+                return self.element(place, (element, wire), reader, into);
             }
             FieldKind::Map(element) => {
-                let (key, value) = self.entry(field, element, wire, reader)?;
+                let (key, value) = self.entry(place, element, wire, reader)?;
                 match object.entry(&*field.name).or_insert(Value::Null) {
                     Value::Object(entries) => drop(entries.insert(key, value)),
                     other => *other = Value::Object(Map::from_iter([(key, value)])),
                 }
                 return Ok(());
             }
-            kind => self.value(field, kind, wire, reader)?,
+            kind => self.value(place, kind, wire, reader)?,
         };
         if field.omitempty && !field.pointer && is_zero(&field.kind, &value) || field.omitzero && value.is_null() {
             object.remove(&*field.name);
@@ -134,9 +136,8 @@ impl<'t> Decoder<'t> {
     /// Appends one element, or all elements of a packed run of numbers.
     fn element(
         &mut self,
-        field: &Field,
-        element: &FieldKind,
-        wire: WireType,
+        place: Place<'_>,
+        (element, wire): (&FieldKind, WireType),
         reader: &mut Reader<'_>,
         into: &mut Value,
     ) -> Result<(), ProtobufError> {
@@ -144,71 +145,85 @@ impl<'t> Decoder<'t> {
             *into = Value::Array(Vec::new());
         }
         let Value::Array(list) = into else { return Ok(()) };
-        let packed = match element {
-            FieldKind::Scalar(Scalar::String | Scalar::Bytes) => None,
-            FieldKind::Scalar(Scalar::Double) => Some(WireType::Fixed64),
-            FieldKind::Scalar(_) => Some(WireType::Varint),
-            _ => None,
-        };
-        match packed {
-            Some(single) if wire == WireType::Bytes => {
-                let mut run = Reader::new(reader.bytes()?);
-                while !run.is_empty() {
-                    list.push(self.value(field, element, single, &mut run)?);
-                }
+        match own_wire(element) {
+            single @ (WireType::Varint | WireType::Fixed64) if wire == WireType::Bytes => {
+                reader.run(|run| {
+                    list.push(self.value(place, element, single, run)?);
+                    Ok(())
+                })?;
             }
-            _ => list.push(self.value(field, element, wire, reader)?),
+            _ => list.push(self.value(place, element, wire, reader)?),
         }
         Ok(())
     }
 
-    /// An entry of a map: a message of key and value.
+    /// An entry of a map: a message of key and value. Go looks at their numbers and takes the rest for what it should be.
     fn entry(
         &mut self,
-        field: &Field,
+        place: Place<'_>,
         element: &FieldKind,
         wire: WireType,
         reader: &mut Reader<'_>,
     ) -> Result<(String, Value), ProtobufError> {
         if wire != WireType::Bytes {
-            return Err(unexpected(field, wire));
+            return Err(place.unexpected(wire));
         }
-        let mut entry = Reader::new(reader.bytes()?);
+        let mut entry = reader.entry()?;
         let (mut key, mut value) = (String::new(), None);
-        while let Some((number, wire)) = entry.tag()? {
-            match (number, wire) {
-                (1, WireType::Bytes) => key = text(entry.bytes()?),
-                (2, wire) => value = Some(self.value(field, element, wire, &mut entry)?),
-                (_, wire) => entry.skip(wire)?,
+        while let Some((number, wire, _)) = entry.any_tag()? {
+            match number {
+                1 => key = text(entry.bytes()?),
+                2 => value = Some(self.value(place, element, own_wire(element), &mut entry)?),
+                _ => entry.skip(wire)?,
             }
         }
         let value = match value {
             Some(value) => value,
-            None => self.value(field, element, default_wire(element), &mut Reader::new(&[0; 8]))?,
+            None => self.value(place, element, own_wire(element), &mut Reader::new(&[0; 8]))?,
         };
         Ok((key, value))
     }
 
     fn value(
         &mut self,
-        field: &Field,
+        place: Place<'_>,
         kind: &FieldKind,
         wire: WireType,
         reader: &mut Reader<'_>,
     ) -> Result<Value, ProtobufError> {
         match (kind, wire) {
             (FieldKind::Scalar(scalar), wire) => {
-                scalar_value(*scalar, wire, reader)?.ok_or_else(|| unexpected(field, wire))
+                scalar_value(*scalar, wire, reader)?.ok_or_else(|| place.unexpected(wire))
             }
-            (FieldKind::Special(special), WireType::Bytes) => special::decode(self, field, *special, reader.bytes()?),
+            (FieldKind::Special(special), WireType::Bytes) => {
+                special::decode(self, place.field, *special, reader.bytes()?)
+            }
             (FieldKind::Message(inner), WireType::Bytes) => {
                 let mut object = Map::new();
                 self.merge(*inner, reader.bytes()?, &mut object)?;
                 Ok(Value::Object(object))
             }
-            _ => Err(unexpected(field, wire)),
+            _ => Err(place.unexpected(wire)),
         }
     }
+}
+
+/// A field of a message, and what the message is called.
+#[derive(Clone, Copy)]
+struct Place<'f> {
+    owner: &'f str,
+    field: &'f Field,
+}
+
+impl Place<'_> {
+    fn unexpected(self, wire: WireType) -> ProtobufError {
+        ProtobufError::WireType { field: go_field(self.owner, &self.field.name), wire: wire.number() }
+    }
+}
+
+/// The name of a type without its package.
+fn short(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or_default()
 }
 
 /// `None` when the wire type does not fit.
@@ -232,7 +247,8 @@ fn double(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < EXACT { Value::from(value as i64) } else { Value::from(value) }
 }
 
-fn default_wire(kind: &FieldKind) -> WireType {
+/// The form of a value of this kind.
+fn own_wire(kind: &FieldKind) -> WireType {
     match kind {
         FieldKind::Scalar(Scalar::String | Scalar::Bytes) | FieldKind::Special(_) | FieldKind::Message(_) => {
             WireType::Bytes
@@ -245,8 +261,4 @@ fn default_wire(kind: &FieldKind) -> WireType {
 /// Go keeps bytes that are no UTF-8 and prints them as replacement characters.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn unexpected(field: &Field, wire: WireType) -> ProtobufError {
-    ProtobufError::WireType { field: field.name.to_string(), wire: wire.number() }
 }

@@ -11,6 +11,7 @@
 mod envelope;
 mod json;
 mod message;
+mod names;
 mod read;
 mod special;
 mod write;
@@ -25,16 +26,6 @@ pub use envelope::{
 pub(crate) use json::absent;
 pub(crate) use write::{bytes, double, message, number};
 
-/// What Go calls a field, by its name in JSON.
-fn go_name(field: &str) -> String {
-    match (field, field.split_at_checked(1)) {
-        ("uid" | "ip", _) => field.to_ascii_uppercase(),
-        ("apiVersion", _) => "APIVersion".into(),
-        (_, Some((first, rest))) => first.to_ascii_uppercase() + rest,
-        (_, None) => field.into(),
-    }
-}
-
 /// Why bytes cannot be decoded, or a tree not encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
@@ -47,20 +38,26 @@ pub enum ProtobufError {
     /// There is no byte, or none behind the magic ones.
     #[error("empty {0}")]
     Empty(&'static str),
+    /// A length is beyond 63 bits.
+    #[error("proto: negative length found during unmarshaling")]
+    NegativeLength,
     /// A number is longer than 64 bits.
     #[error("proto: integer overflow")]
     Overflow,
     /// The wire type of a known field does not fit its kind.
-    #[error("proto: wrong wireType = {wire} for field {}", go_name(field))]
+    #[error("proto: wrong wireType = {wire} for field {field}")]
     WireType {
-        /// The JSON name of the field.
+        /// What Go calls the field.
         field: String,
         /// The wire type, as protobuf counts them.
         wire: u8,
     },
-    /// A wire type that protobuf does not have, or the end of a group that has not begun.
+    /// A wire type that protobuf does not have.
     #[error("proto: illegal wireType {0}")]
     IllegalWireType(u8),
+    /// The end of a group that has not begun, in what nobody asked for.
+    #[error("proto: unexpected end of group")]
+    EndOfNoGroup,
     /// The end of a group that has not begun.
     #[error("proto: {0}: wiretype end group for non-group")]
     EndGroup(
@@ -70,7 +67,7 @@ pub enum ProtobufError {
     /// A field number that protobuf does not have.
     #[error("proto: {message}: illegal tag {number} (wire type {tag})")]
     IllegalTag {
-        /// The message; empty where it is not known.
+        /// The message.
         message: String,
         /// What stands for the number.
         number: i32,

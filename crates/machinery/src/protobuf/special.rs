@@ -26,7 +26,7 @@ pub(super) fn decode(
     special: Special,
     data: &[u8],
 ) -> Result<Value, ProtobufError> {
-    let parts = Parts::read(field, data)?;
+    let parts = Parts::read(message_of(special), data)?;
     let text = |at: u32| String::from_utf8_lossy(parts.bytes(at).unwrap_or_default()).into_owned();
     Ok(match special {
         Special::Time | Special::MicroTime if data.is_empty() => Value::Null,
@@ -186,6 +186,43 @@ fn duration_text(nanos: i64) -> String {
     }
 }
 
+/// What Go calls a small message and its fields, numbered from 1, each with its form.
+struct Small {
+    name: &'static str,
+    fields: &'static [(&'static str, WireType)],
+}
+
+fn message_of(special: Special) -> &'static Small {
+    const RAW: &[(&str, WireType)] = &[("Raw", WireType::Bytes)];
+    match special {
+        Special::Time | Special::MicroTime => {
+            &Small { name: "Timestamp", fields: &[("Seconds", WireType::Varint), ("Nanos", WireType::Varint)] }
+        }
+        Special::Duration => &Small { name: "Duration", fields: &[("Duration", WireType::Varint)] },
+        Special::Quantity => &Small { name: "Quantity", fields: &[("String_", WireType::Bytes)] },
+        Special::IntOrString => &Small {
+            name: "IntOrString",
+            fields: &[("Type", WireType::Varint), ("IntVal", WireType::Varint), ("StrVal", WireType::Bytes)],
+        },
+        Special::FieldsV1 => &Small { name: "FieldsV1", fields: RAW },
+        Special::Json => &Small { name: "JSON", fields: RAW },
+        Special::RawExtension | Special::Any => &Small { name: "RawExtension", fields: RAW },
+        Special::Strings => &Small { name: "ExtraValue", fields: &[("Items", WireType::Bytes)] },
+        Special::SchemaOrBool => &Small {
+            name: "JSONSchemaPropsOrBool",
+            fields: &[("Allows", WireType::Varint), ("Schema", WireType::Bytes)],
+        },
+        Special::SchemaOrArray => &Small {
+            name: "JSONSchemaPropsOrArray",
+            fields: &[("Schema", WireType::Bytes), ("JSONSchemas", WireType::Bytes)],
+        },
+        Special::SchemaOrStrings => &Small {
+            name: "JSONSchemaPropsOrStringArray",
+            fields: &[("Schema", WireType::Bytes), ("Property", WireType::Bytes)],
+        },
+    }
+}
+
 /// The fields of a small message, in order.
 struct Parts<'a>(Vec<(u32, Part<'a>)>);
 
@@ -195,17 +232,18 @@ enum Part<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn read(field: &Field, data: &'a [u8]) -> Result<Self, ProtobufError> {
+    fn read(of: &Small, data: &'a [u8]) -> Result<Self, ProtobufError> {
         let mut parts = Vec::new();
         let mut reader = Reader::new(data);
-        while let Some((number, wire)) = reader.tag()? {
-            match wire {
-                WireType::Varint => parts.push((number, Part::Number(reader.varint()?))),
-                WireType::Bytes => parts.push((number, Part::Bytes(reader.bytes()?))),
-                _ if number <= 3 => {
-                    return Err(ProtobufError::WireType { field: field.name.to_string(), wire: wire.number() });
+        while let Some((number, wire)) = reader.tag(|| of.name.to_owned())? {
+            let known = (number as usize).checked_sub(1).and_then(|at| of.fields.get(at));
+            match known {
+                None => reader.skip(wire)?,
+                Some((field, own)) if *own != wire => {
+                    return Err(ProtobufError::WireType { field: (*field).to_owned(), wire: wire.number() });
                 }
-                _ => reader.skip(wire)?,
+                Some((_, WireType::Varint)) => parts.push((number, Part::Number(reader.varint()?))),
+                Some(_) => parts.push((number, Part::Bytes(reader.bytes()?))),
             }
         }
         Ok(Self(parts))

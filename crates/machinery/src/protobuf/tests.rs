@@ -137,7 +137,7 @@ fn broken_bodies_are_errors() {
         (
             "text where a number belongs",
             enveloped("v1", "DeleteOptions", b"\x0a\x01a"),
-            ProtobufError::WireType { field: "gracePeriodSeconds".into(), wire: 2 },
+            ProtobufError::WireType { field: "GracePeriodSeconds".into(), wire: 2 },
         ),
         (
             "field number 0",
@@ -149,11 +149,58 @@ fn broken_bodies_are_errors() {
             enveloped("v1", "DeleteOptions", b"\xfc\x01"),
             ProtobufError::EndGroup("DeleteOptions".into()),
         ),
+        (
+            "an envelope of a number",
+            Vec::from(b"k8s\0\x10\x01"),
+            ProtobufError::WireType { field: "Raw".into(), wire: 0 },
+        ),
+        (
+            "an illegal tag in what is embedded",
+            enveloped("v1", "ConfigMap", b"\x0a\x02\x00\x01"),
+            ProtobufError::IllegalTag { message: "ObjectMeta".into(), number: 0, tag: 0 },
+        ),
+        (
+            "a time of text",
+            enveloped("v1", "ConfigMap", b"\x0a\x05\x42\x03\x0a\x01a"),
+            ProtobufError::WireType { field: "Seconds".into(), wire: 2 },
+        ),
+        (
+            "metadata of a number",
+            enveloped("v1", "ConfigMap", b"\x08\x01"),
+            ProtobufError::WireType { field: "ObjectMeta".into(), wire: 0 },
+        ),
+        ("no wire type", enveloped("v1", "ConfigMap", b"\xff\x01"), ProtobufError::IllegalWireType(7)),
+        (
+            "a length beyond all",
+            enveloped("v1", "ConfigMap", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+            ProtobufError::NegativeLength,
+        ),
+        ("ten bytes that go on", enveloped("v1", "ConfigMap", &[0xff; 10]), ProtobufError::Overflow),
+        ("a group in an entry", enveloped("v1", "ConfigMap", b"\x12\x01\x1c"), ProtobufError::EndOfNoGroup),
+        ("a group without an end", enveloped("v1", "ConfigMap", b"\xfb\x01\x08\x01"), ProtobufError::Truncated),
     ] {
         assert_eq!(decode(&body, table()), Err(expected), "{case}");
     }
     let compressed = b"k8s\0\x1a\x04gzip";
     assert_eq!(decode(compressed, table()), Err(ProtobufError::Encoded("gzip".into())));
+}
+
+/// Go looks at the numbers in an entry of a map alone, and reads what stands there for what it should be, up to the end of the
+/// message.
+#[test]
+fn entries_of_maps_are_read_as_what_they_should_be() {
+    for (case, message, expected) in [
+        ("a key of another form", &b"\x12\x06\x08\x01a\x12\x01b"[..], json!({"a": "b"})),
+        ("a value of a group's end", b"\x12\x06\x0a\x01a\x14\x01b", json!({"a": "b"})),
+        ("something else", b"\x12\x08\x0a\x01a\x18\x05\x12\x01b", json!({"a": "b"})),
+        ("number 0", b"\x12\x08\x0a\x01a\x00\x05\x12\x01b", json!({"a": "b"})),
+        ("no value", b"\x12\x03\x0a\x01a", json!({"a": ""})),
+        // What is left over there is read again, here as a group of nothing.
+        ("a value that ends behind it", b"\x12\x06\x0a\x01a\x12\x02bcd", json!({"a": "bc"})),
+    ] {
+        let read = decode(&enveloped("v1", "ConfigMap", message), table());
+        assert_eq!(read.map(|object| object["data"].clone()), Ok(expected), "{case}");
+    }
 }
 
 /// `not: {not: {not: …}}` in a JSON schema is the only way to nest without end.
