@@ -1,7 +1,7 @@
 //! What a request asks for, in authorization's words.
 
 use portolan_machinery::rbac::{Action, User};
-use portolan_types::{GroupResource, Reason, Status};
+use portolan_types::{GroupResource, Reason, Status, quoted::go_quoted};
 
 /// What is done to what: the input of authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,12 @@ impl Attributes {
     pub fn denial(&self, user: &User, why: &str) -> Status {
         let because = if why.is_empty() { String::new() } else { format!(": {why}") };
         if !self.is_resource() {
-            let sentence = harmless(&format!("User {:?} cannot {} path {:?}", user.name, self.verb, self.path));
+            let sentence = harmless(&format!(
+                "User {} cannot {} path {}",
+                go_quoted(&user.name),
+                self.verb,
+                go_quoted(&self.path)
+            ));
             let message = format!("forbidden: {sentence}{because}");
             return Status::new(Reason::Forbidden, message).about(&GroupResource::new("", ""), "");
         }
@@ -64,11 +69,14 @@ impl Attributes {
         };
         let place = match self.namespace.as_str() {
             "" => "at the cluster scope".to_owned(),
-            namespace => format!("in the namespace {namespace:?}"),
+            namespace => format!("in the namespace {}", go_quoted(namespace)),
         };
         let sentence = harmless(&format!(
-            "User {:?} cannot {} resource {resource:?} in API group {:?} {place}",
-            user.name, self.verb, self.group
+            "User {} cannot {} resource {} in API group {} {place}",
+            go_quoted(&user.name),
+            self.verb,
+            go_quoted(&resource),
+            go_quoted(&self.group)
         ));
         let sentence = format!("{sentence}{because}");
         let about = GroupResource::new(self.group.as_str(), self.resource.as_str());

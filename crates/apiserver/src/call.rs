@@ -230,7 +230,7 @@ impl Target {
 
     fn no_watch(&self) -> Status {
         let resource = self.resource();
-        let message = format!("watch is not supported on resources of kind {:?}", resource.to_string());
+        let message = format!("watch is not supported on resources of kind {}", go_quoted(&resource.to_string()));
         Status::new(Reason::MethodNotAllowed, message).about(&resource, "")
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{group::GroupKind, group::GroupResource};
+use crate::{group::GroupKind, group::GroupResource, quoted::go_quoted};
 
 /// Why a request failed, in one word that clients decide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -166,14 +166,14 @@ impl Status {
     pub fn forbidden(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
         let message = match name {
             "" => format!("{resource} is forbidden: {why}"),
-            name => format!("{resource} {name:?} is forbidden: {why}"),
+            name => format!("{resource} {} is forbidden: {why}", go_quoted(name)),
         };
         Self::new(Reason::Forbidden, message).about(resource, name)
     }
 
     /// 404 of an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::new(Reason::NotFound, format!("{resource} {name:?} not found")).about(resource, name)
+        Self::new(Reason::NotFound, format!("{resource} {} not found", go_quoted(name))).about(resource, name)
     }
 
     /// 404 of a path that no resource is behind.
@@ -190,12 +190,12 @@ impl Status {
 
     /// 409 on create.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::new(Reason::AlreadyExists, format!("{resource} {name:?} already exists")).about(resource, name)
+        Self::new(Reason::AlreadyExists, format!("{resource} {} already exists", go_quoted(name))).about(resource, name)
     }
 
     /// 409 on update; `why` ends the sentence.
     pub fn conflict(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
-        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
+        let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", go_quoted(name));
         Self::new(Reason::Conflict, message).about(resource, name)
     }
 
@@ -217,7 +217,7 @@ impl Status {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let mut status = Self::new(Reason::Invalid, format!("{kind} {name:?} is invalid: {all}"));
+        let mut status = Self::new(Reason::Invalid, format!("{kind} {} is invalid: {all}", go_quoted(name)));
         status.0.details = Some(StatusDetails {
             name: name.into(),
             group: kind.group.to_string(),

@@ -4,7 +4,7 @@ mod modes;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use portolan_machinery::rbac::User;
-use portolan_types::Status;
+use portolan_types::{Status, quoted::go_quoted};
 
 pub(crate) use modes::authorize;
 
@@ -62,15 +62,16 @@ fn text(value: &HeaderValue) -> Result<String, Status> {
 fn in_go(user: &User) -> String {
     let list = |values: &[String]| match values {
         [] => "[]string(nil)".to_owned(),
-        values => format!("[]string{{{}}}", values.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(", ")),
+        values => format!("[]string{{{}}}", values.iter().map(|v| go_quoted(v)).collect::<Vec<_>>().join(", ")),
     };
-    let extra: Vec<String> = user.extra.iter().map(|(key, values)| format!("{key:?}:{}", list(values))).collect();
+    let extra: Vec<String> =
+        user.extra.iter().map(|(key, values)| format!("{}:{}", go_quoted(key), list(values))).collect();
     let extra = match extra.as_slice() {
         [] => "map[string][]string(nil)".to_owned(),
         all => format!("map[string][]string{{{}}}", all.join(", ")),
     };
-    let (name, uid, groups) = (&user.name, &user.uid, list(&user.groups));
-    format!("&user.DefaultInfo{{Name:{name:?}, UID:{uid:?}, Groups:{groups}, Extra:{extra}}}")
+    let (name, uid, groups) = (go_quoted(&user.name), go_quoted(&user.uid), list(&user.groups));
+    format!("&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:{extra}}}")
 }
 
 /// The key as it is meant. Names of headers are lower case; what is encoded in them is as it was. What is encoded wrongly counts as

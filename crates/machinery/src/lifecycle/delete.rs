@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use portolan_types::{GroupKind, GroupResource, Status, StatusCause, number, object, seams};
+use portolan_types::{GroupKind, GroupResource, Status, StatusCause, number, object, quoted::go_quoted, seams};
 use serde_json::{Value, json};
 
 use super::{WriteContext, is_held, is_removable};
@@ -133,7 +133,11 @@ impl Said<'_> {
         let mut causes = Vec::new();
         if let Some((_, policy)) = self.orphan_dependents.zip(self.policy) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            causes.push(cause("propagationPolicy", "FieldValueInvalid", format!("Invalid value: {policy:?}: {why}")));
+            causes.push(cause(
+                "propagationPolicy",
+                "FieldValueInvalid",
+                format!("Invalid value: {}: {why}", go_quoted(policy)),
+            ));
         }
         let propagation = match self.policy {
             None => None,
@@ -142,7 +146,7 @@ impl Said<'_> {
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
                 let known = r#""Foreground", "Background", "Orphan", "nil""#;
-                let message = format!("Unsupported value: {other:?}: supported values: {known}");
+                let message = format!("Unsupported value: {}: supported values: {known}", go_quoted(other));
                 causes.push(cause("propagationPolicy", "FieldValueNotSupported", message));
                 None
             }

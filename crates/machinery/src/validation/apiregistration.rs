@@ -1,5 +1,7 @@
 //! The group apiregistration.k8s.io.
 
+use portolan_types::quoted::go_quoted;
+
 use super::{
     Errors, names,
     rules::{
@@ -27,7 +29,7 @@ fn service(object: &At<'_>, errors: &mut Errors) {
     let (group, version) = (spec.text("group"), spec.text("version"));
     let (name, wanted) = (metadata.text("name"), format!("{version}.{group}"));
     if name != wanted && names::path_segment(name).is_empty() {
-        let why = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        let why = format!("must be `spec.version+\".\"+spec.group`: {}", go_quoted(&wanted));
         errors.invalid(metadata.path("name"), &name.into(), &why);
     }
     if group.is_empty() && version != "v1" {

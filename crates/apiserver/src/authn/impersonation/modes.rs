@@ -2,7 +2,7 @@
 //! and for one verb of what is asked, or by the old verb `impersonate`, which is for all.
 
 use portolan_machinery::rbac::{MASTERS, User};
-use portolan_types::{LogicalClusterId, Status, labels, names::check_dns_label};
+use portolan_types::{LogicalClusterId, Status, labels, names::check_dns_label, quoted::go_quoted};
 
 use crate::{attributes::Attributes, authz::Authorizer};
 
@@ -220,7 +220,10 @@ fn is_reserved(check: &Attributes) -> bool {
 /// What the narrow modes do not take as an attribute.
 fn extra_fault(key: &str, values: &[String]) -> Option<String> {
     let invalid = |part: &str, why: &str| {
-        Some(format!("impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {part:?}: {why}"))
+        Some(format!(
+            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: {why}",
+            go_quoted(part)
+        ))
     };
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());
@@ -235,7 +238,7 @@ fn extra_fault(key: &str, values: &[String]) -> Option<String> {
         return invalid(path, "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')");
     }
     if key != key.to_lowercase() {
-        return Some(format!("impersonating a non-lowercase key in extra is not allowed: {key:?}"));
+        return Some(format!("impersonating a non-lowercase key in extra is not allowed: {}", go_quoted(key)));
     }
     if values.is_empty() {
         return Some("impersonating empty values in extra is not allowed".into());

@@ -7,6 +7,7 @@ use super::super::{
     Errors, FieldError, Path, metadata, names,
     view::{At, is_same},
 };
+use crate::decode::json_error;
 
 /// Most bytes in the values of a ConfigMap or Secret.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -104,31 +105,17 @@ fn json_key(data: &At<'_>, key: &str, errors: &mut Errors) {
     }
 }
 
-/// What Go says when it reads `bytes` as a map; nothing when they are one.
+/// What Go says when it reads `bytes` as a map; nothing when they are one, or null.
 fn go_json_error(bytes: &[u8]) -> Option<String> {
-    let value = match serde_json::from_slice::<Value>(bytes) {
-        Ok(Value::Object(_) | Value::Null) => return None,
-        Ok(value) => value,
-        Err(error) if error.is_eof() => return Some("unexpected end of JSON input".to_owned()),
-        Err(error) => {
-            let at = offset(bytes, error.line(), error.column());
-            let what = bytes.get(at).map_or(' ', |b| char::from(*b));
-            return Some(format!("invalid character {what:?} looking for beginning of value"));
-        }
-    };
-    let kind = match value {
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) | Value::Object(_) | Value::Null => "array",
+    let kind = match (json_error(bytes), bytes.trim_ascii_start().first()) {
+        (Some(why), _) => return Some(why),
+        (None, Some(b'{' | b'n') | None) => return None,
+        (None, Some(b'[')) => "array",
+        (None, Some(b'"')) => "string",
+        (None, Some(b't' | b'f')) => "bool",
+        (None, Some(_)) => "number",
     };
     Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
-}
-
-/// The place of a line and a column, both counted from 1.
-fn offset(bytes: &[u8], line: usize, column: usize) -> usize {
-    let before: usize = bytes.split(|b| *b == b'\n').take(line.saturating_sub(1)).map(|line| line.len() + 1).sum();
-    before + column.saturating_sub(1)
 }
 
 pub(super) fn secret_update(old: &At<'_>, new: &At<'_>, errors: &mut Errors) {
