@@ -43,7 +43,7 @@ pub(super) enum Deleted {
     Marked(Value),
 }
 
-/// Options from the body, else from the query.
+/// Options from the body, else from the query: with a body upstream does not look at it.
 pub(super) fn options(call: &Call, target: &Target) -> Result<DeleteOptions, Status> {
     if !call.body.is_empty() {
         return from_body(call, target);
@@ -70,7 +70,7 @@ fn warn_of_pods(call: &Call, target: &Target, options: &DeleteOptions) {
 
 fn from_body(call: &Call, target: &Target) -> Result<DeleteOptions, Status> {
     let options = decode::delete_options(&target.table, media_of(call)?, &call.body).map_err(Status::bad_request)?;
-    DeleteOptions::from_value(&options, call.query.all("dryRun"))
+    DeleteOptions::from_value(&options)
 }
 
 pub(super) async fn one(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {

@@ -75,7 +75,7 @@ fn options(asked: &mut Value, dry_run: bool) -> Result<DeleteOptions, Status> {
     let Some(value) = asked.get_mut("deleteOptions").filter(|options| !options.is_null()) else {
         return Ok(DeleteOptions { dry_run, ..DeleteOptions::default() });
     };
-    let mut options = DeleteOptions::from_value(value, [])?;
+    let mut options = DeleteOptions::from_value(value)?;
     if dry_run && !options.dry_run {
         value["dryRun"] = json!(["All"]);
         options.dry_run = true;

@@ -259,6 +259,26 @@ async fn dry_runs_leave_nothing_behind() {
 }
 
 #[tokio::test]
+async fn of_a_deletion_with_a_body_the_query_is_not_read() {
+    let admin = Plane::new().await.admin();
+    let json = [("content-type", "application/json")];
+    for (query, body, is_gone) in [
+        ("dryRun=All", json!({"dryRun": ["All"]}), false),
+        ("dryRun=x&gracePeriodSeconds=x&propagationPolicy=x", json!({"dryRun": ["All"]}), false),
+        ("dryRun=All", json!({"preconditions": {}}), true),
+        ("dryRun=", json!({}), true),
+    ] {
+        for path in [format!("{MAPS}/a?{query}"), format!("{MAPS}?fieldSelector=metadata.name%3Da&{query}")] {
+            admin.post(MAPS, config_map("a", json!({}))).await;
+            admin.send("DELETE", &path, &json, body.to_string()).await.expect(200);
+            admin.get(&format!("{MAPS}/a")).await.expect(if is_gone { 404 } else { 200 });
+        }
+    }
+    let refused = admin.send("DELETE", &format!("{MAPS}/a?dryRun=All"), &json, r#"{"dryRun": ["x"]}"#).await;
+    assert!(refused.expect(422).message().contains(r#"Unsupported value: ["x"]: supported"#));
+}
+
+#[tokio::test]
 async fn generated_names_differ_and_some_updates_create() {
     let admin = Plane::new().await.admin();
     let body = json!({"metadata": {"generateName": "a-"}});

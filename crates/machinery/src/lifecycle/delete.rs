@@ -43,17 +43,17 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From a request body, and what the query says of a dry run beside it.
+    /// From a request body.
     ///
     /// # Errors
     /// 422 for values that mean nothing or contradict each other.
-    pub fn from_value<'v>(options: &'v Value, dry_run: impl IntoIterator<Item = &'v str>) -> Result<Self, Status> {
+    pub fn from_value(options: &Value) -> Result<Self, Status> {
         let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str);
         let own = options.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         let said = Said {
             orphan_dependents: options.get("orphanDependents").and_then(Value::as_bool),
             policy: text("/propagationPolicy"),
-            dry_run: own.chain(dry_run).collect(),
+            dry_run: own.collect(),
             grace_period_seconds: options.get("gracePeriodSeconds").and_then(Value::as_i64),
             has_preconditions: options.get("preconditions").is_some_and(|conditions| !conditions.is_null()),
             uid: text("/preconditions/uid"),
