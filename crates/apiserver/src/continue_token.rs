@@ -33,12 +33,13 @@ pub(crate) struct Place {
     pub(crate) remaining: Option<u64>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Wire {
     v: String,
     rv: i64,
     start: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
     /// The logical cluster of the list.
     of: u64,
@@ -74,6 +75,7 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
         return Err(unreadable(&why));
     }
     let wire: Wire = serde_json::from_slice(&bytes).map_err(|_| bad())?;
+    wire.check()?;
     let given = URL_SAFE_NO_PAD.decode(&wire.mac).map_err(|_| bad())?;
     let signed = ListIdentity { cluster: wire.of, ..list.clone() };
     mac(key, &signed, (wire.rv, &wire.start, wire.left)).verify_slice(&given).map_err(|_| bad())?;
@@ -83,6 +85,20 @@ pub(crate) fn decode(key: &[u8], list: &ListIdentity<'_>, token: &str) -> Result
     let (namespace, name) = wire.start.split_once('\0').ok_or_else(bad)?;
     let revision = u64::try_from(wire.rv).ok().and_then(ResourceVersion::new);
     Ok(Place { revision, last: (namespace.to_owned(), name.to_owned()), remaining: wire.left })
+}
+
+impl Wire {
+    /// What upstream looks at in any token.
+    fn check(&self) -> Result<(), Status> {
+        let version = &self.v;
+        let why = match (version == VERSION, self.rv, self.start.as_str()) {
+            (false, ..) => format!("server does not recognize this encoded version {version}"),
+            (_, 0, _) => format!("incorrect encoded start resourceVersion (version {VERSION})"),
+            (.., "") => format!("encoded start key empty (version {VERSION})"),
+            _ => return Ok(()),
+        };
+        Err(unreadable(&why))
+    }
 }
 
 /// 400 with what Go says of a token. It names the version last, which is empty in what is no token.
@@ -142,6 +158,15 @@ mod tests {
             ("abcde", ": illegal base64 data at input byte 4"),
             ("e30", generic),
             ("abc", no_value),
+            (
+                "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIifQ",
+                ": encoded start key empty (version meta.k8s.io/v1)",
+            ),
+            (
+                "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJzdGFydCI6ImEifQ",
+                ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            ("eyJ2IjoieCJ9", ": server does not recognize this encoded version x"),
             ("nonsense", r": invalid character '\u009e' looking for beginning of value"),
             (&long, generic),
         ] {

@@ -42,13 +42,6 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// A field selector for one name counts as that name, so that rules with resource names allow it.
-    pub(crate) fn selected_name(&self) -> Option<String> {
-        let terms = self.text("fieldSelector").split(',');
-        let name = terms.filter_map(|term| term.split_once('=')).find(|(key, _)| *key == "metadata.name");
-        name.map(|(_, value)| value.trim_start_matches('=').to_owned()).filter(|name| !name.is_empty())
-    }
-
     /// A switch: present is on, whatever its value says but no, as in the API machinery's conversion of queries.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(|text| text != "0" && !text.eq_ignore_ascii_case("false"))
@@ -70,7 +63,7 @@ impl Query {
     /// 400 when it is none.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         let parse = |text| number::parse(text).map_err(Status::bad_request);
-        self.get(key).filter(|text| !text.is_empty()).map(parse).transpose()
+        self.get(key).map(parse).transpose()
     }
 }
 
@@ -95,7 +88,7 @@ mod tests {
         assert_eq!((query.text("labelSelector"), query.text("x")), ("a=b,c", "1 2"));
         assert_eq!(query.all("dryRun").collect::<Vec<_>>(), ["All", "B"]);
         assert_eq!(query.number("n"), Ok(Some(7)));
-        assert!(query.number("x").is_err());
+        assert!(query.number("x").is_err() && query.number("watch").is_err());
         assert!(Query::parse(Some("a=%ff")).is_err());
     }
 }

@@ -54,6 +54,7 @@ impl Listing {
 
 /// A list as an answer.
 pub(crate) async fn list(shape: Shape, listing: Listing, charge: &Charge) -> Result<Response<Body>, Status> {
+    shape.fits()?;
     if shape.accepted.media == Media::Protobuf {
         return in_protobuf(shape, listing, charge).await;
     }
@@ -239,6 +240,8 @@ impl Deletions {
         }
     }
 
+    /// # Errors
+    /// Those of [`Shape::fits`]: what is deleted is deleted.
     pub(crate) fn answer(mut self) -> Result<Response<Body>, Status> {
         let (shape, out) = match self.written {
             Written::Text(mut writer) => {
@@ -250,6 +253,7 @@ impl Deletions {
                 (shape, [head, self.out, tail].concat())
             }
         };
+        shape.fits()?;
         Ok(packed(finish(200, shape.content_type(), full(Bytes::new())), shape.gzip, out))
     }
 }

@@ -16,7 +16,8 @@ pub(crate) use body::{empty, held, kept, stream};
 pub(crate) use compress::wants_gzip;
 pub(crate) use list::{Deletions, Listing, list, packed};
 pub(crate) use negotiate::{
-    Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, Shown, aggregated, negotiate, preferred, route,
+    Accepted, Form, Many, Media, MetaVersion, OBJECT_TYPES, Offer, Shown, aggregated, negotiate, no_stream, preferred,
+    route,
 };
 pub(crate) use object::{Shape, json_bytes, media_of, object, tree, value, wants_pretty, with_revision, yaml};
 pub(crate) use response::{Written, document, finish, indented, json, own_kind, status, status_object, text, warn};

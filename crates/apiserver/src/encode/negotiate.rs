@@ -72,8 +72,6 @@ pub(crate) struct Offer {
     pub(crate) shown: Shown,
     /// Protobuf of the object itself.
     pub(crate) protobuf: bool,
-    /// It is a watch.
-    pub(crate) stream: bool,
     /// The media types of the route, of which one must be named before anything else is looked at; empty where any may be.
     pub(crate) routed: &'static [&'static str],
 }
@@ -92,7 +90,7 @@ pub(crate) enum Shown {
 impl Offer {
     /// A document that has no other form.
     pub(crate) fn document(routed: &'static [&'static str]) -> Self {
-        Self { shown: Shown::Itself, protobuf: true, stream: false, routed }
+        Self { shown: Shown::Itself, protobuf: true, routed }
     }
 }
 
@@ -121,12 +119,12 @@ pub(crate) fn negotiate(headers: &HeaderMap, offer: Offer) -> Result<Accepted, S
     if accept.is_empty() {
         return Ok(Accepted::plain(Media::Json));
     }
-    let accepted = best(&accept, |clause, media| choose(clause, media, offer)).ok_or_else(|| not_acceptable(false))?;
-    // Which form it is has been agreed on before anybody asks whether events can be written in it.
-    match offer.stream && accepted.media == Media::Yaml {
-        true => Err(not_acceptable(true)),
-        false => Ok(accepted),
-    }
+    best(&accept, |clause, media| choose(clause, media, offer)).ok_or_else(not_acceptable)
+}
+
+/// 406 of what is agreed on as a form of objects, and none that events can be written in.
+pub(crate) fn no_stream() -> Status {
+    none_of("application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch")
 }
 
 /// A route is one for those who name one of its media types, whatever else they say of it.
@@ -219,11 +217,11 @@ fn choose(clause: &Clause<'_>, media: Media, offer: Offer) -> Option<Accepted> {
     Some(Accepted { media, form, meta, pretty })
 }
 
-fn not_acceptable(in_a_stream: bool) -> Status {
-    let types = match in_a_stream {
-        true => "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
-        false => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-    };
+fn not_acceptable() -> Status {
+    none_of("application/json, application/yaml, application/vnd.kubernetes.protobuf")
+}
+
+fn none_of(types: &str) -> Status {
     Status::new(Reason::NotAcceptable, format!("only the following media types are accepted: {types}"))
 }
 
@@ -239,10 +237,9 @@ mod tests {
 
     #[test]
     fn clients_get_the_first_form_that_is_there() {
-        let all = Offer { shown: Shown::Table, protobuf: true, stream: false, routed: &[] };
+        let all = Offer { shown: Shown::Table, protobuf: true, routed: &[] };
         let review = Offer { shown: Shown::Metadata, protobuf: false, ..all };
         let document = Offer::document(&[]);
-        let watch = Offer { stream: true, ..all };
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let of_one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
         let of_list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -250,7 +247,6 @@ mod tests {
         for (accept, offer, expected) in [
             ("*/*", all, Some((json, plain))),
             ("application/yaml", all, Some((Media::Yaml, plain))),
-            ("application/yaml", watch, None),
             ("*/*, application/yaml", all, Some((Media::Yaml, plain))),
             ("application/vnd.kubernetes.protobuf,application/json", all, Some((Media::Protobuf, plain))),
             ("application/vnd.kubernetes.protobuf, */*", review, Some((json, plain))),
@@ -272,8 +268,8 @@ mod tests {
             ("application/json;q=NaN", all, Some((json, plain))),
             ("*/*, application/yaml;q=0.1", all, Some((Media::Yaml, plain))),
             ("application/yaml;q=0.1, */*", all, Some((json, plain))),
-            ("application/yaml, application/json", watch, None),
-            ("application/*;stream=watch", watch, Some((json, plain))),
+            ("application/yaml, application/json", all, Some((Media::Yaml, plain))),
+            ("application/*;stream=watch", all, Some((json, plain))),
             ("application/yaml;stream=watch, application/json", all, Some((json, plain))),
             ("application/json;stream=other", all, None),
             ("application/json;sv=v1", all, Some((json, plain))),

@@ -10,7 +10,7 @@ use portolan_machinery::{
     table::{self, IncludeObject},
 };
 use portolan_store::StoredObject;
-use portolan_types::{GroupVersionKind, ManagedFields, Reason, ResourceVersion, Status};
+use portolan_types::{GroupVersionKind, ManagedFields, Reason, ResourceVersion, Status, quoted::go_quoted};
 use serde_json::{Value, json};
 
 use crate::{
@@ -34,41 +34,39 @@ pub(crate) struct Shape {
     pub(crate) gzip: bool,
     pub(crate) include: IncludeObject,
     pub(crate) now: jiff::Timestamp,
+    /// Why nothing can be shown like this.
+    pub(crate) unfit: Option<Box<Status>>,
 }
 
 impl Shape {
-    /// What the client of a call wants.
+    /// What the client of a call wants. Whether the answer can be shown like that is asked when there is one: [`Shape::fits`].
     ///
     /// # Errors
-    /// 406 when it accepts nothing that there is, 400 for an unknown `includeObject`.
+    /// 406 when it accepts nothing that there is.
     pub(crate) fn of(call: &Call, target: &Target, now: jiff::Timestamp) -> Result<Self, Status> {
-        let stream = call.attributes.verb == "watch";
         let routed = routed(call, target);
         let shown = if has_table(call, target) { Shown::Table } else { Shown::Metadata };
-        let offer = Offer { shown, protobuf: target.has_protobuf(), stream, routed };
+        let offer = Offer { shown, protobuf: target.has_protobuf(), routed };
         let accepted = negotiate(&call.headers, offer)?;
-        check_many(call, target, accepted.form)?;
-        let include = match call.query.text("includeObject") {
-            "" | "Metadata" => IncludeObject::Metadata,
-            "None" => IncludeObject::None,
-            "Object" => IncludeObject::Object,
-            // Nobody else looks at it.
-            _ if accepted.form != Form::Table => IncludeObject::Metadata,
-            other => {
-                let why = "must be 'Metadata', 'Object', 'None', or empty";
-                return Err(Status::bad_request(format!(
-                    "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: {why}"
-                )));
-            }
-        };
+        let include = include(accepted.form, call.query.text("includeObject"));
+        let unfit = check_many(call, target, accepted.form).and(include.clone().map(drop)).err();
         Ok(Self {
             target: target.clone(),
             accepted,
             pretty: accepted.pretty || wants_pretty(&call.headers, &call.query),
             gzip: wants_gzip(&call.headers),
-            include,
+            include: include.unwrap_or(IncludeObject::Metadata),
             now,
+            unfit: unfit.map(Box::new),
         })
+    }
+
+    /// Whether what is asked for can be shown like this.
+    ///
+    /// # Errors
+    /// 406 for the metadata of many of one, or of one of many, 400 for an unknown `includeObject`.
+    pub(crate) fn fits(&self) -> Result<(), Status> {
+        self.unfit.as_deref().map_or(Ok(()), |unfit| Err(unfit.clone()))
     }
 
     /// How a `Status` is written in this form.
@@ -249,6 +247,23 @@ fn stored_tree(target: &Target, stored: &StoredObject) -> Result<Value, Status> 
     Ok(value)
 }
 
+/// What rows of a table hold of their objects. Nobody else looks at it.
+fn include(form: Form, asked: &str) -> Result<IncludeObject, Status> {
+    match asked {
+        "" | "Metadata" => Ok(IncludeObject::Metadata),
+        "None" => Ok(IncludeObject::None),
+        "Object" => Ok(IncludeObject::Object),
+        _ if form != Form::Table => Ok(IncludeObject::Metadata),
+        other => {
+            let why = "must be 'Metadata', 'Object', 'None', or empty";
+            Err(Status::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: {why}",
+                go_quoted(other)
+            )))
+        }
+    }
+}
+
 /// The metadata of a list is a list, that of an object is none.
 fn check_many(call: &Call, target: &Target, form: Form) -> Result<(), Status> {
     // The type behind the endpoint, as Go's fmt writes it.
@@ -295,6 +310,7 @@ pub(crate) fn yaml(value: &impl serde::Serialize) -> Result<String, Status> {
 
 /// A stored object as an answer: where possible its stored bytes.
 pub(crate) fn object(shape: &Shape, code: u16, stored: &StoredObject) -> Result<Response<Body>, Status> {
+    shape.fits()?;
     if shape.is_stored_form() {
         let mut bytes = stored.record.to_json(stored.revision);
         bytes.push(b'\n');
@@ -305,6 +321,7 @@ pub(crate) fn object(shape: &Shape, code: u16, stored: &StoredObject) -> Result<
 
 /// A tree as an answer.
 pub(crate) fn value(shape: &Shape, code: u16, object: Value) -> Result<Response<Body>, Status> {
+    shape.fits()?;
     Ok(answer(shape, code, shape.bytes(&shape.formed(object))?))
 }
 

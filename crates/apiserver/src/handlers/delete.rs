@@ -298,20 +298,16 @@ pub(super) async fn collection(
         return Err(method_not_allowed());
     }
     let shape = Shape::of(call, target, api.seams.clock.now())?;
+    let mut list = ListOptions::of(target, &call.query)?;
     let options = options(call, target)?;
     if options.ignores_read_errors {
         let message = "is not allowed with DELETECOLLECTION, try again after removing the option";
         return Err(Status::invalid(&lifecycle::delete_options(), "", vec![lifecycle::unsafe_delete_refused(message)]));
     }
-    let mut list = ListOptions::of(target, &call.query)?;
     warn_of_pods(call, target, &options);
-    // Upstream lists in pages, which are of exactly the revision where nothing else is said.
-    if let ReadAt::NotOlderThan(at) = list.at
-        && call.query.text("resourceVersionMatch").is_empty()
-    {
-        list.at = ReadAt::Exactly(at);
-    }
-    let is_past = matches!(list.at, ReadAt::Exactly(_));
+    // As upstream lists what it deletes.
+    list.in_pages = true;
+    let is_past = matches!(list.state()?, ReadAt::Exactly(_));
     let mut listing = read_list(api, call, target, &list).await?;
     // Of what is gone only the bytes of the answer are kept.
     let mut writer = Deletions::new(shape, &listing, call.charge.clone())?;

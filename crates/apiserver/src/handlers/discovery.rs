@@ -106,7 +106,8 @@ pub(super) async fn group(api: &ApiServer, call: &Call) -> Result<Response<Body>
     let kinds = api.kinds.served(call.cluster.id).await?.kinds();
     let document = discovery::api_group(&kinds, &call.captures.group);
     let document = document.ok_or_else(|| routes::nothing_at(&call.path))?;
-    encode::document(call, OBJECT_TYPES, &document)
+    // No route of upstream's is behind it, but a handler of its own.
+    encode::document(call, &[], &document)
 }
 
 /// `/api/v1`, `/apis/<group>/<version>`.

@@ -10,7 +10,7 @@ use crate::{
     call::{Call, Target},
     encode::{self, Shape},
     objects::{read_list, wait_until},
-    options::{ListOptions, no_revision, parse_version},
+    options::{ListOptions, parse_cached, parse_version},
 };
 
 pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target) -> Result<Response<Body>, Status> {
@@ -19,12 +19,13 @@ pub(super) async fn get(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Target)
         return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
     }
     let version = call.query.text("resourceVersion");
-    if !matches!(version, "" | "0") {
-        let at = match &*target.kind.resource {
-            // Upstream keeps no cache of them.
-            "events" => parse_version(version)?,
-            _ => version.parse().map_err(|_| no_revision(version))?,
-        };
+    let at = match &*target.kind.resource {
+        _ if version.is_empty() => None,
+        // Upstream keeps no cache of them.
+        "events" => parse_version(version)?,
+        _ => parse_cached(version)?,
+    };
+    if let Some(at) = at {
         wait_until(api, target, at).await?;
     }
     let (_, found) = api.found(call, target).await?;

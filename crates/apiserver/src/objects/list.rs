@@ -83,7 +83,8 @@ pub(crate) async fn read_list(
     let identity = identity(call, target);
     let key = &api.pki.continue_key;
     let place = options.token.as_deref().map(|token| continue_token::decode(key, &identity, token)).transpose()?;
-    let at = match (&place, options.at) {
+    let state = options.state()?;
+    let at = match (&place, state) {
         (Some(place), _) => place.revision,
         (None, ReadAt::Exactly(at)) => {
             wait_until(api, target, at).await?;
@@ -100,7 +101,7 @@ pub(crate) async fn read_list(
     // In a state that does not change, what was counted once is known.
     let known = place.as_ref().filter(|place| place.revision.is_some()).and_then(|place| place.remaining);
     // With resourceVersion=0 upstream answers from a cache and does not page.
-    let limit = options.limit.filter(|_| options.at != ReadAt::AnyCached || options.token.is_some());
+    let limit = options.limit.filter(|_| state != ReadAt::AnyCached);
     let damaged = match (limit, at) {
         (None, None) => known_damage(api, call, target),
         // A page may lie before it, and an older state may be whole.

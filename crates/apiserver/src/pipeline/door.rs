@@ -20,6 +20,7 @@ use crate::{
     limits::{Charge, Whose},
     metrics::Labels,
     notes::Notes,
+    options::selected_name,
     path::{MAX_TARGET, Named, Target},
     query::Query,
     routes::{self, Captures, Endpoint, Policy, Route},
@@ -97,7 +98,7 @@ fn attributes(method: &Method, route: Option<&Route>, captures: &Captures, path:
     let verb = verb(method, route.endpoint, query);
     let mut name = captures.name.clone();
     if matches!(verb, "list" | "watch") {
-        name = captures.watched.clone().or_else(|| query.selected_name()).unwrap_or_default();
+        name = captures.watched.clone().or_else(|| selected_name(query)).unwrap_or_default();
     }
     Attributes {
         verb: verb.into(),

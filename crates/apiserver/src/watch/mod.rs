@@ -42,17 +42,18 @@ pub(crate) async fn answer(
 ) -> Result<Response<Body>, Status> {
     let shape = Shape::of(call, target, api.seams.clock.now())?;
     let options = WatchOptions::of(target, &call.query)?;
-    if call.captures.watched.is_some() && call.captures.watched != call.query.selected_name() {
+    if call.captures.watched.as_deref().is_some_and(|name| options.selection.fields.exact_name() != Some(name)) {
         return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
     }
-    let socket = Handshake::of(call)?;
-    let Start { initial, after, events } = start(api, call, target, &options).await?;
+    shape.fits()?;
     let shape_media = shape.accepted.media;
     let content_type = match shape_media {
         Media::Json => "application/json",
-        Media::Yaml => return Err(Status::internal("a watch has no YAML form")),
+        Media::Yaml => return Err(encode::no_stream()),
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
     };
+    let socket = Handshake::of(call)?;
+    let Start { initial, after, events } = start(api, call, target, &options).await?;
     let watch = Watch {
         api: api.clone(),
         call: call.clone(),

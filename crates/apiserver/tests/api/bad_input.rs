@@ -462,6 +462,15 @@ async fn paths_and_parameters_that_mean_nothing() {
             "MethodNotAllowed",
         ),
         row("an unknown method", "BREW", ROOT_MAPS, 405, "MethodNotAllowed"),
+        get("a limit of nothing", &maps("limit="), 400, "BadRequest").says("invalid syntax"),
+        get("a number before a selector", &maps("limit=x&labelSelector=-a-"), 400, "BadRequest").says("ParseInt"),
+        get("a selector before what does not fit", &maps("fieldSelector=a&sendInitialEvents=1"), 400, "BadRequest")
+            .says("can't understand"),
+        get("what does not fit before a field", &maps("fieldSelector=a%3Db&sendInitialEvents=1"), 422, "Invalid"),
+        get("a field before a revision", &maps("fieldSelector=a%3Db&resourceVersion=x"), 400, "BadRequest")
+            .says("not a known field selector"),
+        get("a revision beside a token", &maps("continue=e30&resourceVersion=x"), 400, "BadRequest")
+            .says("continue key"),
     ];
     front.check(rows, true).await;
 }

@@ -67,6 +67,32 @@ async fn selectors_choose() {
 }
 
 #[tokio::test]
+async fn parameters_of_no_meaning_select_everything() {
+    let admin = Plane::new().await.admin();
+    admin.post(MAPS, config_map("a", json!({}))).await.expect(201);
+    for query in ["fieldSelector=%3D", "fieldSelector=%3D%3D,!%3D", "resourceVersion=00", "resourceVersion=00&limit=1"]
+    {
+        assert_eq!(names(&admin.get(&format!("{MAPS}?{query}")).await.expect(200).json()), ["a"], "{query}");
+    }
+    admin.get(&format!("{MAPS}/a?resourceVersion=00")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_form_that_does_not_fit_is_refused_when_there_is_an_answer() {
+    let admin = Plane::new().await.admin();
+    let of_many = [
+        ("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
+        ("content-type", "application/json"),
+    ];
+    admin.send("GET", &format!("{MAPS}/a"), &of_many, "").await.expect(404);
+    admin.send("POST", MAPS, &of_many, config_map("a", json!({})).to_string()).await.expect(406);
+    admin.send("GET", &format!("{MAPS}/a"), &of_many, "").await.expect(406);
+    let gone = admin.send("DELETE", &format!("{MAPS}/a"), &of_many, "").await.expect(200).json();
+    assert_eq!(gone["status"], "Success", "a Status has no other form");
+    admin.send("GET", "/apis/apps", &[("accept", "application/*")], "").await.expect(200);
+}
+
+#[tokio::test]
 async fn a_watch_goes_on_where_a_list_ended() {
     let admin = Plane::new().await.admin();
     admin.post(MAPS, config_map("a", json!({}))).await.expect(201);

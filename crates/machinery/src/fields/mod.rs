@@ -16,7 +16,61 @@ use crate::kinds::Kind;
 /// Longest selector text that is looked at, in bytes.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// A parsed field selector. All terms must hold; none matches everything.
+/// The terms of a field selector as a client wrote them, in the order in which they are looked at: that of their texts. No kind
+/// has been asked yet what it can be selected by.
+#[derive(Clone, Debug, Default)]
+pub struct FieldTerms(Vec<Written>);
+
+#[derive(Clone, Debug)]
+struct Written {
+    field: String,
+    value: String,
+    equal: bool,
+}
+
+impl FieldTerms {
+    /// Parses the text of `fieldSelector=`. Operators are `=`, `==` and `!=`; terms are joined by `,`; in values a backslash
+    /// stands before `,`, `=` and `\`. A term of neither field nor value selects everything.
+    ///
+    /// # Errors
+    /// 400 for wrong syntax.
+    pub fn parse(text: &str) -> Result<Self, Status> {
+        if text.len() > MAX_TEXT {
+            return Err(Status::bad_request(format!("field selector is longer than {MAX_TEXT} bytes")));
+        }
+        let mut terms: Vec<&str> = parse::terms(text).filter(|term| !term.is_empty()).collect();
+        terms.sort_unstable();
+        let written = terms.into_iter().map(|term| {
+            let (field, equal, value) = parse::term(term)
+                .ok_or_else(|| Status::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")))?;
+            let value = parse::unescape(value).map_err(|error| Status::bad_request(error.to_string()))?;
+            Ok(Written { field: field.to_owned(), value, equal })
+        });
+        let says_something = |written: &Result<Written, Status>| {
+            written.as_ref().map_or(true, |written| !written.field.is_empty() || !written.value.is_empty())
+        };
+        written.filter(says_something).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The value that a field must have.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
+    }
+
+    /// The selector of objects of a kind.
+    ///
+    /// # Errors
+    /// 400 for fields that the kind cannot be selected by.
+    pub fn of(self, kind: &Kind) -> Result<FieldSelector, Status> {
+        let known = |Written { field, value, equal }| {
+            let label = labels::lookup(kind, &field).map_err(|error| Status::bad_request(error.to_string()))?;
+            Ok(Term { label, value, equal })
+        };
+        self.0.into_iter().map(known).collect::<Result<_, _>>().map(|terms| FieldSelector { terms })
+    }
+}
+
+/// A field selector of a kind. All terms must hold; none matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct FieldSelector {
     terms: Vec<Term>,
@@ -30,24 +84,12 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Parses the text of `fieldSelector=` for a kind. Operators are `=`, `==` and `!=`; terms are joined by `,`; in values
-    /// a backslash stands before `,`, `=` and `\`.
+    /// Parses the text of `fieldSelector=` for a kind.
     ///
     /// # Errors
-    /// 400 for wrong syntax and for fields that the kind cannot be selected by.
+    /// As [`FieldTerms::parse`] and [`FieldTerms::of`].
     pub fn parse(kind: &Kind, text: &str) -> Result<Self, Status> {
-        if text.len() > MAX_TEXT {
-            return Err(Status::bad_request(format!("field selector is longer than {MAX_TEXT} bytes")));
-        }
-        let mut terms = Vec::new();
-        for term in parse::terms(text).filter(|term| !term.is_empty()) {
-            let (field, equal, value) = parse::term(term)
-                .ok_or_else(|| Status::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")))?;
-            let value = parse::unescape(value).map_err(|error| Status::bad_request(error.to_string()))?;
-            let label = labels::lookup(kind, field).map_err(|error| Status::bad_request(error.to_string()))?;
-            terms.push(Term { label, value, equal });
-        }
-        Ok(Self { terms })
+        FieldTerms::parse(text)?.of(kind)
     }
 
     /// Whether it matches everything.

@@ -5,7 +5,8 @@
 pub(super) enum InvalidValue {
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    #[error("invalid field selector: unescaped character in value: {0}")]
+    /// Upstream tells the character by its number.
+    #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
 }
 

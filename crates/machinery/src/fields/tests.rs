@@ -20,6 +20,8 @@ fn pods_are_selected() {
     for (text, expected) in [
         ("", true),
         (",", true),
+        ("=", true),
+        ("==,metadata.name=web,!=", true),
         ("metadata.name=web", true),
         ("metadata.name==web,metadata.namespace=shop", true),
         ("metadata.name!=web", false),
@@ -76,7 +78,9 @@ fn wrong_selectors_are_400_with_the_text_users_know() {
             "metadata.name",
             "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
         ),
-        (kind("", "v1", "pods"), "metadata.name=a=b", "invalid field selector: unescaped character in value: ="),
+        (kind("", "v1", "pods"), "metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
+        (kind("", "v1", "nodes"), "type!=a,status.x!=b", "field label not supported: status.x"),
+        (kind("", "v1", "pods"), "a=b,c>d", "invalid selector: 'a=b,c>d'; can't understand 'c>d'"),
         (kind("", "v1", "pods"), r"metadata.name=a\b", r"invalid field selector: invalid escape sequence: \b"),
         (kind("", "v1", "pods"), r"metadata.name=a\", r"invalid field selector: invalid escape sequence: \"),
     ] {
@@ -98,6 +102,8 @@ fn a_name_and_a_namespace_can_be_read_off() {
     let parse = |text| FieldSelector::parse(kind("", "v1", "pods"), text).unwrap();
     assert_eq!(parse("metadata.name=a").exact_name(), Some("a"));
     assert_eq!(parse("metadata.name!=a").exact_name(), None);
+    assert_eq!(FieldTerms::parse(r"x=1,metadata.name=a\,b").unwrap().exact("metadata.name"), Some("a,b"));
+    assert_eq!(FieldTerms::parse("metadata.name!=a").unwrap().exact("metadata.name"), None);
     assert_eq!(parse("metadata.namespace=n,status.phase=x").exact_namespace(), Some("n"));
     assert!(parse("").is_everything() && !parse("metadata.name=a").is_everything());
 }

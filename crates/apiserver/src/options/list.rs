@@ -1,96 +1,66 @@
-//! Options of reads and writes, parsed once from the query.
+//! Options of lists, watches and deletions of collections.
 
-use portolan_machinery::{decode::FieldValidation, fields::FieldSelector, validation};
-use portolan_types::{GroupKind, LabelSelector, ReadAt, Reason, ResourceVersion, Status, StatusCause};
+use portolan_machinery::fields::{FieldSelector, FieldTerms};
+use portolan_types::{
+    GroupKind, LabelSelector, ReadAt, Reason, ResourceVersion, Status, StatusCause, number, quoted::go_quoted,
+};
 
-use crate::{call::Call, call::Target, query::Query};
+use crate::{call::Target, query::Query};
 
 /// Longest selector that is looked at, in bytes.
 const MAX_SELECTOR: usize = 4096;
 /// Characters of a wrong value that are shown.
 const MAX_SHOWN: usize = 64;
 
-/// Options of a create, update or patch.
-#[derive(Clone, Debug)]
-pub(crate) struct WriteOptions {
-    pub(crate) dry_run: bool,
-    pub(crate) manager: String,
-    pub(crate) validation: FieldValidation,
+/// `metav1.ListOptions` as a query has them, before anybody asks whether they fit together, or the kind.
+struct Asked<'q> {
+    labels: LabelSelector,
+    fields: FieldTerms,
+    bookmarks: bool,
+    version: &'q str,
+    matching: &'q str,
+    seconds: Option<i64>,
+    limit: i64,
+    token: &'q str,
+    initial: Option<bool>,
 }
 
-impl WriteOptions {
-    /// From the query of a call.
+impl<'q> Asked<'q> {
+    /// Upstream reads numbers in the order of its fields, and selectors when all else has been read.
     ///
     /// # Errors
-    /// 422 for values that mean nothing.
-    pub(crate) fn of(call: &Call) -> Result<Self, Status> {
-        let (query, apply) = (&call.query, is_apply(call));
-        let mut causes = Vec::new();
-        if call.attributes.verb == "patch" {
-            causes.extend(check_patch(query, apply));
+    /// 400 for numbers that are none and selectors that cannot be parsed.
+    fn read(query: &'q Query) -> Result<Self, Status> {
+        let (seconds, limit) = (query.number("timeoutSeconds")?, query.number("limit")?.unwrap_or(0));
+        let (labels, fields) = (query.text("labelSelector"), query.text("fieldSelector"));
+        if labels.len() > MAX_SELECTOR || fields.len() > MAX_SELECTOR {
+            return Err(Status::bad_request(format!("a selector is longer than {MAX_SELECTOR} bytes")));
         }
-        causes.extend(validation::field_manager(query.text("fieldManager")));
-        causes.extend(check_dry_run(query));
-        let level = query.text("fieldValidation");
-        let validation = FieldValidation::parse(level);
-        if validation.is_none() {
-            let message =
-                format!("Unsupported value: {level:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"");
-            causes.push(cause("fieldValidation", "FieldValueNotSupported", message));
-        }
-        match validation {
-            Some(validation) if causes.is_empty() => {
-                Ok(Self { dry_run: is_dry_run(query), manager: call.field_manager(), validation })
-            }
-            _ => Err(refused(options_kind(call), causes)),
-        }
+        let labels = LabelSelector::parse(labels).map_err(|e| Status::bad_request(e.to_string()))?;
+        Ok(Self {
+            labels,
+            fields: FieldTerms::parse(fields)?,
+            bookmarks: query.flag("allowWatchBookmarks"),
+            version: query.text("resourceVersion"),
+            matching: query.text("resourceVersionMatch"),
+            seconds,
+            limit,
+            token: query.text("continue"),
+            initial: query.maybe_flag("sendInitialEvents"),
+        })
+    }
+
+    fn selection(self, target: &Target) -> Result<Selection, Status> {
+        Ok(Selection { labels: self.labels, fields: self.fields.of(&target.kind)? })
     }
 }
 
-fn options_kind(call: &Call) -> &'static str {
-    match call.attributes.verb.as_str() {
-        "create" => "CreateOptions",
-        "patch" => "PatchOptions",
-        _ => "UpdateOptions",
-    }
-}
-
-/// Whether the body is an apply patch.
-pub(crate) fn is_apply(call: &Call) -> bool {
-    let media = call.header(http::header::CONTENT_TYPE);
-    media.split(';').next().unwrap_or_default().trim() == "application/apply-patch+yaml"
-}
-
-fn is_dry_run(query: &Query) -> bool {
-    query.get("dryRun").is_some()
-}
-
-fn check_dry_run(query: &Query) -> Option<StatusCause> {
-    let values: Vec<&str> = query.all("dryRun").collect();
-    let message = || format!("Unsupported value: {}: supported values: \"All\"", serde_json::json!(values));
-    values.iter().any(|value| *value != "All").then(|| cause("dryRun", "FieldValueNotSupported", message()))
-}
-
-/// What only patches can be asked.
-fn check_patch(query: &Query, apply: bool) -> Option<StatusCause> {
-    match apply {
-        true if query.text("fieldManager").is_empty() => {
-            Some(cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch"))
-        }
-        false if query.get("force").is_some() => {
-            Some(cause("force", "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch"))
-        }
-        _ => None,
-    }
-}
-
-fn cause(field: &str, reason: &str, message: impl Into<String>) -> StatusCause {
-    StatusCause { reason: reason.into(), message: message.into(), field: field.into() }
-}
-
-/// 422 about options.
-fn refused(kind: &str, causes: Vec<StatusCause>) -> Status {
-    Status::invalid(&GroupKind { group: "meta.k8s.io".into(), kind: kind.into() }, "", causes)
+/// The name that a field selector leaves nothing else of: it counts as that of the request, so that rules with resource names
+/// allow it. Of options that cannot be read nothing counts.
+pub(crate) fn selected_name(query: &Query) -> Option<String> {
+    let asked = query.get("fieldSelector").and_then(|_| Asked::read(query).ok())?;
+    let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']);
+    asked.fields.exact("metadata.name").filter(is_name).map(str::to_owned)
 }
 
 /// What a list, watch or deletecollection selects.
@@ -101,19 +71,6 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// From the query.
-    ///
-    /// # Errors
-    /// 400 when a selector cannot be parsed or names a field that is not supported.
-    pub(crate) fn of(target: &Target, query: &Query) -> Result<Self, Status> {
-        let (labels, fields) = (query.text("labelSelector"), query.text("fieldSelector"));
-        if labels.len() > MAX_SELECTOR || fields.len() > MAX_SELECTOR {
-            return Err(Status::bad_request(format!("a selector is longer than {MAX_SELECTOR} bytes")));
-        }
-        let labels = LabelSelector::parse(labels).map_err(|e| Status::bad_request(e.to_string()))?;
-        Ok(Self { labels, fields: FieldSelector::parse(&target.kind, fields)? })
-    }
-
     /// Whether everything is selected.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
@@ -123,32 +80,48 @@ impl Selection {
 /// Options of a list.
 pub(crate) struct ListOptions {
     pub(crate) selection: Selection,
-    pub(crate) at: ReadAt,
     pub(crate) limit: Option<usize>,
+    /// What the list goes on with.
     pub(crate) token: Option<String>,
+    /// Whether it is read in pages, which are of exactly the revision that is named.
+    pub(crate) in_pages: bool,
+    version: String,
+    matching: String,
 }
 
 impl ListOptions {
-    /// From the query.
+    /// From the query. What the store is asked with is looked at when it is: [`ListOptions::state`].
     ///
     /// # Errors
-    /// 400 and 422 for values that mean nothing together.
+    /// 400 for what cannot be read, 422 for values that mean nothing together, then 400 for fields that the kind does not have.
     pub(crate) fn of(target: &Target, query: &Query) -> Result<Self, Status> {
-        let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
-        // A list may be told for how long it might be watched.
-        query.number("timeoutSeconds")?;
-        let limit = query.number("limit")?.filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
-        let token = query.get("continue").filter(|t| !t.is_empty()).map(str::to_owned);
-        let mut causes = match_causes(version, matching, token.is_some());
-        if query.get("sendInitialEvents").is_some() {
+        let asked = Asked::read(query)?;
+        let mut causes = match_causes(asked.version, asked.matching, !asked.token.is_empty());
+        if asked.initial.is_some() {
             causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
         refuse(causes)?;
-        if token.is_some() && !matches!(version, "" | "0") {
-            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        let limit = usize::try_from(asked.limit).ok().filter(|limit| *limit > 0);
+        Ok(Self {
+            limit,
+            token: Some(asked.token).filter(|token| !token.is_empty()).map(str::to_owned),
+            in_pages: limit.is_some(),
+            version: asked.version.to_owned(),
+            matching: asked.matching.to_owned(),
+            selection: asked.selection(target)?,
+        })
+    }
+
+    /// The state that is listed. A list that is gone on with has one of its own, once its token has been read.
+    ///
+    /// # Errors
+    /// 400 when the resourceVersion is none, and for one beside a token.
+    pub(crate) fn state(&self) -> Result<ReadAt, Status> {
+        match (&self.token, self.version.as_str()) {
+            (Some(_), "" | "0") => Ok(ReadAt::Latest),
+            (Some(_), _) => Err(Status::bad_request("specifying resource version is not allowed when using continue")),
+            (None, version) => read_at(version, &self.matching, self.in_pages),
         }
-        let at = read_at(version, matching, limit.is_some())?;
-        Ok(Self { selection: Selection::of(target, query)?, at, limit, token })
     }
 }
 
@@ -202,10 +175,14 @@ fn forbidden(field: &str, why: &str) -> StatusCause {
 }
 
 fn unsupported(field: &str, value: &str, supported: &[&str]) -> StatusCause {
-    let shown: String = value.chars().take(MAX_SHOWN).collect();
     let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
-    let message = format!("Unsupported value: {shown:?}: supported values: {}", supported.join(", "));
+    let message = format!("Unsupported value: {}: supported values: {}", shown(value), supported.join(", "));
     StatusCause { reason: "FieldValueNotSupported".into(), message, field: field.into() }
+}
+
+/// The beginning of a value, quoted.
+fn shown(value: &str) -> String {
+    go_quoted(&value[..value.floor_char_boundary(MAX_SHOWN)])
 }
 
 fn refuse(causes: Vec<StatusCause>) -> Result<(), Status> {
@@ -214,46 +191,52 @@ fn refuse(causes: Vec<StatusCause>) -> Result<(), Status> {
 }
 
 /// `resourceVersion` and `resourceVersionMatch` of a list, checked before, combined once into what they mean.
-fn read_at(version: &str, matching: &str, limited: bool) -> Result<ReadAt, Status> {
+fn read_at(version: &str, matching: &str, in_pages: bool) -> Result<ReadAt, Status> {
     let at = match version {
         "" => return Ok(ReadAt::Latest),
         "0" => return Ok(ReadAt::AnyCached),
         text => parse_version(text)?,
     };
-    Ok(match matching {
-        "Exact" => ReadAt::Exactly(at),
-        "" if limited => ReadAt::Exactly(at),
-        _ => ReadAt::NotOlderThan(at),
+    Ok(match (matching, at) {
+        (_, None) => ReadAt::Latest,
+        ("Exact", Some(at)) => ReadAt::Exactly(at),
+        ("", Some(at)) if in_pages => ReadAt::Exactly(at),
+        (_, Some(at)) => ReadAt::NotOlderThan(at),
     })
 }
 
-/// A resourceVersion from a query.
+/// A resourceVersion from a query; `None` for zero, however it is written: any state.
 ///
 /// # Errors
 /// 400 when it is none.
-pub(crate) fn parse_version(text: &str) -> Result<ResourceVersion, Status> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse::<u64>().ok().filter(|_| is_number);
-    number.and_then(ResourceVersion::new).ok_or_else(|| {
-        let shown: String = text.chars().take(MAX_SHOWN).collect();
-        let why = if is_number { "value out of range" } else { "invalid syntax" };
+pub(crate) fn parse_version(text: &str) -> Result<Option<ResourceVersion>, Status> {
+    revision(text).ok_or_else(|| {
         Status::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: {shown:?}: strconv.ParseUint: parsing {shown:?}: {why}"
+            "invalid resource version: resourceVersion: Invalid value: {}: {}",
+            shown(text),
+            no_number(text)
         ))
     })
+}
+
+/// As [`parse_version`], in the words of upstream's cache.
+///
+/// # Errors
+/// 500 when it is none.
+pub(crate) fn parse_cached(text: &str) -> Result<Option<ResourceVersion>, Status> {
+    let why = || format!("resourceVersion: Invalid value: {}: {}", shown(text), no_number(text));
+    revision(text).ok_or_else(|| Status::new(Reason::Unknown, why()))
+}
+
+fn revision(text: &str) -> Option<Option<ResourceVersion>> {
+    number::unsigned(text, Some(10)).map(ResourceVersion::new)
 }
 
 /// Go's error about text that is no revision.
 pub(crate) fn no_number(text: &str) -> String {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let why = if is_number { "value out of range" } else { "invalid syntax" };
-    let shown: String = text.chars().take(64).collect();
-    format!("strconv.ParseUint: parsing {shown:?}: {why}")
-}
-
-/// What upstream's cache says of a resourceVersion that is none.
-pub(crate) fn no_revision(text: &str) -> Status {
-    Status::new(Reason::Unknown, format!("resourceVersion: Invalid value: {text:?}: {}", no_number(text)))
+    format!("strconv.ParseUint: parsing {}: {why}", shown(text))
 }
 
 /// Where a watch starts.
@@ -281,20 +264,17 @@ impl WatchOptions {
     /// From the query.
     ///
     /// # Errors
-    /// 400 and 422 for values that mean nothing together.
+    /// As [`ListOptions::of`], then those of the resourceVersion.
     pub(crate) fn of(target: &Target, query: &Query) -> Result<Self, Status> {
-        let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
-        let seconds = query.number("timeoutSeconds")?;
-        query.number("limit")?;
-        let initial = query.maybe_flag("sendInitialEvents");
+        let asked = Asked::read(query)?;
+        let (version, initial) = (asked.version, asked.initial);
         // Upstream gives such a watch its first state as one that asks for it.
-        let is_given = initial.is_none() && matching.is_empty() && matches!(version, "" | "0");
-        let (asked, at_least) = if is_given { (Some(true), "NotOlderThan") } else { (initial, matching) };
-        refuse(watch_causes(asked, at_least, !query.text("continue").is_empty()))?;
-        let at = match version {
-            "" | "0" => None,
-            text => Some(parse_version(text).map_err(|_| no_revision(text))?),
-        };
+        let is_given = initial.is_none() && asked.matching.is_empty() && matches!(version, "" | "0");
+        let (wanted, at_least) = if is_given { (Some(true), "NotOlderThan") } else { (initial, asked.matching) };
+        refuse(watch_causes(wanted, at_least, !asked.token.is_empty()))?;
+        let (bookmarks, seconds) = (asked.bookmarks, asked.seconds);
+        let selection = asked.selection(target)?;
+        let at = if version.is_empty() { None } else { parse_cached(version)? };
         let from = match (initial, at) {
             (Some(true), at) => WatchFrom::Now(at),
             (Some(false), None) => WatchFrom::Live,
@@ -302,10 +282,10 @@ impl WatchOptions {
             (_, None) => WatchFrom::Now(None),
         };
         Ok(Self {
-            selection: Selection::of(target, query)?,
+            selection,
             from,
-            marks_end: asked == Some(true) && query.flag("allowWatchBookmarks"),
-            bookmarks: query.flag("allowWatchBookmarks"),
+            marks_end: wanted == Some(true) && bookmarks,
+            bookmarks,
             timeout_seconds: seconds.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
         })
     }
@@ -326,6 +306,9 @@ mod tests {
             ("5", "Exact", false, Ok(ReadAt::Exactly(at(5)))),
             ("5", "NotOlderThan", true, Ok(ReadAt::NotOlderThan(at(5)))),
             ("0", "NotOlderThan", false, Ok(ReadAt::AnyCached)),
+            ("00", "Exact", false, Ok(ReadAt::Latest)),
+            ("05", "", false, Ok(ReadAt::NotOlderThan(at(5)))),
+            ("+5", "", false, Err(400)),
             ("-1", "", false, Err(400)),
             ("1e9", "", false, Err(400)),
             ("18446744073709551616", "", false, Err(400)),
@@ -356,6 +339,24 @@ mod tests {
             let messages: Vec<&str> = causes.iter().map(|cause| cause.message.as_str()).collect();
             assert_eq!(messages.len(), expected.len(), "{messages:?}");
             assert!(messages.iter().zip(&expected).all(|(message, part)| message.contains(part)), "{messages:?}");
+        }
+    }
+
+    #[test]
+    fn a_selected_name_counts_where_all_can_be_read() {
+        for (query, expected) in [
+            ("fieldSelector=metadata.name%3Da", Some("a")),
+            ("fieldSelector=x%3D1,metadata.name%3D%3Da", Some("a")),
+            ("fieldSelector=metadata.name!%3Da", None),
+            ("fieldSelector=metadata.name%3D..", None),
+            ("fieldSelector=metadata.name%3Da%2Fb", None),
+            ("fieldSelector=metadata.name%3D", None),
+            ("fieldSelector=metadata.name%3Da&limit=x", None),
+            ("fieldSelector=metadata.name%3Da,x", None),
+            ("labelSelector=metadata.name%3Da", None),
+        ] {
+            let query = Query::parse(Some(query)).unwrap();
+            assert_eq!(selected_name(&query).as_deref(), expected, "{query:?}");
         }
     }
 }
