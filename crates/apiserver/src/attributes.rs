@@ -12,7 +12,7 @@ pub struct Attributes {
     pub group: String,
     /// Version of the group.
     pub version: String,
-    /// Plural resource name; empty when `path` is meant.
+    /// Plural resource name; empty when `path` is meant, or in a question that names none.
     pub resource: String,
     /// Subresource, empty for none.
     pub subresource: String,
@@ -22,17 +22,19 @@ pub struct Attributes {
     pub name: String,
     /// The path within the logical cluster, for what is no resource.
     pub path: String,
+    /// Whether `path` is meant, and no resource.
+    pub is_path: bool,
 }
 
 impl Attributes {
     /// A verb on a path.
     pub fn of_path(verb: &str, path: &str) -> Self {
-        Self { verb: verb.into(), path: path.into(), ..Self::default() }
+        Self { verb: verb.into(), path: path.into(), is_path: true, ..Self::default() }
     }
 
     /// Whether a resource is meant, and not a path.
     pub fn is_resource(&self) -> bool {
-        !self.resource.is_empty()
+        !self.is_path
     }
 
     /// The form that rules are held against.

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     attributes::Attributes,
+    authn::Identity,
     errors::{damaged, status_for},
     follow::{Follower, follow},
 };
@@ -211,12 +212,42 @@ impl RbacAuthorizer {
         if user.is_in(MASTERS) {
             return Verdict::Allowed(String::new());
         }
-        if !is_member(cluster, roles, user) {
-            return Verdict::Denied(String::new());
+        match is_member(cluster, roles, user) {
+            true => decide_of_member(roles, user, attributes),
+            false => Verdict::Denied(String::new()),
         }
-        match rbac::authorize(roles, user, attributes.action()) {
-            rbac::Verdict::Allowed(why) => Verdict::Allowed(why),
-            rbac::Verdict::NoOpinion(missing) => Verdict::Denied(all_of(missing)),
+    }
+
+    /// Whether an identity may do it. Whom somebody of the logical cluster acts as is no stranger there: for them the shared
+    /// bindings count.
+    ///
+    /// # Errors
+    /// When the rules cannot be read.
+    pub(crate) async fn authorize_identity(
+        &self,
+        cluster: LogicalClusterId,
+        identity: &Identity,
+        attributes: &Attributes,
+    ) -> Result<Verdict, Status> {
+        match identity.impersonated && !identity.user.is_in(MASTERS) {
+            true => Ok(decide_of_member(&*self.roles(cluster).await?, &identity.user, attributes)),
+            false => self.ask(cluster, &identity.user, attributes).await,
+        }
+    }
+
+    /// The rules that an identity holds in a namespace, as [`RbacAuthorizer::authorize_identity`] counts them.
+    ///
+    /// # Errors
+    /// When the rules cannot be read.
+    pub(crate) async fn rules_of_identity(
+        &self,
+        cluster: LogicalClusterId,
+        identity: &Identity,
+        namespace: &str,
+    ) -> Result<Vec<PolicyRule>, Status> {
+        match identity.impersonated {
+            true => Ok(rbac::rules_for(&*self.roles(cluster).await?, &identity.user, namespace)),
+            false => self.held(cluster, &identity.user, namespace).await,
         }
     }
 
@@ -231,6 +262,13 @@ impl RbacAuthorizer {
         let roles = self.roles(cluster).await?;
         let counts = user.is_in(MASTERS) || is_member(cluster, &roles, user);
         Ok(if counts { rbac::rules_for(&*roles, user, namespace) } else { Vec::new() })
+    }
+}
+
+fn decide_of_member(roles: &ClusterRoles, user: &User, attributes: &Attributes) -> Verdict {
+    match rbac::authorize(roles, user, attributes.action()) {
+        rbac::Verdict::Allowed(why) => Verdict::Allowed(why),
+        rbac::Verdict::NoOpinion(missing) => Verdict::Denied(all_of(missing)),
     }
 }
 

@@ -8,7 +8,7 @@ use portolan_machinery::{
     lifecycle, patch,
     rbac::User,
 };
-use portolan_types::{GroupKind, Status, object};
+use portolan_types::{GroupKind, Status, object, quoted::go_quoted};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -43,12 +43,12 @@ pub(super) async fn answer(api: &Arc<ApiServer>, call: &Arc<Call>, target: &Targ
     let object = match (group, &*target.kind.resource) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {
             check_access(target, &object, false)?;
-            access(api, call, object, &call.identity.user).await?
+            access(api, call, object, None).await?
         }
         ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
             check_access(target, &object, true)?;
             let user = subject(&object);
-            access(api, call, object, &user).await?
+            access(api, call, object, Some(&user)).await?
         }
         ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(api, call, object).await?,
         ("authentication.k8s.io", "selfsubjectreviews") => myself(api, call, &object),
@@ -136,7 +136,7 @@ fn check_access(target: &Target, object: &Value, asks_of_others: bool) -> Result
         if resource.is_some() && asked != namespace.as_str() {
             causes.push(invalid(
                 "spec.resourceAttributes.namespace",
-                &format!("{asked:?}"),
+                &go_quoted(asked),
                 "must match metadata.namespace",
             ));
         }
@@ -152,7 +152,8 @@ fn shown(path: &Value) -> String {
     json!({"Path": text(Some(path), "path"), "Verb": text(Some(path), "verb")}).to_string()
 }
 
-async fn access(api: &ApiServer, call: &Call, mut object: Value, user: &User) -> Result<Value, Status> {
+/// Whether `user`, or whoever asks, may do what the question is about.
+async fn access(api: &ApiServer, call: &Call, mut object: Value, user: Option<&User>) -> Result<Value, Status> {
     let (resource, path) = (spec(&object, "resourceAttributes"), spec(&object, "nonResourceAttributes"));
     let asked = match resource {
         Some(_) => Attributes {
@@ -163,17 +164,22 @@ async fn access(api: &ApiServer, call: &Call, mut object: Value, user: &User) ->
             subresource: text(resource, "subresource").into(),
             namespace: text(resource, "namespace").into(),
             name: text(resource, "name").into(),
-            path: String::new(),
+            ..Attributes::default()
         },
         None => Attributes::of_path(text(path, "verb"), text(path, "path")),
     };
-    let verdict = api.rbac.authorize(call.cluster.id, user, &asked).await?;
-    let status = match verdict {
-        Verdict::Allowed(why) if why.is_empty() => json!({"allowed": true}),
-        Verdict::Allowed(why) => json!({"allowed": true, "reason": why}),
-        Verdict::Denied(why) if why.is_empty() => json!({"allowed": false}),
-        Verdict::Denied(why) => json!({"allowed": false, "reason": why}),
+    let ignored = resource.and_then(selectors::ignored);
+    let verdict = match user {
+        Some(user) => api.rbac.authorize(call.cluster.id, user, &asked).await?,
+        None => api.rbac.authorize_identity(call.cluster.id, &call.identity, &asked).await?,
     };
+    let (Verdict::Allowed(why) | Verdict::Denied(why)) = &verdict;
+    let mut status = json!({"allowed": verdict.is_allowed()});
+    for (key, text) in [("reason", why.as_str()), ("evaluationError", ignored.as_deref().unwrap_or_default())] {
+        if !text.is_empty() {
+            status[key] = text.into();
+        }
+    }
     object["status"] = status;
     object::metadata_mut(&mut object);
     Ok(object)
@@ -184,7 +190,7 @@ async fn rules(api: &ApiServer, call: &Call, object: Value) -> Result<Value, Sta
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let held = api.rbac.rules(call.cluster.id, &call.identity.user, &namespace).await?;
+    let held = api.rbac.rules_of_identity(call.cluster.id, &call.identity, &namespace).await?;
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
     for rule in held {
         let value = serde_json::to_value(&rule).map_err(Status::internal)?;

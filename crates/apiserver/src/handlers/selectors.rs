@@ -1,8 +1,10 @@
 //! Selectors that a question about access is narrowed by.
 
+use portolan_machinery::fields::FieldTerms;
 use portolan_types::{
-    StatusCause,
+    LabelSelector, StatusCause,
     labels::{key_faults, value_faults},
+    quoted::go_quoted,
 };
 use serde_json::Value;
 
@@ -20,7 +22,7 @@ pub(super) fn check(kind: &str, selector: &Value) -> Vec<StatusCause> {
     let mut causes = Vec::new();
     if !raw.is_empty() && !requirements.is_empty() {
         let why = "may not specified at the same time as requirements";
-        causes.push(invalid(format!("{at}.rawSelector"), &format!("{raw:?}"), why));
+        causes.push(invalid(format!("{at}.rawSelector"), &go_quoted(raw), why));
     }
     if raw.is_empty() && requirements.is_empty() {
         let why = format!("when {at} is specified, requirements or rawSelector is required");
@@ -33,6 +35,52 @@ pub(super) fn check(kind: &str, selector: &Value) -> Vec<StatusCause> {
     causes
 }
 
+/// What of the selectors of resource attributes nobody can decide by: it is ignored, and told (upstream's `BuildEvaluationError`).
+/// `None` where they can be read.
+pub(super) fn ignored(attributes: &Value) -> Option<String> {
+    let told = |kind: &str, read: Read| match read {
+        Read::Whole => None,
+        Read::InPart => Some(format!("spec.resourceAttributes.{kind} partially ignored due to parse error")),
+        Read::NotAtAll => Some(format!("spec.resourceAttributes.{kind} ignored due to parse error")),
+    };
+    let (fields, labels) = (&attributes["fieldSelector"], &attributes["labelSelector"]);
+    let fields = told("fieldSelector", read(fields, |raw| FieldTerms::parse(raw).is_ok(), is_usable_field));
+    let labels = told("labelSelector", read(labels, |raw| LabelSelector::parse(raw).is_ok(), is_usable_label));
+    let all: Vec<String> = fields.into_iter().chain(labels).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// How much of a selector can be read.
+enum Read {
+    Whole,
+    InPart,
+    NotAtAll,
+}
+
+/// Requirements go before text.
+fn read(selector: &Value, is_selector: impl Fn(&str) -> bool, is_usable: impl Fn(&Value) -> bool) -> Read {
+    let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
+    let usable = requirements.iter().filter(|requirement| is_usable(requirement)).count();
+    let raw = selector["rawSelector"].as_str().unwrap_or_default();
+    match (requirements.len(), usable) {
+        (0, _) if raw.is_empty() || is_selector(raw) => Read::Whole,
+        (all, usable) if all > 0 && usable == all => Read::Whole,
+        (_, 0) => Read::NotAtAll,
+        _ => Read::InPart,
+    }
+}
+
+/// Fields have one value, which they have or not.
+fn is_usable_field(requirement: &Value) -> bool {
+    let values = requirement["values"].as_array().map_or(0, Vec::len);
+    values == 1 && matches!(requirement["operator"].as_str(), Some("In" | "NotIn"))
+}
+
+/// Keys and values have been checked.
+fn is_usable_label(requirement: &Value) -> bool {
+    matches!(requirement["operator"].as_str(), Some("In" | "NotIn" | "Exists" | "DoesNotExist"))
+}
+
 fn of_field(at: &str, requirement: &Value) -> Vec<StatusCause> {
     let has_key = requirement["key"].as_str().is_some_and(|key| !key.is_empty());
     let key = (!has_key).then(|| required(format!("{at}.key"), "must be specified"));
@@ -42,11 +90,11 @@ fn of_field(at: &str, requirement: &Value) -> Vec<StatusCause> {
 fn of_label(at: &str, requirement: &Value) -> Vec<StatusCause> {
     let mut causes: Vec<StatusCause> = values(at, requirement).into_iter().collect();
     let key = requirement["key"].as_str().unwrap_or_default();
-    causes.extend(key_faults(key).into_iter().map(|why| invalid(format!("{at}.key"), &format!("{key:?}"), &why)));
+    causes.extend(key_faults(key).into_iter().map(|why| invalid(format!("{at}.key"), &go_quoted(key), &why)));
     for (index, value) in requirement["values"].as_array().into_iter().flatten().enumerate() {
         let value = value.as_str().unwrap_or_default();
         let wrong = value_faults(value).into_iter();
-        causes.extend(wrong.map(|why| invalid(format!("{at}.values[{index}]"), &format!("{value:?}"), &why)));
+        causes.extend(wrong.map(|why| invalid(format!("{at}.values[{index}]"), &go_quoted(value), &why)));
     }
     causes
 }
@@ -93,6 +141,34 @@ mod tests {
             let expected: Vec<String> =
                 expected.iter().map(|field| format!("spec.resourceAttributes.{kind}.{field}")).collect();
             assert_eq!(fields, expected, "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decided_by_is_told() {
+        let one = json!({"key": "a", "operator": "In", "values": ["x"]});
+        let near = json!({"key": "a", "operator": "Near", "values": ["x"]});
+        let two = json!({"key": "a", "operator": "In", "values": ["x", "y"]});
+        for (attributes, expected) in [
+            (json!({}), None),
+            (json!({"fieldSelector": {"rawSelector": "a=b"}, "labelSelector": {"rawSelector": "a in (b)"}}), None),
+            (json!({"labelSelector": {"requirements": [two, {"key": "a", "operator": "Exists"}]}}), None),
+            (
+                json!({"fieldSelector": {"rawSelector": "((("}, "labelSelector": {"rawSelector": "!!"}}),
+                Some("fieldSelector ignored; labelSelector ignored"),
+            ),
+            (json!({"fieldSelector": {"requirements": [two]}}), Some("fieldSelector ignored")),
+            (
+                json!({"fieldSelector": {"requirements": [{"key": "a", "operator": "Exists"}]}}),
+                Some("fieldSelector ignored"),
+            ),
+            (json!({"fieldSelector": {"requirements": [near, one]}}), Some("fieldSelector partially ignored")),
+            (json!({"labelSelector": {"requirements": [near]}}), Some("labelSelector ignored")),
+        ] {
+            let told = ignored(&attributes);
+            let short =
+                told.map(|told| told.replace("spec.resourceAttributes.", "").replace(" due to parse error", ""));
+            assert_eq!(short.as_deref(), expected, "{attributes}");
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     admission::Brief,
     attributes::Attributes,
     authn::{Identity, Impersonation, Peer, authorize_impersonation},
-    authz::{Authorizer as _, Nothing, Verdict},
+    authz::{Nothing, Verdict},
     call::{Call, method_not_allowed},
     directory::LogicalCluster,
     limits::{Charge, Whose},
@@ -109,6 +109,7 @@ fn attributes(method: &Method, route: Option<&Route>, captures: &Captures, path:
         namespace: captures.namespace.clone(),
         name,
         path: path.into(),
+        is_path: false,
     }
 }
 
@@ -173,12 +174,10 @@ pub(super) async fn admit(
     let deciding = if server_wide { LogicalClusterId::ROOT } else { cluster.id };
     let verdict = match is_always_allowed(&entry) {
         true => Verdict::Allowed(String::new()),
-        false => api.rbac.authorize(deciding, &identity.user, &entry.attributes).await?,
+        false => api.rbac.authorize_identity(deciding, &identity, &entry.attributes).await?,
     };
     api.metrics.access.authorized(verdict.is_allowed(), started.elapsed());
-    if let Verdict::Denied(why) = verdict
-        && !(identity.impersonated && is_about_oneself(&entry.attributes))
-    {
+    if let Verdict::Denied(why) = verdict {
         return Err(entry.attributes.denial(&identity.user, &why));
     }
     let route = entry.route.ok_or_else(|| routes::nothing_at(&entry.path))?;
@@ -208,17 +207,6 @@ fn is_for_get_alone(path: &str) -> bool {
 /// `--authorization-always-allow-paths`, as it is when nothing else is said.
 fn is_always_allowed(entry: &Entry) -> bool {
     entry.is_health() && ALWAYS_ALLOWED.contains(&entry.path.as_str())
-}
-
-/// What everybody may ask, by the shared role `system:basic-user`. To strangers a logical cluster looks like one that is not
-/// there, so they may not; but whoever impersonates one there knows it, and wants to hear what the stranger may do.
-fn is_about_oneself(attributes: &Attributes) -> bool {
-    attributes.verb == "create"
-        && matches!(
-            (attributes.group.as_str(), attributes.resource.as_str()),
-            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
-                | ("authentication.k8s.io", "selfsubjectreviews")
-        )
 }
 
 /// The same words as for a logical cluster where the user may do nothing, nor act as anybody else.

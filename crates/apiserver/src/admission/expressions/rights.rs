@@ -56,7 +56,7 @@ impl Authorizer for Rights {
             subresource: check.subresource.clone(),
             namespace: check.namespace.clone(),
             name: check.name.clone(),
-            path: String::new(),
+            ..Attributes::default()
         };
         self.decide(account, &attributes)
     }
